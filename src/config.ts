@@ -1,0 +1,192 @@
+import type { BlockList } from 'node:net';
+import type { ScryptCost } from './crypto/password.ts';
+import type { DatabaseAddress } from './db/pool.ts';
+import type { LogLevel } from './runtime/log.ts';
+import { type Environment, isThisHost, readVariables, type Settings } from './variables.ts';
+
+export const SERVICES = ['identity', 'secrets', 'webhook'] as const;
+export type ServiceName = (typeof SERVICES)[number];
+
+interface Place {
+  readonly host: string;
+  readonly port: number;
+}
+
+export interface IdentityConfig extends Place {
+  readonly database: DatabaseAddress;
+  readonly admin: { readonly username: string; readonly password: string | null; readonly email: string };
+  readonly passwords: { readonly minLength: number; readonly hashesAtOnce: number; readonly cost: ScryptCost };
+  readonly sessionSeconds: number;
+  readonly retentionSeconds: number;
+}
+
+export interface SecretsConfig extends Place {
+  readonly database: DatabaseAddress;
+  readonly serverSecret: string;
+  /** Read-only, in any order. */
+  readonly previousSecrets: readonly string[];
+  readonly authToken: string;
+  /** 0 for never. */
+  readonly secretSeconds: number;
+}
+
+export interface WebhookConfig extends Place {
+  /** `null` in the plain variant, which keeps nothing. */
+  readonly database: DatabaseAddress | null;
+  readonly token: string | null;
+  readonly appName: string;
+}
+
+/** One typed object per service; `null` for those that are not asked for. */
+export interface Config {
+  readonly logLevel: LogLevel;
+  readonly metrics: Place | null;
+  readonly migrate: boolean;
+  readonly shutdownGraceMs: number;
+  readonly trustedProxies: BlockList;
+  readonly maxBodyBytes: number;
+  readonly identity: IdentityConfig | null;
+  readonly secrets: SecretsConfig | null;
+  readonly webhook: WebhookConfig | null;
+  /** What an operator should know though it is allowed. */
+  readonly warnings: readonly string[];
+}
+
+/** All that is wrong with the environment, one sentence each. */
+export class ConfigurationError extends Error {
+  override readonly name = 'ConfigurationError';
+  readonly problems: readonly string[];
+  constructor(problems: readonly string[]) {
+    super(problems.join('\n'));
+    this.problems = problems;
+  }
+}
+
+/** Fewer characters than this in a secret or token is allowed with a warning. */
+const ADVISED_LENGTH = 32;
+
+/**
+ * The only reader of the process's environment.
+ * @param purpose `administer` needs the database and nothing else of a service
+ * @throws ConfigurationError with every problem at once
+ */
+export function readConfig(services: readonly ServiceName[], purpose: 'serve' | 'administer', environment: Environment = process.env): Config {
+  const problems: string[] = [];
+  const warnings: string[] = [];
+  const settings = readVariables(environment, problems);
+  const plain = settings.WEBHOOK_VARIANT === 'plain' && purpose === 'serve';
+  const identity = services.includes('identity') ? identityConfig(settings, services, problems) : null;
+  const secrets = services.includes('secrets') ? secretsConfig(settings, services, purpose, problems, warnings) : null;
+  const webhook = services.includes('webhook') ? webhookConfig(settings, services, plain, problems, warnings) : null;
+  if (purpose === 'serve') {
+    const metrics = settings.METRICS_PORT === null ? null : { host: '', port: settings.METRICS_PORT };
+    checkPorts({ identity, secrets, webhook, metrics }, problems);
+  }
+  if (problems.length > 0) throw new ConfigurationError(problems);
+  for (const address of new Set([identity, secrets, webhook].map((service) => service?.database ?? null))) {
+    if (address && !isThisHost(address.host) && ['disable', 'prefer'].includes(address.sslmode)) {
+      warnings.push(`The connection to the database at ${address.host} may be unencrypted; add ?sslmode=verify-full to its URL.`);
+    }
+  }
+  return {
+    logLevel: settings.LOG_LEVEL,
+    metrics: settings.METRICS_PORT === null ? null : { host: settings.METRICS_HOST ?? '127.0.0.1', port: settings.METRICS_PORT },
+    migrate: settings.MIGRATE === 'on',
+    shutdownGraceMs: settings.SHUTDOWN_GRACE * 1000,
+    trustedProxies: settings.TRUSTED_PROXIES,
+    maxBodyBytes: settings.MAX_BODY_BYTES,
+    identity,
+    secrets,
+    webhook,
+    warnings,
+  };
+}
+
+/** HOST and PORT are the webhook receiver's own names, and those of whichever service runs alone; the longer name wins. */
+function placeOf(settings: Settings, service: ServiceName, services: readonly ServiceName[]): Place {
+  const ownNames = service === 'webhook' || services.length === 1;
+  const host = { identity: settings.IDENTITY_HOST, secrets: settings.SECRETS_HOST, webhook: settings.WEBHOOK_HOST }[service];
+  const port = { identity: settings.IDENTITY_PORT, secrets: settings.SECRETS_PORT, webhook: settings.WEBHOOK_PORT }[service];
+  const byDefault = { identity: 3000, secrets: 8080, webhook: 8000 }[service];
+  return {
+    host: host ?? (ownNames ? settings.HOST : null) ?? '0.0.0.0',
+    port: port ?? (ownNames ? settings.PORT : null) ?? byDefault,
+  };
+}
+
+const NOWHERE: DatabaseAddress = { host: '', port: 0, database: '', user: '', password: '', sslmode: 'disable' };
+
+function databaseOf(own: DatabaseAddress | null, shared: DatabaseAddress | null, name: string, problems: string[]): DatabaseAddress {
+  if (own ?? shared) return own ?? shared ?? NOWHERE;
+  const sentence = `DATABASE_URL (or ${name}) must be set, as postgres://user:password@host:5432/database.`;
+  if (!problems.some((problem) => problem.startsWith('DATABASE_URL') || problem.startsWith(name))) problems.push(sentence);
+  return NOWHERE;
+}
+
+function identityConfig(settings: Settings, services: readonly ServiceName[], problems: string[]): IdentityConfig {
+  if (settings.ADMIN_PASSWORD !== null && [...settings.ADMIN_PASSWORD].length < settings.PASSWORD_MIN_LENGTH) {
+    problems.push(`ADMIN_PASSWORD must have at least ${settings.PASSWORD_MIN_LENGTH} characters.`);
+  }
+  return {
+    ...placeOf(settings, 'identity', services),
+    database: databaseOf(settings.IDENTITY_DATABASE_URL, settings.DATABASE_URL, 'IDENTITY_DATABASE_URL', problems),
+    admin: {
+      username: settings.ADMIN_USERNAME ?? 'admin',
+      password: settings.ADMIN_PASSWORD,
+      email: settings.ADMIN_EMAIL ?? 'admin@localhost',
+    },
+    passwords: { minLength: settings.PASSWORD_MIN_LENGTH, hashesAtOnce: settings.PASSWORD_HASHES, cost: settings.PASSWORD_SCRYPT },
+    sessionSeconds: settings.SESSION_TTL,
+    retentionSeconds: settings.SESSION_RETENTION,
+  };
+}
+
+function secretsConfig(
+  settings: Settings,
+  services: readonly ServiceName[],
+  purpose: 'serve' | 'administer',
+  problems: string[],
+  warnings: string[],
+): SecretsConfig {
+  const required = (name: 'SERVER_SECRET' | 'AUTH_TOKEN') => {
+    const value = settings[name];
+    if (value === null && purpose === 'serve' && !problems.some((problem) => problem.startsWith(name))) {
+      problems.push(`${name} must be set, to a long random text; make one with: openssl rand -base64 32`);
+    }
+    if (value !== null && value.length < ADVISED_LENGTH) {
+      warnings.push(`${name} has fewer than ${ADVISED_LENGTH} characters; make a long random one with: openssl rand -base64 32`);
+    }
+    return value ?? '';
+  };
+  return {
+    ...placeOf(settings, 'secrets', services),
+    database: databaseOf(settings.SECRETS_DATABASE_URL, settings.DATABASE_URL, 'SECRETS_DATABASE_URL', problems),
+    serverSecret: required('SERVER_SECRET'),
+    previousSecrets: (settings.SERVER_SECRET_PREVIOUS ?? '').split(',').map((one) => one.trim()).filter((one) => one !== ''),
+    authToken: required('AUTH_TOKEN'),
+    secretSeconds: settings.SECRET_TTL,
+  };
+}
+
+function webhookConfig(settings: Settings, services: readonly ServiceName[], plain: boolean, problems: string[], warnings: string[]): WebhookConfig {
+  if (plain && settings.WEBHOOK_TOKEN === null) {
+    warnings.push('The plain webhook receiver accepts events from anybody, because WEBHOOK_TOKEN is not set.');
+  }
+  return {
+    ...placeOf(settings, 'webhook', services),
+    database: plain ? null : databaseOf(settings.WEBHOOK_DATABASE_URL, settings.DATABASE_URL, 'WEBHOOK_DATABASE_URL', problems),
+    token: settings.WEBHOOK_TOKEN,
+    appName: settings.APP_NAME ?? 'gatehouse-webhook',
+  };
+}
+
+/** Said at once and by name, rather than as the second listener's "address in use". Port 0 is any free port. */
+function checkPorts(places: Readonly<Record<string, Place | null>>, problems: string[]): void {
+  const byPort = new Map<number, string>();
+  for (const [name, place] of Object.entries(places)) {
+    if (!place || place.port === 0) continue;
+    const other = byPort.get(place.port);
+    if (other !== undefined) problems.push(`${other} and ${name} cannot both listen on port ${place.port}; change one of them.`);
+    byPort.set(place.port, name);
+  }
+}

@@ -1,0 +1,132 @@
+import { createCipheriv, createDecipheriv, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
+import { uuidToBytes } from './text.ts';
+
+/**
+ * The envelope, version 1. Two keys are needed to open it: the server's, which never leaves the process, and the
+ * client's, which is handed out once and never stored.
+ *
+ *   salt, key id       = HKDF-SHA256(server secret, …)                       once, at start
+ *   key ‖ commitment   = HKDF-SHA256(client key, salt, info = label ‖ version ‖ key id ‖ record id)
+ *   blob               = version ‖ nonce ‖ AES-256-GCM(key, nonce, padded text, associated data) ‖ tag
+ *
+ * Each key seals one message, so the limit on random nonces (2^32 messages for a key, SP 800-38D) is never near.
+ * The commitment closes what GCM leaves open: one ciphertext can be made to open under two keys, but HKDF cannot be
+ * made to give two keys the same commitment. It is a PRF output under both keys, so storing it tells nothing.
+ */
+const VERSION = 1;
+const LABEL = 'gatehouse/secrets/v1/';
+const KEY_BYTES = 32;
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+const KEY_ID_BYTES = 8;
+const LENGTH_BYTES = 4;
+/** Every ordinary password is stored at this length; above it, lengths leak about their logarithm's logarithm. */
+const LEAST_PADDED = 256;
+
+export interface ServerKey {
+  /** Hex; names the server secret without telling anything of it. */
+  readonly id: string;
+  readonly salt: Buffer;
+}
+
+/** What is sealed in besides the text, so that a row of the database cannot be swapped or its conditions edited. */
+export interface Conditions {
+  /** The record's UUID. */
+  readonly id: string;
+  /** Milliseconds since 1970, or null for never. */
+  readonly expiresAt: number | null;
+  /** How often it may be read, or null for any number. */
+  readonly maxReads: number | null;
+}
+
+export interface Sealed {
+  readonly blob: Buffer;
+  readonly commitment: Buffer;
+}
+
+/** @param secret the server secret: any text of high entropy; it is not stretched */
+export function createServerKey(secret: string): ServerKey {
+  const input = Buffer.from(secret, 'utf8');
+  const derived = (purpose: string, length: number) => Buffer.from(hkdfSync('sha256', input, '', LABEL + purpose, length));
+  return { id: derived('key id', KEY_ID_BYTES).toString('hex'), salt: derived('salt', KEY_BYTES) };
+}
+
+/** @returns a fresh client key; the caller hands it out once and forgets it */
+export const createClientKey = (): Buffer => randomBytes(KEY_BYTES);
+
+/** What is stored to recognise a key by, for one record and one server key. */
+export function commitmentOf(serverKey: ServerKey, clientKey: Buffer, recordId: string): Buffer {
+  return derive(serverKey, clientKey, recordId).commitment;
+}
+
+export function seal(serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, text: Buffer): Sealed {
+  const { key, commitment } = derive(serverKey, clientKey, conditions.id);
+  const nonce = randomBytes(NONCE_BYTES);
+  const cipher = createCipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG_BYTES });
+  cipher.setAAD(associatedData(serverKey, conditions));
+  const padded = pad(text);
+  const blob = Buffer.concat([Buffer.of(VERSION), nonce, cipher.update(padded), cipher.final(), cipher.getAuthTag()]);
+  key.fill(0);
+  padded.fill(0);
+  return { blob, commitment };
+}
+
+/**
+ * @returns the text, or null when anything does not fit: another key, record, condition, version, length or bit.
+ * Nothing is returned before the tag has been checked.
+ */
+export function unseal(serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, sealed: Sealed): Buffer | null {
+  const { blob } = sealed;
+  if (blob[0] !== VERSION || blob.length < 1 + NONCE_BYTES + LEAST_PADDED + TAG_BYTES) return null;
+  const { key, commitment } = derive(serverKey, clientKey, conditions.id);
+  if (sealed.commitment.length !== commitment.length || !timingSafeEqual(sealed.commitment, commitment)) return null;
+  const nonce = blob.subarray(1, 1 + NONCE_BYTES);
+  // Without authTagLength Node accepts tags of 4 bytes, which a forger guesses.
+  const decipher = createDecipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG_BYTES });
+  decipher.setAAD(associatedData(serverKey, conditions));
+  decipher.setAuthTag(blob.subarray(blob.length - TAG_BYTES));
+  try {
+    return unpad(Buffer.concat([decipher.update(blob.subarray(1 + NONCE_BYTES, blob.length - TAG_BYTES)), decipher.final()]));
+  } catch {
+    return null;
+  } finally {
+    key.fill(0);
+  }
+}
+
+function derive(serverKey: ServerKey, clientKey: Buffer, recordId: string): { key: Buffer; commitment: Buffer } {
+  if (clientKey.length !== KEY_BYTES) throw new RangeError(`internal error: a client key has ${KEY_BYTES} bytes`);
+  const info = Buffer.concat([Buffer.from(LABEL), Buffer.of(VERSION), Buffer.from(serverKey.id, 'hex'), uuidToBytes(recordId)]);
+  const output = Buffer.from(hkdfSync('sha256', clientKey, serverKey.salt, info, 2 * KEY_BYTES));
+  return { key: output.subarray(0, KEY_BYTES), commitment: output.subarray(KEY_BYTES) };
+}
+
+/** Fixed lengths only, so that no two sets of conditions have the same bytes. Zero stands for "no limit". */
+function associatedData(serverKey: ServerKey, { id, expiresAt, maxReads }: Conditions): Buffer {
+  const limits = Buffer.alloc(12);
+  limits.writeBigUInt64BE(BigInt(expiresAt ?? 0), 0);
+  limits.writeUInt32BE(maxReads ?? 0, 8);
+  return Buffer.concat([Buffer.of(VERSION), Buffer.from(serverKey.id, 'hex'), uuidToBytes(id), limits]);
+}
+
+/** Length, text, zeros. The whole is sealed, so the zeros need no check of their own. */
+function pad(text: Buffer): Buffer {
+  const padded = Buffer.alloc(paddedLength(LENGTH_BYTES + text.length));
+  padded.writeUInt32BE(text.length, 0);
+  text.copy(padded, LENGTH_BYTES);
+  return padded;
+}
+
+function unpad(padded: Buffer): Buffer | null {
+  const length = padded.readUInt32BE(0);
+  return LENGTH_BYTES + length <= padded.length ? padded.subarray(LENGTH_BYTES, LENGTH_BYTES + length) : null;
+}
+
+/** Padmé above a floor ("Reducing Metadata Leakage from Encrypted Files", PURBs, 2019): at most 12 % longer. */
+export function paddedLength(length: number): number {
+  if (length <= LEAST_PADDED) return LEAST_PADDED;
+  const exponent = Math.floor(Math.log2(length));
+  const bits = exponent - (Math.floor(Math.log2(exponent)) + 1);
+  const step = 2 ** bits;
+  return Math.ceil(length / step) * step;
+}

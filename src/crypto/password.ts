@@ -1,0 +1,73 @@
+import { randomBytes, scrypt, timingSafeEqual } from 'node:crypto';
+
+/** scrypt's cost: N = 2^logN, block size r, parallelism p (RFC 7914). Memory per hash: 128 · N · r bytes. */
+export interface ScryptCost {
+  readonly logN: number;
+  readonly r: number;
+  readonly p: number;
+}
+
+/** 32 MiB: the least memory that both the OWASP password storage cheat sheet and ASVS 5.0, appendix C, list. */
+export const DEFAULT_COST: ScryptCost = { logN: 15, r: 8, p: 3 };
+
+/**
+ * What a stored hash may ask of us. Rows come from the database: one that asks for gigabytes must not stop the process.
+ * Raise it when the default comes near (today an eighth of it).
+ */
+const MOST_BYTES = 256 * 1024 * 1024;
+const MOST_WORK = 2 ** 20 * 8;
+
+const SALT_BYTES = 16;
+const HASH_BYTES = 32;
+const PHC = /^\$scrypt\$ln=([1-9][0-9]?),r=([1-9][0-9]?),p=([1-9][0-9]?)\$([A-Za-z0-9+/]{22})\$([A-Za-z0-9+/]{43})$/;
+
+/** Whether this cost is one we would compute: used for the setting and for stored hashes alike. */
+export function isAffordable({ logN, r, p }: ScryptCost): boolean {
+  return logN >= 1 && r >= 1 && p >= 1 && 128 * 2 ** logN * r <= MOST_BYTES && 2 ** logN * r * p <= MOST_WORK;
+}
+
+/**
+ * @param password as typed; it is brought to NFKC first, so that the same password typed on two keyboards is the same
+ * @returns a PHC string: `$scrypt$ln=15,r=8,p=3$salt$hash`, Base64 without padding
+ */
+export async function hashPassword(password: string, cost: ScryptCost): Promise<string> {
+  const salt = randomBytes(SALT_BYTES);
+  const hash = await derive(password, salt, cost);
+  const plain = (bytes: Buffer) => bytes.toString('base64').replace(/=+$/, '');
+  return `$scrypt$ln=${cost.logN},r=${cost.r},p=${cost.p}$${plain(salt)}$${plain(hash)}`;
+}
+
+/** @returns whether the password is the hashed one; throws on a stored text that is not a hash we would compute */
+export async function verifyPassword(password: string, stored: string): Promise<boolean> {
+  const { cost, salt, hash } = parse(stored);
+  return timingSafeEqual(await derive(password, salt, cost), hash);
+}
+
+/** Whether the hash was made at another cost and should be replaced at the next successful login. */
+export function needsRehash(stored: string, cost: ScryptCost): boolean {
+  const used = parse(stored).cost;
+  return used.logN !== cost.logN || used.r !== cost.r || used.p !== cost.p;
+}
+
+/**
+ * A hash that no password has, made without computing one. Verifying against it costs what a real one costs: the work
+ * for a name that nobody has.
+ */
+export function decoyHash(cost: ScryptCost): string {
+  return `$scrypt$ln=${cost.logN},r=${cost.r},p=${cost.p}$${'A'.repeat(22)}$${'A'.repeat(43)}`;
+}
+
+function parse(stored: string): { cost: ScryptCost; salt: Buffer; hash: Buffer } {
+  const [, logN, r, p, salt = '', hash = ''] = PHC.exec(stored) ?? [];
+  const cost = { logN: Number(logN), r: Number(r), p: Number(p) };
+  if (!isAffordable(cost)) throw new Error('a stored password hash is malformed or asks for too much work');
+  return { cost, salt: Buffer.from(salt, 'base64'), hash: Buffer.from(hash, 'base64') };
+}
+
+function derive(password: string, salt: Buffer, { logN, r, p }: ScryptCost): Promise<Buffer> {
+  // Node refuses every cost on the ASVS list unless maxmem is raised (its default is 32 MiB in all).
+  const options = { N: 2 ** logN, r, p, maxmem: 128 * 2 ** logN * r + 128 * r * p + 1024 * 1024 };
+  return new Promise((resolve, reject) => {
+    scrypt(password.normalize('NFKC'), salt, HASH_BYTES, options, (error, hash) => (error ? reject(error) : resolve(hash)));
+  });
+}

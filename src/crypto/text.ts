@@ -1,0 +1,26 @@
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+
+/** The one spelling of a UUID that we issue: lower case, with hyphens. */
+export const isUuid = (text: string): boolean => UUID.test(text);
+
+export const uuidToBytes = (uuid: string): Buffer => Buffer.from(uuid.replaceAll('-', ''), 'hex');
+
+/**
+ * Strict Base64url without padding (RFC 4648, section 5).
+ * `Buffer.from` skips what it does not know, so many texts would decode alike; here each value has one spelling.
+ * @returns null for anything that does not encode back to the same text
+ */
+export function fromBase64url(text: string): Buffer | null {
+  const bytes = Buffer.from(text, 'base64url');
+  return bytes.toString('base64url') === text ? bytes : null;
+}
+
+/** Strict Base64 or Base64url, padded or not: for credentials, where the specification does not say which. */
+export function fromAnyBase64(text: string): Buffer | null {
+  const plain = text.replaceAll('+', '-').replaceAll('/', '_');
+  const padded = /^([^=]*)(={0,2})$/.exec(plain);
+  const digits = padded?.[1] ?? '';
+  const padding = padded?.[2] ?? '';
+  if (!padded || (padding !== '' && (digits.length + padding.length) % 4 !== 0)) return null;
+  return fromBase64url(digits);
+}

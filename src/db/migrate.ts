@@ -1,0 +1,103 @@
+import type { Database, Sql, TransactionSql } from './pool.ts';
+import { Duplicate } from './pool.ts';
+import { wasMadeBySomebodyElse } from './retry.ts';
+import { Unavailable } from '../runtime/trouble.ts';
+
+/** One step of a schema. Steps are numbered from 1 by their place in the list; one that was published never changes. */
+export interface Migration {
+  readonly name: string;
+  /** Statements without parameters; each is a constant of the program. */
+  readonly statements: readonly string[];
+}
+
+/**
+ * Brings a schema up to date. Any number of replicas may do so at once: each step is one transaction whose first
+ * statement inserts the step's number, so of two that try the same step one waits, is refused, and goes on to the next.
+ * @returns how many steps this process applied
+ */
+export async function migrate(database: Database, schema: string, migrations: readonly Migration[]): Promise<number> {
+  await database.write((sql) => createLedger(sql, schema));
+  let applied = 0;
+  for (;;) {
+    const version = await database.write((sql) => versionOf(sql, schema));
+    const next = migrations[version];
+    if (!next) return applied;
+    try {
+      await database.transaction((sql) => apply(sql, schema, version + 1, next));
+      applied += 1;
+    } catch (error) {
+      if (!(error instanceof Duplicate)) throw error;
+    }
+  }
+}
+
+/** Whether the schema has at least all the given steps: a newer program may already have added some. */
+export async function isCurrent(database: Database, schema: string, migrations: readonly Migration[]): Promise<boolean> {
+  return database.read(async (sql) => {
+    const [found] = await sql<[{ found: boolean }]>`select to_regclass(${`${schema}.migrations`}) is not null as found`;
+    return found.found && (await versionOf(sql, schema)) >= migrations.length;
+  });
+}
+
+/** @throws Unavailable, as something that may pass, when somebody else has to bring the schema up to date */
+export async function requireCurrent(database: Database, schema: string, migrations: readonly Migration[]): Promise<void> {
+  if (await isCurrent(database, schema, migrations)) return;
+  throw new Unavailable(`the schema "${schema}" is not up to date; run "gatehouse migrate"`, true);
+}
+
+/** How long a database may take to be called ready. */
+const READY_MS = 1_000;
+
+/** For the readiness probe: never throws, and takes no longer than a second. */
+export async function isReady(database: Database, schema: string, migrations: readonly Migration[]): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<boolean>((resolve) => (timer = setTimeout(() => resolve(false), READY_MS)));
+  const answer = isCurrent(database, schema, migrations).catch(() => false);
+  return Promise.race([answer, late]).finally(() => clearTimeout(timer));
+}
+
+/** Asked before created: `CREATE … IF NOT EXISTS` needs rights that a role without DDL (MIGRATE=off) does not have. */
+async function createLedger(sql: Sql, schema: string): Promise<void> {
+  const [found] = await sql<[{ found: boolean }]>`select to_regclass(${`${schema}.migrations`}) is not null as found`;
+  if (found.found) return;
+  try {
+    await sql`create schema if not exists ${sql(schema)}`;
+    await sql`
+      create table if not exists ${sql(schema)}.migrations (
+        version integer primary key,
+        name text not null,
+        applied_at timestamptz not null default now()
+      )`;
+  } catch (error) {
+    // "If not exists" is itself a race: two replicas may both find nothing, and the slower one is refused.
+    if (!wasMadeBySomebodyElse(error)) throw error;
+    await createLedger(sql, schema);
+  }
+}
+
+async function versionOf(sql: Sql, schema: string): Promise<number> {
+  const [row] = await sql<[{ version: number }]>`select coalesce(max(version), 0)::int as version from ${sql(schema)}.migrations`;
+  return row.version;
+}
+
+async function apply(sql: TransactionSql, schema: string, version: number, { name, statements }: Migration): Promise<void> {
+  await sql`insert into ${sql(schema)}.migrations (version, name) values (${version}, ${name})`;
+  for (const statement of statements) await sql.unsafe(statement);
+}
+
+/**
+ * Runs work in a transaction that no other replica's `once` of the same name overlaps: the later one waits and then
+ * sees what the first committed. For first-run steps that must happen exactly once.
+ */
+export async function oneAtATime<T>(database: Database, schema: string, name: string, work: (sql: TransactionSql) => Promise<T>): Promise<T> {
+  return database.transaction(async (sql) => {
+    await sql`
+      insert into ${sql(schema)}.turns (name, taken_at) values (${name}, now())
+      on conflict (name) do update set taken_at = now()`;
+    return work(sql);
+  });
+}
+
+/** The table of `oneAtATime`; each schema's first step makes it. */
+export const turnsTable = (schema: string): string =>
+  `create table ${schema}.turns (name text primary key, taken_at timestamptz not null)`;

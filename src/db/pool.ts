@@ -1,0 +1,201 @@
+import postgres, { type Sql, type TransactionSql } from 'postgres';
+import type { Log } from '../runtime/log.ts';
+import { createGate } from '../runtime/gate.ts';
+import type { Metrics } from '../runtime/metrics.ts';
+import { Overloaded, Unavailable } from '../runtime/trouble.ts';
+import { codeOf, constraintOf, isUniqueViolation, mayComeBack, withRetry } from './retry.ts';
+
+export type { Sql, TransactionSql };
+
+/** Where a database is and how to speak to it; checked by the configuration. */
+export interface DatabaseAddress {
+  readonly host: string;
+  readonly port: number;
+  readonly database: string;
+  readonly user: string;
+  readonly password: string;
+  /** As in libpq: `prefer` encrypts if the server can, `require` insists, `verify-*` also check the certificate. */
+  readonly sslmode: 'disable' | 'prefer' | 'require' | 'verify-ca' | 'verify-full';
+}
+
+/** A unique index refused the row; `constraint` says which. The one failure of a statement that is the caller's affair. */
+export class Duplicate extends Error {
+  override readonly name = 'Duplicate';
+  readonly constraint: string;
+  constructor(constraint: string) {
+    super('a unique index refused the row');
+    this.constraint = constraint;
+  }
+}
+
+type Work<T> = (sql: Sql) => Promise<T>;
+type TransactionWork<T> = (sql: TransactionSql) => Promise<T>;
+
+/**
+ * A few connections, each a lane with a purpose. A client of `postgres` 3.4.9 with several connections keeps dead slots
+ * in its queue and slows down as it serves; a client of one connection pipelines, is faster, and stays level. So no
+ * client here ever has more than one.
+ */
+export interface Database {
+  /** Point reads by an index: many at once, answered in order. */
+  read<T>(work: Work<T>): Promise<T>;
+  /** Single statements that commit by themselves. */
+  write<T>(work: Work<T>): Promise<T>;
+  /** Lists and other reads that may take long, so that they hold up nobody else. */
+  list<T>(work: Work<T>): Promise<T>;
+  /**
+   * Several statements that commit together. The work may run more than once, and must return plain data: a returned
+   * failure would commit.
+   */
+  transaction<T>(work: TransactionWork<T>): Promise<T>;
+  close(): Promise<void>;
+}
+
+/** How many statements may be under way or waiting in one lane; more are refused. */
+const MOST_PENDING = 1_024;
+const TRANSACTION_LANES = 2;
+const TRANSACTIONS_WAITING = 256;
+/** The server ends a statement after this long ... */
+const STATEMENT_MS = 10_000;
+/** ... so one that is older than this means that the connection is dead, whatever TCP believes. */
+const DEAD_AFTER_MS = 15_000;
+
+export function createDatabase(address: DatabaseAddress, name: string, log: Log, metrics: Metrics): Database {
+  const create = (lane: string) => createLane(() => connect(address, name, log), name, lane, metrics);
+  const lanes = { read: create('read'), write: create('write'), list: create('list') };
+  const free = Array.from({ length: TRANSACTION_LANES }, (_, index) => create(`transaction ${index + 1}`));
+  const gate = createGate(TRANSACTION_LANES, TRANSACTIONS_WAITING, 'a database transaction');
+  return {
+    read: (work) => lanes.read.run(work),
+    write: (work) => lanes.write.run((sql) => withRetry(() => work(sql))),
+    list: (work) => lanes.list.run(work),
+    transaction: (work) =>
+      gate.run(async () => {
+        const lane = free.pop();
+        if (!lane) throw new Error('internal error: the gate let in more transactions than there are lanes');
+        try {
+          // `begin` gives back what the work returned: work returns a promise of one value, never an array of queries.
+          return await lane.run((sql) => withRetry(() => inTransaction(sql, work)));
+        } finally {
+          free.push(lane);
+        }
+      }),
+    async close() {
+      await Promise.all([lanes.read, lanes.write, lanes.list, ...free].map((lane) => lane.close()));
+    },
+  };
+}
+
+/** The result travels beside `begin`, whose type would unwrap arrays. */
+async function inTransaction<T>(sql: Sql, work: TransactionWork<T>): Promise<T> {
+  let result: { readonly value: T } | null = null;
+  await sql.begin('isolation level read committed', async (transaction) => {
+    result = { value: await work(transaction) };
+  });
+  return settled(result);
+}
+
+function settled<T>(result: { readonly value: T } | null): T {
+  if (result === null) throw new Error('internal error: a transaction ended without a result');
+  return result.value;
+}
+
+interface Lane {
+  run<T>(work: Work<T>): Promise<T>;
+  close(): Promise<void>;
+}
+
+function createLane(open: () => Sql, service: string, lane: string, metrics: Metrics): Lane {
+  let sql = open();
+  const pending = new Map<symbol, number>();
+  metrics.gauge('gatehouse_database_pending', { service, lane }, () => pending.size);
+  const sweeper = setInterval(() => {
+    const oldest = pending.values().next().value;
+    if (oldest === undefined || performance.now() - oldest < DEAD_AFTER_MS) return;
+    // Everyone who waits on the dead connection is answered now; the next statement opens a new one.
+    const dead = sql;
+    sql = open();
+    void dead.end({ timeout: 0 });
+  }, 1_000);
+  sweeper.unref();
+  return {
+    async run(work) {
+      if (pending.size >= MOST_PENDING) throw new Overloaded(`too many are waiting for the ${lane} lane of the database`);
+      const key = Symbol();
+      pending.set(key, performance.now());
+      try {
+        return await work(sql);
+      } catch (error) {
+        throw translate(error);
+      } finally {
+        pending.delete(key);
+      }
+    },
+    async close() {
+      clearInterval(sweeper);
+      await sql.end({ timeout: 2 });
+    },
+  };
+}
+
+/** A foreign error ends here: its message and its `detail` may quote values, so only its code goes on. */
+function translate(error: unknown): unknown {
+  if (isUniqueViolation(error)) return new Duplicate(constraintOf(error) ?? '');
+  const code = codeOf(error);
+  if (error instanceof postgres.PostgresError) {
+    return new Unavailable(`the database refused (SQLSTATE ${code}${HINTS[code] ?? ''})`, mayComeBack(error));
+  }
+  return code === 'unknown' ? error : new Unavailable(`the database did not answer (${code})`, mayComeBack(error));
+}
+
+/** What an operator most often has to mend. */
+const HINTS: Readonly<Record<string, string>> = {
+  '28P01': ': the user or the password of the database URL is wrong',
+  '28000': ': the server does not let this user in; see its pg_hba.conf',
+  '3D000': ': the database of the database URL does not exist',
+  '42501': ': the role lacks a right that is needed',
+  '42P01': ': a table is missing; run "gatehouse migrate"',
+};
+
+/** One connection. Every option is set here: what is left out, `postgres` would take from PG… environment variables. */
+export function connect(address: DatabaseAddress, name: string, log: Log): Sql {
+  const options = {
+    host: address.host,
+    port: address.port,
+    database: address.database,
+    username: address.user,
+    // As a function: an empty text would be replaced by PGPASSWORD.
+    password: () => address.password,
+    ssl: sslOf(address),
+    sslnegotiation: null,
+    max: 1,
+    max_pipeline: 1_000,
+    max_lifetime: null,
+    idle_timeout: 0,
+    connect_timeout: 5,
+    // Connections are opened by demand only, so a failed one needs no growing pause: the callers behind it must not queue up.
+    backoff: () => 0,
+    keep_alive: 30,
+    prepare: true,
+    debug: false,
+    fetch_types: false,
+    publications: '',
+    connection: {
+      application_name: `gatehouse-${name}`,
+      statement_timeout: STATEMENT_MS,
+      idle_in_transaction_session_timeout: STATEMENT_MS,
+      // An acknowledged write must survive a crash, whatever the server's or the role's default.
+      synchronous_commit: 'on',
+      TimeZone: 'UTC',
+    },
+    onnotice: (notice: postgres.Notice) => log.debug('database notice', { code: notice.code ?? '' }),
+  };
+  return postgres(options);
+}
+
+function sslOf({ sslmode }: DatabaseAddress): boolean | 'prefer' | object {
+  if (sslmode === 'disable') return false;
+  if (sslmode === 'prefer') return 'prefer';
+  if (sslmode === 'require') return { rejectUnauthorized: false };
+  return sslmode === 'verify-ca' ? { rejectUnauthorized: true, checkServerIdentity: () => undefined } : { rejectUnauthorized: true };
+}

@@ -1,0 +1,44 @@
+import { BlockList, isIP } from 'node:net';
+
+/**
+ * @param networks addresses or CIDR ranges, as in `10.0.0.0/8,::1`
+ * @returns the set of trusted proxies, or the first entry that is neither
+ */
+export function parseNetworks(networks: string): BlockList | { readonly wrong: string } {
+  const list = new BlockList();
+  for (const entry of networks.split(',').map((part) => part.trim()).filter((part) => part !== '')) {
+    const [address = '', prefix, extra] = entry.split('/');
+    const family = isIP(address);
+    const bits = prefix === undefined ? (family === 4 ? 32 : 128) : /^[0-9]{1,3}$/.test(prefix) ? Number(prefix) : -1;
+    if (family === 0 || extra !== undefined || bits < 0 || bits > (family === 4 ? 32 : 128)) return { wrong: entry };
+    list.addSubnet(address, bits, family === 4 ? 'ipv4' : 'ipv6');
+  }
+  return list;
+}
+
+/** An IPv4 address written as IPv6 (`::ffff:192.0.2.1`) is the same client as the plain one. */
+export function plainAddress(address: string): string {
+  const mapped = /^::ffff:([0-9.]+)$/i.exec(address)?.[1];
+  return mapped !== undefined && isIP(mapped) === 4 ? mapped : address.toLowerCase();
+}
+
+/**
+ * The client's address: the socket's, unless a trusted proxy is at the other end; then the rightmost entry of
+ * X-Forwarded-For that is not a trusted proxy. What stands left of that is the client's own invention (ASVS 15.3.4).
+ */
+export function clientAddress(socketAddress: string, forwardedFor: string | undefined, trusted: BlockList): string {
+  let client = plainAddress(socketAddress);
+  if (!isTrusted(client, trusted)) return client;
+  for (const entry of (forwardedFor ?? '').split(',').reverse()) {
+    const address = plainAddress(entry.trim());
+    if (isIP(address) === 0) break;
+    client = address;
+    if (!isTrusted(address, trusted)) break;
+  }
+  return client;
+}
+
+function isTrusted(address: string, trusted: BlockList): boolean {
+  const family = isIP(address);
+  return family !== 0 && trusted.check(address, family === 4 ? 'ipv4' : 'ipv6');
+}

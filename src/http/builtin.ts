@@ -1,0 +1,54 @@
+import { type Guard, open, plain, type Route, route } from './call.ts';
+import { type ErrorCode, Failure } from './errors.ts';
+import { describe, type DocumentFacts } from './openapi.ts';
+import { object, text } from './shape.ts';
+
+export interface Probed {
+  /** The database answers within a second, its schema is current, and the process is not shutting down. */
+  ready(): Promise<boolean>;
+}
+
+const anyone: Guard<unknown, null> = open;
+const bare = { ...plain, method: 'GET', guard: anyone } as const;
+
+/** The rows that every service has: the two probes, and the description of all rows, these included. */
+export function withBuiltIns<Service extends Probed>(
+  rows: ReadonlyArray<Route<Service>>,
+  facts: DocumentFacts,
+  notReady: Extract<ErrorCode, 'service_failed' | 'unavailable'>,
+): Array<Route<Service>> {
+  let document: string | null = null;
+  const status = object({ status: text() });
+  const all: Array<Route<Service>> = [
+    ...rows,
+    route({
+      ...bare,
+      pattern: '/livez',
+      summary: 'Whether the process answers',
+      reply: status,
+      errors: [],
+      handle: async () => ({ data: { status: 'alive' } }),
+    }),
+    route({
+      ...bare,
+      pattern: '/readyz',
+      summary: 'Whether requests can be served: the database answers and its schema is current',
+      reply: status,
+      errors: [notReady],
+      async handle(_call, service: Service) {
+        if (await service.ready()) return { data: { status: 'ready' } };
+        return new Failure(notReady, { message: 'The service is not ready: its database does not answer, its schema is not current, or it is shutting down.' });
+      },
+    }),
+    route({
+      ...bare,
+      pattern: '/openapi.json',
+      summary: 'This document',
+      reply: null,
+      errors: [],
+      // Made at the first call: most processes are never asked.
+      handle: async () => ({ text: (document ??= JSON.stringify(describe(all, facts))), contentType: 'application/json; charset=utf-8' }),
+    }),
+  ];
+  return all;
+}

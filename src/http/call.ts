@@ -1,0 +1,141 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { type BodyRule, noBody } from './body.ts';
+import { type ErrorCode, Failure, type Fault } from './errors.ts';
+import type { Query } from './query.ts';
+import { type JsonSchema, nothing, type Shape, take } from './shape.ts';
+
+export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+export type SuccessStatus = 200 | 201;
+
+/** Who is at the door and what was asked, before anything about them is known. Plain data: no socket. */
+export interface Visitor {
+  readonly requestId: string;
+  readonly path: string;
+  /** The values of the pattern's parameters, percent-decoded. */
+  readonly parameters: Readonly<Record<string, string>>;
+  readonly query: Query;
+  readonly headers: IncomingHttpHeaders;
+  /** The client's address, behind trusted proxies where there are any. */
+  readonly address: string;
+}
+
+/** A visitor whose credential and input have been checked. */
+export interface Call<Caller, Path, Search, Body> {
+  readonly visitor: Visitor;
+  readonly caller: Caller;
+  readonly path: Path;
+  readonly query: Search;
+  readonly body: Body;
+  /** The body as it came, byte for byte. */
+  readonly raw: Buffer;
+}
+
+export interface Pagination {
+  readonly page: number;
+  readonly limit: number;
+  readonly total: number;
+  readonly total_pages: number;
+}
+
+/** A success. How it is wrapped is the service's envelope; the status is the row's. */
+export type Reply<Data> =
+  | { readonly data: Data; readonly pagination?: Pagination; readonly links?: Readonly<Record<string, string>> }
+  /** JSON text in pieces, written as fast as the client reads. */
+  | { readonly pieces: AsyncIterable<string> }
+  | { readonly text: string; readonly contentType: string };
+
+/** Turns a visitor's credential into a caller. Runs before the body is read, so that a stranger costs little. */
+export interface Guard<Service, Caller> {
+  /** OpenAPI security schemes, any one of which suffices; none for an open door. */
+  readonly security: readonly string[];
+  readonly errors: readonly ErrorCode[];
+  check(visitor: Visitor, service: Service): Promise<Caller | Failure>;
+}
+
+/** No credential is asked for. */
+export const open: Guard<unknown, null> = { security: [], errors: [], check: async () => null };
+
+/** What most rows have in common; a row spreads it first and names what is different. */
+export const plain = { path: nothing, query: nothing, body: noBody, success: 200 } as const;
+
+/** One row of a route table, with its types. */
+export interface Row<Service, Caller, Path, Search, Body, Data, Code extends ErrorCode> {
+  readonly method: Method;
+  /** `/api/session/{session_id}/revoke`; a trailing slash does not matter when matching. */
+  readonly pattern: string;
+  readonly summary: string;
+  readonly guard: Guard<Service, Caller>;
+  readonly path: Shape<Path>;
+  readonly query: Shape<Search>;
+  readonly body: BodyRule<Body>;
+  readonly success: SuccessStatus;
+  /** What `data` holds; `null` where no body is described. */
+  readonly reply: Shape<Data> | null;
+  /** The reply carries `_meta.pagination` and `_links`. */
+  readonly paged?: true;
+  /** Those that the handler itself may answer; the compiler refuses any other. */
+  readonly errors: readonly Code[];
+  handle(call: Call<Caller, Path, Search, Body>, service: Service): Promise<Reply<Data> | Failure<NoInfer<Code>>>;
+}
+
+/** The same row with its types folded in, so that rows of different types fit one table. */
+export interface Route<Service> {
+  readonly method: Method;
+  readonly pattern: string;
+  readonly summary: string;
+  readonly success: SuccessStatus;
+  readonly security: readonly string[];
+  readonly paged: boolean;
+  readonly schemas: { path: JsonSchema; query: JsonSchema; body: JsonSchema | null; reply: JsonSchema | null };
+  /** Everything this row may answer but a success. */
+  readonly errors: readonly ErrorCode[];
+  /** Guard, then body, then shapes, then handler. `readBody` is called at most once, and only for an admitted visitor. */
+  answer(visitor: Visitor, service: Service, readBody: () => Promise<Buffer | Failure>): Promise<Reply<unknown> | Failure>;
+}
+
+export function route<Service, Caller, Path, Search, Body, Data, Code extends ErrorCode = never>(
+  row: Row<Service, Caller, Path, Search, Body, Data, Code>,
+): Route<Service> {
+  return {
+    method: row.method,
+    pattern: row.pattern,
+    summary: row.summary,
+    success: row.success,
+    security: row.guard.security,
+    paged: row.paged ?? false,
+    schemas: { path: row.path.schema, query: row.query.schema, body: row.body.schema, reply: row.reply?.schema ?? null },
+    errors: possibleErrors(row),
+    async answer(visitor, service, readBody) {
+      const caller = await row.guard.check(visitor, service);
+      if (caller instanceof Failure) return caller;
+      const refused = row.body.accepts(visitor.headers);
+      if (refused) return refused;
+      const raw = row.body.schema ? await readBody() : NO_BYTES;
+      if (raw instanceof Failure) return raw;
+      const path = take(row.path, visitor.parameters, '');
+      if (!path.ok) return invalid('invalid_path', path.faults);
+      const query = take(row.query, visitor.query, '');
+      if (!query.ok) return invalid('invalid_query', query.faults);
+      const body = row.body.parse(raw);
+      if (!body.ok) return invalid('invalid_body', body.faults);
+      return row.handle({ visitor, caller, path: path.value, query: query.value, body: body.value, raw }, service);
+    },
+  };
+}
+
+const NO_BYTES = Buffer.alloc(0);
+const invalid = (code: ErrorCode, fields: readonly Fault[]) => new Failure(code, { fields });
+
+function possibleErrors(row: {
+  guard: { errors: readonly ErrorCode[] };
+  path: { schema: JsonSchema };
+  query: { schema: JsonSchema };
+  body: { schema: JsonSchema | null; errors: readonly ErrorCode[] };
+  errors: readonly ErrorCode[];
+}): ErrorCode[] {
+  const asks = (schema: JsonSchema) => Object.keys(schema.properties ?? {}).length > 0;
+  const errors: ErrorCode[] = [...row.guard.errors, ...row.body.errors, ...row.errors, 'internal', 'overloaded'];
+  if (asks(row.path.schema)) errors.push('invalid_path');
+  if (asks(row.query.schema)) errors.push('invalid_query');
+  return [...new Set(errors)];
+}

@@ -1,0 +1,100 @@
+import type { Route } from './call.ts';
+import { type ErrorCode, ERRORS } from './errors.ts';
+import type { JsonSchema } from './shape.ts';
+
+/** How a service wraps its successes: `{data, _meta}` or the bare data. */
+export type Envelope = 'data' | 'bare';
+
+export interface DocumentFacts {
+  readonly title: string;
+  /** The version of the interface, not of the program. */
+  readonly version: string;
+  readonly envelope: Envelope;
+  readonly securitySchemes: Readonly<Record<string, object>>;
+}
+
+const error: JsonSchema = {
+  type: 'object',
+  properties: {
+    code: { type: 'string' },
+    message: { type: 'string' },
+    fields: { type: 'array', items: { type: 'object', properties: { path: { type: 'string' }, message: { type: 'string' } } } },
+  },
+  required: ['code', 'message'],
+};
+const meta: JsonSchema = { type: 'object', properties: { request_id: { type: 'string' } }, required: ['request_id'] };
+const members = (names: readonly string[], schema: JsonSchema): JsonSchema => ({
+  type: 'object',
+  properties: Object.fromEntries(names.map((name) => [name, schema])),
+  required: names,
+});
+const pagedMeta: JsonSchema = {
+  type: 'object',
+  properties: { request_id: { type: 'string' }, pagination: members(['page', 'limit', 'total', 'total_pages'], { type: 'integer' }) },
+  required: ['request_id', 'pagination'],
+};
+const links = members(['first', 'last', 'prev', 'next'], { type: 'string' });
+
+/** The OpenAPI 3.0.3 document, from the same rows that route, authenticate and validate. */
+export function describe<Service>(routes: ReadonlyArray<Route<Service>>, facts: DocumentFacts): object {
+  const paths: Record<string, Record<string, object>> = {};
+  for (const route of routes) {
+    const path = (paths[route.pattern] ??= {});
+    path[route.method.toLowerCase()] = operation(route, facts.envelope);
+  }
+  return {
+    openapi: '3.0.3',
+    info: { title: facts.title, version: facts.version },
+    paths,
+    components: {
+      securitySchemes: facts.securitySchemes,
+      schemas: { Error: { type: 'object', properties: { data: { nullable: true, enum: [null] }, error, _meta: meta }, required: ['data', 'error', '_meta'] } },
+    },
+  };
+}
+
+function operation<Service>(route: Route<Service>, envelope: Envelope): object {
+  const { path, query, body, reply } = route.schemas;
+  const where = (schema: JsonSchema, place: 'path' | 'query') =>
+    Object.entries(schema.properties ?? {}).map(([name, one]) => ({
+      name,
+      in: place,
+      required: schema.required?.includes(name) ?? false,
+      schema: one,
+    }));
+  const parameters = [...where(path, 'path'), ...where(query, 'query')];
+  return {
+    summary: route.summary,
+    ...(parameters.length > 0 ? { parameters } : {}),
+    ...(body ? { requestBody: { required: true, content: { 'application/json': { schema: body } } } } : {}),
+    ...(route.security.length > 0 ? { security: route.security.map((name) => ({ [name]: [] })) } : {}),
+    responses: {
+      [route.success]: {
+        description: 'Success',
+        ...(reply ? { content: { 'application/json': { schema: wrapped(reply, envelope, route.paged) } } } : {}),
+      },
+      ...errorResponses(route.errors),
+    },
+  };
+}
+
+function wrapped(reply: JsonSchema, envelope: Envelope, paged: boolean): JsonSchema {
+  if (envelope === 'bare') return reply;
+  if (!paged) return { type: 'object', properties: { data: reply, _meta: meta }, required: ['data', '_meta'] };
+  return {
+    type: 'object',
+    properties: { data: reply, _meta: pagedMeta, _links: links },
+    required: ['data', '_meta', '_links'],
+  };
+}
+
+function errorResponses(codes: readonly ErrorCode[]): Record<string, object> {
+  const byStatus = new Map<number, ErrorCode[]>();
+  for (const code of codes) byStatus.set(ERRORS[code].status, [...(byStatus.get(ERRORS[code].status) ?? []), code]);
+  return Object.fromEntries(
+    [...byStatus].sort(([one], [other]) => one - other).map(([status, names]) => [
+      status,
+      { description: names.sort().join(', '), content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } },
+    ]),
+  );
+}

@@ -1,0 +1,137 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Reply } from './call.ts';
+import { ERRORS, type Failure } from './errors.ts';
+import type { Envelope } from './openapi.ts';
+
+/** ASVS 3.4, 4.1.1 and 14.3.2. Every reply of every service carries these. */
+const HEADERS = {
+  'Content-Type': 'application/json; charset=utf-8',
+  'Cache-Control': 'no-store',
+  'X-Content-Type-Options': 'nosniff',
+  'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'",
+} as const;
+
+/** What goes on the wire. */
+export interface Written {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string | AsyncIterable<string>;
+}
+
+export function successOf(reply: Reply<unknown>, status: number, envelope: Envelope, requestId: string): Written {
+  if ('pieces' in reply) return { status, headers: HEADERS, body: reply.pieces };
+  if ('text' in reply) return { status, headers: { ...HEADERS, 'Content-Type': reply.contentType }, body: reply.text };
+  if (envelope === 'bare') return { status, headers: HEADERS, body: JSON.stringify(reply.data) };
+  const meta = { request_id: requestId, ...(reply.pagination ? { pagination: reply.pagination } : {}) };
+  return { status, headers: HEADERS, body: JSON.stringify({ data: reply.data, _meta: meta, ...(reply.links ? { _links: reply.links } : {}) }) };
+}
+
+/** The one shape of an error, in all services. */
+export function failureOf(failure: Failure, requestId: string): Written {
+  const { status, message } = ERRORS[failure.code];
+  const { details } = failure;
+  // RFC 9110: 15.6.4 and RFC 6585, 4 for Retry-After; 15.5.2 for the challenge.
+  const retryAfter = details.retryAfterSeconds ?? (status === 503 ? 2 : undefined);
+  return {
+    status,
+    headers: {
+      ...HEADERS,
+      ...(retryAfter === undefined ? {} : { 'Retry-After': String(Math.max(1, Math.ceil(retryAfter))) }),
+      ...(status === 401 ? { 'WWW-Authenticate': 'Bearer' } : {}),
+      ...details.headers,
+    },
+    body: JSON.stringify({
+      data: null,
+      error: { code: failure.code, message: details.message ?? message, ...(details.fields ? { fields: details.fields } : {}) },
+      _meta: { request_id: requestId },
+    }),
+  };
+}
+
+/** A whole reply as bytes, for a request that never became one: the parser refused it and there is no response object. */
+export function rawReply(failure: Failure, requestId: string): string {
+  const { status, headers, body } = failureOf(failure, requestId);
+  const text = typeof body === 'string' ? body : '';
+  const all = { ...headers, 'X-Request-Id': requestId, 'Content-Length': String(Buffer.byteLength(text)), Connection: 'close' };
+  const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`);
+  return `HTTP/1.1 ${status} ${failure.code.replaceAll('_', ' ')}\r\n${lines.join('')}\r\n${text}`;
+}
+
+/** After a refusal: how much of an unread body is thrown away, and for how long, before the connection is cut. */
+const DISCARD_BYTES = 1024 * 1024;
+const DISCARD_MS = 1000;
+
+/** Writes a reply, exactly once. Resolves when the last byte is handed to the kernel or the client is gone. */
+export async function write(request: IncomingMessage, response: ServerResponse, written: Written, close: boolean): Promise<void> {
+  const unread = !request.complete && hasBody(request);
+  const last = unread || close ? { Connection: 'close' } : {};
+  if (typeof written.body !== 'string') {
+    return writePieces(response, written, written.body, last, request.method === 'HEAD');
+  }
+  const body = Buffer.from(written.body);
+  response.writeHead(written.status, {
+    ...written.headers,
+    ...(written.status === 204 ? {} : { 'Content-Length': String(body.length) }),
+    ...last,
+  });
+  if (!unread) return void response.end(body);
+  // The client is still sending. Closing now would reset the connection, and the answer could be lost with it.
+  response.write(body);
+  await discard(request);
+  response.end();
+}
+
+function hasBody(request: IncomingMessage): boolean {
+  return request.headers['transfer-encoding'] !== undefined || Number(request.headers['content-length'] ?? 0) > 0;
+}
+
+async function writePieces(
+  response: ServerResponse,
+  written: Written,
+  pieces: AsyncIterable<string>,
+  last: Record<string, string>,
+  headOnly: boolean,
+): Promise<void> {
+  const iterator = pieces[Symbol.asyncIterator]();
+  try {
+    // The first piece is fetched before the head goes out, so that a database that is away is still a proper error.
+    let piece = await iterator.next();
+    response.writeHead(written.status, { ...written.headers, ...last });
+    while (!piece.done && !headOnly && !response.destroyed) {
+      if (!response.write(piece.value)) await drained(response);
+      piece = await iterator.next();
+    }
+    response.end();
+  } finally {
+    await iterator.return?.();
+  }
+}
+
+/** The socket's own inactivity limit ends the wait for a client that has stopped reading. */
+function drained(response: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      response.off('drain', done).off('close', done);
+      resolve();
+    };
+    response.on('drain', done).on('close', done);
+  });
+}
+
+function discard(request: IncomingMessage): Promise<void> {
+  return new Promise((resolve) => {
+    let size = 0;
+    const done = () => {
+      clearTimeout(timer);
+      request.off('data', onData).off('end', done).off('close', done).off('error', done);
+      resolve();
+    };
+    const timer = setTimeout(done, DISCARD_MS);
+    const onData = (chunk: Buffer) => {
+      size += chunk.length;
+      if (size > DISCARD_BYTES) done();
+    };
+    request.on('data', onData).on('end', done).on('close', done).on('error', done);
+    request.resume();
+  });
+}

@@ -1,0 +1,226 @@
+import { randomUUID } from 'node:crypto';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { BlockList, Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { Log } from '../runtime/log.ts';
+import type { Metrics } from '../runtime/metrics.ts';
+import { describeTrouble, Overloaded, Unavailable } from '../runtime/trouble.ts';
+import { clientAddress, plainAddress } from './address.ts';
+import { ClientGone, readBody } from './body.ts';
+import type { Reply, Route } from './call.ts';
+import { type ErrorCode, Failure } from './errors.ts';
+import type { Envelope } from './openapi.ts';
+import { parseTarget } from './query.ts';
+import { failureOf, rawReply, successOf, write, type Written } from './reply.ts';
+import { createRouter } from './router.ts';
+
+/**
+ * Limits at the door. Node's defaults let a silent client hold a connection for minutes, so each is set by name.
+ * `connectionsCheckingInterval` is how often the first two are looked at: with its default of 30 s they mean little.
+ */
+const LIMITS = {
+  headersTimeout: 10_000,
+  requestTimeout: 30_000,
+  connectionsCheckingInterval: 1_000,
+  /** Longer than the 60 s of the usual load balancers, so that they and not we end an idle connection. */
+  keepAliveTimeout: 65_000,
+  /** A connection on which nothing moves at all, such as a client that stopped reading its reply. */
+  inactivityTimeout: 30_000,
+  maxHeaderSize: 16 * 1024,
+  maxConnections: 4_096,
+  maxRequestsPerSocket: 100_000,
+  maxInFlight: 2_048,
+} as const;
+
+export interface ListenerOptions<Service> {
+  readonly name: string;
+  readonly host: string;
+  readonly port: number;
+  readonly routes: ReadonlyArray<Route<Service>>;
+  readonly service: Service;
+  readonly envelope: Envelope;
+  /** What a failed dependency is called here: the specification wants 500 from identity, the others say 503. */
+  readonly unavailable: Extract<ErrorCode, 'service_failed' | 'unavailable'>;
+  readonly maxBodyBytes: number;
+  readonly trustedProxies: BlockList;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}
+
+export interface Listener {
+  /** Resolves with the port once connections are accepted; rejects when it is taken. */
+  listen(): Promise<number>;
+  /** Accepts no more, lets requests in flight finish for at most `graceMs`, then cuts what is left. */
+  close(graceMs: number): Promise<void>;
+}
+
+interface Visit {
+  readonly requestId: string;
+  readonly address: string;
+  readonly startedAt: number;
+  /** Method and pattern once a row is found. Never the path itself, which may hold what was meant for the query. */
+  route: string;
+}
+
+/** The only place that sees a socket: limits, request id, one try/catch, one write. */
+export function createListener<Service>(options: ListenerOptions<Service>): Listener {
+  const { name, log, metrics } = options;
+  const router = createRouter(options.routes);
+  const state = { inFlight: 0, closing: false };
+  metrics.gauge('gatehouse_requests_in_flight', { service: name }, () => state.inFlight);
+
+  async function answer(request: IncomingMessage, response: ServerResponse, visit: Visit, expectsContinue: boolean): Promise<Written> {
+    const fail = (failure: Failure) => failureOf(failure, visit.requestId);
+    if (state.inFlight > LIMITS.maxInFlight) return fail(new Failure('overloaded'));
+    const target = parseTarget(request.url ?? '');
+    if (!target) return fail(new Failure('invalid_target'));
+    const match = router(request.method ?? '', target.segments);
+    if (match.kind === 'no_such_path') return fail(new Failure('no_such_path'));
+    if (match.kind === 'method_not_allowed') {
+      if (request.method === 'OPTIONS') return { status: 204, headers: { Allow: match.allow }, body: '' };
+      return fail(new Failure('method_not_allowed', { headers: { Allow: match.allow } }));
+    }
+    visit.route = `${match.route.method} ${match.route.pattern}`;
+    const readLimited = () => {
+      if (expectsContinue && Number(request.headers['content-length'] ?? 0) <= options.maxBodyBytes) response.writeContinue();
+      return readBody(request, options.maxBodyBytes);
+    };
+    const visitor = {
+      requestId: visit.requestId,
+      path: target.path,
+      parameters: match.parameters,
+      query: target.query,
+      headers: request.headers,
+      address: visit.address,
+    };
+    const outcome: Reply<unknown> | Failure = await match.route.answer(visitor, options.service, readLimited);
+    return outcome instanceof Failure ? fail(outcome) : successOf(outcome, match.route.success, options.envelope, visit.requestId);
+  }
+
+  /** Three kinds of trouble: refused work, a dependency's fault, our own bug. A foreign message never reaches the client. */
+  function troubleOf(error: unknown, visit: Visit): Failure {
+    const fields = { request_id: visit.requestId, route: visit.route };
+    if (error instanceof Overloaded) {
+      log.warn('refused to protect the process', { ...fields, ...describeTrouble(error) });
+      return new Failure('overloaded');
+    }
+    if (error instanceof Unavailable) {
+      log.error('dependency failed', { ...fields, ...describeTrouble(error) });
+      return new Failure(options.unavailable);
+    }
+    log.error('internal error', { ...fields, ...describeTrouble(error) });
+    return new Failure('internal');
+  }
+
+  async function handle(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {
+    const visit = greet(request, options.trustedProxies);
+    state.inFlight += 1;
+    response.setHeader('X-Request-Id', visit.requestId);
+    let status = 0;
+    try {
+      let written: Written;
+      try {
+        written = await answer(request, response, visit, expectsContinue);
+      } catch (error) {
+        if (error instanceof ClientGone) return;
+        written = failureOf(troubleOf(error, visit), visit.requestId);
+      }
+      status = written.status;
+      await write(request, response, written, state.closing);
+    } catch (error) {
+      const failure = troubleOf(error, visit);
+      // Once the head is out the only honest sign of a failure is a connection that breaks off.
+      if (response.headersSent) return void response.destroy();
+      const written = failureOf(failure, visit.requestId);
+      status = written.status;
+      await write(request, response, written, true);
+    } finally {
+      state.inFlight -= 1;
+      record(visit, request.method ?? '', status);
+    }
+  }
+
+  /** One line and one set of numbers end the visit. Status 0 is a client that left before there was an answer. */
+  function record(visit: Visit, method: string, status: number): void {
+    const seconds = (performance.now() - visit.startedAt) / 1000;
+    metrics.count('gatehouse_requests_total', { service: name, route: visit.route, status: String(status) });
+    metrics.observe('gatehouse_request_duration_seconds', { service: name, route: visit.route }, seconds);
+    log.info('request', {
+      request_id: visit.requestId,
+      method,
+      route: visit.route,
+      status,
+      duration_ms: Math.round(seconds * 1e5) / 100,
+      ip: visit.address,
+    });
+  }
+
+  const server = createServer({
+    headersTimeout: LIMITS.headersTimeout,
+    requestTimeout: LIMITS.requestTimeout,
+    connectionsCheckingInterval: LIMITS.connectionsCheckingInterval,
+    keepAliveTimeout: LIMITS.keepAliveTimeout,
+    maxHeaderSize: LIMITS.maxHeaderSize,
+    noDelay: true,
+  });
+  server.timeout = LIMITS.inactivityTimeout;
+  server.maxConnections = LIMITS.maxConnections;
+  server.maxRequestsPerSocket = LIMITS.maxRequestsPerSocket;
+  server.on('request', (request, response) => void handle(request, response, false));
+  // Without this, Node invites the body in before anybody has looked at the credential.
+  server.on('checkContinue', (request, response) => void handle(request, response, true));
+  server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
+    // A broken connection reports itself more than once; there is somebody to answer the first time only.
+    if (!socket.writable) return void socket.destroy();
+    const visit = { requestId: randomUUID(), address: addressOf(socket), startedAt: performance.now(), route: '(unreadable)' };
+    const failure = parserFailure(error.code);
+    socket.end(rawReply(failure, visit.requestId));
+    record(visit, '', failureOf(failure, visit.requestId).status);
+  });
+
+  return {
+    listen: () => listen(server, options.port, options.host),
+    async close(graceMs) {
+      state.closing = true;
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      server.closeIdleConnections();
+      const timer = setTimeout(() => server.closeAllConnections(), graceMs);
+      await closed;
+      clearTimeout(timer);
+    },
+  };
+}
+
+function listen(server: Server, port: number, host: string): Promise<number> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, host, () => {
+      server.off('error', reject);
+      const bound = server.address();
+      resolve(typeof bound === 'object' && bound !== null ? bound.port : port);
+    });
+  });
+}
+
+function greet(request: IncomingMessage, trustedProxies: BlockList): Visit {
+  const given = request.headers['x-request-id'];
+  const forwarded = request.headers['x-forwarded-for'];
+  return {
+    requestId: typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given) ? given : randomUUID(),
+    address: clientAddress(
+      request.socket.remoteAddress ?? '',
+      Array.isArray(forwarded) ? forwarded.join(',') : forwarded,
+      trustedProxies,
+    ),
+    startedAt: performance.now(),
+    route: '(none)',
+  };
+}
+
+const addressOf = (socket: Duplex | Socket) => plainAddress('remoteAddress' in socket ? (socket.remoteAddress ?? '') : '');
+
+function parserFailure(code: string | undefined): Failure {
+  if (code === 'HPE_HEADER_OVERFLOW') return new Failure('headers_too_large');
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new Failure('request_timeout');
+  return new Failure('invalid_request');
+}

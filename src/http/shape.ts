@@ -1,0 +1,239 @@
+import type { Fault } from './errors.ts';
+import type { Query } from './query.ts';
+
+/** The part of JSON Schema (as OpenAPI 3.0.3 has it) that shapes can say. */
+export interface JsonSchema {
+  readonly type?: 'string' | 'integer' | 'boolean' | 'object' | 'array';
+  readonly format?: string;
+  readonly description?: string;
+  readonly enum?: readonly string[];
+  readonly nullable?: boolean;
+  readonly default?: string | number | boolean;
+  readonly minLength?: number;
+  readonly maxLength?: number;
+  readonly minimum?: number;
+  readonly maximum?: number;
+  readonly items?: JsonSchema;
+  readonly properties?: Readonly<Record<string, JsonSchema>>;
+  readonly required?: readonly string[];
+  readonly additionalProperties?: boolean;
+}
+
+const FAULTY = Symbol('faulty');
+
+/** One description from which both the check of an input and its JSON Schema come, so that they cannot disagree. */
+export interface Shape<T> {
+  readonly schema: JsonSchema;
+  /** Set when the member may be missing; `value` is what is then read. */
+  readonly missing?: { readonly value: T };
+  /** Reads an unknown value. What is wrong goes into `faults` with its place; the value itself never does. */
+  read(input: unknown, at: string, faults: Fault[]): T | typeof FAULTY;
+}
+
+export type Taken<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly faults: readonly Fault[] };
+
+/** `unknown` goes in; a typed value or the list of everything wrong with it comes out. */
+export function take<T>(shape: Shape<T>, input: unknown, at: string): Taken<T> {
+  const faults: Fault[] = [];
+  const value = shape.read(input, at, faults);
+  return value === FAULTY ? { ok: false, faults } : { ok: true, value };
+}
+
+function fault(faults: Fault[], path: string, message: string): typeof FAULTY {
+  faults.push({ path, message });
+  return FAULTY;
+}
+
+export interface StringLimits {
+  readonly min?: number;
+  /** In UTF-16 units, as `maxLength` counts. */
+  readonly max?: number;
+  readonly description?: string;
+  /** A further test; returns what is wrong, or null. */
+  readonly check?: (text: string) => string | null;
+}
+
+/** Well-formed text: a lone surrogate has no UTF-8 form, so it could be neither stored nor given back. */
+export function text(limits: StringLimits = {}): Shape<string> {
+  const { min = 0, max = Number.MAX_SAFE_INTEGER, description, check } = limits;
+  return {
+    schema: {
+      type: 'string',
+      ...(min > 0 ? { minLength: min } : {}),
+      ...(limits.max === undefined ? {} : { maxLength: max }),
+      ...(description === undefined ? {} : { description }),
+    },
+    read(input, at, faults) {
+      if (typeof input !== 'string') return fault(faults, at, 'must be a string');
+      if (input.length < min) return fault(faults, at, min === 1 ? 'must not be empty' : `must have at least ${min} characters`);
+      if (input.length > max) return fault(faults, at, `must have at most ${max} characters`);
+      if (/\p{Surrogate}/u.test(input)) return fault(faults, at, 'must not contain half of a surrogate pair');
+      const wrong = check?.(input) ?? null;
+      return wrong === null ? input : fault(faults, at, wrong);
+    },
+  };
+}
+
+/** PostgreSQL's `text` cannot hold U+0000. */
+export const withoutNul = (value: string): string | null => (value.includes('\0') ? 'must not contain the character U+0000' : null);
+
+export function uuid(description?: string): Shape<string> {
+  return {
+    schema: { type: 'string', format: 'uuid', ...(description === undefined ? {} : { description }) },
+    read: (input, at, faults) =>
+      typeof input === 'string' && /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(input)
+        ? input.toLowerCase()
+        : fault(faults, at, 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000'),
+  };
+}
+
+export function integer(limits: { min: number; max: number; description?: string }): Shape<number> {
+  const { min, max, description } = limits;
+  return {
+    schema: { type: 'integer', minimum: min, maximum: max, ...(description === undefined ? {} : { description }) },
+    read: (input, at, faults) =>
+      typeof input === 'number' && Number.isInteger(input) && input >= min && input <= max
+        ? input
+        : fault(faults, at, `must be a whole number from ${min} to ${max}`),
+  };
+}
+
+/** A whole decimal number in a query: digits only, so neither `1e3`, `0x10`, ` 1` nor `1.0`. */
+export function decimal(limits: { min: number; max: number; description?: string }): Shape<number> {
+  const number = integer(limits);
+  return {
+    schema: number.schema,
+    read: (input, at, faults) => number.read(typeof input === 'string' && /^[0-9]{1,15}$/.test(input) ? Number(input) : input, at, faults),
+  };
+}
+
+export function boolean(): Shape<boolean> {
+  return {
+    schema: { type: 'boolean' },
+    read: (input, at, faults) => (typeof input === 'boolean' ? input : fault(faults, at, 'must be true or false')),
+  };
+}
+
+/** A moment, as replies give it (RFC 3339 in UTC). */
+export function dateTime(): Shape<string> {
+  const { read } = text();
+  return { schema: { type: 'string', format: 'date-time' }, read };
+}
+
+/** One of these words. */
+export function word<W extends string>(...words: readonly W[]): Shape<W> {
+  return {
+    schema: { type: 'string', enum: words },
+    read: (input, at, faults) => words.find((one) => one === input) ?? fault(faults, at, `must be one of ${words.join(', ')}`),
+  };
+}
+
+export function nullable<T>(shape: Shape<T>): Shape<T | null> {
+  return {
+    schema: { ...shape.schema, nullable: true },
+    read: (input, at, faults) => (input === null ? null : shape.read(input, at, faults)),
+  };
+}
+
+export function list<T>(shape: Shape<T>): Shape<T[]> {
+  return {
+    schema: { type: 'array', items: shape.schema },
+    read(input, at, faults) {
+      if (!Array.isArray(input)) return fault(faults, at, 'must be an array');
+      const values: T[] = [];
+      input.forEach((item: unknown, index) => {
+        const value = shape.read(item, `${at}/${index}`, faults);
+        if (value !== FAULTY) values.push(value);
+      });
+      return values.length === input.length ? values : FAULTY;
+    },
+  };
+}
+
+/** A member that may be missing, and is then undefined. */
+export const optional = <T>(shape: Shape<T>): Shape<T | undefined> => ({ ...shape, missing: { value: undefined } });
+
+/** A member that may be missing, and then has this value. */
+export function orElse<T extends string | number | boolean>(shape: Shape<T>, value: T): Shape<T> {
+  return { ...shape, schema: { ...shape.schema, default: value }, missing: { value } };
+}
+
+/** The type that a shape reads. */
+export type Read<S> = S extends Shape<infer T> ? T : never;
+
+type Members = Readonly<Record<string, Shape<unknown>>>;
+export type Values<M extends Members> = { readonly [K in keyof M]: Read<M[K]> };
+
+/**
+ * An object with these members. Others are ignored, unless `others` is 'refused': then a misspelt optional member
+ * cannot silently change the outcome.
+ */
+export function object<M extends Members>(members: M, others: 'ignored' | 'refused' = 'ignored'): Shape<Values<M>> {
+  return {
+    schema: { ...objectSchema(members), ...(others === 'refused' ? { additionalProperties: false } : {}) },
+    read(input, at, faults) {
+      if (typeof input !== 'object' || input === null || Array.isArray(input)) return fault(faults, at, 'must be a JSON object');
+      const given = new Map<string, unknown>(Object.entries(input));
+      const before = faults.length;
+      if (others === 'refused') {
+        for (const name of given.keys()) {
+          // The name is the caller's own text: it is cut short, and never the value.
+          if (!Object.hasOwn(members, name)) fault(faults, pointer(at, name.slice(0, 64)), 'is not a member that this request knows');
+        }
+      }
+      return readMembers(members, (name) => given.get(name), (name) => pointer(at, name), faults, before);
+    },
+  };
+}
+
+/** The parameters of a query. A parameter given twice is refused, because two readers might pick different ones. */
+export function parameters<M extends Members>(members: M): Shape<Values<M>> {
+  return {
+    schema: objectSchema(members),
+    read(input, _at, faults) {
+      const query: Query = input instanceof Map ? input : new Map();
+      const before = faults.length;
+      for (const name of Object.keys(members)) {
+        if ((query.get(name)?.length ?? 0) > 1) fault(faults, name, 'must be given only once');
+      }
+      return readMembers(members, (name) => query.get(name)?.[0], (name) => name, faults, before);
+    },
+  };
+}
+
+/** Nothing is asked for, and whatever comes is ignored. */
+export const nothing: Shape<Record<never, never>> = { schema: {}, read: () => ({}) };
+
+function readMembers<M extends Members>(
+  members: M,
+  value: (name: string) => unknown,
+  place: (name: string) => string,
+  faults: Fault[],
+  before: number,
+): Values<M> | typeof FAULTY {
+  const result: Record<string, unknown> = {};
+  for (const [name, shape] of Object.entries(members)) {
+    const given = value(name);
+    if (given === undefined) {
+      if (shape.missing) result[name] = shape.missing.value;
+      else fault(faults, place(name), 'is required');
+    } else {
+      result[name] = shape.read(given, place(name), faults);
+    }
+  }
+  // Every member has just been read by the shape of its name.
+  return faults.length > before ? FAULTY : (result as Values<M>);
+}
+
+function objectSchema(members: Members): JsonSchema {
+  const entries = Object.entries(members);
+  const required = entries.filter(([, shape]) => !shape.missing).map(([name]) => name);
+  return {
+    type: 'object',
+    properties: Object.fromEntries(entries.map(([name, shape]) => [name, shape.schema])),
+    ...(required.length > 0 ? { required } : {}),
+  };
+}
+
+/** RFC 6901 */
+const pointer = (at: string, name: string) => `${at}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;

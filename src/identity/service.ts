@@ -1,0 +1,37 @@
+import type { Database } from '../db/pool.ts';
+import { isReady } from '../db/migrate.ts';
+import { createGate, type Gate } from '../runtime/gate.ts';
+import type { ScryptCost } from '../crypto/password.ts';
+import type { Surroundings } from '../runtime/surroundings.ts';
+import { MIGRATIONS, SCHEMA } from './migrations.ts';
+
+export interface IdentityOptions {
+  readonly passwords: { readonly minLength: number; readonly hashesAtOnce: number; readonly cost: ScryptCost };
+  /** How long a session lives from login. */
+  readonly sessionSeconds: number;
+  /** How long an ended session is kept to be seen in lists. */
+  readonly retentionSeconds: number;
+}
+
+/** What handlers work with. */
+export interface IdentityService extends IdentityOptions {
+  readonly database: Database;
+  /** Each hash takes its memory and a thread: so many at once, so many waiting, the rest is told to come back. */
+  readonly hashing: Gate;
+  ready(): Promise<boolean>;
+}
+
+const HASHES_WAITING = 32;
+
+export function createIdentity(options: IdentityOptions, database: Database, { metrics, isServing }: Surroundings): IdentityService {
+  const hashing = createGate(options.passwords.hashesAtOnce, HASHES_WAITING, 'a password hash');
+  metrics.gauge('gatehouse_password_hashes_running', {}, () => hashing.running);
+  metrics.gauge('gatehouse_password_hashes_waiting', {}, () => hashing.waiting);
+  return {
+    ...options,
+    database,
+    hashing,
+    ready: async () => isServing() && isReady(database, SCHEMA, MIGRATIONS),
+  };
+}
+

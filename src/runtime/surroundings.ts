@@ -1,0 +1,19 @@
+import type { Log } from './log.ts';
+import type { Metrics } from './metrics.ts';
+
+/** What the process gives to each service that runs in it. */
+export interface Surroundings {
+  readonly log: Log;
+  readonly metrics: Metrics;
+  /** False before the first run is done and from the moment the process shuts down. */
+  readonly isServing: () => boolean;
+  /** Tells the operator something once, in plain text, outside the log: a first password or token. */
+  readonly announce: (line: string) => void;
+  /** Standard output, for what is not a log line. Resolves when the line has left the process. */
+  readonly print: (line: string) => Promise<void>;
+}
+
+/** Something that waiting does not mend: the process says this sentence and ends. */
+export class StartupError extends Error {
+  override readonly name = 'StartupError';
+}

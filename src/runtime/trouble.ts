@@ -1,0 +1,27 @@
+/** A dependency did not do its part: database gone, statement refused. */
+export class Unavailable extends Error {
+  override readonly name = 'Unavailable';
+  /** Whether waiting may help, as opposed to a wrong password or a missing table. */
+  readonly mayPass: boolean;
+  /** @param message for an operator: never a query, a parameter or a foreign message */
+  constructor(message: string, mayPass: boolean) {
+    super(message);
+    this.mayPass = mayPass;
+  }
+}
+
+/** Work refused before it starts, to protect the process. Always answered 503 with `Retry-After`. */
+export class Overloaded extends Error {
+  override readonly name = 'Overloaded';
+}
+
+/**
+ * What a log may say of anything thrown. Only our own two kinds have messages that are known to hold no secret; of
+ * everything else the kind and the place are told, because a foreign message may quote what was being worked on.
+ */
+export function describeTrouble(error: unknown): { readonly trouble: string; readonly place?: string } {
+  if (error instanceof Unavailable || error instanceof Overloaded) return { trouble: error.message };
+  if (!(error instanceof Error)) return { trouble: typeof error };
+  const places = (error.stack ?? '').split('\n').filter((line) => line.startsWith('    at '));
+  return { trouble: error.name, place: places.slice(0, 6).map((line) => line.trim()).join(' | ') };
+}

@@ -1,0 +1,15 @@
+import { bearerOf, digest, sameDigest } from '../crypto/token.ts';
+import type { Guard } from '../http/call.ts';
+import { Failure } from '../http/errors.ts';
+import type { SecretsService } from './service.ts';
+
+/** The one bearer token of the configuration, compared in constant time. No database is asked. */
+export const bearer: Guard<SecretsService, null> = {
+  security: ['bearer'],
+  errors: ['unauthorized'],
+  async check(visitor, service) {
+    const token = bearerOf(visitor.headers.authorization);
+    if (token !== null && sameDigest(digest(token), service.authDigest)) return null;
+    return new Failure('unauthorized', { message: 'Send the token of AUTH_TOKEN as "Authorization: Bearer …".' });
+  },
+};

@@ -1,0 +1,203 @@
+import { readFileSync } from 'node:fs';
+import type { BlockList } from 'node:net';
+import { userInfo } from 'node:os';
+import { DEFAULT_COST, isAffordable, type ScryptCost } from './crypto/password.ts';
+import type { DatabaseAddress } from './db/pool.ts';
+import { parseNetworks } from './http/address.ts';
+import { LOG_LEVELS, type LogLevel } from './runtime/log.ts';
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** How the text of a variable is read: a value, or what it accepts. */
+class Wrong {
+  readonly accepts: string;
+  constructor(accepts: string) {
+    this.accepts = accepts;
+  }
+}
+interface Variable<T> {
+  /** As the README gives it; `–` where there is none. */
+  readonly byDefault: string;
+  readonly missing: T;
+  readonly parse: (text: string) => T | Wrong;
+}
+
+function number(byDefault: number, min: number, max: number): Variable<number> {
+  const parse = (text: string) => {
+    const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
+    return value >= min && value <= max ? value : new Wrong(`a whole number from ${min} to ${max}`);
+  };
+  return { byDefault: String(byDefault), missing: byDefault, parse };
+}
+
+/** @param byDefault only shown here: which default holds depends on what else is set */
+function port(byDefault: string): Variable<number | null> {
+  return { byDefault, missing: null, parse: number(0, 0, 65_535).parse };
+}
+
+function host(byDefault: string): Variable<string | null> {
+  return { byDefault, missing: null, parse: (value) => value };
+}
+
+function text(byDefault: string | null, check: (value: string) => string | null = () => null): Variable<string | null> {
+  const parse = (value: string) => {
+    const accepts = check(value);
+    return accepts === null ? value : new Wrong(accepts);
+  };
+  return { byDefault: byDefault ?? '–', missing: byDefault, parse };
+}
+
+function oneOf<T extends string>(byDefault: T, choices: readonly T[]): Variable<T> {
+  return {
+    byDefault,
+    missing: byDefault,
+    parse: (value) => choices.find((choice) => choice === value) ?? new Wrong(`one of ${choices.join(', ')}`),
+  };
+}
+
+const day = 86_400;
+
+/** Every variable there is. The README's table of them is checked against this one, both ways. */
+export const VARIABLES = {
+  DATABASE_URL: database(),
+  IDENTITY_DATABASE_URL: database(),
+  SECRETS_DATABASE_URL: database(),
+  WEBHOOK_DATABASE_URL: database(),
+  MIGRATE: oneOf('on', ['on', 'off']),
+  HOST: host('0.0.0.0'),
+  PORT: port('–'),
+  IDENTITY_HOST: host('0.0.0.0'),
+  IDENTITY_PORT: port('3000'),
+  SECRETS_HOST: host('0.0.0.0'),
+  SECRETS_PORT: port('8080'),
+  WEBHOOK_HOST: host('0.0.0.0'),
+  WEBHOOK_PORT: port('8000'),
+  METRICS_HOST: host('127.0.0.1'),
+  METRICS_PORT: port('–'),
+  LOG_LEVEL: oneOf<LogLevel>('info', LOG_LEVELS),
+  TRUSTED_PROXIES: networks(),
+  MAX_BODY_BYTES: number(65_536, 1_024, 16_777_216),
+  SHUTDOWN_GRACE: number(10, 0, 600),
+  ADMIN_USERNAME: text('admin'),
+  ADMIN_PASSWORD: text(null),
+  ADMIN_EMAIL: text('admin@localhost'),
+  PASSWORD_MIN_LENGTH: number(8, 8, 64),
+  PASSWORD_HASHES: number(2, 1, 64),
+  PASSWORD_SCRYPT: scryptCost(),
+  SESSION_TTL: number(day, 60, 366 * day),
+  SESSION_RETENTION: number(30 * day, 0, 3_660 * day),
+  SERVER_SECRET: text(null),
+  SERVER_SECRET_PREVIOUS: text(''),
+  AUTH_TOKEN: text(null, headerCharacters),
+  SECRET_TTL: number(7 * day, 0, 366 * day),
+  WEBHOOK_VARIANT: oneOf('extended', ['extended', 'plain']),
+  WEBHOOK_TOKEN: text(null, tokenCharacters),
+  APP_NAME: text('gatehouse-webhook'),
+} as const;
+
+export type Settings = { readonly [K in keyof typeof VARIABLES]: (typeof VARIABLES)[K] extends Variable<infer T> ? T : never };
+
+/**
+ * Reads every variable. One that is set but empty counts as not set, since that is how container files leave one out.
+ * @param problems gets one sentence for each that cannot be read; the settings must not be used when it got any
+ */
+export function readVariables(environment: Environment, problems: string[]): Settings {
+  const entries = Object.entries<Variable<unknown>>(VARIABLES).map(([name, variable]) => {
+    const given = readText(environment, name, problems);
+    const value = given === null ? variable.missing : variable.parse(given);
+    if (value instanceof Wrong) problems.push(`${name} must be ${value.accepts}.`);
+    return [name, value];
+  });
+  // Each value was read by the variable of its name; where one was not, a problem is noted.
+  return Object.fromEntries(entries) as Settings;
+}
+
+/** `X_FILE` names a file that holds `X`. One trailing newline is removed, because editors and `echo` put one there. */
+function readText(environment: Environment, name: string, problems: string[]): string | null {
+  const value = environment[name] || null;
+  const file = environment[`${name}_FILE`] || null;
+  if (file === null) return value;
+  if (value !== null) {
+    problems.push(`${name} and ${name}_FILE are both set; remove one of them.`);
+    return null;
+  }
+  try {
+    return readFileSync(file, 'utf8').replace(/\r?\n$/, '') || null;
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
+    problems.push(`${name}_FILE names a file that cannot be read (${code}).`);
+    return null;
+  }
+}
+
+function database(): Variable<DatabaseAddress | null> {
+  return {
+    byDefault: '–',
+    missing: null,
+    parse(value) {
+      try {
+        return parseDatabaseUrl(new URL(value));
+      } catch {
+        return new Wrong(DATABASE_URL_FORM); // not a URL at all, or malformed percent escapes in it
+      }
+    },
+  };
+}
+
+const SSL_MODES = ['disable', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
+
+const DATABASE_URL_FORM = 'postgres://user:password@host:5432/database, with "sslmode" as its only parameter';
+
+/** `postgres` would send parameters it does not know to the server; here a misspelt one is refused. */
+function parseDatabaseUrl(url: URL): DatabaseAddress | Wrong {
+  const database = decodeURIComponent(url.pathname.slice(1));
+  const parameters = [...url.searchParams.keys()].filter((name) => name !== 'sslmode');
+  if (!/^postgres(ql)?:$/.test(url.protocol) || database === '' || parameters.length > 0) return new Wrong(DATABASE_URL_FORM);
+  const host = decodeURIComponent(url.hostname).replace(/^\[(.*)\]$/, '$1') || 'localhost';
+  const given = url.searchParams.get('sslmode');
+  const sslmode = given === null ? (isThisHost(host) ? 'disable' : 'prefer') : SSL_MODES.find((mode) => mode === given);
+  if (!sslmode) return new Wrong(`a URL whose sslmode is one of ${SSL_MODES.join(', ')}`);
+  const user = decodeURIComponent(url.username) || userInfo().username;
+  return { host, port: Number(url.port || 5432), database, user, password: decodeURIComponent(url.password), sslmode };
+}
+
+export const isThisHost = (host: string): boolean => host.startsWith('/') || ['localhost', '127.0.0.1', '::1'].includes(host);
+
+function networks(): Variable<BlockList> {
+  return {
+    byDefault: '–',
+    missing: parseNoNetworks(),
+    parse(value) {
+      const list = parseNetworks(value);
+      return 'wrong' in list ? new Wrong('a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1') : list;
+    },
+  };
+}
+
+function parseNoNetworks(): BlockList {
+  const none = parseNetworks('');
+  if ('wrong' in none) throw new Error('internal error: the empty list is a list');
+  return none;
+}
+
+function scryptCost(): Variable<ScryptCost> {
+  return {
+    byDefault: 'ln=15,r=8,p=3',
+    missing: DEFAULT_COST,
+    parse(value) {
+      const found = /^ln=([0-9]{1,2}),r=([0-9]{1,2}),p=([0-9]{1,2})$/.exec(value);
+      const cost = { logN: Number(found?.[1]), r: Number(found?.[2]), p: Number(found?.[3]) };
+      return isAffordable(cost) ? cost : new Wrong('a cost such as ln=15,r=8,p=3 that needs at most 256 MiB');
+    },
+  };
+}
+
+/** A token must survive a query string and a header as it is. */
+function tokenCharacters(value: string): string | null {
+  return /^[A-Za-z0-9._~-]{16,512}$/.test(value) ? null : '16 to 512 characters of A-Z a-z 0-9 . _ ~ -';
+}
+
+/** A token that a header can carry. */
+function headerCharacters(value: string): string | null {
+  return /^[\x21-\x7e]+$/.test(value) ? null : 'visible ASCII characters without spaces';
+}
