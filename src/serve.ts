@@ -92,11 +92,12 @@ export async function migrateAll(config: Config, output: Output): Promise<Readon
 /** The services that are asked for, and only their modules: what is not asked for is not loaded. */
 async function createParts(world: World): Promise<Part[]> {
   const { identity, secrets, webhook } = world.config;
-  const parts: Part[] = [];
-  if (identity) parts.push(createPart('identity', identity, (await import('./identity/start.ts')).identity, world));
-  if (secrets) parts.push(createPart('secrets', secrets, (await import('./secrets/start.ts')).secrets, world));
-  if (webhook) parts.push(createPart('webhook', webhook, (await import('./webhook/start.ts')).webhook, world, { app: webhook.appName }));
-  return parts;
+  const parts = [
+    identity && import('./identity/start.ts').then((module) => createPart('identity', identity, module.identity, world)),
+    secrets && import('./secrets/start.ts').then((module) => createPart('secrets', secrets, module.secrets, world)),
+    webhook && import('./webhook/start.ts').then((module) => createPart('webhook', webhook, module.webhook, world, { app: webhook.appName })),
+  ];
+  return (await Promise.all(parts)).filter((part) => part !== null);
 }
 
 function createPart<Options extends { readonly host: string; readonly port: number }, Service>(

@@ -1,0 +1,121 @@
+/** The real services in this process: a real PostgreSQL behind them, real sockets before them. */
+import { once } from 'node:events';
+import { PassThrough } from 'node:stream';
+import { readConfig, type ServiceName } from '../../src/config.ts';
+import { serve } from '../../src/serve.ts';
+
+export const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
+export const AUTH_TOKEN = 'auth-token-for-tests-0123456789abcdefghi';
+export const ADMIN_PASSWORD = 'correct horse battery staple';
+export const WEBHOOK_TOKEN = 'webhook-token-for-tests-0123456789abcdef';
+
+export interface Gatehouse {
+  /** `http://127.0.0.1:…` of each service that was asked for. */
+  readonly url: Readonly<Record<ServiceName | 'metrics', string>>;
+  /** Everything written so far. */
+  stdout(): string;
+  stderr(): string;
+  /** The log lines written so far, parsed. */
+  log(): Array<Record<string, unknown>>;
+  /** Resolves when the whole shutdown has ended. */
+  stop(): Promise<void>;
+}
+
+interface Owner {
+  after(fn: () => Promise<void>): void;
+}
+
+/**
+ * Starts services on free ports; they stop when their owner (a test's context, or node:test itself at a file's top
+ * level) ends. Passwords cost next to nothing here, unless the environment says otherwise.
+ * @param databaseUrl left out for the plain webhook receiver
+ */
+export async function startGatehouse(
+  owner: Owner,
+  services: readonly ServiceName[],
+  databaseUrl: string | undefined,
+  environment: Readonly<Record<string, string | undefined>> = {},
+  until: 'ready' | 'listening' = 'ready',
+): Promise<Gatehouse> {
+  const stopping = new AbortController();
+  let running: Promise<void> = Promise.resolve();
+  const stop = async () => {
+    stopping.abort();
+    await running;
+  };
+  owner.after(stop);
+  const written = { stdout: '', stderr: '' };
+  const stdout = new PassThrough().on('data', (text) => (written.stdout += String(text)));
+  const stderr = new PassThrough().on('data', (text) => (written.stderr += String(text)));
+  const config = readConfig(services, 'serve', {
+    DATABASE_URL: databaseUrl,
+    IDENTITY_HOST: '127.0.0.1',
+    SECRETS_HOST: '127.0.0.1',
+    WEBHOOK_HOST: '127.0.0.1',
+    IDENTITY_PORT: '0',
+    SECRETS_PORT: '0',
+    WEBHOOK_PORT: '0',
+    METRICS_PORT: '0',
+    SERVER_SECRET,
+    AUTH_TOKEN,
+    ADMIN_PASSWORD,
+    WEBHOOK_TOKEN,
+    PASSWORD_SCRYPT: 'ln=4,r=8,p=1',
+    ...environment,
+  });
+  const log = () => written.stdout.split('\n').filter(Boolean).map((line): Record<string, unknown> => JSON.parse(line));
+  running = serve(config, { stdout, stderr }, stopping.signal);
+  const [message, count] = until === 'ready' ? ['ready', services.length] : ['listening', services.length + 1];
+  const failed = running.then(() => Promise.reject(new Error('the services ended before they were ready')));
+  const seen = async () => {
+    while (log().filter((line) => line.message === message).length < count) await once(stdout, 'data');
+  };
+  await Promise.race([seen(), failed]);
+  failed.catch(() => {});
+  const url = (name: string) => `http://127.0.0.1:${log().find((line) => line.message === 'listening' && line.service === name)?.port}`;
+  return {
+    url: { identity: url('identity'), secrets: url('secrets'), webhook: url('webhook'), metrics: url('metrics') },
+    stdout: () => written.stdout,
+    stderr: () => written.stderr,
+    log,
+    stop,
+  };
+}
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly text: string;
+  /** The parsed body, or undefined where it is empty or no JSON. Tests look into it as they like. */
+  readonly json: any;
+}
+
+/** One request. `body` may be a value (sent as JSON) or text and bytes (sent as they are). */
+export async function ask(method: string, url: string, options: { bearer?: string; body?: unknown; headers?: Record<string, string> } = {}): Promise<Answer> {
+  const { bearer, body, headers } = options;
+  const isRaw = typeof body === 'string' || body instanceof Uint8Array;
+  const response = await fetch(url, {
+    method,
+    headers: {
+      ...(bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }),
+      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...headers,
+    },
+    ...(body === undefined ? {} : { body: isRaw ? body : JSON.stringify(body) }),
+  });
+  const text = await response.text();
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch {
+    json = undefined;
+  }
+  return { status: response.status, headers: response.headers, text, json };
+}
+
+/** Logs in and returns the session token. */
+export async function logIn(identityUrl: string, username = 'admin', password = ADMIN_PASSWORD): Promise<string> {
+  const answer = await ask('POST', `${identityUrl}/api/auth/login`, { body: { username, password } });
+  if (answer.status !== 200) throw new Error(`login answered ${answer.status}: ${answer.text}`);
+  return answer.json.data.session;
+}
