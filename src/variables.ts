@@ -87,7 +87,7 @@ export const VARIABLES = {
   SESSION_TTL: number(day, 60, 366 * day),
   SESSION_RETENTION: number(30 * day, 0, 3_660 * day),
   SERVER_SECRET: text(null),
-  SERVER_SECRET_PREVIOUS: text(''),
+  SERVER_SECRET_PREVIOUS: text(null),
   AUTH_TOKEN: text(null, headerCharacters),
   SECRET_TTL: number(7 * day, 0, 366 * day),
   WEBHOOK_VARIANT: oneOf('extended', ['extended', 'plain']),

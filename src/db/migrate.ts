@@ -1,6 +1,5 @@
 import type { Database, Sql, TransactionSql } from './pool.ts';
-import { Duplicate } from './pool.ts';
-import { wasMadeBySomebodyElse } from './retry.ts';
+import { constraintOf, wasMadeBySomebodyElse } from './retry.ts';
 import { Unavailable } from '../runtime/trouble.ts';
 
 /** One step of a schema. Steps are numbered from 1 by their place in the list; one that was published never changes. */
@@ -16,19 +15,22 @@ export interface Migration {
  * @returns how many steps this process applied
  */
 export async function migrate(database: Database, schema: string, migrations: readonly Migration[]): Promise<number> {
-  await database.write((sql) => createLedger(sql, schema));
-  let applied = 0;
-  for (;;) {
-    const version = await database.write((sql) => versionOf(sql, schema));
-    const next = migrations[version];
-    if (!next) return applied;
-    try {
-      await database.transaction((sql) => apply(sql, schema, version + 1, next));
-      applied += 1;
-    } catch (error) {
-      if (!(error instanceof Duplicate)) throw error;
+  return database.maintain(async (sql) => {
+    await createLedger(sql, schema);
+    let applied = 0;
+    for (;;) {
+      const version = await versionOf(sql, schema);
+      const next = migrations[version];
+      if (!next) return applied;
+      try {
+        await sql.begin((transaction) => apply(transaction, schema, version + 1, next));
+        applied += 1;
+      } catch (error) {
+        // Another replica has just done this step. Any other index that is violated is the step's own trouble.
+        if (constraintOf(error) !== 'migrations_pkey') throw error;
+      }
     }
-  }
+  });
 }
 
 /** Whether the schema has at least all the given steps: a newer program may already have added some. */

@@ -48,6 +48,8 @@ export interface Database {
    * failure would commit.
    */
   transaction<T>(work: TransactionWork<T>): Promise<T>;
+  /** A connection of its own without time limits, closed afterwards: for changes of the schema. */
+  maintain<T>(work: Work<T>): Promise<T>;
   close(): Promise<void>;
 }
 
@@ -80,6 +82,16 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
           free.push(lane);
         }
       }),
+    async maintain(work) {
+      const sql = connect(address, name, log, 0);
+      try {
+        return await work(sql);
+      } catch (error) {
+        throw translate(error);
+      } finally {
+        await sql.end({ timeout: 2 });
+      }
+    },
     async close() {
       await Promise.all([lanes.read, lanes.write, lanes.list, ...free].map((lane) => lane.close()));
     },
@@ -158,7 +170,7 @@ const HINTS: Readonly<Record<string, string>> = {
 };
 
 /** One connection. Every option is set here: what is left out, `postgres` would take from PG… environment variables. */
-export function connect(address: DatabaseAddress, name: string, log: Log): Sql {
+function connect(address: DatabaseAddress, name: string, log: Log, limitMs = STATEMENT_MS): Sql {
   const options = {
     host: address.host,
     port: address.port,
@@ -182,8 +194,8 @@ export function connect(address: DatabaseAddress, name: string, log: Log): Sql {
     publications: '',
     connection: {
       application_name: `gatehouse-${name}`,
-      statement_timeout: STATEMENT_MS,
-      idle_in_transaction_session_timeout: STATEMENT_MS,
+      statement_timeout: limitMs,
+      idle_in_transaction_session_timeout: limitMs,
       // An acknowledged write must survive a crash, whatever the server's or the role's default.
       synchronous_commit: 'on',
       TimeZone: 'UTC',

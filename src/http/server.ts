@@ -72,6 +72,7 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
   async function answer(request: IncomingMessage, response: ServerResponse, visit: Visit, expectsContinue: boolean): Promise<Written> {
     const fail = (failure: Failure) => failureOf(failure, visit.requestId);
     if (state.inFlight > LIMITS.maxInFlight) return fail(new Failure('overloaded'));
+    if (request.httpVersion === '1.1' && request.headers.host === undefined) return fail(new Failure('invalid_request'));
     const target = parseTarget(request.url ?? '');
     if (!target) return fail(new Failure('invalid_target'));
     const match = router(request.method ?? '', target.segments);
@@ -162,6 +163,8 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
     keepAliveTimeout: LIMITS.keepAliveTimeout,
     maxHeaderSize: LIMITS.maxHeaderSize,
     noDelay: true,
+    // Node would answer a missing Host header without the house's shape; `answer` sees to it.
+    requireHostHeader: false,
   });
   server.timeout = LIMITS.inactivityTimeout;
   server.maxConnections = LIMITS.maxConnections;
@@ -169,6 +172,8 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
   server.on('request', (request, response) => void handle(request, response, false));
   // Without this, Node invites the body in before anybody has looked at the credential.
   server.on('checkContinue', (request, response) => void handle(request, response, true));
+  // Any other expectation is ignored, as RFC 9110, 10.1.1, allows.
+  server.on('checkExpectation', (request, response) => void handle(request, response, false));
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
     // A broken connection reports itself more than once; there is somebody to answer the first time only.
     if (!socket.writable) return void socket.destroy();
