@@ -116,11 +116,15 @@ function placeOf(settings: Settings, service: ServiceName, services: readonly Se
 
 const NOWHERE: DatabaseAddress = { host: '', port: 0, database: '', user: '', password: '', sslmode: 'disable' };
 
+/** Whether something is already said about this variable, so that it is not called missing besides. */
+const isReported = (name: string, problems: readonly string[]): boolean => problems.some((problem) => /^\w+/.exec(problem)?.[0].replace(/_FILE$/, '') === name && !problem.includes('(or '));
+
 function databaseOf(own: DatabaseAddress | null, shared: DatabaseAddress | null, name: string, problems: string[]): DatabaseAddress {
-  if (own ?? shared) return own ?? shared ?? NOWHERE;
-  const sentence = `DATABASE_URL (or ${name}) must be set, as postgres://user:password@host:5432/database.`;
-  if (!problems.some((problem) => problem.startsWith('DATABASE_URL') || problem.startsWith(name))) problems.push(sentence);
-  return NOWHERE;
+  const address = own ?? shared;
+  if (!address && !isReported('DATABASE_URL', problems) && !isReported(name, problems)) {
+    problems.push(`DATABASE_URL (or ${name}) must be set, as postgres://user:password@host:5432/database.`);
+  }
+  return address ?? NOWHERE;
 }
 
 function identityConfig(settings: Settings, services: readonly ServiceName[], problems: string[]): IdentityConfig {
@@ -150,7 +154,7 @@ function secretsConfig(
 ): SecretsConfig {
   const required = (name: 'SERVER_SECRET' | 'AUTH_TOKEN') => {
     const value = settings[name];
-    if (value === null && purpose === 'serve' && !problems.some((problem) => problem.startsWith(name))) {
+    if (value === null && purpose === 'serve' && !isReported(name, problems)) {
       problems.push(`${name} must be set, to a long random text; make one with: openssl rand -base64 32`);
     }
     if (value !== null && value.length < ADVISED_LENGTH) {

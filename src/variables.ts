@@ -112,6 +112,9 @@ export function readVariables(environment: Environment, problems: string[]): Set
   return Object.fromEntries(entries) as Settings;
 }
 
+/** Strict: read leniently, unlike bytes of a key would become the same character. */
+const utf8 = new TextDecoder('utf-8', { fatal: true });
+
 /** `X_FILE` names a file that holds `X`. One trailing newline is removed, because editors and `echo` put one there. */
 function readText(environment: Environment, name: string, problems: string[]): string | null {
   const value = environment[name] || null;
@@ -122,7 +125,7 @@ function readText(environment: Environment, name: string, problems: string[]): s
     return null;
   }
   try {
-    return readFileSync(file, 'utf8').replace(/\r?\n$/, '') || null;
+    return utf8.decode(readFileSync(file)).replace(/\r?\n$/, '') || null;
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
     problems.push(`${name}_FILE names a file that cannot be read (${code}).`);
@@ -150,15 +153,16 @@ const DATABASE_URL_FORM = 'postgres://user:password@host:5432/database, with "ss
 
 /** `postgres` would send parameters it does not know to the server; here a misspelt one is refused. */
 function parseDatabaseUrl(url: URL): DatabaseAddress | Wrong {
-  const database = decodeURIComponent(url.pathname.slice(1));
-  const parameters = [...url.searchParams.keys()].filter((name) => name !== 'sslmode');
-  if (!/^postgres(ql)?:$/.test(url.protocol) || database === '' || parameters.length > 0) return new Wrong(DATABASE_URL_FORM);
+  const [database = '', user, password = ''] = [url.pathname.slice(1), url.username, url.password].map(decodeURIComponent);
+  const parameters = [...url.searchParams.keys()].join();
+  if (!/^postgres(ql)?:$/.test(url.protocol) || database === '' || !['', 'sslmode'].includes(parameters)) return new Wrong(DATABASE_URL_FORM);
   const host = decodeURIComponent(url.hostname).replace(/^\[(.*)\]$/, '$1') || 'localhost';
   const given = url.searchParams.get('sslmode');
   const sslmode = given === null ? (isThisHost(host) ? 'disable' : 'prefer') : SSL_MODES.find((mode) => mode === given);
   if (!sslmode) return new Wrong(`a URL whose sslmode is one of ${SSL_MODES.join(', ')}`);
-  const user = decodeURIComponent(url.username) || userInfo().username;
-  return { host, port: Number(url.port || 5432), database, user, password: decodeURIComponent(url.password), sslmode };
+  // U+0000 ends a text in PostgreSQL's protocol: what follows it would be read as another field.
+  if (`${database}${user}${password}`.includes('\0')) return new Wrong(DATABASE_URL_FORM);
+  return { host, port: Number(url.port || 5432), database, user: user || userInfo().username, password, sslmode };
 }
 
 export const isThisHost = (host: string): boolean => host.startsWith('/') || ['localhost', '127.0.0.1', '::1'].includes(host);

@@ -37,10 +37,14 @@ export async function hashPassword(password: string, cost: ScryptCost): Promise<
   return `$scrypt$ln=${cost.logN},r=${cost.r},p=${cost.p}$${plain(salt)}$${plain(hash)}`;
 }
 
-/** @returns whether the password is the hashed one; throws on a stored text that is not a hash we would compute */
+/**
+ * HMAC, and so scrypt, pads a short key with zeros: a password and the same with U+0000 behind it have one hash. So the
+ * character is in no password. @returns whether the password is the hashed one; throws on a stored text that is not a hash we would
+ * compute
+ */
 export async function verifyPassword(password: string, stored: string): Promise<boolean> {
   const { cost, salt, hash } = parse(stored);
-  return timingSafeEqual(await derive(password, salt, cost), hash);
+  return timingSafeEqual(await derive(password, salt, cost), hash) && !password.includes('\0');
 }
 
 /** Whether the hash was made at another cost and should be replaced at the next successful login. */

@@ -1,3 +1,4 @@
+import { Socket } from 'node:net';
 import postgres, { type Sql, type TransactionSql } from 'postgres';
 import type { Log } from '../runtime/log.ts';
 import { createGate } from '../runtime/gate.ts';
@@ -169,8 +170,15 @@ const HINTS: Readonly<Record<string, string>> = {
   '42P01': ': a table is missing; run "gatehouse migrate"',
 };
 
+/**
+ * How often a new connection may close before the server has said a word, until its caller is told. `postgres` by
+ * itself would go on for ever without a pause, for instance at a proxy with no database behind it.
+ */
+const MOST_SILENT_CLOSES = 5;
+
 /** One connection. Every option is set here: what is left out, `postgres` would take from PG… environment variables. */
 function connect(address: DatabaseAddress, name: string, log: Log, limitMs = STATEMENT_MS): Sql {
+  let silent = 0;
   const options = {
     host: address.host,
     port: address.port,
@@ -199,6 +207,20 @@ function connect(address: DatabaseAddress, name: string, log: Log, limitMs = STA
       // An acknowledged write must survive a crash, whatever the server's or the role's default.
       synchronous_commit: 'on',
       TimeZone: 'UTC',
+    },
+    socket() {
+      silent += 1;
+      const socket = new Socket();
+      if (silent > MOST_SILENT_CLOSES) {
+        silent = 0;
+        // Writing to a socket that was never connected is an error, which is what the caller gets.
+        return socket;
+      }
+      // `postgres` reads the name for the certificate's check from here.
+      return Object.assign(address.host.startsWith('/') ? socket.connect(`${address.host}/.s.PGSQL.${address.port}`) : socket.connect(address.port, address.host), { host: address.host });
+    },
+    onparameter() {
+      silent = 0;
     },
     onnotice: (notice: postgres.Notice) => log.debug('database notice', { code: notice.code ?? '' }),
   };

@@ -10,7 +10,7 @@ const NOT_YET = new Set(['57P03', '57P01', '57P02', '53300']);
 /** A connection that failed before or while it served. */
 const CONNECTION = new Set([
   'ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'ENOENT',
-  'CONNECT_TIMEOUT', 'CONNECTION_CLOSED', 'CONNECTION_ENDED', 'CONNECTION_DESTROYED',
+  'CONNECT_TIMEOUT', 'CONNECTION_CLOSED', 'CONNECTION_ENDED', 'CONNECTION_DESTROYED', 'ERR_SOCKET_CLOSED',
 ]);
 /** Few: a request is waiting, and a conflict that lasts is not cured by a hundred tries. */
 const TRIES = 5;

@@ -16,10 +16,14 @@ export function parseNetworks(networks: string): BlockList | { readonly wrong: s
   return list;
 }
 
-/** An IPv4 address written as IPv6 (`::ffff:192.0.2.1`) is the same client as the plain one. */
+/** One spelling per address: IPv6 as RFC 5952 has it, and an IPv4 address that is written as IPv6 as plain IPv4. */
 export function plainAddress(address: string): string {
-  const mapped = /^::ffff:([0-9.]+)$/i.exec(address)?.[1];
-  return mapped !== undefined && isIP(mapped) === 4 ? mapped : address.toLowerCase();
+  if (isIP(address) !== 6 || address.includes('%')) return address;
+  const canonical = new URL(`http://[${address}]/`).hostname.slice(1, -1);
+  const [, high, low] = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/.exec(canonical) ?? [];
+  if (high === undefined || low === undefined) return canonical;
+  const bytes = [high, low].map((group) => Number.parseInt(group, 16)).flatMap((group) => [group >> 8, group & 255]);
+  return bytes.join('.');
 }
 
 /**

@@ -39,7 +39,7 @@ export function json<Body>(shape: Shape<Body>, contentType: 'any' | 'required' =
 
 function isJson(contentType: string | undefined): boolean {
   const mediaType = (contentType ?? '').split(';', 1)[0]?.trim().toLowerCase() ?? '';
-  return mediaType === 'application/json' || /^[a-z]+\/[a-z0-9.!#$&^_-]+\+json$/.test(mediaType);
+  return mediaType === 'application/json' || /^[a-z]+\/[a-z0-9.!#$&^_+-]+\+json$/.test(mediaType);
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });

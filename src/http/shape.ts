@@ -6,7 +6,7 @@ export interface JsonSchema {
   readonly type?: 'string' | 'integer' | 'boolean' | 'object' | 'array';
   readonly format?: string;
   readonly description?: string;
-  readonly enum?: readonly string[];
+  readonly enum?: ReadonlyArray<string | null>;
   readonly nullable?: boolean;
   readonly default?: string | number | boolean;
   readonly minLength?: number;

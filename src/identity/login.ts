@@ -2,10 +2,11 @@ import { randomUUID } from 'node:crypto';
 import { decoyHash, hashPassword, needsRehash, verifyPassword } from '../crypto/password.ts';
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
+import { describeTrouble } from '../runtime/trouble.ts';
 import { accountKey, isActive, mayLogIn, type Session } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { viewSession } from './shapes.ts';
-import { type Account, findAccount, findSessionByToken, insertSession, logOut, replaceHash } from './store.ts';
+import { findAccount, findSessionByToken, insertSession, logOut, replaceHash } from './store.ts';
 import { createSessionToken, parseSessionToken } from './token.ts';
 
 type Open<Body> = Call<null, unknown, unknown, Body>;
@@ -18,21 +19,29 @@ export async function login(
   { body }: Open<{ username: string; password: string }>,
   service: IdentityService,
 ): Promise<Reply<{ session: string }> | Failure<'invalid_credentials'>> {
-  const { database, hashing, passwords } = service;
-  const account = await findAccount(database, accountKey(body.username));
-  const stored = account?.password_hash ?? decoyHash(passwords.cost);
-  const isRight = await hashing.run(() => verifyPassword(body.password, stored));
-  if (!account || account.password_hash === null || !isRight || !mayLogIn(account)) return new Failure('invalid_credentials');
+  const { database, hashing, passwords, log } = service;
   const token = createSessionToken();
-  if (!(await insertSession(database, randomUUID(), token, account, service.sessionSeconds))) return new Failure('invalid_credentials');
-  if (needsRehash(account.password_hash, passwords.cost)) await upgradeHash(service, account, account.password_hash, body.password);
-  return { data: { session: token } };
+  // The session is made only if the hash is still the one that was checked. Another login may just have renewed it: then
+  // the new one is checked, once more.
+  for (let attempt = 1; attempt <= 2; attempt += 1) {
+    const account = await findAccount(database, accountKey(body.username));
+    const stored = account?.password_hash ?? decoyHash(passwords.cost);
+    const isRight = await hashing.run(() => verifyPassword(body.password, stored));
+    if (!account || account.password_hash === null || !isRight || !mayLogIn(account)) break;
+    if (!(await insertSession(database, randomUUID(), token, account, service.sessionSeconds))) continue;
+    if (needsRehash(stored, passwords.cost)) {
+      // The login has succeeded; whatever hinders this, the next one makes up for it.
+      await upgradeHash(service, account.id, stored, body.password).catch((error) => log.warn('password hash not renewed', describeTrouble(error)));
+    }
+    return { data: { session: token } };
+  }
+  return new Failure('invalid_credentials');
 }
 
 /** The cost was changed since this hash was made; only now is the password at hand to make a new one. */
-async function upgradeHash({ database, hashing, passwords }: IdentityService, account: Account, before: string, password: string): Promise<void> {
+async function upgradeHash({ database, hashing, passwords }: IdentityService, userId: string, before: string, password: string): Promise<void> {
   const after = await hashing.run(() => hashPassword(password, passwords.cost));
-  await replaceHash(database, account.id, before, after);
+  await replaceHash(database, userId, before, after);
 }
 
 /** Idempotent: a token that is unknown or has ended also gets 200, because what was asked for is so. */

@@ -11,7 +11,7 @@ import * as users from './users.ts';
 
 const sessionBody = json(object({ session: text({ description: 'The session token that login returned' }) }));
 const sessionQuery = parameters({ session: text({ description: 'The session token, Base64 encoded' }) });
-const nil: Shape<null> = { schema: { nullable: true, enum: [] }, read: () => null };
+const nil: Shape<null> = { schema: { nullable: true, enum: [null] }, read: () => null };
 
 const credentials = object({
   // Longer than any stored name or accepted password: no more than a bound on the work.

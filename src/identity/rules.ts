@@ -37,8 +37,11 @@ export function isActive(session: Session): boolean {
   return !session.revoked && !session.logged_out && !session.expired && session.deleted_at === null && mayLogIn(session.user);
 }
 
-/** What a name or an address is compared by: `Ａdmin`, `ADMIN` and `admin` are one account. */
-export const accountKey = (name: string): string => name.normalize('NFKC').toLowerCase();
+/**
+ * What a name or an address is compared by: `Ａdmin`, `ADMIN` and `admin` are one account. Normalised again at the end,
+ * because a capital may compose with its mark only as a small letter.
+ */
+export const accountKey = (name: string): string => name.normalize('NFKC').toLowerCase().normalize('NFKC');
 
 /** Lengths count code points, as a person counts characters (NIST SP 800-63B). There are no composition rules (ASVS 6.2.5). */
 export const PASSWORD_MAX_LENGTH = 1_024;
@@ -48,6 +51,7 @@ export function passwordFault(password: string, minLength: number, common: Reado
   const length = [...password.normalize('NFKC')].length;
   if (length < minLength) return `must have at least ${minLength} characters`;
   if (length > PASSWORD_MAX_LENGTH) return `must have at most ${PASSWORD_MAX_LENGTH} characters`;
+  if (password.includes('\0')) return 'must not contain the character U+0000';
   if (common.has(accountKey(password))) return 'is among the most common passwords; choose another';
   return null;
 }

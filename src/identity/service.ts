@@ -2,6 +2,7 @@ import type { Database } from '../db/pool.ts';
 import { isReady } from '../db/migrate.ts';
 import { createGate, type Gate } from '../runtime/gate.ts';
 import type { ScryptCost } from '../crypto/password.ts';
+import type { Log } from '../runtime/log.ts';
 import type { Surroundings } from '../runtime/surroundings.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 
@@ -16,6 +17,7 @@ export interface IdentityOptions {
 /** What handlers work with. */
 export interface IdentityService extends IdentityOptions {
   readonly database: Database;
+  readonly log: Log;
   /** Each hash takes its memory and a thread: so many at once, so many waiting, the rest is told to come back. */
   readonly hashing: Gate;
   ready(): Promise<boolean>;
@@ -23,13 +25,14 @@ export interface IdentityService extends IdentityOptions {
 
 const HASHES_WAITING = 32;
 
-export function createIdentity(options: IdentityOptions, database: Database, { metrics, isServing }: Surroundings): IdentityService {
+export function createIdentity(options: IdentityOptions, database: Database, { log, metrics, isServing }: Surroundings): IdentityService {
   const hashing = createGate(options.passwords.hashesAtOnce, HASHES_WAITING, 'a password hash');
   metrics.gauge('gatehouse_password_hashes_running', {}, () => hashing.running);
   metrics.gauge('gatehouse_password_hashes_waiting', {}, () => hashing.waiting);
   return {
     ...options,
     database,
+    log,
     hashing,
     ready: async () => isServing() && isReady(database, SCHEMA, MIGRATIONS),
   };

@@ -16,10 +16,11 @@ export function createPlain(token: string | null, appName: string, { print, isSe
       return presented !== null && sameDigest(digest(presented), expected) ? ANYBODY : null;
     },
     async accept(event, requestId) {
-      // The body has been parsed before, as the row's shape was checked; it is JSON.
-      const body: unknown = JSON.parse(event.body.toString('utf8'));
-      const facts = { time: new Date().toISOString(), app: appName, message: 'event', id: event.id, request_id: requestId };
-      await print(`${JSON.stringify({ ...facts, delivery_id: event.deliveryId, body })}\n`);
+      const facts = { time: new Date().toISOString(), app: appName, message: 'event', id: event.id, request_id: requestId, delivery_id: event.deliveryId };
+      // The body's own text, which the row's shape has found to be JSON: parsed and printed again, long numbers would
+      // change. A line break in JSON can only stand between two tokens.
+      const body = event.body.toString('utf8').replace(/[\r\n]+/g, ' ');
+      await print(`${JSON.stringify(facts).slice(0, -1)},"body":${body}}\n`);
       return { id: event.id, status: 'accepted' };
     },
     ready: async () => isServing(),
