@@ -116,7 +116,7 @@ function createPart<Options extends { readonly host: string; readonly port: numb
     metrics,
     isServing: () => isPrepared && !world.stopping,
     announce: (line) => void output.stderr.write(`${line}\n`),
-    print: (line) => new Promise((resolve, reject) => output.stdout.write(line, (error) => (error ? reject(error) : resolve()))),
+    print: (line) => new Promise((resolve, reject) => output.stdout.write(line, (error) => (error ? reject(new Unavailable('standard output is closed', false)) : resolve()))),
   });
   const { storage } = kit;
   const bringUpToDate = async () => (storage ? migrate(storage.database, storage.schema, storage.migrations) : 0);

@@ -1,23 +1,12 @@
-import { Socket } from 'node:net';
 import postgres, { type Sql, type TransactionSql } from 'postgres';
 import type { Log } from '../runtime/log.ts';
+import { connect, type DatabaseAddress } from './connection.ts';
 import { createGate } from '../runtime/gate.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { Overloaded, Unavailable } from '../runtime/trouble.ts';
 import { codeOf, constraintOf, isUniqueViolation, mayComeBack, withRetry } from './retry.ts';
 
-export type { Sql, TransactionSql };
-
-/** Where a database is and how to speak to it; checked by the configuration. */
-export interface DatabaseAddress {
-  readonly host: string;
-  readonly port: number;
-  readonly database: string;
-  readonly user: string;
-  readonly password: string;
-  /** As in libpq: `prefer` encrypts if the server can, `require` insists, `verify-*` also check the certificate. */
-  readonly sslmode: 'disable' | 'prefer' | 'require' | 'verify-ca' | 'verify-full';
-}
+export type { DatabaseAddress, Sql, TransactionSql };
 
 /** A unique index refused the row; `constraint` says which. The one failure of a statement that is the caller's affair. */
 export class Duplicate extends Error {
@@ -64,7 +53,7 @@ const STATEMENT_MS = 10_000;
 const DEAD_AFTER_MS = 15_000;
 
 export function createDatabase(address: DatabaseAddress, name: string, log: Log, metrics: Metrics): Database {
-  const create = (lane: string) => createLane(() => connect(address, name, log), name, lane, metrics);
+  const create = (lane: string) => createLane(() => connect(address, name, log, STATEMENT_MS), name, lane, metrics);
   const lanes = { read: create('read'), write: create('write'), list: create('list') };
   const free = Array.from({ length: TRANSACTION_LANES }, (_, index) => create(`transaction ${index + 1}`));
   const gate = createGate(TRANSACTION_LANES, TRANSACTIONS_WAITING, 'a database transaction');
@@ -169,67 +158,3 @@ const HINTS: Readonly<Record<string, string>> = {
   '42501': ': the role lacks a right that is needed',
   '42P01': ': a table is missing; run "gatehouse migrate"',
 };
-
-/**
- * How often a new connection may close before the server has said a word, until its caller is told. `postgres` by
- * itself would go on for ever without a pause, for instance at a proxy with no database behind it.
- */
-const MOST_SILENT_CLOSES = 5;
-
-/** One connection. Every option is set here: what is left out, `postgres` would take from PG… environment variables. */
-function connect(address: DatabaseAddress, name: string, log: Log, limitMs = STATEMENT_MS): Sql {
-  let silent = 0;
-  const options = {
-    host: address.host,
-    port: address.port,
-    database: address.database,
-    username: address.user,
-    // As a function: an empty text would be replaced by PGPASSWORD.
-    password: () => address.password,
-    ssl: sslOf(address),
-    sslnegotiation: null,
-    max: 1,
-    max_pipeline: 1_000,
-    max_lifetime: null,
-    idle_timeout: 0,
-    connect_timeout: 5,
-    // Connections are opened by demand only, so a failed one needs no growing pause: the callers behind it must not queue up.
-    backoff: () => 0,
-    keep_alive: 30,
-    prepare: true,
-    debug: false,
-    fetch_types: false,
-    publications: '',
-    connection: {
-      application_name: `gatehouse-${name}`,
-      statement_timeout: limitMs,
-      idle_in_transaction_session_timeout: limitMs,
-      // An acknowledged write must survive a crash, whatever the server's or the role's default.
-      synchronous_commit: 'on',
-      TimeZone: 'UTC',
-    },
-    socket() {
-      silent += 1;
-      const socket = new Socket();
-      if (silent > MOST_SILENT_CLOSES) {
-        silent = 0;
-        // Writing to a socket that was never connected is an error, which is what the caller gets.
-        return socket;
-      }
-      // `postgres` reads the name for the certificate's check from here.
-      return Object.assign(address.host.startsWith('/') ? socket.connect(`${address.host}/.s.PGSQL.${address.port}`) : socket.connect(address.port, address.host), { host: address.host });
-    },
-    onparameter() {
-      silent = 0;
-    },
-    onnotice: (notice: postgres.Notice) => log.debug('database notice', { code: notice.code ?? '' }),
-  };
-  return postgres(options);
-}
-
-function sslOf({ sslmode }: DatabaseAddress): boolean | 'prefer' | object {
-  if (sslmode === 'disable') return false;
-  if (sslmode === 'prefer') return 'prefer';
-  if (sslmode === 'require') return { rejectUnauthorized: false };
-  return sslmode === 'verify-ca' ? { rejectUnauthorized: true, checkServerIdentity: () => undefined } : { rejectUnauthorized: true };
-}

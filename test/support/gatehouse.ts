@@ -6,7 +6,7 @@ import { serve } from '../../src/serve.ts';
 
 export const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
 export const AUTH_TOKEN = 'auth-token-for-tests-0123456789abcdefghi';
-export const ADMIN_PASSWORD = 'correct horse battery staple';
+export const ADMIN_PASSWORD = 'correct-horse-battery-staple';
 export const WEBHOOK_TOKEN = 'webhook-token-for-tests-0123456789abcdef';
 
 export interface Gatehouse {

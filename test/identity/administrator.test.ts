@@ -1,0 +1,96 @@
+/** The first run: exactly one super administrator, told exactly once, whoever starts first. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { StartupError } from '../../src/runtime/surroundings.ts';
+import { createDatabase } from '../support/database.ts';
+import { ADMIN_PASSWORD, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
+import { addUser, openIdentity } from '../support/users.ts';
+
+const { url: databaseUrl, sql } = await createDatabase();
+const GENERATED = { ADMIN_PASSWORD: undefined, WEBHOOK_TOKEN: undefined };
+const replicas = await Promise.all(Array.from({ length: 8 }, () => startGatehouse({ after }, ['identity', 'webhook'], databaseUrl, GENERATED)));
+const told = replicas.map((replica) => replica.stderr()).join('');
+const password = /^identity: created the first administrator "admin" with password (\S+)$/m.exec(told)?.[1] ?? '';
+const token = /^webhook: created the first token: (\S+)$/m.exec(told)?.[1] ?? '';
+
+test('of eight that start together on an empty database exactly one makes the administrator and the webhook token', async () => {
+  const users = await sql`select username, email, super_admin, enabled, verified, deleted_at from identity.users`;
+  assert.deepEqual([...users], [{ username: 'admin', email: 'admin@localhost', super_admin: true, enabled: true, verified: true, deleted_at: null }]);
+  const [row] = await sql`select count(*)::int as tokens from webhook.tokens`;
+  assert.equal(row?.tokens, 1);
+});
+
+test('each is announced once, on standard error, and shows up nowhere else', () => {
+  assert.equal(told.split('\n').filter((line) => line.includes('first administrator')).length, 1);
+  assert.equal(told.split('\n').filter((line) => line.includes('first token')).length, 1);
+  assert.match(password, /^[A-Za-z0-9_-]{43}$/);
+  assert.match(token, /^[A-Za-z0-9_-]{43}$/);
+  for (const secret of [password, token]) {
+    assert.equal(told.split(secret).length, 2);
+    for (const replica of replicas) assert.equal(replica.stdout().includes(secret), false);
+  }
+});
+
+test('the announced password logs in, at every replica', async () => {
+  for (const { url } of replicas) await logIn(url.identity, 'admin', password);
+});
+
+test('what is stored tells neither the password nor a session token nor the webhook token', async () => {
+  const session = await logIn(replicas[0]?.url.identity ?? '', 'admin', password);
+  const tables = [sql`identity.users`, sql`identity.sessions`, sql`identity.turns`, sql`webhook.tokens`, sql`webhook.turns`];
+  const rows = await Promise.all(tables.map((table) => sql`select row::text as content from ${table} as row`));
+  const content = rows.flat().map((row) => String(row.content)).join('\n');
+  assert.match(content, /\$scrypt\$/);
+  const uuid = session.slice('session:'.length);
+  for (const secret of [password, token, uuid]) {
+    for (const form of [secret, Buffer.from(secret).toString('hex'), Buffer.from(secret).toString('base64')]) assert.equal(content.includes(form), false);
+  }
+  assert.equal(content.includes(uuid.replaceAll('-', '')), false);
+});
+
+test('a second start makes and prints nothing, also with another ADMIN_PASSWORD', async (t) => {
+  const again = await startGatehouse(t, ['identity', 'webhook'], databaseUrl, { ADMIN_PASSWORD: 'another passphrase for it' });
+  assert.equal(again.stderr(), '');
+  await logIn(again.url.identity, 'admin', password);
+  await assert.rejects(logIn(again.url.identity, 'admin', 'another passphrase for it'), /401/);
+});
+
+test('a given ADMIN_PASSWORD works and is not printed', async (t) => {
+  const { url } = await createDatabase(t);
+  const environment = { ADMIN_USERNAME: 'Root-User', ADMIN_EMAIL: 'root@example.org' };
+  const started = await startGatehouse(t, ['identity', 'webhook'], url, environment);
+  assert.match(started.stderr(), /^identity: created the first administrator "Root-User" with the password of ADMIN_PASSWORD$/m);
+  for (const secret of [ADMIN_PASSWORD, WEBHOOK_TOKEN]) assert.equal((started.stdout() + started.stderr()).includes(secret), false);
+  await logIn(started.url.identity, 'root-user', ADMIN_PASSWORD);
+});
+
+test('by default the hash has the stated cost', async (t) => {
+  const own = await createDatabase(t);
+  await startGatehouse(t, ['identity'], own.url, { PASSWORD_SCRYPT: undefined });
+  const [row] = await own.sql`select password_hash from identity.users`;
+  assert.match(row?.password_hash, /^\$scrypt\$ln=15,r=8,p=3\$[A-Za-z0-9+/]{22}\$[A-Za-z0-9+/]{43}$/);
+});
+
+test('an administrator that cannot be made stops the start with a sentence that names the variable, and none is stored', async (t) => {
+  const own = await createDatabase(t);
+  const cases = { ADMIN_PASSWORD: 'password1', ADMIN_USERNAME: ' root', ADMIN_EMAIL: 'nowhere' };
+  for (const [name, value] of Object.entries(cases)) {
+    // Nobody waits for it to end: it ends by itself, with the error that is looked at here.
+    const start = startGatehouse({ after: () => {} }, ['identity'], own.url, { [name]: value });
+    await assert.rejects(start, (error) => error instanceof StartupError && error.message.includes(name) && !(name === 'ADMIN_PASSWORD' && error.message.includes(value)));
+  }
+  const [row] = await own.sql`select count(*)::int as users from identity.users`;
+  assert.equal(row?.users, 0);
+});
+
+test('where there is a user already, whoever made it, no administrator is made', async (t) => {
+  const own = await createDatabase(t);
+  const first = await startGatehouse(t, ['identity'], own.url);
+  await own.sql`delete from identity.users`;
+  await addUser(openIdentity(t, own.url), 'made-by-hand');
+  await first.stop();
+  const second = await startGatehouse(t, ['identity'], own.url);
+  assert.equal(second.stderr(), '');
+  const users = await own.sql`select username from identity.users`;
+  assert.deepEqual([...users], [{ username: 'made-by-hand' }]);
+});

@@ -1,0 +1,138 @@
+/** What a login does besides answering: its work, the renewal of the hash, and what it leaves in the database. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { hashPassword } from '../../src/crypto/password.ts';
+import { migrate } from '../../src/db/migrate.ts';
+import { Failure } from '../../src/http/errors.ts';
+import { login } from '../../src/identity/login.ts';
+import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
+import { createIdentity, type IdentityService } from '../../src/identity/service.ts';
+import { createGate, type Gate } from '../../src/runtime/gate.ts';
+import { createLog } from '../../src/runtime/log.ts';
+import { createMetrics } from '../../src/runtime/metrics.ts';
+import { Overloaded } from '../../src/runtime/trouble.ts';
+import { createDatabase } from '../support/database.ts';
+import { addUser, CHEAP, openIdentity, PASSWORD } from '../support/users.ts';
+
+const { url, sql } = await createDatabase();
+const database = openIdentity({ after }, url);
+await migrate(database, SCHEMA, MIGRATIONS);
+
+const surroundings = { log: createLog('silent', () => {}), metrics: createMetrics(), isServing: () => true, announce: () => {}, print: async () => {} };
+const options = { passwords: CHEAP, sessionSeconds: 60, retentionSeconds: 60 };
+const withCost = (logN: number, more: Partial<IdentityService> = {}): IdentityService => ({
+  ...createIdentity({ ...options, passwords: { ...CHEAP, cost: { logN, r: 8, p: 1 } } }, database, surroundings),
+  ...more,
+});
+const visitor = { requestId: 'test', path: '/api/auth/login', parameters: {}, query: new Map(), headers: {}, address: '192.0.2.1' };
+
+async function tryLogin(service: IdentityService, username: string, password: string): Promise<'session' | string> {
+  const body = { username, password };
+  const outcome = await login({ visitor, caller: null, path: {}, query: {}, body, raw: Buffer.alloc(0) }, service);
+  return outcome instanceof Failure ? outcome.code : 'session';
+}
+
+const hashOf = async (username: string): Promise<string> => (await sql`select password_hash from identity.users where username = ${username}`)[0]?.password_hash;
+const costOf = async (username: string) => (await hashOf(username)).split('$')[2];
+
+/** A gate that also counts. */
+function counting(gate: Gate) {
+  const work = { hashes: 0 };
+  const run: Gate['run'] = (job) => {
+    work.hashes += 1;
+    return gate.run(job);
+  };
+  return { work, hashing: { ...gate, run } };
+}
+
+test('every refused login takes exactly one hash, whoever is meant', async () => {
+  const names = ['right-user', 'disabled-user', 'deleted-user', 'passwordless-user'];
+  for (const name of names) await addUser(database, name);
+  await sql`update identity.users set enabled = false where username = 'disabled-user'`;
+  await sql`update identity.users set deleted_at = now() where username = 'deleted-user'`;
+  await sql`update identity.users set password_hash = null where username = 'passwordless-user'`;
+  const attempts = [...names.slice(1).map((name) => [name, PASSWORD]), ['right-user', 'wrong'], ['right-user', ''], ['nobody', PASSWORD], ['', '']];
+  for (const [name = '', password = ''] of attempts) {
+    const { work, hashing } = counting(createGate(1, 1, 'a hash'));
+    assert.equal(await tryLogin(withCost(4, { hashing }), name, password), 'invalid_credentials', name);
+    assert.equal(work.hashes, 1, name);
+  }
+  const { work, hashing } = counting(createGate(1, 1, 'a hash'));
+  assert.equal(await tryLogin(withCost(4, { hashing }), 'right-user', PASSWORD), 'session');
+  assert.equal(work.hashes, 1);
+});
+
+test('a hash made at another cost is replaced at the next successful login, and the password stays', async () => {
+  await addUser(database, 'user-rehash');
+  assert.equal(await costOf('user-rehash'), 'ln=4,r=8,p=1');
+  assert.equal(await tryLogin(withCost(5), 'user-rehash', 'wrong'), 'invalid_credentials');
+  assert.equal(await costOf('user-rehash'), 'ln=4,r=8,p=1');
+  for (const logN of [5, 3]) {
+    assert.equal(await tryLogin(withCost(logN), 'user-rehash', PASSWORD), 'session');
+    assert.equal(await costOf('user-rehash'), `ln=${logN},r=8,p=1`);
+    const renewed = await hashOf('user-rehash');
+    assert.equal(await tryLogin(withCost(logN), 'user-rehash', PASSWORD), 'session');
+    assert.equal(await hashOf('user-rehash'), renewed);
+  }
+});
+
+test('a disabled user\'s hash is not replaced', async () => {
+  await addUser(database, 'disabled-rehash');
+  await sql`update identity.users set enabled = false where username = 'disabled-rehash'`;
+  assert.equal(await tryLogin(withCost(5), 'disabled-rehash', PASSWORD), 'invalid_credentials');
+  assert.equal(await costOf('disabled-rehash'), 'ln=4,r=8,p=1');
+});
+
+test('a login that is overtaken by the renewal of the hash still succeeds', async () => {
+  await addUser(database, 'user-overtaken');
+  // Holds the login where it has read the old hash and not yet verified it.
+  const gate = createGate(1, 8, 'a hash');
+  let release = () => {};
+  const held = gate.run(() => new Promise<void>((resolve) => (release = resolve)));
+  const slow = tryLogin(withCost(5, { hashing: gate }), 'user-overtaken', PASSWORD);
+  while (gate.waiting === 0) await turn();
+  assert.equal(await tryLogin(withCost(5), 'user-overtaken', PASSWORD), 'session');
+  assert.equal(await costOf('user-overtaken'), 'ln=5,r=8,p=1');
+  release();
+  await held;
+  assert.equal(await slow, 'session');
+});
+
+test('a login that is overtaken by a change of the password fails', async () => {
+  await addUser(database, 'user-changed');
+  const gate = createGate(1, 8, 'a hash');
+  let release = () => {};
+  const held = gate.run(() => new Promise<void>((resolve) => (release = resolve)));
+  const slow = tryLogin(withCost(4, { hashing: gate }), 'user-changed', PASSWORD);
+  while (gate.waiting === 0) await turn();
+  await sql`update identity.users set password_hash = ${await hashPassword('another password', CHEAP.cost)} where username = 'user-changed'`;
+  release();
+  await held;
+  assert.equal(await slow, 'invalid_credentials');
+});
+
+test('a login succeeds though there is no place left to renew its hash: the session has been made', async () => {
+  await addUser(database, 'user-crowded');
+  const inner = createGate(1, 1, 'a hash');
+  let runs = 0;
+  // The first hash finds a place; every later one finds the waiting room full.
+  const run: Gate['run'] = (work) => ((runs += 1) === 1 ? inner.run(work) : Promise.reject(new Overloaded('full')));
+  assert.equal(await tryLogin(withCost(5, { hashing: { ...inner, run } }), 'user-crowded', PASSWORD), 'session');
+  assert.equal(await costOf('user-crowded'), 'ln=4,r=8,p=1');
+  // The next one that finds a place makes up for it.
+  assert.equal(await tryLogin(withCost(5), 'user-crowded', PASSWORD), 'session');
+  assert.equal(await costOf('user-crowded'), 'ln=5,r=8,p=1');
+});
+
+test('a login that finds no place for its hash makes no session', async () => {
+  await addUser(database, 'user-refused');
+  const gate = createGate(1, 0, 'a hash');
+  let release = () => {};
+  const held = gate.run(() => new Promise<void>((resolve) => (release = resolve)));
+  await assert.rejects(tryLogin(withCost(4, { hashing: gate }), 'user-refused', PASSWORD), Overloaded);
+  release();
+  await held;
+  const rows = await sql`select 1 from identity.sessions s join identity.users u on u.id = s.user_id where u.username = 'user-refused'`;
+  assert.equal(rows.length, 0);
+});

@@ -1,0 +1,252 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { commonPasswords } from '../../src/identity/common.ts';
+import {
+  accountKey,
+  controlFault,
+  emailFault,
+  isActive,
+  linksOf,
+  mayLogIn,
+  paginationOf,
+  passwordFault,
+  revokedMessage,
+  type Session,
+  type User,
+  usernameFault,
+} from '../../src/identity/rules.ts';
+
+const THEN = new Date('2030-01-01T00:00:00Z');
+
+const USER: User = {
+  id: '0190c0de-0000-4000-8000-000000000001',
+  first_name: '',
+  last_name: '',
+  username: 'somebody',
+  email: 'somebody@localhost',
+  enabled: true,
+  verified: false,
+  super_admin: false,
+  created_at: THEN,
+  updated_at: THEN,
+  deleted_at: null,
+};
+
+const SESSION: Session = {
+  id: '0190c0de-0000-4000-8000-000000000002',
+  user_id: USER.id,
+  revoked: false,
+  logged_out: false,
+  expires_at: THEN,
+  expired: false,
+  created_at: THEN,
+  updated_at: THEN,
+  deleted_at: null,
+  user: USER,
+};
+
+/** Everything that ends a session, each by itself enough. */
+const ENDS: Readonly<Record<string, (session: Session) => Session>> = {
+  'is revoked': (session) => ({ ...session, revoked: true }),
+  'is logged out': (session) => ({ ...session, logged_out: true }),
+  'has expired': (session) => ({ ...session, expired: true }),
+  'is deleted': (session) => ({ ...session, deleted_at: THEN }),
+  'has a disabled user': (session) => ({ ...session, user: { ...session.user, enabled: false } }),
+  'has a deleted user': (session) => ({ ...session, user: { ...session.user, deleted_at: THEN } }),
+};
+
+test('a session that nothing has ended is active, whoever its user is', () => {
+  assert.equal(isActive(SESSION), true);
+  for (const verified of [true, false]) {
+    for (const super_admin of [true, false]) assert.equal(isActive({ ...SESSION, user: { ...USER, verified, super_admin } }), true);
+  }
+});
+
+for (const [name, end] of Object.entries(ENDS)) {
+  test(`a session that ${name} is not active`, () => {
+    assert.equal(isActive(end(SESSION)), false);
+    const privileged = { ...SESSION, user: { ...USER, verified: true, super_admin: true } };
+    assert.equal(isActive(end(privileged)), false);
+  });
+}
+
+test('no second end brings a session back', () => {
+  const ends = Object.values(ENDS);
+  for (let chosen = 0; chosen < 2 ** ends.length; chosen += 1) {
+    const session = ends.reduce((so_far, end, index) => (chosen & (1 << index) ? end(so_far) : so_far), SESSION);
+    assert.equal(isActive(session), chosen === 0, `combination ${chosen}`);
+  }
+});
+
+test('whether it has expired is what the database says, not this clock', () => {
+  assert.equal(isActive({ ...SESSION, expires_at: new Date(0), expired: false }), true);
+  assert.equal(isActive({ ...SESSION, expires_at: new Date('9999-01-01'), expired: true }), false);
+});
+
+test('a user logs in while enabled and not deleted', () => {
+  assert.equal(mayLogIn({ enabled: true, deleted_at: null }), true);
+  assert.equal(mayLogIn({ enabled: false, deleted_at: null }), false);
+  assert.equal(mayLogIn({ enabled: true, deleted_at: THEN }), false);
+  assert.equal(mayLogIn({ enabled: false, deleted_at: THEN }), false);
+});
+
+const SAME_ACCOUNT: ReadonlyArray<readonly [string, ...string[]]> = [
+  ['admin', 'ADMIN', 'Admin', 'Ａｄｍｉｎ', 'ａｄｍｉｎ', '𝐚𝐝𝐦𝐢𝐧', 'ⓐⓓⓜⓘⓝ'],
+  ['jürgen', 'JÜRGEN', 'ju\u0308rgen', 'JU\u0308RGEN'],
+  ['file', 'ﬁle', 'FILE'],
+  ['ångström', 'Ångström', '\u212bngström'],
+  ['kelvin', '\u212aelvin'],
+  ['ελένη', 'ΕΛΈΝΗ'],
+  ['имя', 'ИМЯ'],
+  ['straẞe', 'straße'],
+  ['user①', 'USER1'],
+];
+
+for (const [name, ...others] of SAME_ACCOUNT) {
+  test(`${name} is one account, however it is typed`, () => {
+    for (const other of others) assert.equal(accountKey(other), accountKey(name), other);
+  });
+}
+
+test('a capital that composes with its mark only as a small letter is the same account, too', () => {
+  // No code point for the capital with its mark: it stays two, and its small form must become one.
+  for (const [capital, small] of [['Ϊ\u0301', '\u0390'], ['Ϋ\u0301', '\u03b0'], ['J\u030c', '\u01f0'], ['T\u0308', '\u1e97'], ['W\u030a', '\u1e98']] as const) {
+    assert.equal(accountKey(`a${capital}b`), accountKey(`a${small}b`), small);
+    assert.equal(accountKey(accountKey(capital)), accountKey(capital), `the key of ${capital}`);
+  }
+});
+
+test('a key of a key is the key', () => {
+  for (let code = 0; code <= 0x10ffff; code += 1) {
+    if (code >= 0xd800 && code <= 0xdfff) continue;
+    const key = accountKey(String.fromCodePoint(code));
+    assert.equal(accountKey(key), key, code.toString(16));
+  }
+});
+
+test('what only looks alike stays another account', () => {
+  const names = ['admin', 'аdmin', 'admın', 'admin ', 'adrnin', 'admìn', 'admin\u0301', 'a dmin', 'admin1', ''];
+  assert.equal(new Set(names.map(accountKey)).size, names.length);
+});
+
+test('a password has a least and a greatest length, counted as a person counts', () => {
+  const none = new Set<string>();
+  const short = 'must have at least 8 characters';
+  const long = 'must have at most 1024 characters';
+  const table: ReadonlyArray<[string, string | null]> = [
+    ['', short],
+    ['1234567', short],
+    ['12345678', null],
+    ['🔑'.repeat(4), short],
+    ['🔑'.repeat(7), short],
+    ['🔑'.repeat(8), null],
+    ['e\u0301'.repeat(7), short],
+    ['e\u0301'.repeat(8), null],
+    ['ﬃ'.repeat(3), null],
+    [' '.repeat(8), null],
+    ['x'.repeat(1_024), null],
+    ['x'.repeat(1_025), long],
+    ['🔑'.repeat(1_024), null],
+    ['🔑'.repeat(1_025), long],
+    ['e\u0301'.repeat(1_024), null],
+    ['ﬃ'.repeat(342), long],
+  ];
+  for (const [password, expected] of table) assert.equal(passwordFault(password, 8, none), expected, `${password.slice(0, 10)} (${password.length})`);
+  assert.equal(passwordFault('12345678', 12, none), 'must have at least 12 characters');
+  assert.equal(passwordFault('123456789012', 12, none), null);
+});
+
+test('a password holds no U+0000, wherever it stands', () => {
+  for (const password of ['password\0 and more', '\0 before a password', 'after a password\0', '\0'.repeat(8)]) {
+    assert.equal(passwordFault(password, 8, commonPasswords()), 'must not contain the character U+0000', JSON.stringify(password));
+  }
+});
+
+test('there are no rules of composition', () => {
+  for (const password of ['onlysmalllettershere', 'ONLYCAPITALSHERE', '8301746529', '!!!!????....', 'ein ganz normaler satz', 'パスワードは長いです']) {
+    assert.equal(passwordFault(password, 8, commonPasswords()), null, password);
+  }
+});
+
+test('the 3,000 most common passwords are refused, in small letters, in capitals and full-width', () => {
+  const common = commonPasswords();
+  assert.equal(common.size, 3_000);
+  const expected = 'is among the most common passwords; choose another';
+  const fullWidth = (word: string) => word.replace(/[!-~]/g, (character) => String.fromCharCode(character.charCodeAt(0) + 0xfee0));
+  for (const word of common) {
+    for (const typed of [word, word.toUpperCase(), fullWidth(word)]) assert.equal(passwordFault(typed, 8, common), expected, typed);
+  }
+  for (const word of ['password', '12345678', 'qwertyuiop', 'iloveyou', 'password123']) assert.ok(common.has(word), word);
+  assert.equal(passwordFault('password, but longer', 8, common), null);
+});
+
+const CONTROLS = ['\0', '\t', '\n', '\r', '\x1b', '\x7f', '\u0085', '\u009b'];
+const CONTROL_FAULT = 'must not contain control characters';
+
+test('control characters are found wherever they stand', () => {
+  for (const character of CONTROLS) {
+    for (const value of [character, `a${character}b`, `${character}a`, `a${character}`]) assert.equal(controlFault(value), CONTROL_FAULT, JSON.stringify(value));
+  }
+  for (const value of ['', 'a', ' a ', 'é', 'имя', '名前', '🔑', '\u00a0']) assert.equal(controlFault(value), null, value);
+});
+
+test('a username is any text without control characters and spaces around it', () => {
+  for (const name of ['admin', 'ada@example.org', 'a b', 'żółć', '名前', '🔑', 'x'.repeat(255), "o'x", '-x', '../x', '<b>']) assert.equal(usernameFault(name), null, name);
+  for (const space of [' ', '\u00a0', '\u3000', '\t', '\n', '\u2028']) {
+    for (const name of [`${space}admin`, `admin${space}`, space]) assert.equal(usernameFault(name), 'must not begin or end with a space', JSON.stringify(name));
+  }
+  for (const character of CONTROLS) assert.equal(usernameFault(`ad${character}min`), CONTROL_FAULT, JSON.stringify(character));
+});
+
+test('an e-mail address has something, one @ and something', () => {
+  for (const email of ['admin@localhost', 'ada@example.org', 'a+b.c@d', "o'x@example.org", 'ü@ü', '名@例え', 'a@[::1]']) assert.equal(emailFault(email), null, email);
+  for (const email of ['', '@', 'a', 'a@', '@a', 'a@b@c', 'a b@c', 'a@b c', ' a@b', 'a@b ', 'a@b\n', 'a@\u00a0b', 'a\t@b', 'a@b, c@d']) {
+    assert.equal(emailFault(email), 'must be an e-mail address, such as ada@example.org', JSON.stringify(email));
+  }
+  for (const character of ['\0', '\x1b', '\x7f', '\u009b']) assert.equal(emailFault(`a${character}@b`), CONTROL_FAULT, JSON.stringify(character));
+});
+
+test('pages are counted up, and there are none where there is nothing', () => {
+  const table: ReadonlyArray<[total: number, limit: number, pages: number]> = [
+    [0, 10, 0], [1, 10, 1], [9, 10, 1], [10, 10, 1], [11, 10, 2], [20, 10, 2], [21, 10, 3], [3, 1, 3], [100, 100, 1], [101, 100, 2],
+  ];
+  for (const [total, limit, total_pages] of table) assert.deepEqual(paginationOf(7, limit, total), { page: 7, limit, total, total_pages });
+});
+
+/** Page of how many: the pages that first, last, prev and next lead to; 0 for nowhere. */
+const LINKS: ReadonlyArray<[page: number, pages: number, first: number, last: number, prev: number, next: number]> = [
+  [1, 0, 1, 1, 0, 0],
+  [1, 1, 1, 1, 0, 0],
+  [1, 2, 1, 2, 0, 2],
+  [2, 2, 1, 2, 1, 0],
+  [2, 3, 1, 3, 1, 3],
+  [3, 3, 1, 3, 2, 0],
+  // Past the end: back to the last page that there is, and to the first where there is none.
+  [4, 3, 1, 3, 3, 0],
+  [9, 3, 1, 3, 3, 0],
+  [1_000_000_000, 3, 1, 3, 3, 0],
+  [2, 1, 1, 1, 1, 0],
+  [2, 0, 1, 1, 1, 0],
+  [9, 0, 1, 1, 1, 0],
+];
+
+for (const [page, pages, first, last, prev, next] of LINKS) {
+  test(`the links of page ${page} of ${pages}`, () => {
+    const to = (number: number) => (number === 0 ? '' : `/api/session/?page=${number}&limit=10`);
+    const links = linksOf('/api/session/', paginationOf(page, 10, pages * 10), {});
+    assert.deepEqual(links, { first: to(first), last: to(last), prev: to(prev), next: to(next) });
+  });
+}
+
+test('the links keep path, limit and filter, and leave out a filter that is not set', () => {
+  const pagination = paginationOf(2, 3, 9);
+  const links = linksOf('/api/session', pagination, { user: USER.id });
+  const rest = `limit=3&user=${USER.id}`;
+  assert.deepEqual(links, { first: `/api/session?page=1&${rest}`, last: `/api/session?page=3&${rest}`, prev: `/api/session?page=1&${rest}`, next: `/api/session?page=3&${rest}` });
+  assert.equal(linksOf('/api/session', pagination, { user: undefined }).first, '/api/session?page=1&limit=3');
+  assert.equal(linksOf('/api/session', pagination, { user: 'a&b=c d' }).first, '/api/session?page=1&limit=3&user=a%26b%3Dc+d');
+});
+
+test('the message of a revocation counts', () => {
+  assert.deepEqual([0, 1, 2, 1_000].map(revokedMessage), ['0 sessions revoked.', '1 session revoked.', '2 sessions revoked.', '1000 sessions revoked.']);
+});

@@ -1,0 +1,107 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, test } from 'node:test';
+import { createDatabase } from '../support/database.ts';
+import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../support/gatehouse.ts';
+import { startRelay } from '../support/relay.ts';
+import { secretsClient } from '../support/secrets.ts';
+
+const TEXT = 'marked-password-text';
+const database = await createDatabase();
+const { sql } = database;
+const relay = await startRelay({ after }, database.url);
+const gatehouse = await startGatehouse({ after }, ['secrets'], relay.url);
+const base = gatehouse.url.secrets;
+const { encrypt, keep, decrypt, list } = secretsClient(base);
+
+function isUnavailable(answer: Answer): void {
+  assert.equal(answer.status, 503, answer.text);
+  assert.equal(answer.json.error.code, 'unavailable');
+  assert.match(answer.headers.get('retry-after') ?? '', /^[1-9][0-9]*$/);
+  assert.ok(!answer.text.includes(TEXT));
+}
+
+/** Repeats a look until it shows what is expected; the run's own time limit ends a look that never does. */
+async function until(look: () => Promise<boolean>): Promise<void> {
+  while (!(await look())) await sql`select pg_sleep(0.01)`;
+}
+const isReady = async (url = base) => (await ask('GET', `${url}/readyz`)).status === 200;
+
+test('while the database is away every operation answers 503 with Retry-After, and afterwards all is as it was', async () => {
+  const { id, secret } = await keep(TEXT, { max_reads: 1 });
+  await relay.cut();
+  for (let round = 0; round < 3; round += 1) {
+    isUnavailable(await encrypt({ password: TEXT }));
+    isUnavailable(await encrypt({ password: TEXT, expires_in: 60 }));
+    isUnavailable(await decrypt(id, secret));
+    isUnavailable(await decrypt(randomUUID(), secret));
+    isUnavailable(await list());
+  }
+  assert.equal((await ask('GET', `${base}/readyz`)).status, 503);
+  assert.equal((await ask('GET', `${base}/livez`)).status, 200);
+  assert.equal((await ask('GET', `${base}/api/store`)).status, 401, 'the credential is checked without the database');
+  assert.equal((await encrypt({ password: '' })).status, 400);
+  assert.equal((await decrypt(id, 'no key')).status, 404, 'what cannot be a key opens nothing, whatever is stored');
+  const [row] = await sql`select count(*)::int as rows, sum(reads)::int as reads from secrets.secrets`;
+  assert.deepEqual({ ...row }, { rows: 1, reads: 0 });
+
+  await relay.mend();
+  await until(isReady);
+  assert.equal((await decrypt(id, secret)).json.password, TEXT);
+  assert.equal((await decrypt(id, secret)).status, 404);
+  assert.equal(gatehouse.log().filter((line) => line.message === 'dependency failed').length, 15);
+  const written = gatehouse.stdout() + gatehouse.stderr();
+  for (const mark of [TEXT, secret, AUTH_TOKEN, new URL(database.url).password]) assert.ok(!written.includes(mark));
+});
+
+test('a proxy that closes every connection, because no database is behind it, is asked a few times and not thousands', async () => {
+  const before = relay.connections();
+  await relay.cut('closed');
+  isUnavailable(await list());
+  assert.ok(relay.connections() - before <= 10, `${relay.connections() - before} connections for one request`);
+  await relay.mend();
+  await until(isReady);
+});
+
+test('a service that starts without its database says 503, and serves by itself once it is there', async (t) => {
+  const road = await startRelay(t, database.url);
+  await road.cut();
+  const { url } = await startGatehouse(t, ['secrets'], road.url, {}, 'listening');
+  const late = secretsClient(url.secrets);
+  isUnavailable(await late.encrypt({ password: TEXT }));
+  isUnavailable(await late.list());
+  assert.equal(await isReady(url.secrets), false);
+  await road.mend();
+  await until(() => isReady(url.secrets));
+  const { id, secret } = await late.keep(TEXT);
+  assert.equal((await late.decrypt(id, secret)).json.password, TEXT);
+});
+
+test('a missing table is 503, never 404', async (t) => {
+  const own = await createDatabase(t);
+  const { url } = await startGatehouse(t, ['secrets'], own.url);
+  const client = secretsClient(url.secrets);
+  const { id, secret } = await client.keep(TEXT);
+  await own.sql`alter table secrets.secrets rename to elsewhere`;
+  isUnavailable(await client.decrypt(id, secret));
+  isUnavailable(await client.encrypt({ password: TEXT }));
+  isUnavailable(await client.list());
+  await own.sql`alter table secrets.elsewhere rename to secrets`;
+  assert.equal((await client.decrypt(id, secret)).json.password, TEXT);
+});
+
+test('a list whose database goes away half way breaks off, and never looks complete', async (t) => {
+  const own = await createDatabase(t);
+  const road = await startRelay(t, own.url);
+  const { url } = await startGatehouse(t, ['secrets'], road.url);
+  await own.sql`
+    insert into secrets.secrets (id, key_id, commitment, blob)
+    select gen_random_uuid(), 'key', decode('00', 'hex'), decode(repeat(md5(n::text), 1024), 'hex') from generate_series(1, 1500) n`;
+  const response = await fetch(`${url.secrets}/api/store`, { headers: { authorization: `Bearer ${AUTH_TOKEN}` } });
+  assert.equal(response.status, 200);
+  // The list is far longer than what sockets hold, so the service is still at it.
+  await road.cut();
+  await assert.rejects(response.text());
+  assert.equal((await ask('GET', `${url.secrets}/livez`)).status, 200);
+  await road.mend();
+});

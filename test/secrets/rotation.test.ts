@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import { createServerKey } from '../../src/crypto/box.ts';
+import { createDatabase } from '../support/database.ts';
+import { SERVER_SECRET, startGatehouse } from '../support/gatehouse.ts';
+import { secretsClient } from '../support/secrets.ts';
+
+const OLD = SERVER_SECRET;
+const NEW = 'new-server-secret-0123456789abcdefghijklmn';
+const OTHER = 'other-server-secret-0123456789abcdefghijkl';
+
+const database = await createDatabase();
+const { sql } = database;
+
+async function start(t: TestContext, current: string, previous: string) {
+  const gatehouse = await startGatehouse(t, ['secrets'], database.url, { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous });
+  return { ...gatehouse, ...secretsClient(gatehouse.url.secrets) };
+}
+
+const keyIdOf = async (id: string) => (await sql`select key_id from secrets.secrets where id = ${id}`)[0]?.key_id;
+
+test('a server secret is replaced without losing a secret: first both, then the new one alone', async (t) => {
+  const before = await start(t, OLD, '');
+  const old = await before.keep('sealed under the old one');
+  const once = await before.keep('read after the change', { max_reads: 1 });
+  assert.equal(await keyIdOf(old.id), createServerKey(OLD).id);
+
+  const during = await start(t, NEW, `${OTHER}, ${OLD}`);
+  assert.equal((await during.decrypt(old.id, old.secret)).json.password, 'sealed under the old one');
+  assert.equal((await during.decrypt(once.id, once.secret)).json.password, 'read after the change');
+  assert.equal((await during.decrypt(once.id, once.secret)).status, 404);
+  assert.equal((await during.decrypt(old.id, once.secret)).status, 404, 'a wrong key stays a wrong key');
+  const fresh = await during.keep('sealed under the new one');
+  assert.equal(await keyIdOf(fresh.id), createServerKey(NEW).id);
+  assert.equal(during.log().filter((line) => line.level === 'error').length, 0);
+
+  const afterwards = await start(t, NEW, '');
+  assert.equal((await afterwards.decrypt(fresh.id, fresh.secret)).json.password, 'sealed under the new one');
+});
+
+test('a missing server secret is the operator\'s fault: 503, nothing used up, and the key id in the log', async (t) => {
+  const before = await start(t, OLD, '');
+  const { id, secret } = await before.keep('marked-password-text', { max_reads: 1 });
+  const row = await sql`select * from secrets.secrets where id = ${id}`;
+
+  const without = await start(t, NEW, OTHER);
+  const answer = await without.decrypt(id, secret);
+  assert.equal(answer.status, 503);
+  assert.equal(answer.json.error.code, 'key_unknown');
+  assert.match(answer.headers.get('retry-after') ?? '', /^[1-9][0-9]*$/);
+  assert.deepEqual([...(await sql`select * from secrets.secrets where id = ${id}`)], [...row]);
+  const told = without.log().filter((line) => line.level === 'error');
+  assert.equal(told.length, 1);
+  assert.equal(told[0]?.key_id, createServerKey(OLD).id);
+  assert.match(String(told[0]?.message), /SERVER_SECRET_PREVIOUS/);
+  const written = without.stdout() + without.stderr();
+  for (const mark of [OLD, NEW, OTHER, secret, 'marked-']) assert.ok(!written.includes(mark));
+
+  assert.equal((await before.decrypt(id, secret)).json.password, 'marked-password-text');
+});
+
+test('what has ended is 404 even where its server secret is missing', async (t) => {
+  const before = await start(t, OLD, '');
+  const used = await before.keep('x', { max_reads: 1 });
+  await before.decrypt(used.id, used.secret);
+  const expired = await before.keep('x');
+  await sql`update secrets.secrets set expires_at = now() - interval '1 second' where id = ${expired.id}`;
+  const without = await start(t, NEW, '');
+  for (const { id, secret } of [used, expired]) assert.equal((await without.decrypt(id, secret)).status, 404);
+});
+
+test('a server secret that is both the current and a previous one changes nothing', async (t) => {
+  const both = await start(t, OLD, OLD);
+  const { id, secret } = await both.keep('x', { max_reads: 1 });
+  assert.equal((await both.decrypt(id, secret)).status, 200);
+  assert.equal((await both.decrypt(id, secret)).status, 404);
+});

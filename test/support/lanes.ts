@@ -1,0 +1,64 @@
+/** The connections of a service, for tests that need nothing above them. */
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { readConfig } from '../../src/config.ts';
+import { createDatabase, type Database, type DatabaseAddress } from '../../src/db/pool.ts';
+import { createLog } from '../../src/runtime/log.ts';
+import { createMetrics } from '../../src/runtime/metrics.ts';
+import type { TestDatabase } from './database.ts';
+
+export function addressOf(url: string): DatabaseAddress {
+  const address = readConfig(['identity'], 'administer', { DATABASE_URL: url }).identity?.database;
+  assert.ok(address);
+  return address;
+}
+
+interface Owner {
+  after(fn: () => Promise<void>): void;
+}
+
+/** @param name PostgreSQL sees these connections as `gatehouse-NAME` */
+export function openLanes(owner: Owner, url: string, name: string): Database {
+  const database = createDatabase(addressOf(url), name, createLog('silent', () => {}), createMetrics());
+  owner.after(() => database.close());
+  return database;
+}
+
+/** The lanes that one statement at a time may use, by name. */
+export const LANES = ['read', 'write', 'list', 'transaction'] as const;
+export type LaneName = (typeof LANES)[number];
+
+/** One statement through a lane. */
+export async function ask(database: Database, lane: LaneName, statement: string): Promise<Record<string, unknown>> {
+  // Both kinds of `sql` are alike in this one call.
+  const work = async (sql: { unsafe(text: string): PromiseLike<Iterable<Record<string, unknown>>> }) => [...(await sql.unsafe(statement))][0] ?? {};
+  return lane === 'transaction' ? database.transaction(work) : database[lane](work);
+}
+
+/** Polls PostgreSQL. The limit only keeps a broken test from waiting for ever. */
+export async function untilSql(condition: () => Promise<boolean>, what: string): Promise<void> {
+  const limit = Date.now() + 20_000;
+  while (!(await condition())) {
+    if (Date.now() > limit) throw new Error(`waited in vain until ${what}`);
+    await sleep(5);
+  }
+}
+
+/** Ends a server process as an administrator or a failover does; resolves when it is gone. */
+export async function kill({ sql }: TestDatabase, pid: number): Promise<void> {
+  await sql`select pg_terminate_backend(${pid})`;
+  await untilSql(async () => (await sql`select 1 from pg_stat_activity where pid = ${pid}`).length === 0, 'the backend is gone');
+}
+
+/** The process that runs a statement holding this text. */
+export async function runningPid({ sql }: TestDatabase, text: string): Promise<number> {
+  let pid = 0;
+  await untilSql(async () => {
+    const [found] = await sql<Array<{ pid: number }>>`
+      select pid from pg_stat_activity
+      where state = 'active' and query like ${`%${text}%`} and pid <> pg_backend_pid() and datname = current_database()`;
+    pid = found?.pid ?? 0;
+    return pid !== 0;
+  }, `a statement with ${text} runs`);
+  return pid;
+}

@@ -1,0 +1,88 @@
+/** The real listener on a free port with a route table of the test's own, where a real service would hide the point. */
+import { BlockList } from 'node:net';
+import { json } from '../../src/http/body.ts';
+import { type Guard, open, plain, type Route, route } from '../../src/http/call.ts';
+import { Failure } from '../../src/http/errors.ts';
+import { createListener } from '../../src/http/server.ts';
+import { object, text } from '../../src/http/shape.ts';
+import { createLog } from '../../src/runtime/log.ts';
+import { createMetrics } from '../../src/runtime/metrics.ts';
+
+export interface TestListener {
+  readonly url: string;
+  readonly inFlight: () => number;
+  /** The lines that end visits, as they stand in the log. */
+  readonly visits: () => Array<Record<string, unknown>>;
+}
+
+interface Owner {
+  after(fn: () => Promise<void>): void;
+}
+
+export const MAX_BODY_BYTES = 64 * 1024;
+
+export async function startListener(owner: Owner, routes: ReadonlyArray<Route<null>>): Promise<TestListener> {
+  const lines: Array<Record<string, unknown>> = [];
+  const metrics = createMetrics();
+  const listener = createListener({
+    name: 'test',
+    host: '127.0.0.1',
+    port: 0,
+    routes,
+    service: null,
+    envelope: 'bare',
+    unavailable: 'unavailable',
+    maxBodyBytes: MAX_BODY_BYTES,
+    trustedProxies: new BlockList(),
+    log: createLog('info', (line) => lines.push(JSON.parse(line))),
+    metrics,
+  });
+  const port = await listener.listen();
+  owner.after(() => listener.close(0));
+  return {
+    url: `http://127.0.0.1:${port}`,
+    inFlight: () => Number(/^gatehouse_requests_in_flight\{.*\} ([0-9]+)$/m.exec(metrics.text())?.[1]),
+    visits: () => lines.filter((line) => line.message === 'request'),
+  };
+}
+
+const bare = { ...plain, summary: 'for a test', reply: null, errors: [] } as const;
+
+/** A row that answers GET with whatever the handler returns. */
+export const get = (pattern: string, handle: Parameters<typeof route<null, null, unknown, unknown, null, unknown>>[0]['handle']): Route<null> =>
+  route({ ...bare, method: 'GET', pattern, guard: open, handle });
+
+/** A row that takes `{"name": …}` and gives it back. */
+export const post = (pattern: string, guard: Guard<null, null> = open, done: () => void = () => {}): Route<null> =>
+  route({
+    ...bare,
+    method: 'POST',
+    pattern,
+    guard,
+    body: json(object({ name: text() })),
+    async handle({ body }) {
+      done();
+      return { data: body.name };
+    },
+  });
+
+/** Lets in whoever says `Authorization: Bearer good`. */
+export const doorkeeper: Guard<null, null> = {
+  security: [],
+  errors: ['unauthorized'],
+  check: async ({ headers }) => (headers.authorization === 'Bearer good' ? null : new Failure('unauthorized')),
+};
+
+/** A guard that takes as long as the test wants: it comes back when `release` is called. */
+export function slowGuard(): { readonly guard: Guard<null, null>; readonly entered: Promise<void>; readonly release: () => void } {
+  let enter = () => {};
+  let release = () => {};
+  const entered = new Promise<void>((resolve) => (enter = resolve));
+  const released = new Promise<void>((resolve) => (release = resolve));
+  const check = async () => {
+    enter();
+    await released;
+    return null;
+  };
+  return { guard: { security: [], errors: [], check }, entered, release: () => release() };
+}

@@ -1,0 +1,148 @@
+/** The program as its users run it: compiled, in a process of its own, with an environment that holds nothing else. */
+import { execFileSync, spawn } from 'node:child_process';
+import { copyFileSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { after } from 'node:test';
+import { ADMIN_PASSWORD, AUTH_TOKEN, SERVER_SECRET, WEBHOOK_TOKEN } from './gatehouse.ts';
+import { until } from './until.ts';
+
+export const root = dirname(dirname(import.meta.dirname));
+
+interface Owner {
+  after(fn: () => Promise<void> | void): void;
+}
+
+/** What every service needs to serve, on free ports and with passwords that cost next to nothing. */
+export function variables(databaseUrl: string): Record<string, string> {
+  return {
+    DATABASE_URL: databaseUrl,
+    IDENTITY_HOST: '127.0.0.1',
+    SECRETS_HOST: '127.0.0.1',
+    WEBHOOK_HOST: '127.0.0.1',
+    IDENTITY_PORT: '0',
+    SECRETS_PORT: '0',
+    WEBHOOK_PORT: '0',
+    SERVER_SECRET,
+    AUTH_TOKEN,
+    ADMIN_PASSWORD,
+    WEBHOOK_TOKEN,
+    PASSWORD_SCRYPT: 'ln=4,r=8,p=1',
+  };
+}
+
+/** Compiles the sources as they are now. @returns the directory that holds `dist/`, `package.json` and `node_modules` */
+export function buildProgram(): string {
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-program-'));
+  after(() => rmSync(directory, { recursive: true, force: true }));
+  compileTo(directory);
+  symlinkSync(join(root, 'node_modules'), join(directory, 'node_modules'));
+  return directory;
+}
+
+export function compileTo(directory: string): void {
+  const compiler = join(root, 'node_modules/typescript/bin/tsc');
+  execFileSync(process.execPath, [compiler, '-p', join(root, 'tsconfig.build.json'), '--outDir', join(directory, 'dist')]);
+  copyFileSync(join(root, 'package.json'), join(directory, 'package.json'));
+}
+
+export interface End {
+  /** `null` when a signal ended it. */
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+export interface Running {
+  stdout(): string;
+  stderr(): string;
+  /** The log lines so far; what is no JSON object is left out. */
+  log(): Array<Record<string, unknown>>;
+  /** Resolves with the first log line that fits; rejects when the process ends before that. */
+  line(fits: (line: Record<string, unknown>) => boolean): Promise<Record<string, unknown>>;
+  /** `http://127.0.0.1:…` of a service, once it listens. */
+  url(service: string): Promise<string>;
+  ready(...services: readonly string[]): Promise<void>;
+  signal(name: NodeJS.Signals): void;
+  readonly ended: Promise<End>;
+}
+
+interface StartOptions {
+  readonly input?: string | Buffer;
+  readonly uid?: number;
+  readonly gid?: number;
+  readonly cwd?: string;
+}
+
+/** @param directory as `buildProgram` made it  @param environment all of it: nothing is inherited */
+export function startProgram(
+  owner: Owner,
+  directory: string,
+  words: readonly string[],
+  environment: Readonly<Record<string, string>>,
+  { input = '', ...options }: StartOptions = {},
+): Running {
+  const child = spawn(process.execPath, [join(directory, 'dist/cli.js'), ...words], { env: { ...environment }, cwd: directory, ...options });
+  const written = { stdout: '', stderr: '' };
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (written.stdout += text));
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (written.stderr += text));
+  // A program that does not read its input may be gone before all of it is written.
+  child.stdin.on('error', () => {});
+  child.stdin.end(input);
+  let isOver = false;
+  const ended = new Promise<End>((resolve, reject) => {
+    child.on('error', reject);
+    child.on('close', (code, signal) => {
+      isOver = true;
+      resolve({ code, signal });
+    });
+  });
+  owner.after(async () => {
+    child.kill('SIGKILL');
+    await ended;
+  });
+  const log = () => written.stdout.split('\n').slice(0, -1).flatMap(parseLine);
+  const line: Running['line'] = async (fits) => {
+    await until(() => isOver || log().some(fits), `a log line that fits ${fits.toString()}`);
+    const found = log().find(fits);
+    if (!found) throw new Error(`the process ended without that line: ${written.stdout}${written.stderr}`);
+    return found;
+  };
+  return {
+    stdout: () => written.stdout,
+    stderr: () => written.stderr,
+    log,
+    line,
+    async url(service) {
+      const { port } = await line((one) => one.message === 'listening' && one.service === service);
+      return `http://127.0.0.1:${String(port)}`;
+    },
+    async ready(...services) {
+      await Promise.all(services.map((service) => line((one) => one.message === 'ready' && one.service === service)));
+    },
+    signal: (name) => void child.kill(name),
+    ended,
+  };
+}
+
+function parseLine(text: string): Array<Record<string, unknown>> {
+  if (!text.startsWith('{')) return [];
+  return [JSON.parse(text)];
+}
+
+export interface Finished extends End {
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Runs a command to its end. */
+export async function runProgram(
+  owner: Owner,
+  directory: string,
+  words: readonly string[],
+  environment: Readonly<Record<string, string>>,
+  options: StartOptions = {},
+): Promise<Finished> {
+  const running = startProgram(owner, directory, words, environment, options);
+  const end = await running.ended;
+  return { ...end, stdout: running.stdout(), stderr: running.stderr() };
+}

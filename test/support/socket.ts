@@ -1,0 +1,149 @@
+/** A client that sends exactly the bytes it is told to, and takes nothing for an answer that is not correct HTTP/1.1. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect as open, type Socket } from 'node:net';
+
+export interface RawAnswer {
+  readonly status: number;
+  /** By lower-case name. */
+  readonly headers: ReadonlyMap<string, string>;
+  readonly body: string;
+  /** The parsed body. Tests look into it as they like. */
+  readonly json: any;
+}
+
+export interface RawClient {
+  readonly socket: Socket;
+  send(...parts: ReadonlyArray<string | Buffer>): void;
+  /** The next answer, whole. Rejects when the connection ends before that. */
+  answer(to?: 'GET' | 'HEAD'): Promise<RawAnswer>;
+  /** Resolves when the connection is closed, with what came and has not been taken as an answer. */
+  closed(): Promise<string>;
+  /** What came and has not been taken as an answer. */
+  pending(): string;
+  leave(): void;
+}
+
+/** @param url `http://127.0.0.1:…` */
+export async function connectTo(url: string): Promise<RawClient> {
+  const { hostname, port } = new URL(url);
+  const socket = open({ host: hostname, port: Number(port) });
+  await once(socket, 'connect');
+  let received = Buffer.alloc(0);
+  let isClosed = false;
+  let trouble = 'the connection was closed';
+  const waiting = new Set<() => void>();
+  const wake = () => {
+    for (const look of [...waiting]) look();
+  };
+  socket.on('data', (chunk: Buffer) => {
+    received = Buffer.concat([received, chunk]);
+    wake();
+  });
+  // A reset is told apart from a proper end by what has arrived before it, which is what the tests look at.
+  socket.on('error', (error) => (trouble = error.message));
+  socket.on('close', () => {
+    isClosed = true;
+    wake();
+  });
+  const settled = <T>(look: () => T | undefined): Promise<T> =>
+    new Promise((resolve, reject) => {
+      const attempt = () => {
+        try {
+          const found = look();
+          if (found === undefined) return;
+          waiting.delete(attempt);
+          resolve(found);
+        } catch (error) {
+          waiting.delete(attempt);
+          reject(error);
+        }
+      };
+      waiting.add(attempt);
+      attempt();
+    });
+  return {
+    socket,
+    send(...parts) {
+      for (const part of parts) socket.write(part);
+    },
+    answer: (to = 'GET') =>
+      settled(() => {
+        const taken = parseAnswer(received, to === 'HEAD');
+        if (taken) {
+          received = received.subarray(taken.length);
+          return taken.answer;
+        }
+        if (isClosed) throw new Error(`no whole answer (${trouble}): ${JSON.stringify(received.toString('latin1').slice(0, 400))}`);
+        return undefined;
+      }),
+    closed: () => settled(() => (isClosed ? received.toString('utf8') : undefined)),
+    pending: () => received.toString('utf8'),
+    leave: () => void socket.destroy(),
+  };
+}
+
+/** One request on a connection of its own. @param head request line and headers, without the empty line */
+export async function exchange(url: string, head: readonly string[], body: string | Buffer = ''): Promise<RawAnswer> {
+  const client = await connectTo(url);
+  try {
+    client.send(headOf(head), body);
+    return await client.answer(head[0]?.startsWith('HEAD ') ? 'HEAD' : 'GET');
+  } finally {
+    client.leave();
+  }
+}
+
+export const headOf = (lines: readonly string[]): string => `${lines.join('\r\n')}\r\n\r\n`;
+
+interface Taken {
+  readonly answer: RawAnswer;
+  readonly length: number;
+}
+
+/** @returns null while bytes are missing; throws when they can never become a correct answer */
+function parseAnswer(bytes: Buffer, headOnly: boolean): Taken | null {
+  const end = bytes.indexOf('\r\n\r\n');
+  if (end < 0) return null;
+  const [statusLine = '', ...lines] = bytes.subarray(0, end).toString('latin1').split('\r\n');
+  const status = Number(/^HTTP\/1\.1 ([1-5][0-9]{2}) [\x20-\x7e]*$/.exec(statusLine)?.[1]);
+  assert.ok(status, `not a status line: ${statusLine.slice(0, 200)}`);
+  const headers = new Map<string, string>();
+  for (const line of lines) {
+    const [, name = '', value = ''] = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+): ?([^\x00-\x1f]*)$/.exec(line) ?? [];
+    assert.ok(name !== '', `not a header: ${line}`);
+    assert.ok(!headers.has(name.toLowerCase()), `twice the header ${name}`);
+    headers.set(name.toLowerCase(), value);
+  }
+  const rest = bytes.subarray(end + 4);
+  const found = headOnly || status < 200 || status === 204 ? { body: Buffer.alloc(0), length: 0 } : parseBody(headers, rest);
+  if (!found) return null;
+  const body = found.body.toString('utf8');
+  const json: unknown = headers.get('content-type')?.startsWith('application/json') && body !== '' ? JSON.parse(body) : undefined;
+  return { answer: { status, headers, body, json }, length: end + 4 + found.length };
+}
+
+function parseBody(headers: ReadonlyMap<string, string>, rest: Buffer): { body: Buffer; length: number } | null {
+  if (headers.get('transfer-encoding') === 'chunked') {
+    assert.ok(!headers.has('content-length'), 'both Transfer-Encoding and Content-Length');
+    return parseChunks(rest);
+  }
+  const announced = headers.get('content-length') ?? '';
+  assert.match(announced, /^[0-9]+$/, 'an answer must say how long it is');
+  const length = Number(announced);
+  return rest.length < length ? null : { body: rest.subarray(0, length), length };
+}
+
+function parseChunks(rest: Buffer): { body: Buffer; length: number } | null {
+  const chunks: Buffer[] = [];
+  for (let at = 0; ; ) {
+    const line = rest.indexOf('\r\n', at);
+    if (line < 0) return null;
+    const size = Number.parseInt(rest.subarray(at, line).toString('latin1'), 16);
+    assert.ok(size >= 0, 'not a chunk');
+    if (rest.length < line + 2 + size + 2) return null;
+    chunks.push(rest.subarray(line + 2, line + 2 + size));
+    at = line + 2 + size + 2;
+    if (size === 0) return { body: Buffer.concat(chunks), length: at };
+  }
+}

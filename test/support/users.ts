@@ -1,0 +1,138 @@
+/** Users made the way the command makes them, and the exact form of what identity says. */
+import assert from 'node:assert/strict';
+import { readConfig } from '../../src/config.ts';
+import { createDatabase, type Database } from '../../src/db/pool.ts';
+import { createUser } from '../../src/identity/users.ts';
+import { createLog } from '../../src/runtime/log.ts';
+import { createMetrics } from '../../src/runtime/metrics.ts';
+import { type Answer, ask } from './gatehouse.ts';
+
+/** Of every user that `addUser` makes, unless told otherwise. */
+export const PASSWORD = 'a passphrase for tests';
+export const CHEAP = { minLength: 8, hashesAtOnce: 2, cost: { logN: 4, r: 8, p: 1 } };
+
+/** The service's own connections, for tests that call its functions. */
+export function openIdentity(owner: { after(fn: () => Promise<void>): void }, url: string): Database {
+  const address = readConfig(['identity'], 'administer', { DATABASE_URL: url }).identity?.database;
+  assert.ok(address);
+  const database = createDatabase(address, 'identity', createLog('silent', () => {}), createMetrics());
+  owner.after(() => database.close());
+  return database;
+}
+
+/** @returns the new user's id */
+export async function addUser(database: Database, username: string, more: Record<string, unknown> = {}): Promise<string> {
+  const creation = await createUser(database, { username, email: `${username}@example.org`, password: PASSWORD, ...more }, CHEAP);
+  assert.equal(creation.outcome, 'created', JSON.stringify(creation));
+  return creation.outcome === 'created' ? creation.user.id : '';
+}
+
+/** The session of a token, as the interface shows it to whoever holds the token. */
+export async function sessionOf(identityUrl: string, token: string): Promise<{ id: string; user_id: string; user: { id: string } }> {
+  const answer = await ask('POST', `${identityUrl}/api/auth/session`, { body: { session: token } });
+  assert.equal(answer.status, 200, answer.text);
+  return answer.json.data;
+}
+
+export const isOpen = async (identityUrl: string, token: string): Promise<boolean> =>
+  (await ask('GET', `${identityUrl}/api/test/`, { bearer: token })).status === 200;
+
+/** Every endpoint that asks for a bearer credential, about this session. Revocations last, the widest at the end. */
+export function bearerEndpoints(about: { token: string; id: string; user: string }): ReadonlyArray<readonly [method: string, path: string]> {
+  return [
+    ['GET', '/api/test/'],
+    ['GET', '/api/user/'],
+    ['GET', '/api/session/'],
+    ['GET', `/api/session/info?session=${about.token}`],
+    ['DELETE', `/api/session/revoke?session=${about.token}`],
+    ['DELETE', `/api/session/${about.id}/revoke`],
+    ['DELETE', `/api/session/revoke/all/user?user=${about.user}`],
+    ['DELETE', '/api/session/revoke/all'],
+  ];
+}
+
+const KINDS = {
+  uuid: (value: unknown) => typeof value === 'string' && /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(value),
+  string: (value: unknown) => typeof value === 'string',
+  email: (value: unknown) => typeof value === 'string' && /^[^@\s]+@[^@\s]+$/.test(value),
+  boolean: (value: unknown) => typeof value === 'boolean',
+  'date-time': (value: unknown) => typeof value === 'string' && /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/.test(value),
+  'date-time or null': (value: unknown) => value === null || KINDS['date-time'](value),
+  object: (value: unknown) => typeof value === 'object' && value !== null,
+};
+type Fields = Readonly<Record<string, keyof typeof KINDS>>;
+
+/** The specification's tables "User" and "Session". */
+const USER: Fields = {
+  id: 'uuid',
+  first_name: 'string',
+  last_name: 'string',
+  username: 'string',
+  email: 'email',
+  enabled: 'boolean',
+  verified: 'boolean',
+  super_admin: 'boolean',
+  created_at: 'date-time',
+  updated_at: 'date-time',
+  deleted_at: 'date-time or null',
+};
+const SESSION: Fields = {
+  id: 'uuid',
+  user_id: 'uuid',
+  revoked: 'boolean',
+  logged_out: 'boolean',
+  expires_at: 'date-time',
+  created_at: 'date-time',
+  updated_at: 'date-time',
+  deleted_at: 'date-time or null',
+  user: 'object',
+};
+
+function assertFields(value: Record<string, unknown>, fields: Fields): void {
+  assert.deepEqual(Object.keys(value).sort(), Object.keys(fields).sort());
+  for (const [name, kind] of Object.entries(fields)) assert.ok(KINDS[kind](value[name]), `${name} must be a ${kind}, not ${JSON.stringify(value[name])}`);
+}
+
+export const assertUser = (value: Record<string, unknown>): void => assertFields(value, USER);
+
+export function assertSession(value: { user_id: string; user: { id: string } }): void {
+  assertFields({ ...value }, SESSION);
+  assertUser(value.user);
+  assert.equal(value.user_id, value.user.id);
+}
+
+/** 200 in the envelope, with exactly its members. */
+export function assertSuccess(answer: Answer, kind: 'plain' | 'paged' = 'plain'): void {
+  assert.equal(answer.status, 200, answer.text);
+  assertHead(answer);
+  assert.deepEqual(Object.keys(answer.json).sort(), kind === 'paged' ? ['_links', '_meta', 'data'] : ['_meta', 'data']);
+  assert.deepEqual(Object.keys(answer.json._meta).sort(), kind === 'paged' ? ['pagination', 'request_id'] : ['request_id']);
+}
+
+export function assertRevoked(answer: Answer, message: string): void {
+  assertSuccess(answer);
+  assert.deepEqual(answer.json.data, { message, status: 'REVOKED' });
+}
+
+/** An error in its one shape. @param fields the paths of the fields that are to blame; none: no member `fields` at all */
+export function assertError(answer: Answer, status: number, code: string, fields: readonly string[] = []): void {
+  assert.deepEqual([answer.status, answer.json?.error?.code], [status, code], answer.text);
+  assertHead(answer);
+  assert.deepEqual(Object.keys(answer.json).sort(), ['_meta', 'data', 'error']);
+  assert.deepEqual(Object.keys(answer.json._meta), ['request_id']);
+  assert.equal(answer.json.data, null);
+  assert.deepEqual(Object.keys(answer.json.error).sort(), fields.length > 0 ? ['code', 'fields', 'message'] : ['code', 'message']);
+  assert.ok(answer.json.error.message.length > 10);
+  const faults: Array<{ path: string; message: string }> = answer.json.error.fields ?? [];
+  assert.deepEqual(faults.map((fault) => fault.path), fields);
+  for (const fault of faults) assert.deepEqual(Object.keys(fault).sort(), ['message', 'path']);
+  assert.equal(answer.headers.get('www-authenticate'), status === 401 ? 'Bearer' : null);
+  assert.equal(/^[1-9][0-9]*$/.test(answer.headers.get('retry-after') ?? ''), status === 503 || status === 429);
+}
+
+function assertHead(answer: Answer): void {
+  assert.equal(answer.headers.get('content-type'), 'application/json; charset=utf-8');
+  assert.equal(answer.headers.get('cache-control'), 'no-store');
+  assert.equal(typeof answer.json._meta.request_id, 'string');
+  assert.equal(answer.json._meta.request_id, answer.headers.get('x-request-id'));
+}
