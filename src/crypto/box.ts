@@ -60,6 +60,7 @@ export function commitmentOf(serverKey: ServerKey, clientKey: Buffer, recordId: 
 }
 
 export function seal(serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, text: Buffer): Sealed {
+  if (!isSealable(conditions)) throw new RangeError('internal error: a limit is null or a positive whole number');
   const { key, commitment } = derive(serverKey, clientKey, conditions.id);
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG_BYTES });
@@ -76,6 +77,8 @@ export function seal(serverKey: ServerKey, clientKey: Buffer, conditions: Condit
  * Nothing is returned before the tag has been checked.
  */
 export function unseal(serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, sealed: Sealed): Buffer | null {
+  // Conditions come from the row: an edited one may be anything.
+  if (!isSealable(conditions)) return null;
   const { blob } = sealed;
   if (blob[0] !== VERSION || blob.length < 1 + NONCE_BYTES + LEAST_PADDED + TAG_BYTES) return null;
   const { key, commitment } = derive(serverKey, clientKey, conditions.id);
@@ -94,6 +97,11 @@ export function unseal(serverKey: ServerKey, clientKey: Buffer, conditions: Cond
   }
 }
 
+function isSealable({ expiresAt, maxReads }: Conditions): boolean {
+  const fits = (limit: number | null, most: number) => limit === null || (Number.isInteger(limit) && limit > 0 && limit <= most);
+  return fits(expiresAt, Number.MAX_SAFE_INTEGER) && fits(maxReads, 2 ** 32 - 1);
+}
+
 function derive(serverKey: ServerKey, clientKey: Buffer, recordId: string): { key: Buffer; commitment: Buffer } {
   if (clientKey.length !== KEY_BYTES) throw new RangeError(`internal error: a client key has ${KEY_BYTES} bytes`);
   const info = Buffer.concat([Buffer.from(LABEL), Buffer.of(VERSION), Buffer.from(serverKey.id, 'hex'), uuidToBytes(recordId)]);
@@ -101,7 +109,7 @@ function derive(serverKey: ServerKey, clientKey: Buffer, recordId: string): { ke
   return { key: output.subarray(0, KEY_BYTES), commitment: output.subarray(KEY_BYTES) };
 }
 
-/** Fixed lengths only, so that no two sets of conditions have the same bytes. Zero stands for "no limit". */
+/** Fixed lengths only, and zero, which no limit may be, for "no limit": no two sets of conditions have the same bytes. */
 function associatedData(serverKey: ServerKey, { id, expiresAt, maxReads }: Conditions): Buffer {
   const limits = Buffer.alloc(12);
   limits.writeBigUInt64BE(BigInt(expiresAt ?? 0), 0);

@@ -23,7 +23,8 @@ const PHC = /^\$scrypt\$ln=([1-9][0-9]?),r=([1-9][0-9]?),p=([1-9][0-9]?)\$([A-Za
 
 /** Whether this cost is one we would compute: used for the setting and for stored hashes alike. */
 export function isAffordable({ logN, r, p }: ScryptCost): boolean {
-  return logN >= 1 && r >= 1 && p >= 1 && 128 * 2 ** logN * r <= MOST_BYTES && 2 ** logN * r * p <= MOST_WORK;
+  // RFC 7914, section 2: N < 2^(128 · r / 8).
+  return logN >= 1 && r >= 1 && p >= 1 && logN < 16 * r && 128 * 2 ** logN * r <= MOST_BYTES && 2 ** logN * r * p <= MOST_WORK;
 }
 
 /**
@@ -33,14 +34,13 @@ export function isAffordable({ logN, r, p }: ScryptCost): boolean {
 export async function hashPassword(password: string, cost: ScryptCost): Promise<string> {
   const salt = randomBytes(SALT_BYTES);
   const hash = await derive(password, salt, cost);
-  const plain = (bytes: Buffer) => bytes.toString('base64').replace(/=+$/, '');
-  return `$scrypt$ln=${cost.logN},r=${cost.r},p=${cost.p}$${plain(salt)}$${plain(hash)}`;
+  return `$scrypt$ln=${cost.logN},r=${cost.r},p=${cost.p}$${unpadded(salt)}$${unpadded(hash)}`;
 }
 
 /**
- * HMAC, and so scrypt, pads a short key with zeros: a password and the same with U+0000 behind it have one hash. So the
- * character is in no password. @returns whether the password is the hashed one; throws on a stored text that is not a hash we would
- * compute
+ * HMAC, and so scrypt, pads a short key with zeros: a password and the same with U+0000 behind it have one hash. So that
+ * character is in no password.
+ * @returns whether the password is the hashed one; throws on a stored text that is not a hash we would compute
  */
 export async function verifyPassword(password: string, stored: string): Promise<boolean> {
   const { cost, salt, hash } = parse(stored);
@@ -63,10 +63,13 @@ export function decoyHash(cost: ScryptCost): string {
 
 function parse(stored: string): { cost: ScryptCost; salt: Buffer; hash: Buffer } {
   const [, logN, r, p, salt = '', hash = ''] = PHC.exec(stored) ?? [];
-  const cost = { logN: Number(logN), r: Number(r), p: Number(p) };
-  if (!isAffordable(cost)) throw new Error('a stored password hash is malformed or asks for too much work');
-  return { cost, salt: Buffer.from(salt, 'base64'), hash: Buffer.from(hash, 'base64') };
+  const parsed = { cost: { logN: Number(logN), r: Number(r), p: Number(p) }, salt: Buffer.from(salt, 'base64'), hash: Buffer.from(hash, 'base64') };
+  const isCanonical = unpadded(parsed.salt) === salt && unpadded(parsed.hash) === hash;
+  if (!isAffordable(parsed.cost) || !isCanonical) throw new Error('a stored password hash is malformed or asks for too much work');
+  return parsed;
 }
+
+const unpadded = (bytes: Buffer) => bytes.toString('base64').replace(/=+$/, '');
 
 function derive(password: string, salt: Buffer, { logN, r, p }: ScryptCost): Promise<Buffer> {
   // Node refuses every cost on the ASVS list unless maxmem is raised (its default is 32 MiB in all).

@@ -17,6 +17,7 @@ export function fromBase64url(text: string): Buffer | null {
 
 /** Strict Base64 or Base64url, padded or not: for credentials, where the specification does not say which. */
 export function fromAnyBase64(text: string): Buffer | null {
+  if (/[+/]/.test(text) && /[-_]/.test(text)) return null;
   const plain = text.replaceAll('+', '-').replaceAll('/', '_');
   const padded = /^([^=]*)(={0,2})$/.exec(plain);
   const digits = padded?.[1] ?? '';

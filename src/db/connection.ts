@@ -13,18 +13,22 @@ export interface DatabaseAddress {
   readonly sslmode: 'disable' | 'prefer' | 'require' | 'verify-ca' | 'verify-full';
 }
 
-/**
- * How often a new connection may close before the server has said a word, until its caller is told. `postgres` by
- * itself would go on for ever without a pause, for instance at a proxy with no database behind it.
- */
-const MOST_SILENT_CLOSES = 5;
+/** A client of `postgres` for exactly one connection, and whether that connection has ended. */
+export interface Client {
+  readonly sql: Sql;
+  ended: boolean;
+}
 
 /**
- * One connection. Every option is set here: what is left out, `postgres` would take from PG… environment variables.
+ * Opens a client at its first statement. It lives as long as its one connection: `postgres` 3.4.9 itself would dial
+ * again, and then send what was left of the old connection's statements, or dial for ever without a pause at a proxy
+ * with no database behind it.
+ * Every option is set here: what is left out, `postgres` would take from PG… environment variables.
  * @param limitMs the server ends a statement after this long; 0 for never
+ * @param onEnd called once when the connection has ended; the client must not be used again
  */
-export function connect(address: DatabaseAddress, name: string, log: Log, limitMs: number): Sql {
-  let silent = 0;
+export function connect(address: DatabaseAddress, name: string, log: Log, limitMs: number, onEnd: (client: Client) => void): Client {
+  let dials = 0;
   const options = {
     host: address.host,
     port: address.port,
@@ -39,13 +43,13 @@ export function connect(address: DatabaseAddress, name: string, log: Log, limitM
     max_lifetime: null,
     idle_timeout: 0,
     connect_timeout: 5,
-    // Connections are opened by demand only, so a failed one needs no growing pause: the callers behind it must not queue up.
     backoff: () => 0,
     keep_alive: 30,
     prepare: true,
     debug: false,
     fetch_types: false,
     publications: '',
+    target_session_attrs: 'primary' as const,
     connection: {
       application_name: `gatehouse-${name}`,
       statement_timeout: limitMs,
@@ -54,11 +58,16 @@ export function connect(address: DatabaseAddress, name: string, log: Log, limitM
       synchronous_commit: 'on',
       TimeZone: 'UTC',
     },
-    socket: () => dial(address, (silent += 1) <= MOST_SILENT_CLOSES),
-    onparameter: () => void (silent = 0),
+    socket: () => dial(address, (dials += 1) === 1),
+    onclose() {
+      if (client.ended) return;
+      client.ended = true;
+      onEnd(client);
+    },
     onnotice: (notice: postgres.Notice) => log.debug('database notice', { code: notice.code ?? '' }),
   };
-  return postgres(options);
+  const client: Client = { sql: postgres(options), ended: false };
+  return client;
 }
 
 /** A socket on its way, or one that goes nowhere: writing to that is an error, which is what the caller then gets. */

@@ -1,4 +1,4 @@
-import type { Database, Sql, TransactionSql } from './pool.ts';
+import type { Database, Sql } from './pool.ts';
 import { constraintOf, wasMadeBySomebodyElse } from './retry.ts';
 import { Unavailable } from '../runtime/trouble.ts';
 
@@ -15,7 +15,7 @@ export interface Migration {
  * @returns how many steps this process applied
  */
 export async function migrate(database: Database, schema: string, migrations: readonly Migration[]): Promise<number> {
-  return database.maintain(async (sql) => {
+  return database.maintain(async (sql, transaction) => {
     await createLedger(sql, schema);
     let applied = 0;
     for (;;) {
@@ -23,7 +23,7 @@ export async function migrate(database: Database, schema: string, migrations: re
       const next = migrations[version];
       if (!next) return applied;
       try {
-        await sql.begin((transaction) => apply(transaction, schema, version + 1, next));
+        await transaction((inner) => apply(inner, schema, version + 1, next));
         applied += 1;
       } catch (error) {
         // Another replica has just done this step. Any other index that is violated is the step's own trouble.
@@ -82,7 +82,7 @@ async function versionOf(sql: Sql, schema: string): Promise<number> {
   return row.version;
 }
 
-async function apply(sql: TransactionSql, schema: string, version: number, { name, statements }: Migration): Promise<void> {
+async function apply(sql: Sql, schema: string, version: number, { name, statements }: Migration): Promise<void> {
   await sql`insert into ${sql(schema)}.migrations (version, name) values (${version}, ${name})`;
   for (const statement of statements) await sql.unsafe(statement);
 }
@@ -91,7 +91,7 @@ async function apply(sql: TransactionSql, schema: string, version: number, { nam
  * Runs work in a transaction that no other replica's `once` of the same name overlaps: the later one waits and then
  * sees what the first committed. For first-run steps that must happen exactly once.
  */
-export async function oneAtATime<T>(database: Database, schema: string, name: string, work: (sql: TransactionSql) => Promise<T>): Promise<T> {
+export async function oneAtATime<T>(database: Database, schema: string, name: string, work: (sql: Sql) => Promise<T>): Promise<T> {
   return database.transaction(async (sql) => {
     await sql`
       insert into ${sql(schema)}.turns (name, taken_at) values (${name}, now())

@@ -1,12 +1,12 @@
-import postgres, { type Sql, type TransactionSql } from 'postgres';
+import postgres, { type Sql } from 'postgres';
 import type { Log } from '../runtime/log.ts';
-import { connect, type DatabaseAddress } from './connection.ts';
+import { type Client, connect, type DatabaseAddress } from './connection.ts';
 import { createGate } from '../runtime/gate.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { Overloaded, Unavailable } from '../runtime/trouble.ts';
-import { codeOf, constraintOf, isUniqueViolation, mayComeBack, withRetry } from './retry.ts';
+import { codeOf, constraintOf, endsConnection, isUniqueViolation, mayComeBack, withRetry } from './retry.ts';
 
-export type { DatabaseAddress, Sql, TransactionSql };
+export type { DatabaseAddress, Sql };
 
 /** A unique index refused the row; `constraint` says which. The one failure of a statement that is the caller's affair. */
 export class Duplicate extends Error {
@@ -19,7 +19,7 @@ export class Duplicate extends Error {
 }
 
 type Work<T> = (sql: Sql) => Promise<T>;
-type TransactionWork<T> = (sql: TransactionSql) => Promise<T>;
+type Transaction = <T>(work: Work<T>) => Promise<T>;
 
 /**
  * A few connections, each a lane with a purpose. A client of `postgres` 3.4.9 with several connections keeps dead slots
@@ -37,9 +37,9 @@ export interface Database {
    * Several statements that commit together. The work may run more than once, and must return plain data: a returned
    * failure would commit.
    */
-  transaction<T>(work: TransactionWork<T>): Promise<T>;
+  transaction: Transaction;
   /** A connection of its own without time limits, closed afterwards: for changes of the schema. */
-  maintain<T>(work: Work<T>): Promise<T>;
+  maintain<T>(work: (sql: Sql, transaction: Transaction) => Promise<T>): Promise<T>;
   close(): Promise<void>;
 }
 
@@ -53,33 +53,32 @@ const STATEMENT_MS = 10_000;
 const DEAD_AFTER_MS = 15_000;
 
 export function createDatabase(address: DatabaseAddress, name: string, log: Log, metrics: Metrics): Database {
-  const create = (lane: string) => createLane(() => connect(address, name, log, STATEMENT_MS), name, lane, metrics);
+  const create = (lane: string) => createLane((onEnd) => connect(address, name, log, STATEMENT_MS, onEnd), name, lane, metrics);
   const lanes = { read: create('read'), write: create('write'), list: create('list') };
   const free = Array.from({ length: TRANSACTION_LANES }, (_, index) => create(`transaction ${index + 1}`));
   const gate = createGate(TRANSACTION_LANES, TRANSACTIONS_WAITING, 'a database transaction');
   return {
-    read: (work) => lanes.read.run(work),
-    write: (work) => lanes.write.run((sql) => withRetry(() => work(sql))),
-    list: (work) => lanes.list.run(work),
+    read: (work) => lanes.read.run(({ sql }) => work(sql)),
+    write: (work) => lanes.write.run(({ sql }) => withRetry(() => work(sql))),
+    list: (work) => lanes.list.run(({ sql }) => work(sql)),
     transaction: (work) =>
       gate.run(async () => {
         const lane = free.pop();
         if (!lane) throw new Error('internal error: the gate let in more transactions than there are lanes');
         try {
-          // `begin` gives back what the work returned: work returns a promise of one value, never an array of queries.
-          return await lane.run((sql) => withRetry(() => inTransaction(sql, work)));
+          return await lane.run((client) => withRetry(() => inTransaction(client, work)));
         } finally {
           free.push(lane);
         }
       }),
     async maintain(work) {
-      const sql = connect(address, name, log, 0);
+      const client = connect(address, name, log, 0, (ended) => void ended.sql.end({ timeout: 0 }));
       try {
-        return await work(sql);
+        return await work(client.sql, (inner) => inTransaction(client, inner));
       } catch (error) {
         throw translate(error);
       } finally {
-        await sql.end({ timeout: 2 });
+        await client.sql.end({ timeout: 2 });
       }
     },
     async close() {
@@ -88,46 +87,56 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   };
 }
 
-/** The result travels beside `begin`, whose type would unwrap arrays. */
-async function inTransaction<T>(sql: Sql, work: TransactionWork<T>): Promise<T> {
-  let result: { readonly value: T } | null = null;
-  await sql.begin('isolation level read committed', async (transaction) => {
-    result = { value: await work(transaction) };
-  });
-  return settled(result);
-}
-
-function settled<T>(result: { readonly value: T } | null): T {
-  if (result === null) throw new Error('internal error: a transaction ended without a result');
-  return result.value;
+/**
+ * A lane has one connection and here one user, so the statements can be sent as they are. `begin` of `postgres` 3.4.9
+ * would send its own `rollback` into a connection that has ended, and throw where nobody can catch it. Whatever the
+ * work still tries after such an end fails, because a client never opens a second connection.
+ */
+async function inTransaction<T>({ sql }: Client, work: Work<T>): Promise<T> {
+  await sql`begin isolation level read committed`;
+  try {
+    const result = await work(sql);
+    await sql`commit`;
+    return result;
+  } catch (error) {
+    // Where this fails the connection is gone, and with it the transaction.
+    await sql`rollback`.catch(() => {});
+    throw error;
+  }
 }
 
 interface Lane {
-  run<T>(work: Work<T>): Promise<T>;
+  run<T>(work: (client: Client) => Promise<T>): Promise<T>;
   close(): Promise<void>;
 }
 
-function createLane(open: () => Sql, service: string, lane: string, metrics: Metrics): Lane {
-  let sql = open();
-  const pending = new Map<symbol, number>();
+/** One connection at a time; the next statement after its end opens a new one. */
+function createLane(open: (onEnd: (client: Client) => void) => Client, service: string, lane: string, metrics: Metrics): Lane {
+  let current: Client | null = null;
+  const retire = (client: Client) => {
+    if (current === client) current = null;
+    client.ended = true;
+    // Everyone who still waits on it is answered now.
+    void client.sql.end({ timeout: 0 });
+  };
+  const pending = new Map<symbol, { readonly client: Client; readonly since: number }>();
   metrics.gauge('gatehouse_database_pending', { service, lane }, () => pending.size);
   const sweeper = setInterval(() => {
     const oldest = pending.values().next().value;
-    if (oldest === undefined || performance.now() - oldest < DEAD_AFTER_MS) return;
-    // Everyone who waits on the dead connection is answered now; the next statement opens a new one.
-    const dead = sql;
-    sql = open();
-    void dead.end({ timeout: 0 });
+    if (oldest && performance.now() - oldest.since > DEAD_AFTER_MS) retire(oldest.client);
   }, 1_000);
   sweeper.unref();
   return {
     async run(work) {
       if (pending.size >= MOST_PENDING) throw new Overloaded(`too many are waiting for the ${lane} lane of the database`);
+      const client = (current ??= open(retire));
       const key = Symbol();
-      pending.set(key, performance.now());
+      pending.set(key, { client, since: performance.now() });
       try {
-        return await work(sql);
+        return await work(client);
       } catch (error) {
+        // The server has said that it closes, or the connection is gone: nobody else shall try it.
+        if (endsConnection(error)) retire(client);
         throw translate(error);
       } finally {
         pending.delete(key);
@@ -135,7 +144,7 @@ function createLane(open: () => Sql, service: string, lane: string, metrics: Met
     },
     async close() {
       clearInterval(sweeper);
-      await sql.end({ timeout: 2 });
+      await current?.sql.end({ timeout: 2 });
     },
   };
 }

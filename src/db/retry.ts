@@ -27,8 +27,10 @@ export function constraintOf(error: unknown): string | null {
 
 export const wasMadeBySomebodyElse = (error: unknown): boolean => MADE.has(codeOf(error));
 export const isUniqueViolation = (error: unknown): boolean => codeOf(error) === '23505';
+/** After these the connection is of no more use: the server ends it, or it has ended. */
+export const endsConnection = (error: unknown): boolean => NOT_YET.has(codeOf(error)) || CONNECTION.has(codeOf(error));
 /** Whether waiting may help, as opposed to a wrong password or a missing database. */
-export const mayComeBack = (error: unknown): boolean => NOT_YET.has(codeOf(error)) || CONNECTION.has(codeOf(error)) || AGAIN.has(codeOf(error));
+export const mayComeBack = (error: unknown): boolean => endsConnection(error) || AGAIN.has(codeOf(error));
 
 /** Runs short work again, after a short random pause, when the database asks for that. */
 export async function withRetry<T>(work: () => Promise<T>): Promise<T> {

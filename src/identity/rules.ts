@@ -59,7 +59,8 @@ export function passwordFault(password: string, minLength: number, common: Reado
 /** @returns what is wrong with a username, or null; it must be safe in a header, a log and a terminal */
 export function usernameFault(username: string): string | null {
   if (username !== username.trim()) return 'must not begin or end with a space';
-  return controlFault(username);
+  // Invisible characters would make two names look alike.
+  return /\p{Cf}/u.test(username) ? 'must not contain invisible characters' : controlFault(username);
 }
 
 /** Only what would surely fail is refused: whether an address works shows when it is used. */
@@ -67,7 +68,9 @@ export function emailFault(email: string): string | null {
   return /^[^\s@]+@[^\s@]+$/.test(email) ? controlFault(email) : 'must be an e-mail address, such as ada@example.org';
 }
 
-export const controlFault = (value: string): string | null => (/\p{Cc}/u.test(value) ? 'must not contain control characters' : null);
+/** Control characters, line and paragraph separators, and what reverses the order of a line where it is shown. */
+export const controlFault = (value: string): string | null =>
+  /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u.test(value) ? 'must not contain control characters' : null;
 
 export function paginationOf(page: number, limit: number, total: number): Pagination {
   return { page, limit, total, total_pages: Math.ceil(total / limit) };

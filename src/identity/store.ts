@@ -1,4 +1,4 @@
-import type { Database, Sql, TransactionSql } from '../db/pool.ts';
+import type { Database, Sql } from '../db/pool.ts';
 import type { Session, User } from './rules.ts';
 import type { SessionToken } from './token.ts';
 import { digestOf } from './token.ts';
@@ -21,7 +21,7 @@ export interface NewUser {
   readonly superAdmin: boolean;
 }
 
-const userColumns = (sql: Sql | TransactionSql) => sql`
+const userColumns = (sql: Sql) => sql`
   u.id, u.first_name, u.last_name, u.username, u.email, u.enabled, u.verified, u.super_admin,
   u.created_at, u.updated_at, u.deleted_at`;
 
@@ -80,13 +80,13 @@ export async function listUsers(database: Database): Promise<User[]> {
   );
 }
 
-export async function anyUserExists(sql: TransactionSql): Promise<boolean> {
+export async function anyUserExists(sql: Sql): Promise<boolean> {
   const [row] = await sql<[{ found: boolean }]>`select exists (select 1 from identity.users) as found`;
   return row.found;
 }
 
 /** @throws Duplicate, with the index's name, when the username or the address is taken */
-export async function insertUser(sql: Sql | TransactionSql, user: NewUser): Promise<User> {
+export async function insertUser(sql: Sql, user: NewUser): Promise<User> {
   const [row] = await sql<[User]>`
     insert into identity.users as u
       (id, username, username_key, email, email_key, first_name, last_name, password_hash, enabled, verified, super_admin)

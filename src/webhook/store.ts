@@ -1,4 +1,4 @@
-import type { Database, Sql, TransactionSql } from '../db/pool.ts';
+import type { Database, Sql } from '../db/pool.ts';
 
 export interface Token {
   readonly id: string;
@@ -15,14 +15,14 @@ export async function findToken(database: Database, tokenDigest: Buffer): Promis
   return row?.id ?? null;
 }
 
-export async function insertToken(sql: Sql | TransactionSql, id: string, name: string, tokenDigest: Buffer): Promise<Token> {
+export async function insertToken(sql: Sql, id: string, name: string, tokenDigest: Buffer): Promise<Token> {
   const [token] = await sql<[Token]>`
     insert into webhook.tokens (id, name, digest) values (${id}, ${name}, ${tokenDigest})
     returning id, name, created_at, revoked_at`;
   return token;
 }
 
-export async function anyTokenExists(sql: TransactionSql): Promise<boolean> {
+export async function anyTokenExists(sql: Sql): Promise<boolean> {
   const [row] = await sql<[{ found: boolean }]>`select exists (select 1 from webhook.tokens) as found`;
   return row.found;
 }

@@ -1,11 +1,10 @@
 /** A database per test file, on the PostgreSQL of the run. */
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
 import { after } from 'node:test';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import type { Sql } from 'postgres';
 import { connect, databaseUrl, startPostgres } from '../../scripts/postgres.ts';
+import { makeTemporary, removeTemporary } from '../../scripts/temporary.ts';
 
 export interface TestDatabase {
   url: string;
@@ -80,7 +79,7 @@ function place(): Promise<Place> {
 
 /** For a test file that is run by itself. */
 async function startOwn(given: string | undefined): Promise<Place> {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-test-'));
+  const directory = makeTemporary(tmpdir(), 'gatehouse-test');
   const running = given ? undefined : await startPostgres({ directory, durable: false, maxConnections: 300 });
   running?.unref();
   const server = running?.url ?? given ?? '';
@@ -89,7 +88,7 @@ async function startOwn(given: string | undefined): Promise<Place> {
   process.once('beforeExit', async () => {
     await dropTemplate(server, template);
     await running?.stop();
-    rmSync(directory, { recursive: true, force: true });
+    removeTemporary(directory);
   });
   return { server, template };
 }

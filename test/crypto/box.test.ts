@@ -1,0 +1,228 @@
+import assert from 'node:assert/strict';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { test } from 'node:test';
+import { commitmentOf, type Conditions, createClientKey, createServerKey, paddedLength, seal, type Sealed, type ServerKey, unseal } from '../../src/crypto/box.ts';
+
+const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
+const serverKey = createServerKey(SERVER_SECRET);
+const otherServerKey = createServerKey(`${SERVER_SECRET}!`);
+const clientKey = createClientKey();
+const otherClientKey = createClientKey();
+const conditions: Conditions = { id: randomUUID(), expiresAt: 1_893_456_000_000, maxReads: 3 };
+const text = Buffer.from('correct horse battery staple');
+const sealed = seal(serverKey, clientKey, conditions, text);
+/** Version, nonce, least padding, tag. */
+const LEAST_BLOB = 1 + 12 + 256 + 16;
+
+interface Attempt {
+  readonly serverKey: ServerKey;
+  readonly clientKey: Buffer;
+  readonly conditions: Conditions;
+  readonly sealed: Sealed;
+}
+
+/** The right attempt but for what is changed. */
+function attempt(change: Partial<Attempt>): Buffer | null {
+  const it = { serverKey, clientKey, conditions, sealed, ...change };
+  return unseal(it.serverKey, it.clientKey, it.conditions, it.sealed);
+}
+
+const withBlob = (blob: Buffer) => ({ sealed: { ...sealed, blob } });
+const withCommitment = (commitment: Buffer) => ({ sealed: { ...sealed, commitment } });
+
+function* everyBitFlipped(bytes: Buffer): Generator<[bit: number, flipped: Buffer]> {
+  for (let bit = 0; bit < bytes.length * 8; bit += 1) {
+    const flipped = Buffer.from(bytes);
+    flipped[bit >> 3] = (bytes[bit >> 3] ?? 0) ^ (1 << (bit & 7));
+    yield [bit, flipped];
+  }
+}
+
+test('what was sealed opens, byte for byte', () => {
+  assert.deepEqual(attempt({}), text);
+  for (const length of [0, 1, 251, 252, 253, 1_000, 32_768]) {
+    const bytes = randomBytes(length);
+    // Not deepEqual: to show how 32 KiB of random bytes differ takes minutes.
+    assert.ok(attempt({ sealed: seal(serverKey, clientKey, conditions, bytes) })?.equals(bytes), `${length} bytes`);
+  }
+});
+
+test('zeros at the end belong to the text', () => {
+  for (const length of [1, 4, 252, 253]) {
+    const zeros = Buffer.alloc(length);
+    assert.deepEqual(attempt({ sealed: seal(serverKey, clientKey, conditions, zeros) }), zeros);
+  }
+});
+
+test('sealing changes neither the text nor the keys', () => {
+  const [textBefore, keyBefore, saltBefore] = [text, clientKey, serverKey.salt].map((bytes) => Buffer.from(bytes));
+  attempt({ sealed: seal(serverKey, clientKey, conditions, text) });
+  assert.deepEqual([text, clientKey, serverKey.salt], [textBefore, keyBefore, saltBefore]);
+});
+
+test('no bit of version, nonce, ciphertext or tag may change', () => {
+  assert.equal(sealed.blob.length, LEAST_BLOB);
+  for (const [bit, blob] of everyBitFlipped(sealed.blob)) assert.equal(attempt(withBlob(blob)), null, `bit ${bit}`);
+});
+
+test('no bit of the commitment may change', () => {
+  assert.equal(sealed.commitment.length, 32);
+  for (const [bit, commitment] of everyBitFlipped(sealed.commitment)) assert.equal(attempt(withCommitment(commitment)), null, `bit ${bit}`);
+});
+
+test('no bit of the client key may change', () => {
+  for (const [bit, key] of everyBitFlipped(clientKey)) assert.equal(attempt({ clientKey: key }), null, `bit ${bit}`);
+});
+
+test('nothing may be missing, at either end', () => {
+  for (let length = 0; length < sealed.blob.length; length += 1) {
+    assert.equal(attempt(withBlob(sealed.blob.subarray(0, length))), null, `the first ${length} bytes`);
+    assert.equal(attempt(withBlob(sealed.blob.subarray(sealed.blob.length - length))), null, `the last ${length} bytes`);
+  }
+});
+
+test('nothing may be added, at either end or before the tag', () => {
+  for (const length of [1, 4, 12, 16, 256]) {
+    for (const extra of [Buffer.alloc(length), randomBytes(length)]) {
+      assert.equal(attempt(withBlob(Buffer.concat([sealed.blob, extra]))), null);
+      assert.equal(attempt(withBlob(Buffer.concat([extra, sealed.blob]))), null);
+      assert.equal(attempt(withBlob(Buffer.concat([sealed.blob.subarray(0, -16), extra, sealed.blob.subarray(-16)]))), null);
+    }
+  }
+});
+
+test('a tag cut to fewer bytes is refused: 4 would be guessed', () => {
+  const long = seal(serverKey, clientKey, conditions, randomBytes(1_000));
+  for (const { blob, commitment } of [sealed, long]) {
+    for (const length of [0, 4, 8, 12, 13, 14, 15]) {
+      assert.equal(attempt({ sealed: { blob: blob.subarray(0, blob.length - 16 + length), commitment } }), null, `${length} bytes`);
+    }
+  }
+});
+
+test('another version is refused', () => {
+  for (let version = 0; version < 256; version += 1) {
+    const blob = Buffer.concat([Buffer.of(version), sealed.blob.subarray(1)]);
+    assert.equal(attempt(withBlob(blob)) !== null, version === 1, `version ${version}`);
+  }
+});
+
+/** Each a row that somebody has edited or swapped, or a key that is not the one. */
+const WRONG: Readonly<Record<string, Partial<Attempt>>> = {
+  'the id of another record': { conditions: { ...conditions, id: randomUUID() } },
+  'an expiry one millisecond later': { conditions: { ...conditions, expiresAt: 1_893_456_000_001 } },
+  'an expiry one millisecond earlier': { conditions: { ...conditions, expiresAt: 1_893_455_999_999 } },
+  'an expiry of never': { conditions: { ...conditions, expiresAt: null } },
+  'one read more': { conditions: { ...conditions, maxReads: 4 } },
+  'one read less': { conditions: { ...conditions, maxReads: 2 } },
+  'any number of reads': { conditions: { ...conditions, maxReads: null } },
+  'neither limit': { conditions: { ...conditions, expiresAt: null, maxReads: null } },
+  'expiry and reads exchanged': { conditions: { ...conditions, expiresAt: 3, maxReads: 1_893_456_000 } },
+  'another server key': { serverKey: otherServerKey },
+  'the salt of another server key': { serverKey: { ...serverKey, salt: otherServerKey.salt } },
+  'the id of another server key': { serverKey: { ...serverKey, id: otherServerKey.id } },
+  'another client key': { clientKey: otherClientKey },
+  'a client key of zeros': { clientKey: Buffer.alloc(32) },
+  'the commitment of another client key': withCommitment(commitmentOf(serverKey, otherClientKey, conditions.id)),
+  'another client key and its commitment': { clientKey: otherClientKey, ...withCommitment(commitmentOf(serverKey, otherClientKey, conditions.id)) },
+  'the commitment of another record': withCommitment(commitmentOf(serverKey, clientKey, randomUUID())),
+  'an empty commitment': withCommitment(Buffer.alloc(0)),
+  'half a commitment': withCommitment(sealed.commitment.subarray(0, 16)),
+  'a commitment and more': withCommitment(Buffer.concat([sealed.commitment, sealed.commitment])),
+  'a blob of zeros': withBlob(Buffer.alloc(LEAST_BLOB)),
+  'an empty blob': withBlob(Buffer.alloc(0)),
+};
+
+for (const [name, change] of Object.entries(WRONG)) {
+  test(`nothing opens with ${name}`, () => assert.equal(attempt(change), null));
+}
+
+test('limits added to a record without limits open nothing', () => {
+  const unlimited = { ...conditions, expiresAt: null, maxReads: null };
+  const box = seal(serverKey, clientKey, unlimited, text);
+  assert.deepEqual(attempt({ conditions: unlimited, sealed: box }), text);
+  for (const limits of [{ expiresAt: 1_893_456_000_000 }, { maxReads: 1 }, { expiresAt: 1, maxReads: 1 }]) {
+    assert.equal(attempt({ conditions: { ...unlimited, ...limits }, sealed: box }), null);
+  }
+});
+
+/** What a row may hold after somebody has edited it, although nothing is ever sealed so: `infinity` arrives as NaN. */
+const IMPOSSIBLE: ReadonlyArray<Partial<Conditions>> = [
+  { expiresAt: Number.NaN },
+  { expiresAt: Number.POSITIVE_INFINITY },
+  { expiresAt: Number.NEGATIVE_INFINITY },
+  { expiresAt: -1 },
+  { expiresAt: 0 },
+  { expiresAt: 0.5 },
+  { expiresAt: 2 ** 64 },
+  { maxReads: -1 },
+  { maxReads: 0 },
+  { maxReads: 2 ** 32 },
+];
+
+for (const impossible of IMPOSSIBLE) {
+  const [name, value] = Object.entries(impossible)[0] ?? [];
+  test(`an edited ${name} of ${value}, which no box is sealed under, opens nothing and does not throw`, () => {
+    const unlimited = { id: conditions.id, expiresAt: null, maxReads: null };
+    const box = seal(serverKey, clientKey, unlimited, text);
+    assert.equal(attempt({ conditions: { ...unlimited, ...impossible }, sealed: box }), null);
+  });
+}
+
+test('a client key of another length is a mistake in the program', () => {
+  for (const length of [0, 16, 31, 33, 64]) {
+    assert.throws(() => seal(serverKey, Buffer.alloc(length), conditions, text), RangeError);
+    assert.throws(() => commitmentOf(serverKey, Buffer.alloc(length), conditions.id), RangeError);
+  }
+});
+
+test('two boxes of one text have nothing in common', () => {
+  const boxes = Array.from({ length: 100 }, () => seal(serverKey, clientKey, conditions, text).blob);
+  for (const part of [[1, 13], [13, 29], [-32, -16], [-16]] as const) {
+    assert.equal(new Set(boxes.map((blob) => blob.subarray(...part).toString('hex'))).size, 100, `bytes ${part}`);
+  }
+});
+
+test('every text of 1 to 252 bytes is stored at one length', () => {
+  const lengths = Array.from({ length: 252 }, (_, index) => seal(serverKey, clientKey, conditions, Buffer.alloc(index + 1)).blob.length);
+  assert.deepEqual([...new Set(lengths)], [LEAST_BLOB]);
+  assert.ok(seal(serverKey, clientKey, conditions, Buffer.alloc(253)).blob.length > LEAST_BLOB);
+});
+
+test('padding never shortens, never shrinks as texts grow, costs at most 12 % above the floor, and leaves few lengths', () => {
+  const lengths = new Set<number>();
+  for (let length = 0, before = 0; length <= 70_000; length += 1) {
+    const padded = paddedLength(length);
+    assert.ok(padded >= length && padded >= before, `${length} → ${padded}`);
+    assert.ok(length <= 256 ? padded === 256 : padded <= length * 1.12, `${length} → ${padded}`);
+    lengths.add((before = padded));
+  }
+  assert.ok(lengths.size < 150, `${lengths.size} lengths`);
+});
+
+test('a key id is stable, differs from key to key, and is no plain hash or part of secret or salt', () => {
+  assert.deepEqual(createServerKey(SERVER_SECRET), serverKey);
+  assert.match(serverKey.id, /^[0-9a-f]{16}$/);
+  assert.equal(serverKey.salt.length, 32);
+  const ids = ['', 'a', 'A', 'a ', SERVER_SECRET, `${SERVER_SECRET}!`, SERVER_SECRET.slice(1)].map((secret) => createServerKey(secret).id);
+  assert.equal(new Set(ids).size, ids.length);
+  const tells = [Buffer.from(SERVER_SECRET), serverKey.salt, ...['md5', 'sha1', 'sha256', 'sha512'].map((name) => createHash(name).update(SERVER_SECRET).digest())];
+  for (const bytes of tells) assert.ok(!bytes.toString('hex').includes(serverKey.id));
+});
+
+test('a client key is 256 fresh bits', () => {
+  const keys = Array.from({ length: 1_000 }, createClientKey);
+  assert.ok(keys.every((key) => key.length === 32));
+  assert.equal(new Set(keys.map((key) => key.toString('hex'))).size, keys.length);
+});
+
+test('a commitment is the same every time and another for every key and record', () => {
+  assert.deepEqual(commitmentOf(serverKey, clientKey, conditions.id), sealed.commitment);
+  const others = [
+    commitmentOf(otherServerKey, clientKey, conditions.id),
+    commitmentOf(serverKey, otherClientKey, conditions.id),
+    commitmentOf(serverKey, clientKey, randomUUID()),
+  ];
+  for (const other of others) assert.notDeepEqual(other, sealed.commitment);
+  assert.ok(!sealed.blob.includes(sealed.commitment.subarray(0, 8)));
+});

@@ -1,0 +1,149 @@
+/** Schemas are brought up to date by any number of replicas, one step at a time, whole or not at all. */
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import { isCurrent, isReady, migrate, type Migration, oneAtATime, requireCurrent, turnsTable } from '../../src/db/migrate.ts';
+import { Unavailable } from '../../src/runtime/trouble.ts';
+import { createDatabase, type TestDatabase } from '../support/database.ts';
+import { openLanes, untilSql } from '../support/lanes.ts';
+
+/** Each step leaves a row behind, so that one which ran twice would be seen. */
+const STEPS: readonly Migration[] = [
+  { name: 'first', statements: [turnsTable('house'), 'create table house.traces (step integer)', 'insert into house.traces values (1)'] },
+  { name: 'second', statements: ['insert into house.traces values (2)', 'alter table house.traces add column note text'] },
+  { name: 'third', statements: ['insert into house.traces values (3)'] },
+];
+
+const open = (t: TestContext, { url }: TestDatabase) => openLanes(t, url, 'house');
+const traces = async ({ sql }: TestDatabase) => (await sql<Array<{ step: number }>>`select step from house.traces order by step`).map(({ step }) => step);
+
+test('eight replicas on an empty database apply each step once, and none of them fails', async (t) => {
+  const file = await createDatabase(t);
+  const replicas = Array.from({ length: 8 }, () => open(t, file));
+  const applied = await Promise.all(replicas.map((replica) => migrate(replica, 'house', STEPS)));
+  assert.equal(applied.reduce((sum, count) => sum + count), STEPS.length);
+  assert.deepEqual(await traces(file), [1, 2, 3]);
+  const ledger = await file.sql`select version, name from house.migrations order by version`;
+  assert.deepEqual([...ledger], [{ version: 1, name: 'first' }, { version: 2, name: 'second' }, { version: 3, name: 'third' }]);
+});
+
+test('a schema that is up to date is left alone', async (t) => {
+  const file = await createDatabase(t);
+  const database = open(t, file);
+  assert.equal(await migrate(database, 'house', STEPS.slice(0, 2)), 2);
+  assert.equal(await migrate(database, 'house', STEPS.slice(0, 2)), 0);
+  assert.equal(await migrate(database, 'house', STEPS), 1, 'only what is new is applied');
+  assert.equal(await migrate(database, 'house', STEPS.slice(0, 1)), 0, 'an older program leaves newer steps alone');
+  assert.deepEqual(await traces(file), [1, 2, 3]);
+});
+
+test('a role that may not create anything can still find the schema up to date', async (t) => {
+  const file = await createDatabase(t);
+  await migrate(open(t, file), 'house', STEPS);
+  const role = `reader_${process.pid}_${Date.now()}`;
+  await file.sql.unsafe(`create role ${role} login password 'word'; grant usage on schema house to ${role}; grant select on all tables in schema house to ${role}`);
+  const url = new URL(file.url);
+  Object.assign(url, { username: role, password: 'word' });
+  try {
+    assert.equal(await migrate(openLanes(t, url.href, 'reader'), 'house', STEPS), 0);
+  } finally {
+    // Roles belong to the whole server, so this one does not go with the database.
+    await file.sql.unsafe(`drop owned by ${role}; drop role ${role}`);
+  }
+});
+
+const failing: ReadonlyArray<readonly [what: string, statement: string]> = [
+  ['that PostgreSQL does not understand', 'create nonsense'],
+  ['that runs into rows which are there', 'create unique index traces_step on house.traces ((step * 0))'],
+];
+
+for (const [what, statement] of failing) {
+  test(`a step with a statement ${what} fails once and leaves nothing behind`, async (t) => {
+    const file = await createDatabase(t);
+    const database = open(t, file);
+    await migrate(database, 'house', STEPS.slice(0, 1));
+    // What a sequence gives out is not taken back when a transaction rolls back: it counts the tries.
+    await file.sql`create sequence tries`;
+    const broken = { name: 'broken', statements: [`select nextval('tries')`, 'create table house.half (n integer)', 'insert into house.traces values (4)', statement] };
+    let outcome: unknown;
+    const attempt = migrate(database, 'house', [...STEPS.slice(0, 1), broken]).then(
+      () => (outcome = 'applied'),
+      (error: unknown) => (outcome = error),
+    );
+    const tries = async () => Number((await file.sql`select last_value from tries`)[0]?.last_value);
+    await untilSql(async () => outcome !== undefined || (await tries()) > 5, 'the step failed or was tried over and over');
+    const count = await tries();
+    // Without its sequence, the step fails in a way that ends any loop.
+    await file.sql`drop sequence tries`;
+    await attempt;
+    assert.equal(count, 1, 'tried over and over');
+    assert.ok(outcome instanceof Unavailable || outcome instanceof Error, String(outcome));
+    const [half] = await file.sql`select to_regclass('house.half') is null as gone, (select max(version) from house.migrations) as version`;
+    assert.deepEqual({ ...half }, { gone: true, version: 1 });
+    assert.deepEqual(await traces(file), [1]);
+  });
+}
+
+test('a schema is current with all steps, and with more, but not with fewer or without a ledger', async (t) => {
+  const file = await createDatabase(t);
+  const database = open(t, file);
+  const judge = async () => [await isCurrent(database, 'house', STEPS), await isReady(database, 'house', STEPS)];
+  assert.deepEqual(await judge(), [false, false], 'nothing is there');
+  await file.sql`create schema house`;
+  assert.deepEqual(await judge(), [false, false], 'an empty schema');
+  await migrate(database, 'house', STEPS.slice(0, 2));
+  assert.deepEqual(await judge(), [false, false], 'a step is missing');
+  await assert.rejects(requireCurrent(database, 'house', STEPS), (error) => error instanceof Unavailable && error.mayPass && /run "gatehouse migrate"/.test(error.message));
+  await migrate(database, 'house', STEPS);
+  assert.deepEqual(await judge(), [true, true]);
+  await migrate(database, 'house', [...STEPS, { name: 'of a newer program', statements: [] }]);
+  assert.deepEqual(await judge(), [true, true], 'a newer program was here');
+  await requireCurrent(database, 'house', STEPS);
+});
+
+test('readiness is a plain no, never an error and never a long wait, when the database hangs', async (t) => {
+  const file = await createDatabase(t);
+  const database = open(t, file);
+  await migrate(database, 'house', STEPS);
+  let free = () => {};
+  const held = file.sql.begin(async (sql) => {
+    await sql`lock table house.migrations in access exclusive mode`;
+    await new Promise<void>((resolve) => (free = resolve));
+  });
+  await untilSql(async () => (await database.list((sql) => sql`select 1 from pg_locks where mode = 'AccessExclusiveLock'`)).length > 0, 'the table is locked');
+  assert.equal(await isReady(database, 'house', STEPS), false);
+  free();
+  await held;
+  await untilSql(() => isReady(database, 'house', STEPS), 'it is ready again');
+});
+
+test('of any number that take their turn at once, each sees what the one before it committed', async (t) => {
+  const file = await createDatabase(t);
+  await migrate(open(t, file), 'house', STEPS);
+  await file.sql`create table house.firsts (who integer)`;
+  const replicas = Array.from({ length: 6 }, () => open(t, file));
+  const turn = (replica: number) => {
+    const database = replicas[replica % replicas.length];
+    assert.ok(database);
+    return oneAtATime(database, 'house', 'first', async (sql) => {
+      if ((await sql`select from house.firsts`).length > 0) return false;
+      await sql`insert into house.firsts values (${replica})`;
+      return true;
+    });
+  };
+  const wins = await Promise.all(Array.from({ length: 24 }, (_, index) => turn(index)));
+  assert.equal(wins.filter(Boolean).length, 1);
+  assert.equal((await file.sql`select from house.firsts`).length, 1);
+});
+
+test('a turn that fails leaves nothing behind and lets the next one in', async (t) => {
+  const file = await createDatabase(t);
+  const database = open(t, file);
+  await migrate(database, 'house', STEPS);
+  const failed = oneAtATime(database, 'house', 'first', async (sql) => {
+    await sql`insert into house.traces values (99)`;
+    throw new RangeError('on purpose');
+  });
+  await assert.rejects(failed, RangeError);
+  assert.deepEqual(await traces(file), [1, 2, 3]);
+  assert.equal(await oneAtATime(database, 'house', 'first', async () => 'in'), 'in');
+});

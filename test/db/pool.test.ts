@@ -1,0 +1,240 @@
+/** What every connection is set to, how many there are, and how many may wait for one. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
+import { before, test, type TestContext } from 'node:test';
+import { createDatabase as createLanes, type Database, Duplicate } from '../../src/db/pool.ts';
+import { createLog } from '../../src/runtime/log.ts';
+import { createMetrics } from '../../src/runtime/metrics.ts';
+import { Overloaded, Unavailable } from '../../src/runtime/trouble.ts';
+import { createDatabase } from '../support/database.ts';
+import { addressOf, ask, LANES, openLanes, untilSql } from '../support/lanes.ts';
+
+const file = await createDatabase();
+
+before(async () => {
+  await file.sql`create table things (id integer constraint things_id_unique unique check (id > 0), name text)`;
+});
+
+test('every lane ends a statement, keeps UTC, and waits until a commit is on the disk, whatever the database’s defaults', async (t) => {
+  const { pathname } = new URL(file.url);
+  const name = pathname.slice(1);
+  await file.sql`alter database ${file.sql(name)} set synchronous_commit to off`;
+  await file.sql`alter database ${file.sql(name)} set statement_timeout to 0`;
+  await file.sql`alter database ${file.sql(name)} set timezone to 'Asia/Kathmandu'`;
+  const database = openLanes(t, file.url, 'settings');
+  for (const lane of LANES) {
+    const found = await ask(
+      database,
+      lane,
+      `select current_setting('synchronous_commit') as commit, current_setting('statement_timeout') as statement,
+        current_setting('idle_in_transaction_session_timeout') as idle, current_setting('TimeZone') as zone, current_setting('application_name') as name`,
+    );
+    assert.deepEqual(found, { commit: 'on', statement: '10s', idle: '10s', zone: 'UTC', name: 'gatehouse-settings' }, lane);
+  }
+});
+
+test('changes of the schema have a connection without time limits, closed afterwards', async (t) => {
+  const database = openLanes(t, file.url, 'upkeep');
+  const [found] = await database.maintain((sql) => sql`select current_setting('statement_timeout') as statement, current_setting('synchronous_commit') as commit`);
+  assert.deepEqual({ ...found }, { statement: '0', commit: 'on' });
+  await untilSql(async () => (await file.sql`select 1 from pg_stat_activity where application_name = 'gatehouse-upkeep'`).length === 0, 'it is closed');
+});
+
+const strangers = {
+  PGMAX: '3',
+  PGAPPNAME: 'stranger',
+  PGPASSWORD: 'stranger',
+  PGUSER: 'stranger',
+  PGUSERNAME: 'stranger',
+  PGDATABASE: 'stranger',
+  PGHOST: 'stranger.invalid',
+  PGPORT: '1',
+  PGSSL: 'require',
+  PGPREPARE: 'false',
+  PGIDLE_TIMEOUT: '1',
+  PGFETCH_TYPES: 'true',
+  PGTARGET_SESSION_ATTRS: 'standby',
+};
+
+/** Sets variables of this process, as `postgres` would find them. @returns puts back what was there */
+function setVariables(values: Readonly<Record<string, string>>): () => void {
+  const before = Object.keys(values).map((name) => [name, process.env[name]] as const);
+  Object.assign(process.env, values);
+  return () => {
+    for (const [name, value] of before) {
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
+  };
+}
+
+/** The variables are there while the lanes are made and while they connect. */
+async function openAmong(t: TestContext, values: Readonly<Record<string, string>>, url: string, name: string): Promise<Database> {
+  const restore = setVariables(values);
+  t.after(async () => restore());
+  return openLanes(t, url, name);
+}
+
+test('PG… variables of the environment do not leak into the connections', async (t) => {
+  const database = await openAmong(t, strangers, file.url, 'clean');
+  for (const lane of LANES) {
+    const found = await ask(database, lane, `select current_setting('application_name') as name, current_database() as database`);
+    assert.deepEqual(found, { name: 'gatehouse-clean', database: new URL(file.url).pathname.slice(1) }, lane);
+  }
+});
+
+for (const value of ['standby', 'nonsense']) {
+  test(`PGTARGETSESSIONATTRS=${value} of the environment keeps nobody from the database`, async (t) => {
+    const database = await openAmong(t, { PGTARGETSESSIONATTRS: value }, file.url, 'target');
+    assert.deepEqual(await ask(database, 'read', 'select 1 as one'), { one: 1 });
+  });
+}
+
+test('a URL without a password does not take that of the environment', async (t) => {
+  const url = new URL(file.url);
+  const password = url.password;
+  url.password = '';
+  const database = await openAmong(t, { PGPASSWORD: password }, url.href, 'no-password');
+  await assert.rejects(ask(database, 'read', 'select 1'), Unavailable);
+});
+
+test('under any load, no more than five connections per service', async (t) => {
+  const database = openLanes(t, file.url, 'counted');
+  let most = 0;
+  let over = false;
+  const counting = (async () => {
+    while (!over) most = Math.max(most, (await file.sql`select 1 from pg_stat_activity where application_name = 'gatehouse-counted'`).length);
+  })();
+  const calls = Array.from({ length: 50 }, () => LANES.map((lane) => ask(database, lane, 'select 1 as one'))).flat();
+  await Promise.all(calls);
+  over = true;
+  await counting;
+  assert.equal(most, 5);
+});
+
+async function isRefused(work: Promise<unknown>): Promise<boolean> {
+  return work.then(
+    () => false,
+    (error: unknown) => error instanceof Overloaded || Promise.reject(error),
+  );
+}
+
+/** Work that stays in its lane until all of it is let go. */
+function hold(t: TestContext) {
+  let release = () => {};
+  const released = new Promise<void>((resolve) => (release = resolve));
+  // Also after a failed assertion, or the lanes could not be closed.
+  t.after(async () => release());
+  return { release, work: async () => released };
+}
+
+for (const lane of ['read', 'write', 'list'] as const) {
+  test(`the ${lane} lane refuses who would be the 1,025th, takes more when there is room again, and holds up no other lane`, async (t) => {
+    const database = openLanes(t, file.url, 'full');
+    const { release, work } = hold(t);
+    const inside = Array.from({ length: 1_024 }, () => database[lane](work));
+    assert.equal(await isRefused(database[lane](work)), true);
+    for (const other of LANES.filter((one) => one !== lane)) assert.deepEqual(await ask(database, other, 'select 1 as one'), { one: 1 });
+    release();
+    await Promise.all(inside);
+    assert.deepEqual(await ask(database, lane, 'select 1 as one'), { one: 1 });
+  });
+}
+
+test('two transactions run at once, 256 wait, and the next is refused', async (t) => {
+  const database = openLanes(t, file.url, 'crowd');
+  const { release, work } = hold(t);
+  let running = 0;
+  const inside = Array.from({ length: 258 }, () =>
+    database.transaction(async () => {
+      running += 1;
+      await work();
+    }),
+  );
+  assert.equal(await isRefused(database.transaction(work)), true);
+  await untilSql(async () => running === 2, 'two run');
+  release();
+  await Promise.all(inside);
+  assert.deepEqual(await ask(database, 'transaction', 'select 1 as one'), { one: 1 });
+});
+
+const insert = (database: Database, lane: 'write' | 'transaction', id: number, name = '') =>
+  lane === 'write'
+    ? database.write(async (sql) => void (await sql`insert into things values (${id}, ${name})`))
+    : database.transaction(async (sql) => void (await sql`insert into things values (${id}, ${name})`));
+
+for (const lane of ['write', 'transaction'] as const) {
+  test(`a ${lane} that a unique index refuses says which, and nothing of the row`, async (t) => {
+    const database = openLanes(t, file.url, 'twice');
+    const id = lane === 'write' ? 71_717 : 72_727;
+    await insert(database, lane, id, 'marked-name');
+    const refused = await insert(database, lane, id, 'marked-name').catch((error: unknown) => error);
+    assert.ok(refused instanceof Duplicate);
+    assert.equal(refused.constraint, 'things_id_unique');
+    assertSilent(refused, ['marked', String(id), 'insert']);
+  });
+}
+
+/** Whatever of an error could end up in a log: enumerable or not, the causes included. */
+function assertSilent(error: Error, words: readonly string[]): void {
+  const seen: string[] = [];
+  for (let one: unknown = error; one instanceof Error; one = one.cause) {
+    for (const name of Object.getOwnPropertyNames(one).filter((property) => property !== 'stack')) seen.push(`${name}=${String(Reflect.get(one, name))}`);
+    seen.push((one.stack ?? '').split('\n    at ')[0] ?? '');
+  }
+  for (const word of words) assert.ok(!seen.join('\n').includes(word), `"${word}" in ${seen.join(' | ')}`);
+}
+
+const refusals: ReadonlyArray<readonly [what: string, statement: string, code: string]> = [
+  ['a wrong statement', `select marked from things`, '42703'],
+  ['a value that does not fit', `insert into things values ('marked-value')`, '22P02'],
+  ['a row that a rule refuses', `insert into things values (-1, 'marked')`, '23514'],
+];
+
+for (const lane of LANES) {
+  test(`what PostgreSQL refuses in a ${lane} is told by its code, without the statement and its values`, async (t) => {
+    const database = openLanes(t, file.url, 'refused');
+    for (const [what, statement, code] of refusals) {
+      const error = await ask(database, lane, statement).catch((thrown: unknown) => thrown);
+      assert.ok(error instanceof Unavailable, what);
+      assert.equal(error.message, `the database refused (SQLSTATE ${code})`);
+      assert.equal(error.mayPass, false);
+      assertSilent(error, ['marked', 'things', 'select', 'insert']);
+    }
+  });
+}
+
+test('an error of the caller’s own passes through the lanes as it is', async (t) => {
+  const database = openLanes(t, file.url, 'own');
+  const own = new RangeError('of the caller');
+  const work = () => Promise.reject(own);
+  for (const lane of LANES) {
+    const run: Promise<unknown> = lane === 'transaction' ? database.transaction(work) : database[lane](work);
+    await assert.rejects(run, (error) => error === own, lane);
+  }
+});
+
+test('an IPv6 address is a place like any other', async (t) => {
+  const sockets = new Set<Socket>();
+  const relay = createServer((near) => {
+    const far = connect(Number(new URL(file.url).port), '127.0.0.1');
+    for (const [one, other] of [[near, far], [far, near]] as const) sockets.add(one.on('error', () => {}).on('close', () => other.destroy()));
+    near.pipe(far).pipe(near);
+  });
+  t.after(async () => {
+    for (const socket of sockets) socket.destroy();
+    relay.close();
+  });
+  relay.listen(0, '::1');
+  await once(relay, 'listening');
+  const bound = relay.address();
+  const port = typeof bound === 'object' ? bound?.port : 0;
+  assert.ok(port);
+  // In full: a client that cuts an address at its first colon would reach this host by way of the short form, too.
+  const address = { ...addressOf(file.url), host: '0:0:0:0:0:0:0:1', port };
+  const database = createLanes(address, 'six', createLog('silent', () => {}), createMetrics());
+  t.after(() => database.close());
+  assert.deepEqual(await ask(database, 'read', 'select 1 as one'), { one: 1 });
+  assert.ok(sockets.size > 0);
+});

@@ -1,0 +1,194 @@
+/** Connections that die: callers get their true outcome, the next call works, and the process lives on. */
+import assert from 'node:assert/strict';
+import { before, test, type TestContext } from 'node:test';
+import type { Database } from '../../src/db/pool.ts';
+import { Unavailable } from '../../src/runtime/trouble.ts';
+import { createDatabase } from '../support/database.ts';
+import { ask, kill, LANES, type LaneName, openLanes, runningPid } from '../support/lanes.ts';
+import { startRelay } from '../support/relay.ts';
+import { startTunnel } from '../support/tunnel.ts';
+
+const file = await createDatabase();
+
+before(async () => {
+  await file.sql`create table marks (mark text)`;
+  await file.sql`create sequence tries`;
+});
+
+const marks = async (): Promise<unknown[]> => (await file.sql`select mark from marks order by mark`).map(({ mark }) => mark);
+const failure = (work: Promise<unknown>): Promise<unknown> => work.then(() => 'it worked', (error: unknown) => error);
+
+function assertPassing(error: unknown): void {
+  assert.ok(error instanceof Unavailable, String(error));
+  assert.equal(error.mayPass, true, error.message);
+}
+
+const pidOf = async (database: Database, lane: LaneName): Promise<number> => Number((await ask(database, lane, 'select pg_backend_pid() as pid')).pid);
+
+for (const lane of LANES) {
+  test(`a ${lane} whose connection dies under its statement gets Unavailable, and the next one works`, async (t) => {
+    const database = openLanes(t, file.url, 'dies');
+    const hanging = failure(ask(database, lane, `select pg_sleep(30) as "${lane} that dies"`));
+    await kill(file, await runningPid(file, `${lane} that dies`));
+    assertPassing(await hanging);
+    for (let call = 1; call <= 3; call += 1) assert.deepEqual(await ask(database, lane, `select ${call} as call`), { call });
+  });
+
+  test(`everybody who waits in the ${lane} lane for a connection that dies is answered`, async (t) => {
+    const database = openLanes(t, file.url, 'crowd');
+    const waiting = Array.from({ length: 20 }, (_, index) => failure(ask(database, lane, `select pg_sleep(30) as "${lane} crowd ${index}"`)));
+    const answered = Promise.all(waiting);
+    let open = true;
+    void answered.then(() => (open = false));
+    // In the transaction lanes each waiter gets a connection of its own, so there is one more to kill until all have left.
+    while (open) {
+      await file.sql`select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'gatehouse-crowd' and state = 'active'`;
+    }
+    for (const outcome of await answered) assertPassing(outcome);
+    assert.deepEqual(await ask(database, lane, 'select 1 as one'), { one: 1 });
+  });
+
+  test(`a ${lane} after its connection died in idleness works at the latest the second time`, async (t) => {
+    const database = openLanes(t, file.url, 'idle');
+    for (const pid of [await pidOf(database, lane), await pidOf(database, lane)]) await kill(file, pid);
+    // The news may still be under way: who sends into a dead connection gets Unavailable, once.
+    for (let tries = 0; tries < 2; tries += 1) {
+      const outcome = await failure(ask(database, lane, 'select 1 as one'));
+      if (outcome !== 'it worked') assertPassing(outcome);
+    }
+    for (let call = 1; call <= 2; call += 1) assert.deepEqual(await ask(database, lane, 'select 1 as one'), { one: 1 });
+  });
+}
+
+/** A transaction that is killed between two statements, and its other half, which runs when it is let. */
+function killedHalfway(database: Database) {
+  let goOn = () => {};
+  const gate = new Promise<void>((resolve) => (goOn = resolve));
+  let over = () => {};
+  const ended = new Promise<void>((resolve) => (over = resolve));
+  const outcome = failure(
+    database.transaction(async (sql) => {
+      const [row] = await sql<Array<{ pid: number }>>`select pg_backend_pid() as pid`;
+      await sql`insert into marks values ('before the death')`;
+      await kill(file, row?.pid ?? 0);
+      await gate;
+      try {
+        await sql`insert into marks values ('after the death')`;
+      } finally {
+        over();
+      }
+    }),
+  );
+  return { outcome, goOn, ended };
+}
+
+test('a transaction whose connection dies between two statements stores nothing, whatever it still tries', async (t) => {
+  const database = openLanes(t, file.url, 'halfway');
+  const { outcome, goOn } = killedHalfway(database);
+  goOn();
+  // An exception that nobody catches would end this process here, as it would end the services.
+  assertPassing(await outcome);
+  assert.deepEqual(await marks(), []);
+});
+
+test('what is left of a dead transaction never gets into another one', async (t) => {
+  const database = openLanes(t, file.url, 'ghost');
+  const { outcome, goOn, ended } = killedHalfway(database);
+  // One beside the dead one, and one after it, in its place.
+  const others = ['one', 'other'].map((name) =>
+    database.transaction(async (sql) => {
+      await sql`insert into marks values (${name})`;
+      goOn();
+      await ended;
+      await sql`select`;
+    }),
+  );
+  assertPassing(await outcome);
+  await Promise.all(others);
+  assert.deepEqual(await marks(), ['one', 'other']);
+  await file.sql`delete from marks`;
+});
+
+test('a transaction that throws takes back what it did, and its lane is good as new', async (t) => {
+  const database = openLanes(t, file.url, 'throws');
+  for (let round = 0; round < 3; round += 1) {
+    const thrown = database.transaction(async (sql) => {
+      await sql`insert into marks values ('taken back')`;
+      throw new RangeError('on purpose');
+    });
+    await assert.rejects(thrown, RangeError);
+  }
+  assert.deepEqual(await marks(), []);
+  assert.deepEqual(await ask(database, 'transaction', 'select 1 as one'), { one: 1 });
+});
+
+test('a database that is away is Unavailable at once for everybody, and works without a restart when it is back', async (t) => {
+  const relay = await startRelay(t, file.url);
+  const database = openLanes(t, relay.url, 'away');
+  for (const lane of LANES) assert.deepEqual(await ask(database, lane, 'select 1 as one'), { one: 1 });
+  relay.cut();
+  for (const lane of LANES) {
+    const outcomes = await Promise.all(Array.from({ length: 20 }, () => failure(ask(database, lane, 'select 1 as one'))));
+    outcomes.forEach(assertPassing);
+  }
+  relay.mend();
+  for (const lane of LANES) {
+    // The relay's cut may reach a lane only with the next statement.
+    await failure(ask(database, lane, 'select 1 as one'));
+    assert.deepEqual(await ask(database, lane, 'select 1 as one'), { one: 1 }, lane);
+  }
+});
+
+/** The clock that tells how long a statement has been under way is this one: moved, nobody has to wait. */
+function moveClock(t: TestContext, milliseconds: number): void {
+  const real = performance.now.bind(performance);
+  t.mock.method(performance, 'now', () => real() + milliseconds);
+}
+
+for (const lane of LANES) {
+  test(`a ${lane} connection on which nothing comes back any more is given up after 15 seconds and replaced`, async (t) => {
+    const tunnel = await startTunnel(t, file.url);
+    const database = openLanes(t, tunnel.url, 'silent');
+    for (let call = 0; call < 2; call += 1) await ask(database, lane, 'select 1 as one');
+    tunnel.swallow();
+    const outcomes = [1, 2, 3].map((call) => failure(ask(database, lane, `select ${call} as call`)));
+    moveClock(t, 14_000);
+    // New connections pass, as they would after a router forgot the old ones.
+    tunnel.passNew();
+    let early: unknown;
+    void Promise.race(outcomes).then((outcome) => (early = outcome));
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(early, undefined, 'given up too early');
+    moveClock(t, 15_001);
+    for (const outcome of await Promise.all(outcomes)) if (outcome !== 'it worked') assertPassing(outcome);
+    assertPassing(await outcomes[0]);
+    for (let call = 1; call <= 2; call += 1) assert.deepEqual(await ask(database, lane, `select ${call} as call`), { call });
+  });
+}
+
+const tryAgain: ReadonlyArray<readonly [what: string, sqlstate: string, failures: number, tries: number, works: boolean]> = [
+  ['a serialisation failure', '40001', 2, 3, true],
+  ['a deadlock', '40P01', 2, 3, true],
+  ['a serialisation failure that lasts', '40001', 1_000, 5, false],
+  ['anything else', '22000', 1, 1, false],
+];
+
+for (const lane of ['write', 'transaction'] as const) {
+  for (const [what, sqlstate, failures, tries, works] of tryAgain) {
+    test(`after ${what}, a ${lane} is tried ${tries} time${tries === 1 ? '' : 's'}`, async (t) => {
+      const database = openLanes(t, file.url, 'again');
+      await file.sql`select setval('tries', 1, false)`;
+      const statement = `do $$ begin
+        if nextval('tries') <= ${failures} then raise exception 'marked' using errcode = '${sqlstate}'; end if;
+        insert into marks values ('tried');
+      end $$`;
+      const outcome = await failure(ask(database, lane, statement));
+      if (works) assert.equal(outcome, 'it worked');
+      else assert.ok(outcome instanceof Unavailable && outcome.message.includes(sqlstate), String(outcome));
+      const [row] = await file.sql`select last_value from tries`;
+      assert.equal(Number(row?.last_value), tries);
+      assert.deepEqual(await marks(), works ? ['tried'] : []);
+      await file.sql`delete from marks`;
+    });
+  }
+}
