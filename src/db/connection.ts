@@ -70,12 +70,16 @@ export function connect(address: DatabaseAddress, name: string, log: Log, limitM
   return client;
 }
 
-/** A socket on its way, or one that goes nowhere: writing to that is an error, which is what the caller then gets. */
+/** A socket on its way, or one that fails at once. */
 function dial({ host, port }: DatabaseAddress, goes: boolean): Socket {
   const socket = new Socket();
   // `postgres` takes the name for the check of the certificate from here.
   Object.assign(socket, { host });
-  if (!goes) return socket;
+  if (!goes) {
+    // Later, because nobody listens for errors yet.
+    setImmediate(() => socket.destroy(Object.assign(new Error('a client has one connection'), { code: 'CONNECTION_CLOSED' })));
+    return socket;
+  }
   return host.startsWith('/') ? socket.connect(`${host}/.s.PGSQL.${port}`) : socket.connect(port, host);
 }
 
