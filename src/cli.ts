@@ -124,8 +124,8 @@ function parse(command: Command, words: readonly string[]): Arguments {
     };
   } catch (error) {
     if (error instanceof UsageError) throw error;
-    // parseArgs says which option is wrong in its first sentence; the rest explains how to pass odd positionals.
-    const sentence = error instanceof Error ? (error.message.split('. ')[0] ?? '') : '';
+    // parseArgs says which option is wrong in its first sentence; the rest explains how to pass odd values.
+    const sentence = error instanceof Error ? (error.message.split(/\.\s/)[0] ?? '') : '';
     throw new UsageError(`${command.name}: ${sentence}`);
   }
 }
@@ -136,4 +136,6 @@ function printHelp({ name, summary, positionals, options }: Command): void {
   terminal.print(`  ${'--help'.padEnd(22)} print this help`);
 }
 
+// A reader that leaves, such as `head`, is no reason to end with a stack, nor for a service to stop serving.
+for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
 process.exitCode = await main(process.argv.slice(2));

@@ -75,9 +75,10 @@ export function readConfig(services: readonly ServiceName[], purpose: 'serve' | 
   const warnings: string[] = [];
   const settings = readVariables(environment, problems);
   const plain = settings.WEBHOOK_VARIANT === 'plain' && purpose === 'serve';
+  checkDatabases(settings, services.filter((service) => service !== 'webhook' || !plain), problems);
   const identity = services.includes('identity') ? identityConfig(settings, services, problems) : null;
   const secrets = services.includes('secrets') ? secretsConfig(settings, services, purpose, problems, warnings) : null;
-  const webhook = services.includes('webhook') ? webhookConfig(settings, services, plain, problems, warnings) : null;
+  const webhook = services.includes('webhook') ? webhookConfig(settings, services, plain, warnings) : null;
   if (purpose === 'serve') {
     const metrics = settings.METRICS_PORT === null ? null : { host: '', port: settings.METRICS_PORT };
     checkPorts({ identity, secrets, webhook, metrics }, problems);
@@ -114,17 +115,19 @@ function placeOf(settings: Settings, service: ServiceName, services: readonly Se
   };
 }
 
+/** Stands in where a problem is reported, so that the rest can still be checked. */
 const NOWHERE: DatabaseAddress = { host: '', port: 0, database: '', user: '', password: '', sslmode: 'disable' };
 
 /** Whether something is already said about this variable, so that it is not called missing besides. */
-const isReported = (name: string, problems: readonly string[]): boolean => problems.some((problem) => /^\w+/.exec(problem)?.[0].replace(/_FILE$/, '') === name && !problem.includes('(or '));
+const isReported = (name: string, problems: readonly string[]): boolean =>
+  problems.some((problem) => problem.startsWith(`${name} `) || problem.startsWith(`${name}_FILE `));
 
-function databaseOf(own: DatabaseAddress | null, shared: DatabaseAddress | null, name: string, problems: string[]): DatabaseAddress {
-  const address = own ?? shared;
-  if (!address && !isReported('DATABASE_URL', problems) && !isReported(name, problems)) {
-    problems.push(`DATABASE_URL (or ${name}) must be set, as postgres://user:password@host:5432/database.`);
-  }
-  return address ?? NOWHERE;
+/** One sentence for all services that have no database. */
+function checkDatabases(settings: Settings, services: readonly ServiceName[], problems: string[]): void {
+  const own = { identity: 'IDENTITY_DATABASE_URL', secrets: 'SECRETS_DATABASE_URL', webhook: 'WEBHOOK_DATABASE_URL' } as const;
+  const names = services.map((service) => own[service]).filter((name) => settings[name] === null && !isReported(name, problems));
+  if (settings.DATABASE_URL !== null || isReported('DATABASE_URL', problems) || names.length === 0) return;
+  problems.push(`DATABASE_URL (or ${names.join(' and ')}) must be set, as postgres://user:password@host:5432/database.`);
 }
 
 function identityConfig(settings: Settings, services: readonly ServiceName[], problems: string[]): IdentityConfig {
@@ -133,7 +136,7 @@ function identityConfig(settings: Settings, services: readonly ServiceName[], pr
   }
   return {
     ...placeOf(settings, 'identity', services),
-    database: databaseOf(settings.IDENTITY_DATABASE_URL, settings.DATABASE_URL, 'IDENTITY_DATABASE_URL', problems),
+    database: settings.IDENTITY_DATABASE_URL ?? settings.DATABASE_URL ?? NOWHERE,
     admin: {
       username: settings.ADMIN_USERNAME ?? 'admin',
       password: settings.ADMIN_PASSWORD,
@@ -164,7 +167,7 @@ function secretsConfig(
   };
   return {
     ...placeOf(settings, 'secrets', services),
-    database: databaseOf(settings.SECRETS_DATABASE_URL, settings.DATABASE_URL, 'SECRETS_DATABASE_URL', problems),
+    database: settings.SECRETS_DATABASE_URL ?? settings.DATABASE_URL ?? NOWHERE,
     serverSecret: required('SERVER_SECRET'),
     previousSecrets: (settings.SERVER_SECRET_PREVIOUS ?? '').split(',').map((one) => one.trim()).filter((one) => one !== ''),
     authToken: required('AUTH_TOKEN'),
@@ -172,13 +175,13 @@ function secretsConfig(
   };
 }
 
-function webhookConfig(settings: Settings, services: readonly ServiceName[], plain: boolean, problems: string[], warnings: string[]): WebhookConfig {
+function webhookConfig(settings: Settings, services: readonly ServiceName[], plain: boolean, warnings: string[]): WebhookConfig {
   if (plain && settings.WEBHOOK_TOKEN === null) {
     warnings.push('The plain webhook receiver accepts events from anybody, because WEBHOOK_TOKEN is not set.');
   }
   return {
     ...placeOf(settings, 'webhook', services),
-    database: plain ? null : databaseOf(settings.WEBHOOK_DATABASE_URL, settings.DATABASE_URL, 'WEBHOOK_DATABASE_URL', problems),
+    database: plain ? null : (settings.WEBHOOK_DATABASE_URL ?? settings.DATABASE_URL ?? NOWHERE),
     token: settings.WEBHOOK_TOKEN,
     appName: settings.APP_NAME ?? 'gatehouse-webhook',
   };

@@ -65,12 +65,16 @@ export class ClientGone extends Error {
   override readonly name = 'ClientGone';
 }
 
+const LEFT = 'the client left before its body was complete';
+
 /**
  * Reads a body to its limit and no further, whether its length was announced or not.
  * @returns the bytes, or `body_too_large`; throws `ClientGone`
  */
 export async function readBody(request: IncomingMessage, limit: number): Promise<Buffer | Failure> {
   if (Number(request.headers['content-length'] ?? 0) > limit) return new Failure('body_too_large');
+  // Who left while the credential was looked up sends no further event.
+  if (request.destroyed) throw new ClientGone(LEFT);
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let size = 0;
@@ -85,7 +89,7 @@ export async function readBody(request: IncomingMessage, limit: number): Promise
       settle(() => resolve(new Failure('body_too_large')));
     };
     const onEnd = () => settle(() => resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks)));
-    const onGone = () => settle(() => reject(new ClientGone('the client left before its body was complete')));
+    const onGone = () => settle(() => reject(new ClientGone(LEFT)));
     request.on('data', onData).on('end', onEnd).on('close', onGone).on('error', onGone);
   });
 }

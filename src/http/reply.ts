@@ -4,12 +4,12 @@ import { ERRORS, type Failure } from './errors.ts';
 import type { Envelope } from './openapi.ts';
 
 /** ASVS 3.4, 4.1.1 and 14.3.2. Every reply of every service carries these. */
-const HEADERS = {
-  'Content-Type': 'application/json; charset=utf-8',
+const BARE_HEADERS = {
   'Cache-Control': 'no-store',
   'X-Content-Type-Options': 'nosniff',
   'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'",
 } as const;
+const HEADERS = { 'Content-Type': 'application/json; charset=utf-8', ...BARE_HEADERS } as const;
 
 /** What goes on the wire. */
 export interface Written {
@@ -25,6 +25,9 @@ export function successOf(reply: Reply<unknown>, status: number, envelope: Envel
   const meta = { request_id: requestId, ...(reply.pagination ? { pagination: reply.pagination } : {}) };
   return { status, headers: HEADERS, body: JSON.stringify({ data: reply.data, _meta: meta, ...(reply.links ? { _links: reply.links } : {}) }) };
 }
+
+/** The answer to OPTIONS. */
+export const methodsOf = (allow: string): Written => ({ status: 204, headers: { ...BARE_HEADERS, Allow: allow }, body: '' });
 
 /** The one shape of an error, in all services. */
 export function failureOf(failure: Failure, requestId: string): Written {
@@ -63,44 +66,48 @@ const DISCARD_MS = 1000;
 
 /** Writes a reply, exactly once. Resolves when the last byte is handed to the kernel or the client is gone. */
 export async function write(request: IncomingMessage, response: ServerResponse, written: Written, close: boolean): Promise<void> {
-  const unread = !request.complete && hasBody(request);
+  // A small body that came in one packet with its head is complete only a moment after the head.
+  if (isUnread(request)) await new Promise((resolve) => setImmediate(resolve));
+  const unread = isUnread(request);
   const last = unread || close ? { Connection: 'close' } : {};
-  if (typeof written.body !== 'string') {
-    return writePieces(response, written, written.body, last, request.method === 'HEAD');
-  }
+  // The client is still sending. To close now would reset the connection, and the answer could be lost with it.
+  const discarding = () => (unread ? discard(request) : undefined);
+  if (typeof written.body !== 'string') return writePieces(request, response, written, written.body, last, discarding);
   const body = Buffer.from(written.body);
-  response.writeHead(written.status, {
-    ...written.headers,
-    ...(written.status === 204 ? {} : { 'Content-Length': String(body.length) }),
-    ...last,
-  });
+  const length = written.status === 204 ? {} : { 'Content-Length': String(body.length) };
+  response.writeHead(written.status, { ...written.headers, ...length, ...last });
   if (!unread) return void response.end(body);
-  // The client is still sending. Closing now would reset the connection, and the answer could be lost with it.
+  response.flushHeaders();
   response.write(body);
-  await discard(request);
+  await discarding();
   response.end();
 }
+
+const isUnread = (request: IncomingMessage): boolean => !request.complete && hasBody(request);
 
 function hasBody(request: IncomingMessage): boolean {
   return request.headers['transfer-encoding'] !== undefined || Number(request.headers['content-length'] ?? 0) > 0;
 }
 
 async function writePieces(
+  request: IncomingMessage,
   response: ServerResponse,
   written: Written,
   pieces: AsyncIterable<string>,
   last: Record<string, string>,
-  headOnly: boolean,
+  discarding: () => Promise<void> | undefined,
 ): Promise<void> {
   const iterator = pieces[Symbol.asyncIterator]();
   try {
     // The first piece is fetched before the head goes out, so that a database that is away is still a proper error.
     let piece = await iterator.next();
     response.writeHead(written.status, { ...written.headers, ...last });
-    while (!piece.done && !headOnly && !response.destroyed) {
+    const discarded = discarding();
+    while (!piece.done && request.method !== 'HEAD' && !response.destroyed) {
       if (!response.write(piece.value)) await drained(response);
       piece = await iterator.next();
     }
+    await discarded;
     response.end();
   } finally {
     await iterator.return?.();

@@ -48,6 +48,7 @@ function insert<R extends Located>(root: Node<R>, row: R): void {
   for (const segment of segmentsOf(row.pattern)) {
     const name = /^\{([a-z_]+)\}$/.exec(segment)?.[1];
     if (name === undefined) {
+      if (/[{}]/.test(segment)) throw new Error(`route ${row.method} ${row.pattern}: a parameter is a whole segment such as {user_id}`);
       const next = node.children.get(segment) ?? createNode<R>();
       node.children.set(segment, next);
       node = next;

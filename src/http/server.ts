@@ -11,7 +11,7 @@ import type { Reply, Route } from './call.ts';
 import { type ErrorCode, Failure } from './errors.ts';
 import type { Envelope } from './openapi.ts';
 import { parseTarget } from './query.ts';
-import { failureOf, rawReply, successOf, write, type Written } from './reply.ts';
+import { failureOf, methodsOf, rawReply, successOf, write, type Written } from './reply.ts';
 import { createRouter } from './router.ts';
 
 /**
@@ -62,11 +62,18 @@ interface Visit {
   route: string;
 }
 
+/** The last request that was begun on a connection, and its reply. */
+interface Exchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+}
+
 /** The only place that sees a socket: limits, request id, one try/catch, one write. */
 export function createListener<Service>(options: ListenerOptions<Service>): Listener {
   const { name, log, metrics } = options;
   const router = createRouter(options.routes);
   const state = { inFlight: 0, closing: false };
+  const latest = new WeakMap<Duplex, Exchange>();
   metrics.gauge('gatehouse_requests_in_flight', { service: name }, () => state.inFlight);
 
   async function answer(request: IncomingMessage, response: ServerResponse, visit: Visit, expectsContinue: boolean): Promise<Written> {
@@ -78,7 +85,7 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
     const match = router(request.method ?? '', target.segments);
     if (match.kind === 'no_such_path') return fail(new Failure('no_such_path'));
     if (match.kind === 'method_not_allowed') {
-      if (request.method === 'OPTIONS') return { status: 204, headers: { Allow: match.allow }, body: '' };
+      if (request.method === 'OPTIONS') return methodsOf(match.allow);
       return fail(new Failure('method_not_allowed', { headers: { Allow: match.allow } }));
     }
     visit.route = `${match.route.method} ${match.route.pattern}`;
@@ -115,6 +122,7 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
 
   async function handle(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {
     const visit = greet(request, options.trustedProxies);
+    latest.set(request.socket, { request, response });
     state.inFlight += 1;
     response.setHeader('X-Request-Id', visit.requestId);
     let status = 0;
@@ -175,13 +183,16 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
   // Any other expectation is ignored, as RFC 9110, 10.1.1, allows.
   server.on('checkExpectation', (request, response) => void handle(request, response, false));
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
-    // A broken connection reports itself more than once; there is somebody to answer the first time only.
-    if (!socket.writable) return void socket.destroy();
+    // A broken connection reports itself more than once. And an answer of ours in the place of another one's, or in the
+    // middle of it, would be taken for that one.
+    if (error.code === 'ECONNRESET' || !socket.writable || !isFreeToAnswer(latest.get(socket))) return void socket.destroy();
     const visit = { requestId: randomUUID(), address: addressOf(socket), startedAt: performance.now(), route: '(unreadable)' };
     const failure = parserFailure(error.code);
     socket.end(rawReply(failure, visit.requestId));
     record(visit, '', failureOf(failure, visit.requestId).status);
   });
+  // A proxy is what we are not; without a listener Node would close without a word.
+  server.on('connect', (_request, socket: Duplex) => void socket.end(rawReply(new Failure('invalid_request'), randomUUID())));
 
   return {
     listen: () => listen(server, options.port, options.host),
@@ -220,6 +231,13 @@ function greet(request: IncomingMessage, trustedProxies: BlockList): Visit {
     startedAt: performance.now(),
     route: '(none)',
   };
+}
+
+/** Whether what the parser refused is the connection's next request, or the rest of one that has no answer yet. */
+function isFreeToAnswer(exchange: Exchange | undefined): boolean {
+  if (!exchange) return true;
+  const { request, response } = exchange;
+  return request.complete ? response.writableFinished : !response.headersSent;
 }
 
 const addressOf = (socket: Duplex | Socket) => plainAddress('remoteAddress' in socket ? (socket.remoteAddress ?? '') : '');

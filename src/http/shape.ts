@@ -32,11 +32,14 @@ export interface Shape<T> {
 
 export type Taken<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly faults: readonly Fault[] };
 
-/** `unknown` goes in; a typed value or the list of everything wrong with it comes out. */
+/** Enough to mend a request by; a reply must not be many times as long as what asked for it. */
+const MOST_FAULTS = 20;
+
+/** `unknown` goes in; a typed value or a list of what is wrong with it comes out. */
 export function take<T>(shape: Shape<T>, input: unknown, at: string): Taken<T> {
   const faults: Fault[] = [];
   const value = shape.read(input, at, faults);
-  return value === FAULTY ? { ok: false, faults } : { ok: true, value };
+  return value === FAULTY ? { ok: false, faults: faults.slice(0, MOST_FAULTS) } : { ok: true, value };
 }
 
 function fault(faults: Fault[], path: string, message: string): typeof FAULTY {

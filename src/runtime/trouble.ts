@@ -22,6 +22,8 @@ export class Overloaded extends Error {
 export function describeTrouble(error: unknown): { readonly trouble: string; readonly place?: string } {
   if (error instanceof Unavailable || error instanceof Overloaded) return { trouble: error.message };
   if (!(error instanceof Error)) return { trouble: typeof error };
-  const places = (error.stack ?? '').split('\n').filter((line) => line.startsWith('    at '));
+  // The stack begins with the message, which may have lines of its own.
+  const { stack = '', message } = error;
+  const places = stack.slice(stack.indexOf(message) + message.length).split('\n').filter((line) => line.startsWith('    at '));
   return { trouble: error.name, place: places.slice(0, 6).map((line) => line.trim()).join(' | ') };
 }

@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict';
+import { BlockList } from 'node:net';
+import { test } from 'node:test';
+import { clientAddress, parseNetworks, plainAddress } from '../../src/http/address.ts';
+
+// Addresses are of the ranges for documentation: RFC 5737 and RFC 3849.
+function networks(text: string): BlockList {
+  const parsed = parseNetworks(text);
+  assert.ok(parsed instanceof BlockList, `refused: ${JSON.stringify(parsed)}`);
+  return parsed;
+}
+
+const PROXIES = '10.0.0.0/8, 2001:db8:ffff::/48,127.0.0.1';
+
+const CASES: ReadonlyArray<readonly [why: string, socket: string, forwarded: string | undefined, client: string]> = [
+  ['a stranger speaks for nobody', '192.0.2.1', '198.51.100.9', '192.0.2.1'],
+  ['a stranger who names a proxy is still a stranger', '192.0.2.1', '198.51.100.9, 10.0.0.1', '192.0.2.1'],
+  ['a proxy names its client', '10.0.0.1', '192.0.2.1', '192.0.2.1'],
+  ['what stands left of the client is its own invention', '10.0.0.1', '203.0.113.5, 192.0.2.1', '192.0.2.1'],
+  ['an invented proxy does not help', '10.0.0.1', '203.0.113.5, 10.0.0.7, 192.0.2.1', '192.0.2.1'],
+  ['a chain of proxies', '10.0.0.1', '203.0.113.5,192.0.2.1, 10.0.0.2 ,10.0.0.3', '192.0.2.1'],
+  ['a chain across families', '127.0.0.1', '192.0.2.1, 2001:db8:ffff::5', '192.0.2.1'],
+  ['an IPv6 client', '2001:db8:ffff::1', '2001:db8::1', '2001:db8::1'],
+  ['an IPv6 client in capitals', '10.0.0.1', '2001:DB8::A', '2001:db8::a'],
+  ['proxies all the way', '10.0.0.1', '10.0.0.3, 10.0.0.2', '10.0.0.3'],
+  ['no header', '10.0.0.1', undefined, '10.0.0.1'],
+  ['an empty header', '10.0.0.1', '', '10.0.0.1'],
+  ['an empty last entry', '10.0.0.1', '192.0.2.1,', '10.0.0.1'],
+  ['garbage', '10.0.0.1', 'unknown', '10.0.0.1'],
+  ['garbage stops the walk at the last address that is certain', '10.0.0.1', '192.0.2.1, garbage, 10.0.0.2', '10.0.0.2'],
+  ['an address with a port', '10.0.0.1', '192.0.2.1:1234', '10.0.0.1'],
+  ['an address out of range', '10.0.0.1', '192.0.2.256', '10.0.0.1'],
+  ['a short form of IPv4', '10.0.0.1', '192.0.2', '10.0.0.1'],
+  ['markup', '10.0.0.1', "<script>alert(1)</script>", '10.0.0.1'],
+  ['a mapped socket address', '::ffff:192.0.2.1', undefined, '192.0.2.1'],
+  ['a mapped proxy', '::ffff:10.0.0.1', '192.0.2.1', '192.0.2.1'],
+  ['a mapped client', '10.0.0.1', '::FFFF:192.0.2.1', '192.0.2.1'],
+  ['a mapped proxy in the chain', '10.0.0.1', '192.0.2.1, ::ffff:10.0.0.2', '192.0.2.1'],
+  ['a mapped client in hexadecimal', '10.0.0.1', '::ffff:c000:201', '192.0.2.1'],
+  ['a mapped client written out', '10.0.0.1', '0:0:0:0:0:ffff:192.0.2.1', '192.0.2.1'],
+  ['a link-local socket with its zone', 'fe80::1%eth0', '192.0.2.1', 'fe80::1%eth0'],
+  ['a zone in the header', '10.0.0.1', 'fe80::1%eth0', 'fe80::1%eth0'],
+  ['a socket that is already gone', '', '192.0.2.1', ''],
+];
+
+for (const [why, socket, forwarded, client] of CASES) {
+  test(`the client's address: ${why}`, () => {
+    assert.equal(clientAddress(socket, forwarded, networks(PROXIES)), client);
+  });
+}
+
+test('with no trusted proxy, nobody is believed', () => {
+  for (const socket of ['127.0.0.1', '10.0.0.1', '::1']) assert.equal(clientAddress(socket, '192.0.2.1', networks('')), socket);
+});
+
+test('a header of thousands of entries costs no more than reading it once', () => {
+  const entries = Array.from({ length: 4_000 }, () => '10.0.0.1');
+  assert.equal(clientAddress('10.0.0.1', ['192.0.2.1', ...entries].join(','), networks(PROXIES)), '192.0.2.1');
+});
+
+test('networks are addresses and CIDR ranges', () => {
+  const list = networks(' 192.0.2.0/24 ,2001:db8::/32,, 198.51.100.7,::1 ');
+  for (const [address, family, inside] of [
+    ['192.0.2.255', 'ipv4', true],
+    ['192.0.3.0', 'ipv4', false],
+    ['198.51.100.7', 'ipv4', true],
+    ['198.51.100.8', 'ipv4', false],
+    ['2001:db8:1::', 'ipv6', true],
+    ['::1', 'ipv6', true],
+    ['::2', 'ipv6', false],
+  ] as const) {
+    assert.equal(list.check(address, family), inside, address);
+  }
+  assert.equal(networks('0.0.0.0/0').check('203.0.113.1', 'ipv4'), true);
+});
+
+test('the first entry that is no network is named', () => {
+  for (const wrong of ['10.0.0.0/33', '::/129', '10.0.0.0/', '10.0.0.0/-1', '10.0.0.0/8/8', '10.0.0/8', 'proxy.example', '10.0.0.0/1e1', '/8']) {
+    assert.deepEqual(parseNetworks(`127.0.0.1,${wrong},also wrong`), { wrong }, wrong);
+  }
+});
+
+test('a plain address is written in one way only', () => {
+  for (const [given, plain] of [
+    ['192.0.2.1', '192.0.2.1'],
+    ['::ffff:192.0.2.1', '192.0.2.1'],
+    ['::FFFF:192.0.2.1', '192.0.2.1'],
+    ['::ffff:999.0.2.1', '::ffff:999.0.2.1'],
+    ['2001:DB8::1', '2001:db8::1'],
+    ['', ''],
+  ] as const) {
+    assert.equal(plainAddress(given), plain);
+  }
+});

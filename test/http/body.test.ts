@@ -1,0 +1,124 @@
+import assert from 'node:assert/strict';
+import type { IncomingHttpHeaders } from 'node:http';
+import { test } from 'node:test';
+import { json, noBody } from '../../src/http/body.ts';
+import { object, text } from '../../src/http/shape.ts';
+
+const shape = object({ name: text() });
+const lax = json(shape);
+const strict = json(shape, 'required');
+const refusal = (rule: typeof lax, headers: IncomingHttpHeaders) => rule.accepts(headers)?.code ?? 'accepted';
+
+const TYPES: ReadonlyArray<readonly [contentType: string | undefined, taken: boolean]> = [
+  ['application/json', true],
+  ['APPLICATION/JSON', true],
+  ['Application/Json; Charset=UTF-8', true],
+  ['application/json;charset=utf-8', true],
+  ['application/json ; charset="utf-8"', true],
+  [' application/json', true],
+  ['application/json;', true],
+  ['application/cloudevents+json', true],
+  ['application/vnd.api+json; charset=utf-8', true],
+  ['application/LD+JSON', true],
+  // RFC 8259, section 11: no charset parameter is defined for JSON, so it changes nothing.
+  ['application/json; charset=iso-8859-1', true],
+  [undefined, false],
+  ['', false],
+  ['json', false],
+  ['text/plain', false],
+  ['text/json', false],
+  ['application/jsonp', false],
+  ['application/json-seq', false],
+  ['application/x-www-form-urlencoded', false],
+  ['multipart/form-data; boundary=application/json', false],
+  ['text/plain; a=application/json', false],
+  ['application/+json', false],
+  ['+json', false],
+  ['application/json, text/plain', false],
+  ['application/json text/plain', false],
+  ['application/xml+jsonx', false],
+];
+
+test('where JSON is required, application/json and …+json are taken in any casing and with parameters', () => {
+  for (const [contentType, taken] of TYPES) {
+    const headers = contentType === undefined ? {} : { 'content-type': contentType };
+    assert.equal(refusal(strict, headers), taken ? 'accepted' : 'unsupported_media_type', String(contentType));
+  }
+});
+
+test('elsewhere no content type is asked for', () => {
+  for (const [contentType] of TYPES) {
+    assert.equal(refusal(lax, contentType === undefined ? {} : { 'content-type': contentType }), 'accepted');
+  }
+});
+
+test('a compressed body is refused everywhere', () => {
+  for (const encoding of ['gzip', 'GZIP', 'br', 'deflate', 'gzip, identity', 'identity, gzip', 'x-unknown']) {
+    for (const rule of [lax, strict]) {
+      assert.equal(refusal(rule, { 'content-type': 'application/json', 'content-encoding': encoding }), 'unsupported_media_type', encoding);
+    }
+  }
+  for (const encoding of ['identity', '']) {
+    assert.equal(refusal(strict, { 'content-type': 'application/json', 'content-encoding': encoding }), 'accepted');
+  }
+});
+
+test('a refusal says what to send', () => {
+  assert.match(strict.accepts({})?.details.message ?? '', /Content-Type: application\/json/);
+});
+
+const bytes = (...parts: ReadonlyArray<string | number[]>) => Buffer.concat(parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : Buffer.from(part))));
+const REQUIRED = 'a JSON body is required';
+const UTF8 = 'the body must be encoded in UTF-8';
+const JSON_TEXT = 'the body must be valid JSON';
+const OBJECT = 'must be a JSON object';
+
+const WRONG: ReadonlyArray<readonly [what: string, raw: Buffer, message: string]> = [
+  ['nothing', Buffer.alloc(0), REQUIRED],
+  ['white space', bytes(' \r\n'), JSON_TEXT],
+  ['a truncated object', bytes('{"name":"marked'), JSON_TEXT],
+  ['a trailing comma', bytes('{"name":"marked",}'), JSON_TEXT],
+  ['two values', bytes('{"name":"marked"}{}'), JSON_TEXT],
+  ['single quotes', bytes("{'name':'marked'}"), JSON_TEXT],
+  ['a comment', bytes('{"name":"marked"/**/}'), JSON_TEXT],
+  ['NaN', bytes('NaN'), JSON_TEXT],
+  ['a form', bytes('name=marked'), JSON_TEXT],
+  ['a byte order mark', bytes([0xef, 0xbb, 0xbf], '{"name":"marked"}'), JSON_TEXT],
+  ['a NUL behind', bytes('{"name":"marked"}\0'), JSON_TEXT],
+  ['a NUL in a string', bytes('{"name":"mar\0ked"}'), JSON_TEXT],
+  ['a line break in a string', bytes('{"name":"mar\nked"}'), JSON_TEXT],
+  ['UTF-16', Buffer.from('{"name":"marked"}', 'utf16le'), JSON_TEXT],
+  ['UTF-16 with its mark', Buffer.from('\ufeff{"name":"marked"}', 'utf16le'), UTF8],
+  ['Latin-1', Buffer.from('{"name":"markéd"}', 'latin1'), UTF8],
+  ['an overlong form', bytes('{"name":"', [0xc0, 0xaf], '"}'), UTF8],
+  ['a surrogate in UTF-8', bytes('{"name":"', [0xed, 0xa0, 0x80], '"}'), UTF8],
+  ['a truncated character', bytes('{"name":"', [0xe2, 0x82], '"}'), UTF8],
+  ['null', bytes('null'), OBJECT],
+  ['an array', bytes('[{"name":"marked"}]'), OBJECT],
+  ['a string', bytes('"marked"'), OBJECT],
+  ['a number', bytes('1'), OBJECT],
+  ['30,000 arrays in one another', bytes('['.repeat(30_000), ']'.repeat(30_000)), OBJECT],
+];
+
+test('a body that is no JSON object in UTF-8 is refused in words that do not repeat it', () => {
+  for (const [what, raw, message] of WRONG) {
+    assert.deepEqual(lax.parse(raw), { ok: false, faults: [{ path: '', message }] }, what);
+  }
+});
+
+test('a JSON object is read, whatever white space is around it', () => {
+  for (const raw of ['{"name":"a"}', ' \t\r\n{"name":"a"}\n', '{"name":"\\u0061"}', '{"name":"b","name":"a"}', `{"x":${'['.repeat(30_000)}${']'.repeat(30_000)},"name":"a"}`]) {
+    assert.deepEqual(lax.parse(Buffer.from(raw)), { ok: true, value: { name: 'a' } }, raw.slice(0, 40));
+  }
+});
+
+test('text is read character by character, beyond the first plane and with an inner byte order mark', () => {
+  for (const name of ['€', '𝄞', '\ufeffx', '\0', 'e\u0301']) {
+    assert.deepEqual(lax.parse(Buffer.from(JSON.stringify({ name }))), { ok: true, value: { name } });
+  }
+});
+
+test('a row without a body accepts any head and reads nothing', () => {
+  assert.equal(noBody.accepts({ 'content-encoding': 'gzip', 'content-type': 'text/plain' }), null);
+  assert.deepEqual(noBody.parse(Buffer.from('not JSON')), { ok: true, value: null });
+});

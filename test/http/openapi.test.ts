@@ -1,0 +1,176 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Route } from '../../src/http/call.ts';
+import { ERRORS } from '../../src/http/errors.ts';
+import { describe as describeRoutes } from '../../src/http/openapi.ts';
+import { routes as identity } from '../../src/identity/routes.ts';
+import { routes as secrets } from '../../src/secrets/routes.ts';
+import { routes as webhook } from '../../src/webhook/routes.ts';
+
+type Json = Readonly<Record<string, unknown>>;
+
+const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value);
+const child = (value: unknown, ...names: readonly string[]): unknown =>
+  names.reduce<unknown>((at, name) => (isObject(at) && Object.hasOwn(at, name) ? at[name] : undefined), value);
+const object = (value: unknown): Json => (isObject(value) ? value : {});
+const array = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
+
+/** What is wrong with a document, by the rules of OpenAPI 3.0.3 that ours can break. */
+function faultsOf(document: unknown): string[] {
+  const faults: string[] = [];
+  if (child(document, 'openapi') !== '3.0.3') faults.push('openapi: must be 3.0.3');
+  for (const name of ['title', 'version']) if (typeof child(document, 'info', name) !== 'string') faults.push(`info: no ${name}`);
+  for (const [path, item] of Object.entries(object(child(document, 'paths')))) {
+    if (!path.startsWith('/')) faults.push(`${path}: must begin with a slash`);
+    for (const [method, operation] of Object.entries(object(item))) faults.push(...operationFaults(document, path, method, operation));
+  }
+  everySchema(document, '#', faults, document);
+  return faults;
+}
+
+function operationFaults(document: unknown, path: string, method: string, operation: unknown): string[] {
+  const at = `${method} ${path}`;
+  const faults: string[] = [];
+  if (!['get', 'put', 'post', 'delete', 'patch'].includes(method)) faults.push(`${at}: no such method`);
+  if (!child(operation, 'summary')) faults.push(`${at}: no summary`);
+  const parameters = array(child(operation, 'parameters')).map(object);
+  const names = parameters.map(({ in: place, name }) => `${String(place)} ${String(name)}`);
+  if (new Set(names).size !== names.length) faults.push(`${at}: a parameter twice`);
+  const inPattern = [...path.matchAll(/\{([^}]+)\}/g)].map(([, name]) => `path ${name}`);
+  for (const name of inPattern) if (!names.includes(name)) faults.push(`${at}: ${name} is not declared`);
+  for (const name of names) if (name.startsWith('path ') && !inPattern.includes(name)) faults.push(`${at}: ${name} is not in the pattern`);
+  for (const one of parameters) {
+    if (one.in === 'path' && one.required !== true) faults.push(`${at}: a path parameter must be required`);
+    if (!isObject(one.schema)) faults.push(`${at}: a parameter without a schema`);
+  }
+  if (child(operation, 'requestBody') && !child(operation, 'requestBody', 'content', 'application/json', 'schema')) faults.push(`${at}: a body without a schema`);
+  for (const scheme of array(child(operation, 'security')).flatMap((one) => Object.keys(object(one)))) {
+    if (!child(document, 'components', 'securitySchemes', scheme)) faults.push(`${at}: no security scheme ${scheme}`);
+  }
+  const responses = Object.entries(object(child(operation, 'responses')));
+  if (!responses.some(([status]) => /^2\d\d$/.test(status))) faults.push(`${at}: no success`);
+  for (const [status, response] of responses) {
+    if (!/^[1-5]\d\d$/.test(status)) faults.push(`${at}: ${status} is no status`);
+    if (!child(response, 'description')) faults.push(`${at}: ${status} has no description`);
+  }
+  return faults;
+}
+
+/** Looks at every node: references lead somewhere, and a schema admits at least one value. */
+function everySchema(value: unknown, at: string, faults: string[], document: unknown): void {
+  if (Array.isArray(value)) return value.forEach((one, index) => everySchema(one, `${at}/${index}`, faults, document));
+  if (!isObject(value)) return;
+  if (typeof value.$ref === 'string' && !child(document, ...value.$ref.replace(/^#\//, '').split('/'))) faults.push(`${at}: ${value.$ref} leads nowhere`);
+  if (Array.isArray(value.enum) && value.enum.length === 0) faults.push(`${at}: an empty enum admits no value`);
+  if (value.type === 'array' && !isObject(value.items)) faults.push(`${at}: an array without items`);
+  for (const name of array(value.required)) {
+    if (!Object.hasOwn(object(value.properties), String(name))) faults.push(`${at}: ${String(name)} is required but not described`);
+  }
+  for (const [name, one] of Object.entries(value)) everySchema(one, `${at}/${name}`, faults, document);
+}
+
+/** The document as it is served. */
+async function documentOf<Service>(rows: ReadonlyArray<Route<Service>>, service: Service): Promise<unknown> {
+  const row = rows.find(({ pattern }) => pattern === '/openapi.json');
+  const visitor = { requestId: 'id-1', path: '/openapi.json', parameters: {}, query: new Map<string, string[]>(), headers: {}, address: '192.0.2.1' };
+  const reply = await row?.answer(visitor, service, async () => Buffer.alloc(0));
+  assert.ok(reply && 'text' in reply);
+  assert.match(reply.contentType, /^application\/json/);
+  return JSON.parse(reply.text);
+}
+
+/** The document's row has no use for a service. */
+const noService = new Proxy({}, { get: (_, name) => assert.fail(`the document asked the service for ${String(name)}`) });
+const documents: ReadonlyArray<readonly [name: string, rows: ReadonlyArray<Omit<Route<unknown>, 'answer'>>, document: unknown]> = [
+  ['identity', identity, await documentOf(identity as ReadonlyArray<Route<unknown>>, noService)],
+  ['secrets', secrets, await documentOf(secrets as ReadonlyArray<Route<unknown>>, noService)],
+  ['webhook', webhook, await documentOf(webhook as ReadonlyArray<Route<unknown>>, noService)],
+];
+
+for (const [name, rows, document] of documents) {
+  test(`${name}: the document is valid OpenAPI 3.0.3`, () => {
+    assert.deepEqual(faultsOf(document), []);
+  });
+
+  test(`${name}: the document and the route table hold the same rows`, () => {
+    const described = Object.entries(object(child(document, 'paths'))).flatMap(([path, item]) =>
+      Object.keys(object(item)).map((method) => `${method.toUpperCase()} ${path}`),
+    );
+    assert.deepEqual(described.sort(), rows.map(({ method, pattern }) => `${method} ${pattern}`).sort());
+  });
+
+  test(`${name}: each operation tells every error code of its row, under its status`, () => {
+    for (const row of rows) {
+      const responses = child(document, 'paths', row.pattern, row.method.toLowerCase(), 'responses');
+      const told = Object.entries(object(responses)).flatMap(([status, response]) =>
+        status === String(row.success) ? [] : String(child(response, 'description')).split(', ').map((code) => `${status} ${code}`),
+      );
+      assert.deepEqual(told.sort(), row.errors.map((code) => `${ERRORS[code].status} ${code}`).sort(), `${row.method} ${row.pattern}`);
+      assert.equal(typeof child(responses, String(row.success)), 'object');
+    }
+  });
+
+  test(`${name}: the parameters of each pattern are those of its shape`, () => {
+    for (const { pattern, schemas } of rows) {
+      const inPattern = [...pattern.matchAll(/\{([^}]+)\}/g)].map(([, parameter]) => parameter);
+      assert.deepEqual(inPattern, Object.keys(schemas.path.properties ?? {}), pattern);
+    }
+  });
+}
+
+/** The interface's table of error statuses, and what it says of authentication. */
+const STATUSES: Readonly<Record<string, readonly number[]>> = {
+  'GET /readyz': [200, 500],
+  'GET /livez': [200, 500],
+  'POST /api/auth/login': [200, 400, 401, 500],
+  'POST /api/auth/logout': [200, 400, 500],
+  'POST /api/auth/session': [200, 400, 401],
+  'GET /api/user/': [200, 401, 500],
+  'GET /api/session/': [200, 400, 401, 500],
+  'GET /api/session/info': [200, 400, 401],
+  'DELETE /api/session/revoke': [200, 400, 401, 500],
+  'DELETE /api/session/{session_id}/revoke': [200, 401, 500],
+  'DELETE /api/session/revoke/all': [200, 401, 500],
+  'DELETE /api/session/revoke/all/user': [200, 401, 500],
+  'GET /api/test/': [200, 401],
+  'POST /api/store/encrypt': [201, 400, 401, 413, 503],
+  'POST /api/store/decrypt': [200, 400, 401, 404, 413, 503],
+  'GET /api/store': [200, 401, 503],
+  'POST /webhook': [200, 400, 401, 413, 415, 503],
+};
+
+test('each operation lists the statuses that the interface names', () => {
+  const all = documents.map(([, , document]) => document);
+  for (const [row, statuses] of Object.entries(STATUSES)) {
+    const [method = '', pattern = ''] = row.split(' ');
+    const described = all.map((document) => child(document, 'paths', pattern, method.toLowerCase(), 'responses')).find(Boolean);
+    const missing = statuses.filter((status) => !Object.hasOwn(object(described), status));
+    assert.deepEqual(missing, [], row);
+  }
+});
+
+test('identity describes its envelope and version 0.0.1', () => {
+  const document = documents[0]?.[2];
+  assert.equal(child(document, 'info', 'version'), '0.0.1');
+  const schema = (path: string) => child(document, 'paths', path, 'get', 'responses', '200', 'content', 'application/json', 'schema', 'required');
+  assert.deepEqual(schema('/api/user/'), ['data', '_meta']);
+  assert.deepEqual(schema('/api/session/'), ['data', '_meta', '_links']);
+});
+
+const BROKEN: ReadonlyArray<readonly [fault: string, change: (row: Json) => Json]> = [
+  ['post /a/{id}: path id is not declared', (row) => ({ ...row, pattern: '/a/{id}' })],
+  ['post /a: path id is not in the pattern', (row) => ({ ...row, schemas: { path: { properties: { id: {} }, required: ['id'] }, query: {}, body: null, reply: null } })],
+  ['post /a: no security scheme bearer', (row) => ({ ...row, security: ['bearer'] })],
+  ['#/paths/~1a', (row) => ({ ...row, schemas: { path: {}, query: {}, body: { enum: [] }, reply: null } })],
+];
+
+test('the check of the documents fires', () => {
+  const row = { method: 'POST', pattern: '/a', summary: 'a', success: 200, security: [], paged: false, schemas: { path: {}, query: {}, body: null, reply: null }, errors: ['internal'] };
+  const faults = (one: Json) =>
+    faultsOf(describeRoutes([one as unknown as Route<unknown>], { title: 't', version: '1', envelope: 'bare', securitySchemes: {} }));
+  assert.deepEqual(faults(row), []);
+  for (const [fault, change] of BROKEN) {
+    const found = faults(change(row));
+    assert.ok(found.length > 0 && (fault.startsWith('#') || found.includes(fault)), `${fault}: ${found.join('; ')}`);
+  }
+});

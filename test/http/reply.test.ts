@@ -1,0 +1,80 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type ErrorCode, ERRORS, Failure } from '../../src/http/errors.ts';
+import { failureOf, rawReply, successOf } from '../../src/http/reply.ts';
+
+const HOUSE = {
+  'Content-Type': 'application/json; charset=utf-8',
+  'Cache-Control': 'no-store',
+  'X-Content-Type-Options': 'nosniff',
+  'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'",
+};
+const codes = Object.keys(ERRORS).map((code) => code as ErrorCode);
+
+test('every error has the one shape, its status from the table, and a sentence', () => {
+  for (const code of codes) {
+    const { status, headers, body } = failureOf(new Failure(code), 'id-1');
+    assert.equal(status, ERRORS[code].status);
+    assert.deepEqual(JSON.parse(String(body)), { data: null, error: { code, message: ERRORS[code].message }, _meta: { request_id: 'id-1' } });
+    assert.match(ERRORS[code].message, /^[A-Z].*\.$/, code);
+    for (const [name, value] of Object.entries(HOUSE)) assert.equal(headers[name], value, `${code}: ${name}`);
+  }
+});
+
+test('a 401 names the scheme, a 503 says when to come again, and nothing else does so by itself', () => {
+  for (const code of codes) {
+    const { status, headers } = failureOf(new Failure(code), 'id-1');
+    assert.equal(headers['WWW-Authenticate'], status === 401 ? 'Bearer' : undefined, code);
+    assert.equal(headers['Retry-After'], status === 503 ? '2' : undefined, code);
+  }
+});
+
+test('what a failure knows better stands in place of the table, its fields and headers beside it', () => {
+  const fields = [{ path: '/a', message: 'is required' }];
+  const { headers, body } = failureOf(new Failure('overloaded', { message: 'Later.', fields, retryAfterSeconds: 1.2, headers: { Allow: 'GET' } }), 'id-1');
+  assert.deepEqual(JSON.parse(String(body)).error, { code: 'overloaded', message: 'Later.', fields });
+  assert.equal(headers['Retry-After'], '2', 'whole seconds, rounded up');
+  assert.equal(headers.Allow, 'GET');
+});
+
+test('nobody is told to come again after no time at all', () => {
+  for (const retryAfterSeconds of [0, -5, 0.001]) {
+    assert.equal(failureOf(new Failure('overloaded', { retryAfterSeconds }), 'id-1').headers['Retry-After'], '1');
+  }
+});
+
+test('a success is wrapped as its service does it', () => {
+  const body = (envelope: 'data' | 'bare', data: unknown) => String(successOf({ data }, 200, envelope, 'id-1').body);
+  assert.equal(body('data', null), '{"data":null,"_meta":{"request_id":"id-1"}}');
+  assert.equal(body('data', [1]), '{"data":[1],"_meta":{"request_id":"id-1"}}');
+  assert.equal(body('bare', { a: 1 }), '{"a":1}');
+});
+
+test('pagination and links stand beside the data', () => {
+  const pagination = { page: 1, limit: 10, total: 0, total_pages: 0 };
+  const { body } = successOf({ data: [], pagination, links: { first: '/x' } }, 200, 'data', 'id-1');
+  assert.deepEqual(JSON.parse(String(body)), { data: [], _meta: { request_id: 'id-1', pagination }, _links: { first: '/x' } });
+});
+
+test('text keeps its own type, and every success the other house headers', () => {
+  const { headers } = successOf({ text: 'a 1', contentType: 'text/plain' }, 200, 'bare', 'id-1');
+  assert.deepEqual(headers, { ...HOUSE, 'Content-Type': 'text/plain' });
+  assert.deepEqual(successOf({ data: 1 }, 201, 'bare', 'id-1').headers, HOUSE);
+  const pieces = (async function* () {})();
+  assert.deepEqual(successOf({ pieces }, 200, 'bare', 'id-1'), { status: 200, headers: HOUSE, body: pieces });
+});
+
+test('a raw reply is a whole HTTP answer whose length is counted in bytes', () => {
+  for (const failure of [new Failure('invalid_request'), new Failure('headers_too_large', { message: 'Zu groß – €.' })]) {
+    const [head = '', body = '', ...more] = rawReply(failure, 'id-1').split('\r\n\r\n');
+    const [statusLine, ...lines] = head.split('\r\n');
+    assert.equal(more.length, 0);
+    assert.match(statusLine ?? '', new RegExp(`^HTTP/1\\.1 ${ERRORS[failure.code].status} [a-z ]+$`));
+    const headers = new Map(lines.map((line) => line.split(': ') as [string, string]));
+    assert.equal(headers.get('Content-Length'), String(Buffer.byteLength(body)));
+    assert.equal(headers.get('Connection'), 'close');
+    assert.equal(headers.get('X-Request-Id'), 'id-1');
+    for (const [name, value] of Object.entries(HOUSE)) assert.equal(headers.get(name), value);
+    assert.equal(JSON.parse(body).error.code, failure.code);
+  }
+});

@@ -1,0 +1,170 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import {
+  boolean, dateTime, decimal, integer, list, nothing, nullable, object, optional, orElse, parameters, type Shape, take, text, uuid, withoutNul, word,
+} from '../../src/http/shape.ts';
+
+const MARK = 'marked-value';
+const ID = '123e4567-e89b-42d3-a456-426614174000';
+
+/** Each fault as `path: message`, or the value. */
+function read(shape: Shape<unknown>, input: unknown, at = ''): unknown {
+  const taken = take(shape, input, at);
+  return taken.ok ? taken.value : taken.faults.map(({ path, message }) => `${path}: ${message}`);
+}
+
+const STRING = 'must be a string';
+const UUID = 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000';
+const RANGE = 'must be a whole number from 1 to 100';
+const HALF = 'must not contain half of a surrogate pair';
+const notStrings = [null, 1, true, {}, [], ['a'], Symbol('a'), new String('a')];
+const notBooleans = [null, 0, 1, 'true', '', {}, []];
+
+const WRONG: ReadonlyArray<readonly [what: string, shape: Shape<unknown>, message: string, inputs: readonly unknown[]]> = [
+  ['text', text(), STRING, notStrings],
+  ['text of at least 1', text({ min: 1 }), 'must not be empty', ['']],
+  ['text of at least 3', text({ min: 3 }), 'must have at least 3 characters', ['', 'ab']],
+  ['text of at most 3', text({ max: 3 }), 'must have at most 3 characters', ['abcd', MARK, '𝄞𝄞']],
+  ['well-formed text', text(), HALF, ['\ud800', '\udc00', `${MARK}\ud83d`, '\udc00\ud800', '\ud83d\ud83d\ude00']],
+  ['text without NUL', text({ check: withoutNul }), 'must not contain the character U+0000', ['\0', `${MARK}\0`]],
+  ['uuid', uuid(), UUID, [...notStrings, '', MARK, `${ID} `, ` ${ID}`, `${ID}\n`, ID.replaceAll('-', ''), `{${ID}}`, `urn:uuid:${ID}`, ID.replace('1', 'g'), ID.replace('1', '１')]],
+  ['integer', integer({ min: 1, max: 100 }), RANGE, [null, '1', '', true, [], {}, 0, -1, 101, 1.5, Number.NaN, Infinity, 1e300, 1n]],
+  ['decimal', decimal({ min: 1, max: 100 }), RANGE, [
+    '', ' 1', '1 ', '1\n', '+1', '-1', '0', '101', '1.0', '1.', '.1', '1e1', '1e3', '0x10', '0b1', '1_0', '1,0', 'NaN', 'Infinity', MARK, '١',
+    '999999999999999999999', '0000000000000001', null, [], ['1'],
+  ]],
+  ['boolean', boolean(), 'must be true or false', notBooleans],
+  ['word', word('one', 'two'), 'must be one of one, two', [...notStrings, '', 'One', 'one ', MARK, 'toString', '__proto__']],
+  ['date and time', dateTime(), STRING, notStrings],
+  ['list', list(text()), 'must be an array', [null, '', MARK, {}, { length: 1 }, 1]],
+  ['object', object({}), 'must be a JSON object', [null, '', MARK, 1, true, [], [{}]]],
+];
+
+for (const [what, shape, message, inputs] of WRONG) {
+  test(`${what}: everything else is refused in the same words, which never hold the value`, () => {
+    for (const input of inputs) assert.deepEqual(read(shape, input, '/a'), [`/a: ${message}`], String(JSON.stringify(String(input))));
+  });
+}
+
+const RIGHT: ReadonlyArray<readonly [what: string, shape: Shape<unknown>, pairs: ReadonlyArray<readonly [input: unknown, value: unknown]>]> = [
+  ['text comes back as it came', text({ min: 1, max: 4 }), [['a', 'a'], ['𝄞𝄞', '𝄞𝄞'], ['\0', '\0'], [' a ', ' a '], ['e\u0301', 'e\u0301']]],
+  ['a UUID comes back in small letters', uuid(), [[ID, ID], [ID.toUpperCase(), ID]]],
+  ['an integer', integer({ min: -1, max: 100 }), [[-1, -1], [0, 0], [100, 100], [1.0, 1]]],
+  ['a decimal', decimal({ min: 1, max: 100 }), [['1', 1], ['100', 100], ['007', 7]]],
+  ['a boolean', boolean(), [[true, true], [false, false]]],
+  ['a word', word('one', 'two'), [['two', 'two']]],
+  ['a list', list(integer({ min: 0, max: 9 })), [[[], []], [[1, 2], [1, 2]]]],
+  ['nullable', nullable(text()), [[null, null], ['', '']]],
+  ['nothing ignores whatever comes', nothing, [[null, {}], [MARK, {}], [{ a: 1 }, {}]]],
+];
+
+for (const [what, shape, pairs] of RIGHT) {
+  test(`taken: ${what}`, () => {
+    for (const [input, value] of pairs) assert.deepEqual(read(shape, input), value);
+  });
+}
+
+const person = object({ name: text({ min: 1 }), age: optional(integer({ min: 0, max: 150 })), kind: orElse(word('cat', 'dog'), 'cat') });
+
+test('a missing member is a fault, unless it is optional or has a default', () => {
+  assert.deepEqual(read(person, { name: 'a' }), { name: 'a', age: undefined, kind: 'cat' });
+  assert.deepEqual(read(person, { age: 3 }), ['/name: is required']);
+  assert.deepEqual(read(person, { name: 'a', age: null, kind: null }), ['/age: must be a whole number from 0 to 150', '/kind: must be one of cat, dog']);
+});
+
+test('everything that is wrong is told at once, each with its place', () => {
+  const shape = object({ people: list(person), owner: object({ name: text() }) });
+  const input = { people: [{ name: '' }, { name: 'a' }, MARK, { age: MARK }], owner: { name: 7 } };
+  assert.deepEqual(read(shape, input), [
+    '/people/0/name: must not be empty',
+    '/people/2: must be a JSON object',
+    '/people/3/name: is required',
+    '/people/3/age: must be a whole number from 0 to 150',
+    '/owner/name: must be a string',
+  ]);
+});
+
+test('a place is a JSON pointer (RFC 6901, section 3)', () => {
+  const shape = object({ 'a/b': object({ 'm~n': object({ '': object({ '~1': text() }) }) }) });
+  assert.deepEqual(read(shape, { 'a/b': { 'm~n': { '': { '~1': 1 } } } }), ['/a~1b/m~0n//~01: must be a string']);
+});
+
+test('members that are not known are ignored, or refused where the shape says so', () => {
+  const input = JSON.parse('{"name":"a","nmae":1,"__proto__":{"age":1},"constructor":2,"a/b":3}');
+  assert.deepEqual(read(object({ name: text() }), input), { name: 'a' });
+  assert.deepEqual(
+    read(object({ name: text() }, 'refused'), input),
+    ['nmae', '__proto__', 'constructor', 'a~1b'].map((name) => `/${name}: is not a member that this request knows`),
+  );
+});
+
+test('a long unknown name is cut short in its fault', () => {
+  const faults = read(object({}, 'refused'), { ['x'.repeat(10_000)]: 1 });
+  assert.deepEqual(faults, [`/${'x'.repeat(64)}: is not a member that this request knows`]);
+});
+
+test('a __proto__ member can neither supply a member nor change a prototype', () => {
+  const shape = object({ name: text(), toString: optional(text()) });
+  assert.deepEqual(read(shape, JSON.parse('{"__proto__":{"name":"inherited"}}')), ['/name: is required']);
+  const value = read(shape, JSON.parse('{"name":"a","__proto__":{"admin":true}}'));
+  assert.equal(Reflect.get(Object(value), 'admin'), undefined);
+  assert.equal(Object.getPrototypeOf(value), Object.prototype);
+  assert.equal(Reflect.get({}, 'admin'), undefined);
+});
+
+test('members that every object inherits count as missing', () => {
+  assert.deepEqual(read(object({ toString: text() }), {}), ['/toString: is required']);
+  assert.deepEqual(read(object({ constructor: text() }), {}), ['/constructor: is required']);
+});
+
+const query = (entries: Readonly<Record<string, readonly string[]>>) => new Map(Object.entries(entries));
+const search = parameters({ page: orElse(decimal({ min: 1, max: 100 }), 1), user: optional(uuid()), token: text({ min: 1 }) });
+
+test('parameters are named without a slash; unknown ones are ignored', () => {
+  assert.deepEqual(read(search, query({ token: ['t'], page: ['2'], other: [MARK, MARK] })), { token: 't', page: 2, user: undefined });
+  assert.deepEqual(read(search, query({ user: [MARK], page: ['1e1'] })), [`page: ${RANGE}`, `user: ${UUID}`, 'token: is required']);
+  assert.deepEqual(read(search, query({ token: [''], page: [''] })), [`page: ${RANGE}`, 'token: must not be empty']);
+});
+
+test('a parameter that is given twice is refused, even with the same value', () => {
+  assert.deepEqual(read(search, query({ token: ['t', 't'] })), ['token: must be given only once']);
+  assert.deepEqual(read(search, query({ token: ['t'], page: ['1', '2'], user: [ID, ID, ID] })), [
+    'page: must be given only once',
+    'user: must be given only once',
+  ]);
+});
+
+test('parameters that every object inherits count as missing', () => {
+  assert.deepEqual(read(parameters({ constructor: optional(text()) }), query({})), { constructor: undefined });
+});
+
+test('no fault holds the value that it is about', () => {
+  for (const [, shape, , inputs] of WRONG) {
+    const marked = inputs.filter((input) => typeof input === 'string' && input.includes(MARK));
+    for (const input of marked) assert.ok(!JSON.stringify(read(shape, input)).includes(MARK));
+  }
+  for (const input of [{ token: [MARK, MARK] }, { user: [MARK] }, { page: [MARK], token: [] }]) {
+    assert.ok(!JSON.stringify(read(search, query(input))).includes(MARK));
+  }
+});
+
+test('the schema of a shape says the same as its check', () => {
+  assert.deepEqual(
+    object({ name: text({ min: 1, max: 9, description: 'a name' }), page: orElse(decimal({ min: 1, max: 5 }), 1), tags: list(nullable(word('a'))), id: optional(uuid()) }, 'refused').schema,
+    {
+      type: 'object',
+      properties: {
+        name: { type: 'string', minLength: 1, maxLength: 9, description: 'a name' },
+        page: { type: 'integer', minimum: 1, maximum: 5, default: 1 },
+        tags: { type: 'array', items: { type: 'string', enum: ['a'], nullable: true } },
+        id: { type: 'string', format: 'uuid' },
+      },
+      required: ['name', 'tags'],
+      additionalProperties: false,
+    },
+  );
+  assert.deepEqual(object({ at: optional(dateTime()), on: optional(boolean()) }).schema, {
+    type: 'object',
+    properties: { at: { type: 'string', format: 'date-time' }, on: { type: 'boolean' } },
+  });
+});

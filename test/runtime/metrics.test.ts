@@ -1,0 +1,106 @@
+/** The Prometheus text format, version 0.0.4, read by its rules and not by our own writing. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createMetrics } from '../../src/runtime/metrics.ts';
+
+interface Sample {
+  readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly value: number;
+}
+
+/** Every line must be a comment or a sample; a family is announced once, before its samples, which stay together. */
+function parse(text: string): { samples: Sample[]; types: Map<string, string> } {
+  assert.ok(text.endsWith('\n'));
+  const samples: Sample[] = [];
+  const types = new Map<string, string>();
+  const helped = new Set<string>();
+  let family = '';
+  for (const line of text.slice(0, -1).split('\n')) {
+    const [, keyword, subject = '', rest = ''] = /^# (HELP|TYPE) ([a-z_][a-z0-9_]*) (.+)$/.exec(line) ?? [];
+    if (keyword === 'HELP') {
+      assert.ok(!helped.has(subject), `two families ${subject}`);
+      helped.add(subject);
+    } else if (keyword === 'TYPE') {
+      assert.match(rest, /^(counter|gauge|histogram)$/);
+      types.set((family = subject), rest);
+    } else {
+      const [, name = '', braces, value = ''] = /^([a-z_][a-z0-9_]*)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];
+      assert.ok(name === family || (types.get(family) === 'histogram' && /_(bucket|sum|count)$/.exec(name.slice(family.length))), `a stray line: ${line}`);
+      assert.ok(Number.isFinite(Number(value)), line);
+      samples.push({ name, labels: parseLabels(braces ?? ''), value: Number(value) });
+    }
+  }
+  return { samples, types };
+}
+
+function parseLabels(text: string): Record<string, string> {
+  const labels: Record<string, string> = {};
+  let at = 0;
+  for (const found of text.matchAll(/([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(?:,|$)/g)) {
+    assert.equal(found.index, at, `not labels: ${text}`);
+    at += found[0].length;
+    labels[found[1] ?? ''] = (found[2] ?? '').replace(/\\(.)/g, (_, escaped: string) => (escaped === 'n' ? '\n' : escaped));
+  }
+  assert.equal(at, text.length, `not labels: ${text}`);
+  return labels;
+}
+
+const of = (samples: readonly Sample[], name: string) => samples.filter((sample) => sample.name === name);
+
+test('a counter counts each series by itself', () => {
+  const metrics = createMetrics();
+  const one = { service: 'identity', status: '200' };
+  for (let time = 0; time < 3; time += 1) metrics.count('gatehouse_requests_total', one);
+  metrics.count('gatehouse_requests_total', { ...one, status: '401' });
+  const { samples, types } = parse(metrics.text());
+  assert.equal(types.get('gatehouse_requests_total'), 'counter');
+  assert.deepEqual(of(samples, 'gatehouse_requests_total').map(({ labels, value }) => [labels.status, value]), [['200', 3], ['401', 1]]);
+});
+
+test('a label may hold quotes, backslashes, line breaks and braces, and comes back as it was', () => {
+  const metrics = createMetrics();
+  const odd = ['a"b', 'a\\b', 'a\nb', '\\n', 'a\\"b', '{a="b"}', '", other="x', '', 'é €'];
+  for (const route of odd) metrics.count('gatehouse_requests_total', { route });
+  const found = of(parse(metrics.text()).samples, 'gatehouse_requests_total');
+  assert.deepEqual(found.map(({ labels, value }) => [labels.route, value]), odd.map((route) => [route, 1]));
+});
+
+test('a histogram’s buckets are cumulative, an observation on the bound belongs below it, and the last holds everything', () => {
+  const metrics = createMetrics();
+  const name = 'gatehouse_request_duration_seconds';
+  const observed = [0, 0.001, 0.0011, 0.02, 0.3, 10, 10.001, 99];
+  for (const seconds of observed) metrics.observe(name, { service: 'secrets' }, seconds);
+  const { samples, types } = parse(metrics.text());
+  assert.equal(types.get(name), 'histogram');
+  const buckets = of(samples, `${name}_bucket`);
+  for (const { labels, value } of buckets) {
+    const bound = labels.le === '+Inf' ? Infinity : Number(labels.le);
+    assert.equal(value, observed.filter((seconds) => seconds <= bound).length, `le=${labels.le}`);
+    assert.equal(labels.service, 'secrets');
+  }
+  const bounds = buckets.map(({ labels }) => Number(labels.le === '+Inf' ? Infinity : labels.le));
+  assert.deepEqual(bounds, [...bounds].sort((one, other) => one - other));
+  assert.equal(bounds.at(-1), Infinity);
+  assert.deepEqual(of(samples, `${name}_count`).map(({ value }) => value), [observed.length]);
+  const [sum] = of(samples, `${name}_sum`);
+  assert.ok(Math.abs((sum?.value ?? 0) - observed.reduce((total, seconds) => total + seconds)) < 1e-9);
+});
+
+test('a gauge is read when somebody asks, and one name with several labels is one family', () => {
+  const metrics = createMetrics();
+  let pending = 1;
+  for (const lane of ['read', 'write']) metrics.gauge('gatehouse_database_pending', { lane }, () => pending);
+  pending = 7;
+  const found = of(parse(metrics.text()).samples, 'gatehouse_database_pending');
+  assert.deepEqual(found.map(({ labels, value }) => [labels.lane, value]), [['read', 7], ['write', 7]]);
+});
+
+test('the process tells its memory and the delay of its event loop', () => {
+  const metrics = createMetrics();
+  const { samples } = parse(metrics.text());
+  const value = (name: string) => of(samples, name)[0]?.value ?? Number.NaN;
+  assert.ok(value('process_resident_memory_bytes') > 1e6);
+  assert.ok(value('nodejs_heap_used_bytes') > 1e6);
+  assert.ok(value('nodejs_eventloop_delay_p99_seconds') >= 0);
+});
