@@ -1,0 +1,36 @@
+# docker build --tag gatehouse .
+# docker run --read-only --env-file … --publish 3000:3000 --publish 8080:8080 --publish 8000:8000 gatehouse
+# One service alone: docker run … gatehouse serve identity
+
+FROM node:22-slim AS build
+WORKDIR /build
+COPY package.json package-lock.json .npmrc ./
+RUN npm ci
+COPY tsconfig.json tsconfig.build.json ./
+COPY src src
+RUN npm run build \
+ && npm ci --omit=dev --omit=optional
+
+FROM node:22-slim
+ENV NODE_ENV=production
+WORKDIR /app
+COPY --from=build /build/package.json package.json
+COPY --from=build /build/node_modules node_modules
+COPY --from=build /build/dist dist
+
+# The user `node` of the base image, by number, so that an orchestrator can see that it is not root.
+USER 1000:1000
+EXPOSE 3000 8080 8000
+
+# Every service has /livez, and all services of a container share one process: one answer shows that it lives.
+HEALTHCHECK --interval=30s --timeout=5s --start-period=10s CMD ["node", "-e", "\
+const { IDENTITY_PORT = 3000, SECRETS_PORT = 8080, PORT = 8000, WEBHOOK_PORT = PORT } = process.env; \
+const probes = [IDENTITY_PORT, SECRETS_PORT, PORT, WEBHOOK_PORT].map(async (port) => { \
+  const reply = await fetch(`http://127.0.0.1:${port}/livez`); \
+  if (reply.status !== 200) throw reply.status; \
+}); \
+Promise.any(probes).then(() => process.exit(0), () => process.exit(1));"]
+
+# Node is process 1 itself, without a shell in between: SIGTERM reaches it, and it ends in order.
+ENTRYPOINT ["node", "dist/cli.js"]
+CMD ["serve"]

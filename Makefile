@@ -1,0 +1,51 @@
+# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `image`.
+
+IMAGE = gatehouse
+FILES =
+sources := $(shell find src)
+
+.PHONY: help start dev test check typecheck build image bench-start clean clean-data
+
+help: ## list the targets (this text)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+start: dist/.built ## start PostgreSQL, if DATABASE_URL is not set, and the three services
+	@node --import tsx scripts/start.ts
+
+dev: node_modules/.installed ## the same from source, again after every change
+	@node --import tsx scripts/start.ts --watch
+
+test: dist/.built ## run every test on a PostgreSQL of its own, or some: make test FILES="test/a.test.ts"
+	@node --import tsx scripts/test.ts $(FILES)
+
+check: typecheck test ## check the types and run every test: what must pass before a change is merged
+
+typecheck: node_modules/.installed ## check the types of sources, tests and scripts
+	@npm run --silent typecheck
+
+build: dist/.built ## compile src/ to dist/
+
+image: ## build the container image (needs docker; IMAGE=name)
+	docker build --tag $(IMAGE) .
+
+bench-start: dist/.built ## measure start-up time and idle memory beside a bare node:http process
+	@node --import tsx scripts/bench/start.ts
+
+clean: ## remove what was installed and built; the data stay
+	rm -rf node_modules dist
+
+server := .data/postgres/data/postmaster.pid
+clean-data: ## remove .data: the embedded database and the generated secrets
+	@if test -f $(server) && kill -0 `head -n 1 $(server)` 2>/dev/null; then echo 'its PostgreSQL is running: stop "make start" first' >&2; exit 1; fi
+	@test ! -d .data || echo 'removing .data: the embedded database with everything stored in it, and the generated secrets and tokens'
+	@rm -rf .data
+
+# The two files below say that a step was completed; one that was interrupted is done again.
+node_modules/.installed: package.json package-lock.json .npmrc
+	npm ci --no-audit --no-fund
+	@touch $@
+
+# A directory's time changes when a file is added or removed.
+dist/.built: node_modules/.installed tsconfig.json tsconfig.build.json $(sources)
+	npm run --silent build
+	@touch $@

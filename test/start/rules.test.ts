@@ -1,0 +1,73 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { findNarrowing, findSilentSkip } from '../../scripts/test-rules.ts';
+
+const narrow = 'only';
+
+test('a test that is left out must say why', () => {
+  const silent = [{ skip: true }, { todo: true }, { skip: '' }, { skip: ' ' }];
+  for (const event of silent) assert.match(findSilentSkip({ name: 'a test', ...event }) ?? '', /without a reason: "a test"/);
+  const fine = [{}, { skip: false }, { todo: false }, { skip: 'needs a tape drive' }, { todo: 'when the moon is full' }];
+  for (const event of fine) assert.equal(findSilentSkip({ name: 'a test', ...event }), undefined);
+});
+
+test('every spelling of a narrowed run is found', () => {
+  for (const line of [`test.${narrow}('x')`, `describe.${narrow} ('x')`, `{ ${narrow}: true }`, `context.run${'Only'}(true)`]) {
+    assert.deepEqual(findNarrowing('a.test.ts', `// first line\n${line}`), ['narrowed with only: a.test.ts:2']);
+  }
+  assert.deepEqual(findNarrowing('a.test.ts', `{ ${narrow}: false } // the only true one; readonly: true`), []);
+});
+
+/** What `make test` does with files of this content. */
+function runTests(...sources: string[]): { status: number | null; output: string } {
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-rules-'));
+  const files = sources.map((source, index) => {
+    const file = join(directory, `planted-${index}.test.ts`);
+    writeFileSync(file, `import { test } from 'node:test';\n${source}`);
+    return file;
+  });
+  // Inside a test of node:test, its runner would not run the files but report to the outer one.
+  const env = { ...process.env, NODE_TEST_CONTEXT: undefined };
+  const run = spawnSync(process.execPath, ['--import', 'tsx', 'scripts/test.ts', ...files], { env, encoding: 'utf8' });
+  rmSync(directory, { recursive: true });
+  return { status: run.status, output: run.stdout + run.stderr };
+}
+
+test('make test passes when the tests pass, and shows the counts of the test runner', () => {
+  const run = runTests("test('planted', () => {}); test('explained', { skip: 'for a reason' }, () => {});");
+  assert.equal(run.status, 0, run.output);
+  assert.match(run.output, /pass 1\n/);
+});
+
+test('make test fails when a test fails', () => {
+  const run = runTests("test('planted', () => { throw new Error('planted'); });");
+  assert.equal(run.status, 1, run.output);
+  assert.match(run.output, /fail 1\n/);
+});
+
+test('make test fails when a test was left out in silence', () => {
+  const run = runTests(
+    "test('bare', { skip: true }, () => {});",
+    "test.describe.skip('whole suite', () => {});",
+    "test.todo('some day');",
+    '',
+    "test('early', () => process.exit(0));",
+  );
+  assert.equal(run.status, 1, run.output);
+  assert.match(run.output, /fail 0\n/);
+  assert.match(run.output, /skip without a reason: "bare"/);
+  assert.match(run.output, /skip without a reason: "whole suite"/);
+  assert.match(run.output, /todo without a reason: "some day"/);
+  assert.match(run.output, /no test in .*planted-3\.test\.ts/);
+  assert.match(run.output, /no test in .*planted-4\.test\.ts/);
+});
+
+test('make test fails when it was narrowed', () => {
+  const run = runTests(`test.${narrow}('planted', () => {});`);
+  assert.equal(run.status, 1, run.output);
+  assert.match(run.output, /narrowed with only: .*planted-0\.test\.ts:2/);
+});

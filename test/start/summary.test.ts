@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import type { FirstValue } from '../../scripts/first-values.ts';
+import { origin, readAddresses, summary } from '../../scripts/summary.ts';
+
+const awkward = `o'neil "x" $HOME \`id\` \\`;
+
+/** The arguments that a shell would give to curl, command by command. */
+function paste(text: string, env: Record<string, string> = {}): string[][] {
+  const lines = text.split('\n').filter((line) => line.startsWith('  curl '));
+  return lines.map((line) => {
+    const shell = spawnSync('sh', ['-c', `curl() { printf '%s\\n' "$@"; }\n${line}`], { env: { PATH: process.env.PATH, ...env }, encoding: 'utf8' });
+    assert.equal(shell.stderr, '');
+    return shell.stdout.trimEnd().split('\n');
+  });
+}
+
+function values(make: (variable: string) => FirstValue): Parameters<typeof summary>[2] {
+  return {
+    serverSecret: make('SERVER_SECRET'),
+    token: make('AUTH_TOKEN'),
+    password: make('ADMIN_PASSWORD'),
+    webhookToken: make('WEBHOOK_TOKEN'),
+  };
+}
+
+const json = ['-H', 'Content-Type: application/json'];
+const expected = [
+  ['-s', 'http://127.0.0.1:3000/api/auth/login', ...json, '-d', JSON.stringify({ username: awkward, password: 'the ADMIN_PASSWORD' })],
+  ['-s', 'http://127.0.0.1:8080/api/store/encrypt', '-H', 'Authorization: Bearer the AUTH_TOKEN', ...json, '-d', '{"password":"hunter2 is not enough"}'],
+  ['-s', 'http://127.0.0.1:8000/webhook', '-H', 'Authorization: Bearer the WEBHOOK_TOKEN', ...json, '-d', '{"event":"page.updated","data":{"page_id":"42"}}'],
+];
+
+test('the lines to paste are what they say, whatever the values hold', () => {
+  const made = values((variable) => ({ variable, given: 'nowhere', file: 'unused', value: `the ${variable}` }));
+  assert.deepEqual(paste(summary(readAddresses({}), awkward, made)), expected);
+});
+
+test('a value that was given stays where it was given', (t) => {
+  const variables = ['ADMIN_PASSWORD', 'AUTH_TOKEN', 'WEBHOOK_TOKEN'];
+  const given = summary(readAddresses({}), awkward, values((variable) => ({ variable, given: 'value' })));
+  assert.deepEqual(paste(given, Object.fromEntries(variables.map((name) => [name, `the ${name}`]))), expected);
+
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-summary-'));
+  t.after(() => rmSync(directory, { recursive: true }));
+  for (const name of variables) writeFileSync(join(directory, name), `the ${name}\n`);
+  const inFiles = summary(readAddresses({}), awkward, values((variable) => ({ variable, given: 'file' })));
+  assert.match(inFiles, /bearer token as given in AUTH_TOKEN_FILE\n/);
+  assert.deepEqual(paste(inFiles, Object.fromEntries(variables.map((name) => [`${name}_FILE`, join(directory, name)]))), expected);
+});
+
+test('the addresses are those that the services will use', () => {
+  const origins = (env: Record<string, string>) => Object.values(readAddresses(env)).map(origin);
+  assert.deepEqual(origins({}), ['http://127.0.0.1:3000', 'http://127.0.0.1:8080', 'http://127.0.0.1:8000']);
+  assert.deepEqual(
+    origins({ IDENTITY_PORT: '1', SECRETS_HOST: '::1', SECRETS_PORT: '2', HOST: '0.0.0.0', PORT: '3', WEBHOOK_HOST: '10.0.0.1' }),
+    ['http://127.0.0.1:1', 'http://[::1]:2', 'http://10.0.0.1:3'],
+  );
+  assert.deepEqual(origins({ PORT: '3', WEBHOOK_PORT: '4' })[2], 'http://127.0.0.1:4');
+});

@@ -1,0 +1,19 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { makeTemporary, removeTemporary } from '../../scripts/temporary.ts';
+
+test('what a killed process left is removed by the next, and nothing else', (t) => {
+  const parent = mkdtempSync(join(tmpdir(), 'gatehouse-temporary-'));
+  t.after(() => removeTemporary(parent));
+  const dead = spawnSync('true').pid;
+  const [forgotten, foreign, nameless] = [`purpose-${dead}-x`, `other-${dead}-x`, 'purpose-x'].map((name) => join(parent, name));
+  for (const path of [forgotten, foreign, nameless]) mkdirSync(path ?? '');
+
+  const [first, second] = [makeTemporary(parent, 'purpose'), makeTemporary(parent, 'purpose')];
+  const present = [forgotten, foreign, nameless, first, second].map((path) => existsSync(path ?? ''));
+  assert.deepEqual(present, [false, true, true, true, true]);
+});
