@@ -25,7 +25,7 @@ export function firstValue(env: Environment, directory: string, variable: string
 }
 
 /** Complete and on the disk before it has its name: what is encrypted under a lost secret stays closed for ever. */
-function keep(file: string, value: string): void {
+export function keep(file: string, value: string): void {
   try {
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
     const draft = `${file}.new`;

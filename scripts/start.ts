@@ -8,7 +8,7 @@ import { once } from 'node:events';
 import { watch } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { firstValue, isSet } from './first-values.ts';
+import { firstValue, isSet, keep } from './first-values.ts';
 import { connect, databaseUrl, startPostgres } from './postgres.ts';
 import type { PostgresServer } from './postgres.ts';
 import { runMain } from './setup-error.ts';
@@ -74,12 +74,16 @@ async function run(database: PostgresServer | undefined): Promise<number> {
   for (const value of Object.values(values)) {
     if (value.given === 'nowhere') Object.assign(env, { [value.variable]: undefined, [`${value.variable}_FILE`]: value.file });
   }
-  if (database !== undefined) env.DATABASE_URL = await createDatabase(database);
+  if (database !== undefined) {
+    env.DATABASE_URL = await createDatabase(database);
+    // For the commands in a second terminal. The port is another one at every start.
+    keep(join(state, 'database-url'), env.DATABASE_URL);
+  }
 
   // Where something else has a port, its answers must not be taken for ours; the services say which port it is.
   const addresses = readAddresses(process.env);
   const taken = (await Promise.all(Object.values(addresses).map(isTaken))).some(Boolean);
-  if (!taken) void announce(addresses, values);
+  if (!taken) void announce(addresses, values, database !== undefined);
   return serve(env, database);
 }
 
@@ -91,14 +95,14 @@ async function createDatabase(server: PostgresServer): Promise<string> {
   return databaseUrl(server.url, 'gatehouse');
 }
 
-async function announce(addresses: Addresses, values: FirstValues): Promise<void> {
+async function announce(addresses: Addresses, values: FirstValues, ownDatabase: boolean): Promise<void> {
   // Each of these questions is a line in the services' log, so not too many.
   const becomeReady = async (address: Address) => {
     while (!(await isReady(address))) await sleep(200);
   };
   await Promise.all(Object.values(addresses).map(becomeReady));
   const administrator = setting(process.env, 'ADMIN_USERNAME') ?? 'admin';
-  if (!stopping.signal.aborted) process.stdout.write(summary(addresses, administrator, values));
+  if (!stopping.signal.aborted) process.stdout.write(summary(addresses, administrator, values, ownDatabase));
 }
 
 /** Runs the services until they end, a signal ends them, or the database is gone; the result is the exit status. */

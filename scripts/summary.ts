@@ -76,11 +76,16 @@ export interface FirstValues {
   webhookToken: FirstValue;
 }
 
-export function summary(addresses: Addresses, administrator: string, values: FirstValues): string {
+export function summary(addresses: Addresses, administrator: string, values: FirstValues, ownDatabase: boolean): string {
   const { token, password, webhookToken } = values;
   const [identity, secrets, webhook] = [addresses.identity, addresses.secrets, addresses.webhook].map(origin);
   const login = paste(`{"username":${JSON.stringify(administrator)},"password":"`, password, '"}');
   const json = `-H 'Content-Type: application/json'`;
+  const commands = `Commands for this database, in a second terminal:
+
+  DATABASE_URL_FILE=.data/database-url node dist/cli.js user list
+
+`;
   return `
 Gatehouse is ready. Ctrl-C stops it.
 
@@ -97,7 +102,7 @@ One line to try each:
   curl -s ${quote(`${secrets}/api/store/encrypt`)} -H ${paste('Authorization: Bearer ', token)} ${json} -d '{"password":"hunter2 is not enough"}'
   curl -s ${quote(`${webhook}/webhook`)} -H ${paste('Authorization: Bearer ', webhookToken)} ${json} -d '{"event":"page.updated","data":{"page_id":"42"}}'
 
-`;
+${ownDatabase ? commands : ''}`;
 }
 
 function show(value: FirstValue): string {

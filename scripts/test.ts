@@ -7,7 +7,6 @@ import { tmpdir } from 'node:os';
 import { dirname, join, relative, resolve } from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
-import { createTemplate, dropTemplate } from '../test/support/database.ts';
 import { startPostgres } from './postgres.ts';
 import { runMain } from './setup-error.ts';
 import { makeTemporary, removeTemporary } from './temporary.ts';
@@ -24,12 +23,13 @@ async function main(): Promise<number> {
   if (narrowed.length > 0) return report(narrowed);
 
   const given = process.env.TEST_POSTGRES_URL;
-  if (given) return runWithTemplate(files, given);
+  if (given) return runFiles(files);
   const directory = makeTemporary(tmpdir(), 'gatehouse-test');
   try {
     const server = await startPostgres({ directory: join(directory, 'state'), durable: false, maxConnections: 300 });
     try {
-      return await runWithTemplate(files, server.url);
+      process.env.TEST_POSTGRES_URL = server.url;
+      return await runFiles(files);
     } finally {
       await server.stop();
     }
@@ -43,17 +43,6 @@ function findTests(directory: string): string[] {
     .filter((name) => name.endsWith('.test.ts'))
     .map((name) => join(directory, name))
     .sort();
-}
-
-/** The database that each test file gets a copy of is made once, before any file runs. */
-async function runWithTemplate(files: string[], url: string): Promise<number> {
-  const template = await createTemplate(url);
-  Object.assign(process.env, { TEST_POSTGRES_URL: url, TEST_POSTGRES_TEMPLATE: template });
-  try {
-    return await runFiles(files);
-  } finally {
-    await dropTemplate(url, template);
-  }
 }
 
 async function runFiles(files: string[]): Promise<number> {

@@ -37,18 +37,18 @@ const expected = [
 
 test('the lines to paste are what they say, whatever the values hold', () => {
   const made = values((variable) => ({ variable, given: 'nowhere', file: 'unused', value: `the ${variable}` }));
-  assert.deepEqual(paste(summary(readAddresses({}), awkward, made)), expected);
+  assert.deepEqual(paste(summary(readAddresses({}), awkward, made, true)), expected);
 });
 
 test('a value that was given stays where it was given', (t) => {
   const variables = ['ADMIN_PASSWORD', 'AUTH_TOKEN', 'WEBHOOK_TOKEN'];
-  const given = summary(readAddresses({}), awkward, values((variable) => ({ variable, given: 'value' })));
+  const given = summary(readAddresses({}), awkward, values((variable) => ({ variable, given: 'value' })), false);
   assert.deepEqual(paste(given, Object.fromEntries(variables.map((name) => [name, `the ${name}`]))), expected);
 
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-summary-'));
   t.after(() => rmSync(directory, { recursive: true }));
   for (const name of variables) writeFileSync(join(directory, name), `the ${name}\n`);
-  const inFiles = summary(readAddresses({}), awkward, values((variable) => ({ variable, given: 'file' })));
+  const inFiles = summary(readAddresses({}), awkward, values((variable) => ({ variable, given: 'file' })), false);
   assert.match(inFiles, /bearer token as given in AUTH_TOKEN_FILE\n/);
   assert.deepEqual(paste(inFiles, Object.fromEntries(variables.map((name) => [`${name}_FILE`, join(directory, name)]))), expected);
 });

@@ -13,11 +13,6 @@ export interface TestDatabase {
   drop(): Promise<void>;
 }
 
-/** Brings the template, from which every test database is copied, to the state that the tests expect. */
-async function prepare(url: string): Promise<void> {
-  void url;
-}
-
 /**
  * At a file's top level it lives until the file's tests have ended; given the context of a test, as long as that.
  * (Inside a `before` hook, node:test would take what `after` is told for the end of the hook.)
@@ -30,28 +25,14 @@ export async function createDatabase(t: { after(fn: () => Promise<void>): void }
   // Before anything is awaited: only until then does node:test know which test or file is asking.
   t.after(drop);
 
-  const { server, template } = await place();
+  const server = await place();
   const name = `test_${randomBytes(8).toString('hex')}`;
-  await execute(server, (sql) => sql`create database ${sql(name)} template ${sql(template)}`);
+  await execute(server, (sql) => sql`create database ${sql(name)} template template0`);
   undo.push(() => execute(server, (sql) => sql`drop database ${sql(name)} with (force)`));
   const url = databaseUrl(server, name);
   const sql = connect(url);
   undo.push(() => sql.end());
   return { url, sql, drop };
-}
-
-/** Made once per run, before the test files, which only copy it. */
-export async function createTemplate(server: string): Promise<string> {
-  const name = `template_${randomBytes(8).toString('hex')}`;
-  await execute(server, (sql) => sql`create database ${sql(name)} template template0`);
-  await prepare(databaseUrl(server, name));
-  // A database can be copied only while nobody is connected to it.
-  await execute(server, (sql) => sql`alter database ${sql(name)} with allow_connections false`);
-  return name;
-}
-
-export async function dropTemplate(server: string, name: string): Promise<void> {
-  await execute(server, (sql) => sql`drop database ${sql(name)} with (force)`);
 }
 
 async function execute(url: string, statement: (sql: Sql) => Promise<unknown>): Promise<void> {
@@ -63,32 +44,22 @@ async function execute(url: string, statement: (sql: Sql) => Promise<unknown>): 
   }
 }
 
-interface Place {
-  server: string;
-  template: string;
+let own: Promise<string> | undefined;
+
+/** The server of the run, or one for a test file that is run by itself. */
+function place(): Promise<string> {
+  const given = process.env.TEST_POSTGRES_URL;
+  return given ? Promise.resolve(given) : (own ??= startOwn());
 }
 
-let own: Promise<Place> | undefined;
-
-function place(): Promise<Place> {
-  const { TEST_POSTGRES_URL: server, TEST_POSTGRES_TEMPLATE: template } = process.env;
-  if (server !== undefined && template !== undefined) return Promise.resolve({ server, template });
-  own ??= startOwn(server);
-  return own;
-}
-
-/** For a test file that is run by itself. */
-async function startOwn(given: string | undefined): Promise<Place> {
+async function startOwn(): Promise<string> {
   const directory = makeTemporary(tmpdir(), 'gatehouse-test');
-  const running = given ? undefined : await startPostgres({ directory, durable: false, maxConnections: 300 });
-  running?.unref();
-  const server = running?.url ?? given ?? '';
-  const template = await createTemplate(server);
+  const running = await startPostgres({ directory, durable: false, maxConnections: 300 });
+  running.unref();
   // All tests have ended when this process has nothing left to do.
   process.once('beforeExit', async () => {
-    await dropTemplate(server, template);
-    await running?.stop();
+    await running.stop();
     removeTemporary(directory);
   });
-  return { server, template };
+  return running.url;
 }
