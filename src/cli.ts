@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import { isUtf8 } from 'node:buffer';
 import { parseArgs } from 'node:util';
 import { type Arguments, type Command, OperationFailed, type Terminal, UsageError } from './command.ts';
 import { ConfigurationError, readConfig, SERVICES, type ServiceName } from './config.ts';
@@ -56,7 +57,9 @@ const terminal: Terminal = {
   async readInput() {
     const chunks: Buffer[] = [];
     for await (const chunk of process.stdin) chunks.push(Buffer.from(chunk));
-    return Buffer.concat(chunks).toString('utf8');
+    const input = Buffer.concat(chunks);
+    if (!isUtf8(input)) throw new UsageError('standard input is not UTF-8 text');
+    return input.toString('utf8');
   },
 };
 

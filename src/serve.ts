@@ -23,12 +23,16 @@ interface Kit<Service> {
   readonly jobs: readonly Job[];
 }
 
-/** A service in this process. */
-interface Part {
+interface Door {
   readonly name: string;
   readonly host: string;
+  readonly port: number;
   readonly listener: Listener;
   readonly log: Log;
+}
+
+/** A service in this process. */
+interface Part extends Door {
   /** @returns how many steps were applied */
   migrate(): Promise<number>;
   /** Schema, first run, background work. May be called again after a failure. */
@@ -123,6 +127,7 @@ function createPart<Options extends { readonly host: string; readonly port: numb
   return {
     name,
     host: options.host,
+    port: options.port,
     log,
     listener: createListener({ ...kit, ...doorOptions(world), name, host: options.host, port: options.port, log }),
     migrate: bringUpToDate,
@@ -143,7 +148,7 @@ function createPart<Options extends { readonly host: string; readonly port: numb
 const doorOptions = ({ config, metrics }: World) => ({ maxBodyBytes: config.maxBodyBytes, trustedProxies: config.trustedProxies, metrics });
 
 /** A listener of its own, off unless METRICS_PORT is set: numbers for the operator are not for the services' callers. */
-function metricsDoor(world: World): Array<Pick<Part, 'name' | 'host' | 'listener' | 'log'>> {
+function metricsDoor(world: World): Door[] {
   const { config, metrics } = world;
   const log = world.log.with({ service: 'metrics' });
   if (!config.metrics) return [];
@@ -161,10 +166,10 @@ function metricsDoor(world: World): Array<Pick<Part, 'name' | 'host' | 'listener
   ];
   const name = 'metrics';
   const listener = createListener({ ...doorOptions(world), ...config.metrics, name, routes: rows, service: null, envelope: 'bare', unavailable: 'unavailable', log });
-  return [{ name, host: config.metrics.host, listener, log }];
+  return [{ ...config.metrics, name, listener, log }];
 }
 
-async function openDoor({ name, host, listener, log }: Pick<Part, 'name' | 'host' | 'listener' | 'log'>): Promise<void> {
+async function openDoor({ name, host, port, listener, log }: Door): Promise<void> {
   try {
     log.info('listening', { host, port: await listener.listen() });
   } catch (error) {
@@ -174,7 +179,7 @@ async function openDoor({ name, host, listener, log }: Pick<Part, 'name' | 'host
       EACCES: 'this user may not use that port; take one above 1023',
       EADDRNOTAVAIL: 'this machine does not have that address',
     };
-    throw new StartupError(`${name} cannot listen on ${host} (${code}): ${reasons[code] ?? 'check its host and port'}.`);
+    throw new StartupError(`${name} cannot listen on ${host}:${port} (${code}): ${reasons[code] ?? 'check its host and port'}.`);
   }
 }
 

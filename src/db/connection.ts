@@ -17,7 +17,12 @@ export interface DatabaseAddress {
 export interface Client {
   readonly sql: Sql;
   ended: boolean;
+  /** Lets statements under way finish for at most so many seconds; who still waits then is told that it failed. */
+  close(seconds: number): Promise<void>;
 }
+
+/** How long a server has to take leave once nothing more is asked of it. */
+const LAST_WORD_MS = 250;
 
 /**
  * Opens a client at its first statement. It lives as long as its one connection: `postgres` 3.4.9 itself would dial
@@ -28,7 +33,7 @@ export interface Client {
  * @param onEnd called once when the connection has ended; the client must not be used again
  */
 export function connect(address: DatabaseAddress, name: string, log: Log, limitMs: number, onEnd: (client: Client) => void): Client {
-  let dials = 0;
+  let socket: Socket | null = null;
   const options = {
     host: address.host,
     port: address.port,
@@ -58,7 +63,7 @@ export function connect(address: DatabaseAddress, name: string, log: Log, limitM
       synchronous_commit: 'on',
       TimeZone: 'UTC',
     },
-    socket: () => dial(address, (dials += 1) === 1),
+    socket: () => (socket ? deadEnd() : (socket = dial(address))),
     onclose() {
       if (client.ended) return;
       client.ended = true;
@@ -66,21 +71,33 @@ export function connect(address: DatabaseAddress, name: string, log: Log, limitM
     },
     onnotice: (notice: postgres.Notice) => log.debug('database notice', { code: notice.code ?? '' }),
   };
-  const client: Client = { sql: postgres(options), ended: false };
+  const client: Client = {
+    sql: postgres(options),
+    ended: false,
+    async close(seconds) {
+      const { sql } = client;
+      const closed = new Promise<void>((resolve) => (socket && !socket.closed ? socket.once('close', resolve) : resolve()));
+      await sql.end({ timeout: seconds });
+      // A server that is busy, or gone without a word, would not close its side for a long time.
+      const timer = setTimeout(() => socket?.destroy(), LAST_WORD_MS);
+      await closed;
+      clearTimeout(timer);
+    },
+  };
   return client;
 }
 
-/** A socket on its way, or one that fails at once. */
-function dial({ host, port }: DatabaseAddress, goes: boolean): Socket {
-  const socket = new Socket();
+function dial({ host, port }: DatabaseAddress): Socket {
   // `postgres` takes the name for the check of the certificate from here.
-  Object.assign(socket, { host });
-  if (!goes) {
-    // Later, because nobody listens for errors yet.
-    setImmediate(() => socket.destroy(Object.assign(new Error('a client has one connection'), { code: 'CONNECTION_CLOSED' })));
-    return socket;
-  }
+  const socket = Object.assign(new Socket(), { host });
   return host.startsWith('/') ? socket.connect(`${host}/.s.PGSQL.${port}`) : socket.connect(port, host);
+}
+
+/** A socket that fails, though not before somebody listens for its errors. */
+function deadEnd(): Socket {
+  const socket = new Socket();
+  setImmediate(() => socket.destroy(Object.assign(new Error('a client has one connection'), { code: 'CONNECTION_CLOSED' })));
+  return socket;
 }
 
 function sslOf({ sslmode }: DatabaseAddress): boolean | 'prefer' | object {

@@ -72,13 +72,13 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
         }
       }),
     async maintain(work) {
-      const client = connect(address, name, log, 0, (ended) => void ended.sql.end({ timeout: 0 }));
+      const client = connect(address, name, log, 0, (ended) => void ended.close(0));
       try {
         return await work(client.sql, (inner) => inTransaction(client, inner));
       } catch (error) {
         throw translate(error);
       } finally {
-        await client.sql.end({ timeout: 2 });
+        await client.close(2);
       }
     },
     async close() {
@@ -117,7 +117,7 @@ function createLane(open: (onEnd: (client: Client) => void) => Client, service: 
     if (current === client) current = null;
     client.ended = true;
     // Everyone who still waits on it is answered now.
-    void client.sql.end({ timeout: 0 });
+    void client.close(0);
   };
   const pending = new Map<symbol, { readonly client: Client; readonly since: number }>();
   metrics.gauge('gatehouse_database_pending', { service, lane }, () => pending.size);
@@ -144,7 +144,7 @@ function createLane(open: (onEnd: (client: Client) => void) => Client, service: 
     },
     async close() {
       clearInterval(sweeper);
-      await current?.sql.end({ timeout: 2 });
+      await current?.close(2);
     },
   };
 }

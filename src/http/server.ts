@@ -74,6 +74,7 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
   const router = createRouter(options.routes);
   const state = { inFlight: 0, closing: false };
   const latest = new WeakMap<Duplex, Exchange>();
+  const sockets = new Set<Socket>();
   metrics.gauge('gatehouse_requests_in_flight', { service: name }, () => state.inFlight);
 
   async function answer(request: IncomingMessage, response: ServerResponse, visit: Visit, expectsContinue: boolean): Promise<Written> {
@@ -177,6 +178,7 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
   server.timeout = LIMITS.inactivityTimeout;
   server.maxConnections = LIMITS.maxConnections;
   server.maxRequestsPerSocket = LIMITS.maxRequestsPerSocket;
+  server.on('connection', (socket: Socket) => void sockets.add(socket.on('close', () => sockets.delete(socket))));
   server.on('request', (request, response) => void handle(request, response, false));
   // Without this, Node invites the body in before anybody has looked at the credential.
   server.on('checkContinue', (request, response) => void handle(request, response, true));
@@ -200,6 +202,8 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
       state.closing = true;
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       server.closeIdleConnections();
+      // Node counts a connection as idle only after its first request.
+      for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
       const timer = setTimeout(() => server.closeAllConnections(), graceMs);
       await closed;
       clearTimeout(timer);
