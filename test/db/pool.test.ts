@@ -113,11 +113,13 @@ test('under any load, no more than five connections per service', async (t) => {
   assert.equal(most, 5);
 });
 
+/** Whoever is refused is refused at once; whoever is not may wait for as long as the others stay. */
 async function isRefused(work: Promise<unknown>): Promise<boolean> {
-  return work.then(
+  const outcome = work.then(
     () => false,
     (error: unknown) => error instanceof Overloaded || Promise.reject(error),
   );
+  return Promise.race([outcome, new Promise<boolean>((resolve) => setImmediate(() => resolve(false)))]);
 }
 
 /** Work that stays in its lane until all of it is let go. */

@@ -139,7 +139,7 @@ export interface Finished extends End {
   readonly stderr: string;
 }
 
-/** Runs a command to its end. */
+/** Runs a command to its end. The limit only keeps one that should have ended from running for ever. */
 export async function runProgram(
   owner: Owner,
   directory: string,
@@ -148,6 +148,8 @@ export async function runProgram(
   options: StartOptions = {},
 ): Promise<Finished> {
   const running = startProgram(owner, directory, words, environment, options);
+  const limit = setTimeout(() => running.signal('SIGKILL'), 20_000);
   const end = await running.ended;
+  clearTimeout(limit);
   return { ...end, stdout: running.stdout(), stderr: running.stderr() };
 }

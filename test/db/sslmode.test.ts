@@ -1,0 +1,56 @@
+/** What goes over the wire before anything is secret: looked at byte by byte, by a server that has no TLS. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type Socket } from 'node:net';
+import { test, type TestContext } from 'node:test';
+import { Unavailable } from '../../src/runtime/trouble.ts';
+import { ask, openLanes } from '../support/lanes.ts';
+
+/** PostgreSQL, "Message Formats": an SSLRequest is a length of 8 and this number; a StartupMessage begins with its length and 3.0. */
+const SSL_REQUEST = 80_877_103;
+const PROTOCOL_3_0 = 196_608;
+const TLS_HANDSHAKE = 0x16;
+
+/** Refuses TLS, and writes down what comes. */
+async function listen(t: TestContext): Promise<{ port: number; heard: string[] }> {
+  const heard: string[] = [];
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    sockets.add(socket.on('error', () => {}));
+    socket.on('data', (bytes) => {
+      const number = bytes.length >= 8 ? bytes.readInt32BE(4) : 0;
+      if (number === SSL_REQUEST) {
+        heard.push('asks for TLS');
+        socket.write('N');
+      } else {
+        heard.push(bytes[0] === TLS_HANDSHAKE ? 'insists on TLS' : number === PROTOCOL_3_0 ? 'goes on in the clear' : 'something else');
+        socket.destroy();
+      }
+    });
+  });
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const bound = server.address();
+  return { port: typeof bound === 'object' ? (bound?.port ?? 0) : 0, heard };
+}
+
+const modes: ReadonlyArray<readonly [mode: string, heard: readonly string[]]> = [
+  ['disable', ['goes on in the clear']],
+  ['prefer', ['asks for TLS', 'goes on in the clear']],
+  ['require', ['asks for TLS', 'insists on TLS']],
+  ['verify-ca', ['asks for TLS', 'insists on TLS']],
+  ['verify-full', ['asks for TLS', 'insists on TLS']],
+];
+
+for (const [mode, expected] of modes) {
+  test(`sslmode=${mode}, where the server has no TLS: ${expected.join(', then ')}`, async (t) => {
+    const { port, heard } = await listen(t);
+    const database = openLanes(t, `postgres://user:word@127.0.0.1:${port}/d?sslmode=${mode}`, 'wire');
+    await assert.rejects(ask(database, 'read', 'select 1'), (error) => error instanceof Unavailable && error.mayPass);
+    assert.deepEqual(heard, expected);
+  });
+}
