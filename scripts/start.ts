@@ -5,7 +5,7 @@
  *   node --import tsx scripts/start.ts --watch    runs src/, and again after every change (`make dev`)
  */
 import { once } from 'node:events';
-import { watch } from 'node:fs';
+import { rmSync, watch } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { firstValue, isSet, keep } from './first-values.ts';
@@ -44,6 +44,7 @@ async function main(): Promise<number> {
   try {
     return stopping.signal.aborted ? 0 : await run(database);
   } finally {
+    if (database) rmSync(join(state, 'database-url'), { force: true });
     await database?.stop();
   }
 }

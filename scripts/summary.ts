@@ -81,6 +81,8 @@ export function summary(addresses: Addresses, administrator: string, values: Fir
   const [identity, secrets, webhook] = [addresses.identity, addresses.secrets, addresses.webhook].map(origin);
   const login = paste(`{"username":${JSON.stringify(administrator)},"password":"`, password, '"}');
   const json = `-H 'Content-Type: application/json'`;
+  // Whoever used a database before has made their own first user and token there.
+  const doubt = (what: string) => (ownDatabase ? '' : ` (if this database had no ${what} before)`);
   const commands = `Commands for this database, in a second terminal:
 
   DATABASE_URL_FILE=.data/database-url node dist/cli.js user list
@@ -90,11 +92,11 @@ export function summary(addresses: Addresses, administrator: string, values: Fir
 Gatehouse is ready. Ctrl-C stops it.
 
   identity  ${identity}
-            administrator ${administrator}, first password ${show(password)}
+            administrator ${administrator}, first password ${show(password)}${doubt('user')}
   secrets   ${secrets}
             bearer token ${show(token)}
   webhook   ${webhook}/webhook
-            first webhook token ${show(webhookToken)}
+            first webhook token ${show(webhookToken)}${doubt('token')}
 
 One line to try each:
 

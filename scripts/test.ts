@@ -2,6 +2,7 @@
  * `make test`: every test/…/*.test.ts, or the files named as arguments, against one PostgreSQL started for the run
  * (or the one that TEST_POSTGRES_URL names).
  */
+import { setMaxListeners } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative, resolve } from 'node:path';
@@ -14,6 +15,8 @@ import { findNarrowing, findSilentSkip } from './test-rules.ts';
 
 const root = dirname(import.meta.dirname);
 const interruption = new AbortController();
+// Each test file waits for it.
+setMaxListeners(0, interruption.signal);
 
 async function main(): Promise<number> {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => interruption.abort());

@@ -65,15 +65,17 @@ const terminal: Terminal = {
 
 /** @returns the exit code; what went wrong is one line on standard error, never a stack */
 async function main(words: readonly string[]): Promise<number> {
+  let help = 'gatehouse --help';
   try {
     const command = await findCommand(words);
     if (!command) return EXIT.done;
+    help = `gatehouse ${command.name} --help`;
     const given = parse(command, words.slice(command.name.split(' ').length));
     if (given.flag('help')) printHelp(command);
     else await command.run(given, terminal);
     return EXIT.done;
   } catch (error) {
-    if (error instanceof UsageError) return fail(EXIT.usage, `${error.message}. See: gatehouse --help`);
+    if (error instanceof UsageError) return fail(EXIT.usage, `${error.message}. See: ${help}`);
     if (error instanceof ConfigurationError) return fail(EXIT.configuration, error.problems.join('\ngatehouse: '));
     if (error instanceof StartupError || error instanceof Unavailable || error instanceof OperationFailed) {
       return fail(EXIT.failed, error.message);
@@ -97,6 +99,7 @@ async function findCommand(words: readonly string[]): Promise<Command | null> {
   if (found) return found;
   const wantsHelp = words.includes('--help') || words.includes('-h');
   const shown = commands.filter(({ name }) => name.startsWith(`${first} `));
+  if (!wantsHelp && shown.length > 0) throw new UsageError(`"${first}" goes on with ${shown.map(({ name }) => name.slice(first.length + 1)).join(', ')}`);
   if (!wantsHelp || (shown.length === 0 && !first.startsWith('-'))) {
     throw new UsageError(first === '' ? 'name a command' : `there is no command "${[first, second].filter(Boolean).join(' ')}"`);
   }
@@ -135,7 +138,9 @@ function parse(command: Command, words: readonly string[]): Arguments {
 
 function printHelp({ name, summary, positionals, options }: Command): void {
   terminal.print(`Usage: gatehouse ${[name, positionals?.shown, '[OPTION…]'].filter(Boolean).join(' ')}\n\n${summary}.\n`);
-  for (const [option, { value, help }] of Object.entries(options)) terminal.print(`  ${`--${option}${value ? ` ${value}` : ''}`.padEnd(22)} ${help}`);
+  for (const [option, { value, required, help }] of Object.entries(options)) {
+    terminal.print(`  ${`--${option}${value ? ` ${value}` : ''}`.padEnd(22)} ${help}${required ? ' (required)' : ''}`);
+  }
   terminal.print(`  ${'--help'.padEnd(22)} print this help`);
 }
 

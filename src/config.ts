@@ -74,6 +74,7 @@ export function readConfig(services: readonly ServiceName[], purpose: 'serve' | 
   const problems: string[] = [];
   const warnings: string[] = [];
   const settings = readVariables(environment, problems);
+  if (environment.PGTARGETSESSIONATTRS) problems.push('PGTARGETSESSIONATTRS must not be set: the database client would obey it.');
   const plain = settings.WEBHOOK_VARIANT === 'plain' && purpose === 'serve';
   checkDatabases(settings, services.filter((service) => service !== 'webhook' || !plain), problems);
   const identity = services.includes('identity') ? identityConfig(settings, services, problems) : null;

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config, ServiceName } from './config.ts';
 import { migrate, type Migration, requireCurrent } from './db/migrate.ts';
 import type { Database } from './db/pool.ts';
@@ -70,17 +71,21 @@ export async function serve(config: Config, output: Output, signal: AbortSignal)
   for (const warning of config.warnings) world.log.warn(warning);
   const parts = await createParts(world);
   const doors = [...parts, ...metricsDoor(world)];
-  const stopped = new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
+  // The signal may have come while the modules were loaded.
+  const stopped = new Promise<void>((resolve) => (signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve(), { once: true })));
+  let prepared: Promise<unknown> = Promise.resolve();
   try {
     // The doors open first: the process is alive, and says so, while its database is still on the way.
     for (const door of doors) await openDoor(door);
-    const prepared = Promise.all(parts.map((part) => prepareUntilDone(part, world)));
+    prepared = Promise.all(parts.map((part) => prepareUntilDone(part, world, signal)));
     await Promise.race([stopped, prepared.then(() => stopped)]);
     world.log.info('shutting down');
   } finally {
     world.stopping = true;
     await Promise.all(doors.map((door) => door.listener.close(config.shutdownGraceMs)));
     await Promise.all(parts.map((part) => part.stop()));
+    // Without connections it cannot go on; only its end is waited for.
+    await prepared.catch(() => {});
   }
 }
 
@@ -135,8 +140,10 @@ function createPart<Options extends { readonly host: string; readonly port: numb
       if (config.migrate) await bringUpToDate();
       else if (storage) await requireCurrent(storage.database, storage.schema, storage.migrations);
       await kit.firstRun();
+      if (world.stopping) return;
       background = startJobs(kit.jobs, log);
       isPrepared = true;
+      log.info('ready');
     },
     async stop() {
       await background?.stop();
@@ -175,7 +182,7 @@ async function openDoor({ name, host, port, listener, log }: Door): Promise<void
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : '';
     const reasons: Readonly<Record<string, string>> = {
-      EADDRINUSE: 'another program listens there; stop it or set another port',
+      EADDRINUSE: `another program listens there; stop it, or set another ${name.toUpperCase()}_PORT`,
       EACCES: 'this user may not use that port; take one above 1023',
       EADDRNOTAVAIL: 'this machine does not have that address',
     };
@@ -184,17 +191,17 @@ async function openDoor({ name, host, port, listener, log }: Door): Promise<void
 }
 
 /** A database that is away at the start is waited for, however long; one that refuses us is not. */
-async function prepareUntilDone(part: Part, world: World): Promise<void> {
+async function prepareUntilDone(part: Part, world: World, signal: AbortSignal): Promise<void> {
   for (let pause = 250; !world.stopping; pause = Math.min(pause * 2, 5_000)) {
     try {
-      await part.prepare();
-      return part.log.info('ready');
+      return await part.prepare();
     } catch (error) {
       if (error instanceof StartupError) throw error;
       if (!(error instanceof Unavailable)) throw error;
+      if (world.stopping) return;
       if (!error.mayPass) throw new StartupError(`${part.name}: ${error.message}.`);
       part.log.warn('not ready yet, trying again', describeTrouble(error));
-      await new Promise((resolve) => setTimeout(resolve, pause).unref());
+      await sleep(pause, undefined, { signal }).catch(() => {});
     }
   }
 }

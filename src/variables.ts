@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import type { BlockList } from 'node:net';
+import { BlockList } from 'node:net';
 import { userInfo } from 'node:os';
 import { DEFAULT_COST, isAffordable, type ScryptCost } from './crypto/password.ts';
 import type { DatabaseAddress } from './db/pool.ts';
@@ -86,7 +86,7 @@ export const VARIABLES = {
   PASSWORD_SCRYPT: scryptCost(),
   SESSION_TTL: number(day, 60, 366 * day),
   SESSION_RETENTION: number(30 * day, 0, 3_660 * day),
-  SERVER_SECRET: text(null),
+  SERVER_SECRET: text(null, listable),
   SERVER_SECRET_PREVIOUS: text(null),
   AUTH_TOKEN: text(null, headerCharacters),
   SECRET_TTL: number(7 * day, 0, 366 * day),
@@ -154,9 +154,10 @@ const DATABASE_URL_FORM = 'postgres://user:password@host:5432/database, with "ss
 /** `postgres` would send parameters it does not know to the server; here a misspelt one is refused. */
 function parseDatabaseUrl(url: URL): DatabaseAddress | Wrong {
   const [database = '', user, password = ''] = [url.pathname.slice(1), url.username, url.password].map(decodeURIComponent);
-  const parameters = [...url.searchParams.keys()].join();
-  if (!/^postgres(ql)?:$/.test(url.protocol) || database === '' || !['', 'sslmode'].includes(parameters)) return new Wrong(DATABASE_URL_FORM);
   const host = decodeURIComponent(url.hostname).replace(/^\[(.*)\]$/, '$1') || 'localhost';
+  const parameters = [...url.searchParams.keys()].join();
+  const isOne = /^postgres(ql)?:$/.test(url.protocol) && database !== '' && !host.includes(',');
+  if (!isOne || !['', 'sslmode'].includes(parameters)) return new Wrong(DATABASE_URL_FORM);
   const given = url.searchParams.get('sslmode');
   const sslmode = given === null ? (isThisHost(host) ? 'disable' : 'prefer') : SSL_MODES.find((mode) => mode === given);
   if (!sslmode) return new Wrong(`a URL whose sslmode is one of ${SSL_MODES.join(', ')}`);
@@ -170,18 +171,12 @@ export const isThisHost = (host: string): boolean => host.startsWith('/') || ['l
 function networks(): Variable<BlockList> {
   return {
     byDefault: '–',
-    missing: parseNoNetworks(),
+    missing: new BlockList(),
     parse(value) {
       const list = parseNetworks(value);
       return 'wrong' in list ? new Wrong('a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1') : list;
     },
   };
-}
-
-function parseNoNetworks(): BlockList {
-  const none = parseNetworks('');
-  if ('wrong' in none) throw new Error('internal error: the empty list is a list');
-  return none;
 }
 
 function scryptCost(): Variable<ScryptCost> {
@@ -204,4 +199,9 @@ function tokenCharacters(value: string): string | null {
 /** A token that a header can carry. */
 function headerCharacters(value: string): string | null {
   return /^[\x21-\x7e]+$/.test(value) ? null : 'visible ASCII characters without spaces';
+}
+
+/** A server secret must fit SERVER_SECRET_PREVIOUS once it is replaced, which is a list with commas. */
+function listable(value: string): string | null {
+  return value.includes(',') || value !== value.trim() ? 'a text without commas, and without spaces around it' : null;
 }

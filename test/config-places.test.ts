@@ -83,6 +83,7 @@ const wrongUrls: ReadonlyArray<readonly [url: string, sentence: string]> = [
   ['postgres://u@localhost/d?application_name=x', FORM],
   ['postgres://u@localhost/d?sslmode=require&options=-c%20fsync%3Doff', FORM],
   ['postgres://u@localhost/d?SSLMODE=require', FORM],
+  ['postgres://u@one.example,other.example/d', FORM],
   ['postgres://u@localhost/d?sslmode=allow', SSLMODE],
   ['postgres://u@localhost/d?sslmode=', SSLMODE],
   ['postgres://u@localhost/d?sslmode=REQUIRE', SSLMODE],

@@ -100,6 +100,15 @@ for (const [name, good, bad, accepts] of texts) {
   });
 }
 
+test('a server secret must fit the list that it will stand in once it is replaced', () => {
+  const accepts = 'SERVER_SECRET must be a text without commas, and without spaces around it.';
+  for (const value of [`${LONG},${LONG}`, ` ${LONG}`, `${LONG} `]) assert.deepEqual(problems({ SERVER_SECRET: value }), [accepts]);
+});
+
+test('PGTARGETSESSIONATTRS, which the database client would obey, is refused', () => {
+  assert.deepEqual(problems({ PGTARGETSESSIONATTRS: 'standby' }), ['PGTARGETSESSIONATTRS must not be set: the database client would obey it.']);
+});
+
 test('ADMIN_PASSWORD must be as long as every other password', () => {
   assert.deepEqual(problems({ ADMIN_PASSWORD: 'seven77' }), ['ADMIN_PASSWORD must have at least 8 characters.']);
   assert.deepEqual(problems({ ADMIN_PASSWORD: 'eight888', PASSWORD_MIN_LENGTH: '9' }), ['ADMIN_PASSWORD must have at least 9 characters.']);
@@ -157,7 +166,7 @@ const contents: ReadonlyArray<readonly [content: string, value: string]> = [
 
 test('of a file, exactly one trailing newline is removed', () => {
   for (const [content, value] of contents) {
-    assert.equal(read({ SERVER_SECRET: undefined, SERVER_SECRET_FILE: file('secret', content) }).secrets?.serverSecret, value);
+    assert.equal(read({ ADMIN_PASSWORD: undefined, ADMIN_PASSWORD_FILE: file('password', content) }).identity?.admin.password, value);
   }
 });
 

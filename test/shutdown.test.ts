@@ -173,3 +173,13 @@ test('a process that waits for its database can be stopped', async (t) => {
   assert.deepEqual(await running.ended, { code: 0, signal: null });
   assert.equal(running.stderr(), '');
 });
+
+test('a signal in the middle of the first start ends the process, too', async (t) => {
+  for (const service of ['identity', 'secrets', 'webhook'] as const) {
+    const empty = await createDatabase(t);
+    const running = startProgram(t, program, ['serve', service], { ...environment, DATABASE_URL: empty.url });
+    await running.url(service);
+    running.signal('SIGTERM');
+    assert.deepEqual(await running.ended, { code: 0, signal: null }, service);
+  }
+});

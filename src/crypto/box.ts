@@ -65,10 +65,7 @@ export function seal(serverKey: ServerKey, clientKey: Buffer, conditions: Condit
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG_BYTES });
   cipher.setAAD(associatedData(serverKey, conditions));
-  const padded = pad(text);
-  const blob = Buffer.concat([Buffer.of(VERSION), nonce, cipher.update(padded), cipher.final(), cipher.getAuthTag()]);
-  key.fill(0);
-  padded.fill(0);
+  const blob = Buffer.concat([Buffer.of(VERSION), nonce, cipher.update(pad(text)), cipher.final(), cipher.getAuthTag()]);
   return { blob, commitment };
 }
 
@@ -92,8 +89,6 @@ export function unseal(serverKey: ServerKey, clientKey: Buffer, conditions: Cond
     return unpad(Buffer.concat([decipher.update(blob.subarray(1 + NONCE_BYTES, blob.length - TAG_BYTES)), decipher.final()]));
   } catch {
     return null;
-  } finally {
-    key.fill(0);
   }
 }
 

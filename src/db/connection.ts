@@ -21,6 +21,8 @@ export interface Client {
   close(seconds: number): Promise<void>;
 }
 
+/** The server ends a statement, or a transaction in which nothing happens, after this long. */
+export const STATEMENT_MS = 10_000;
 /** How long a server has to take leave once nothing more is asked of it. */
 const LAST_WORD_MS = 250;
 
@@ -29,10 +31,9 @@ const LAST_WORD_MS = 250;
  * again, and then send what was left of the old connection's statements, or dial for ever without a pause at a proxy
  * with no database behind it.
  * Every option is set here: what is left out, `postgres` would take from PG… environment variables.
- * @param limitMs the server ends a statement after this long; 0 for never
  * @param onEnd called once when the connection has ended; the client must not be used again
  */
-export function connect(address: DatabaseAddress, name: string, log: Log, limitMs: number, onEnd: (client: Client) => void): Client {
+export function connect(address: DatabaseAddress, name: string, log: Log, onEnd: (client: Client) => void): Client {
   let socket: Socket | null = null;
   const options = {
     host: address.host,
@@ -54,11 +55,10 @@ export function connect(address: DatabaseAddress, name: string, log: Log, limitM
     debug: false,
     fetch_types: false,
     publications: '',
-    target_session_attrs: 'primary' as const,
     connection: {
       application_name: `gatehouse-${name}`,
-      statement_timeout: limitMs,
-      idle_in_transaction_session_timeout: limitMs,
+      statement_timeout: STATEMENT_MS,
+      idle_in_transaction_session_timeout: STATEMENT_MS,
       // An acknowledged write must survive a crash, whatever the server's or the role's default.
       synchronous_commit: 'on',
       TimeZone: 'UTC',
@@ -75,16 +75,24 @@ export function connect(address: DatabaseAddress, name: string, log: Log, limitM
     sql: postgres(options),
     ended: false,
     async close(seconds) {
-      const { sql } = client;
-      const closed = new Promise<void>((resolve) => (socket && !socket.closed ? socket.once('close', resolve) : resolve()));
-      await sql.end({ timeout: seconds });
+      await client.sql.end({ timeout: seconds });
       // A server that is busy, or gone without a word, would not close its side for a long time.
-      const timer = setTimeout(() => socket?.destroy(), LAST_WORD_MS);
-      await closed;
-      clearTimeout(timer);
+      await closedWithin(LAST_WORD_MS, socket);
+      socket?.destroy();
     },
   };
   return client;
+}
+
+function closedWithin(milliseconds: number, socket: Socket | null): Promise<void> {
+  return new Promise((resolve) => {
+    if (!socket || socket.closed) return resolve();
+    const timer = setTimeout(resolve, milliseconds);
+    socket.once('close', () => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
 }
 
 function dial({ host, port }: DatabaseAddress): Socket {
@@ -100,9 +108,10 @@ function deadEnd(): Socket {
   return socket;
 }
 
-function sslOf({ sslmode }: DatabaseAddress): boolean | 'prefer' | object {
+function sslOf({ host, sslmode }: DatabaseAddress): boolean | 'prefer' | object {
   if (sslmode === 'disable') return false;
   if (sslmode === 'prefer') return 'prefer';
   if (sslmode === 'require') return { rejectUnauthorized: false };
-  return sslmode === 'verify-ca' ? { rejectUnauthorized: true, checkServerIdentity: () => undefined } : { rejectUnauthorized: true };
+  // The host by name: for an IP address `postgres` gives none, and Node would check the certificate for "localhost".
+  return { rejectUnauthorized: true, host, ...(sslmode === 'verify-ca' ? { checkServerIdentity: () => undefined } : {}) };
 }

@@ -36,8 +36,7 @@ export async function migrate(database: Database, schema: string, migrations: re
 /** Whether the schema has at least all the given steps: a newer program may already have added some. */
 export async function isCurrent(database: Database, schema: string, migrations: readonly Migration[]): Promise<boolean> {
   return database.read(async (sql) => {
-    const [found] = await sql<[{ found: boolean }]>`select to_regclass(${`${schema}.migrations`}) is not null as found`;
-    return found.found && (await versionOf(sql, schema)) >= migrations.length;
+    return (await hasLedger(sql, schema)) && (await versionOf(sql, schema)) >= migrations.length;
   });
 }
 
@@ -60,8 +59,7 @@ export async function isReady(database: Database, schema: string, migrations: re
 
 /** Asked before created: `CREATE … IF NOT EXISTS` needs rights that a role without DDL (MIGRATE=off) does not have. */
 async function createLedger(sql: Sql, schema: string): Promise<void> {
-  const [found] = await sql<[{ found: boolean }]>`select to_regclass(${`${schema}.migrations`}) is not null as found`;
-  if (found.found) return;
+  if (await hasLedger(sql, schema)) return;
   try {
     await sql`create schema if not exists ${sql(schema)}`;
     await sql`
@@ -75,6 +73,11 @@ async function createLedger(sql: Sql, schema: string): Promise<void> {
     if (!wasMadeBySomebodyElse(error)) throw error;
     await createLedger(sql, schema);
   }
+}
+
+async function hasLedger(sql: Sql, schema: string): Promise<boolean> {
+  const [row] = await sql<[{ found: boolean }]>`select to_regclass(${`${schema}.migrations`}) is not null as found`;
+  return row.found;
 }
 
 async function versionOf(sql: Sql, schema: string): Promise<number> {

@@ -47,15 +47,17 @@ export interface Database {
 const MOST_PENDING = 1_024;
 const TRANSACTION_LANES = 2;
 const TRANSACTIONS_WAITING = 256;
-/** The server ends a statement after this long ... */
-const STATEMENT_MS = 10_000;
-/** ... so one that is older than this means that the connection is dead, whatever TCP believes. */
+/** Longer than STATEMENT_MS: a statement that is older means that the connection is dead, whatever TCP believes. */
 const DEAD_AFTER_MS = 15_000;
 
 export function createDatabase(address: DatabaseAddress, name: string, log: Log, metrics: Metrics): Database {
-  const create = (lane: string) => createLane((onEnd) => connect(address, name, log, STATEMENT_MS, onEnd), name, lane, metrics);
+  const create = (lane: string) => createLane((onEnd) => connect(address, name, log, onEnd), (error) => translate(error, address), name, lane, metrics);
   const lanes = { read: create('read'), write: create('write'), list: create('list') };
-  const free = Array.from({ length: TRANSACTION_LANES }, (_, index) => create(`transaction ${index + 1}`));
+  const transactionLanes = Array.from({ length: TRANSACTION_LANES }, (_, index) => create(`transaction ${index + 1}`));
+  const free = [...transactionLanes];
+  const all = [...Object.values(lanes), ...transactionLanes];
+  const maintaining = new Set<Client>();
+  let isClosed = false;
   const gate = createGate(TRANSACTION_LANES, TRANSACTIONS_WAITING, 'a database transaction');
   return {
     read: (work) => lanes.read.run(({ sql }) => work(sql)),
@@ -72,17 +74,23 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
         }
       }),
     async maintain(work) {
-      const client = connect(address, name, log, 0, (ended) => void ended.close(0));
+      if (isClosed) throw closedForGood();
+      const client = connect(address, name, log, (ended) => void ended.close(0));
+      maintaining.add(client);
       try {
+        // As a statement: a startup parameter of 0 would be left out, and the role's own limit would hold.
+        await client.sql`set statement_timeout = 0`;
         return await work(client.sql, (inner) => inTransaction(client, inner));
       } catch (error) {
-        throw translate(error);
+        throw translate(error, address);
       } finally {
+        maintaining.delete(client);
         await client.close(2);
       }
     },
     async close() {
-      await Promise.all([lanes.read, lanes.write, lanes.list, ...free].map((lane) => lane.close()));
+      isClosed = true;
+      await Promise.all([...all.map((lane) => lane.close()), ...[...maintaining].map((client) => client.close(2))]);
     },
   };
 }
@@ -111,8 +119,15 @@ interface Lane {
 }
 
 /** One connection at a time; the next statement after its end opens a new one. */
-function createLane(open: (onEnd: (client: Client) => void) => Client, service: string, lane: string, metrics: Metrics): Lane {
+function createLane(
+  open: (onEnd: (client: Client) => void) => Client,
+  translated: (error: unknown) => unknown,
+  service: string,
+  lane: string,
+  metrics: Metrics,
+): Lane {
   let current: Client | null = null;
+  let isClosed = false;
   const retire = (client: Client) => {
     if (current === client) current = null;
     client.ended = true;
@@ -129,6 +144,7 @@ function createLane(open: (onEnd: (client: Client) => void) => Client, service: 
   return {
     async run(work) {
       if (pending.size >= MOST_PENDING) throw new Overloaded(`too many are waiting for the ${lane} lane of the database`);
+      if (isClosed) throw closedForGood();
       const client = (current ??= open(retire));
       const key = Symbol();
       pending.set(key, { client, since: performance.now() });
@@ -137,26 +153,32 @@ function createLane(open: (onEnd: (client: Client) => void) => Client, service: 
       } catch (error) {
         // The server has said that it closes, or the connection is gone: nobody else shall try it.
         if (endsConnection(error)) retire(client);
-        throw translate(error);
+        throw translated(error);
       } finally {
         pending.delete(key);
       }
     },
     async close() {
+      isClosed = true;
       clearInterval(sweeper);
       await current?.close(2);
     },
   };
 }
 
+/** Work that goes on after the shutdown must not open a connection that nobody would close. */
+const closedForGood = () => new Unavailable('the connections to the database are closed', true);
+
 /** A foreign error ends here: its message and its `detail` may quote values, so only its code goes on. */
-function translate(error: unknown): unknown {
+function translate(error: unknown, { host, port, sslmode }: DatabaseAddress): unknown {
   if (isUniqueViolation(error)) return new Duplicate(constraintOf(error) ?? '');
   const code = codeOf(error);
   if (error instanceof postgres.PostgresError) {
     return new Unavailable(`the database refused (SQLSTATE ${code}${HINTS[code] ?? ''})`, mayComeBack(error));
   }
-  return code === 'unknown' ? error : new Unavailable(`the database did not answer (${code})`, mayComeBack(error));
+  if (code === 'unknown') return error;
+  const tls = sslmode === 'disable' ? '' : `, sslmode=${sslmode}`;
+  return new Unavailable(`the database at ${host}:${port} did not answer (${code}${tls})`, mayComeBack(error));
 }
 
 /** What an operator most often has to mend. */

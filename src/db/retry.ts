@@ -5,8 +5,8 @@
 const AGAIN = new Set(['40001', '40P01']);
 /** "Somebody else has just made it": unique violation, and schema, table or object that already exists. */
 const MADE = new Set(['23505', '42P06', '42P07', '42710']);
-/** The server is there but cannot serve yet: starting up, shutting down, no place left for a connection. */
-const NOT_YET = new Set(['57P03', '57P01', '57P02', '53300']);
+/** The server is there but cannot serve yet: starting up, shutting down, no place left for a connection, read-only after a failover. */
+const NOT_YET = new Set(['57P03', '57P01', '57P02', '53300', '25006']);
 /** A connection that failed before or while it served. */
 const CONNECTION = new Set([
   'ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'ENOENT',

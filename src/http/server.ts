@@ -20,7 +20,7 @@ import { createRouter } from './router.ts';
  */
 const LIMITS = {
   headersTimeout: 10_000,
-  requestTimeout: 30_000,
+  requestTimeout: 15_000,
   connectionsCheckingInterval: 1_000,
   /** Longer than the 60 s of the usual load balancers, so that they and not we end an idle connection. */
   keepAliveTimeout: 65_000,
@@ -29,7 +29,8 @@ const LIMITS = {
   maxHeaderSize: 16 * 1024,
   maxConnections: 4_096,
   maxRequestsPerSocket: 100_000,
-  maxInFlight: 2_048,
+  /** Bodies that are still arriving. Requests without one, such as the probes, are not kept waiting by those with. */
+  maxBodies: 1_024,
 } as const;
 
 export interface ListenerOptions<Service> {
@@ -62,24 +63,24 @@ interface Visit {
   route: string;
 }
 
-/** The last request that was begun on a connection, and its reply. */
-interface Exchange {
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
+/** A connection: how many of its requests are being worked on, and the last one that was begun. */
+interface Line {
+  running: number;
+  request: IncomingMessage;
+  response: ServerResponse;
 }
 
 /** The only place that sees a socket: limits, request id, one try/catch, one write. */
 export function createListener<Service>(options: ListenerOptions<Service>): Listener {
   const { name, log, metrics } = options;
   const router = createRouter(options.routes);
-  const state = { inFlight: 0, closing: false };
-  const latest = new WeakMap<Duplex, Exchange>();
+  const state = { inFlight: 0, bodies: 0, closing: false };
+  const lines = new WeakMap<Duplex, Line>();
   const sockets = new Set<Socket>();
   metrics.gauge('gatehouse_requests_in_flight', { service: name }, () => state.inFlight);
 
   async function answer(request: IncomingMessage, response: ServerResponse, visit: Visit, expectsContinue: boolean): Promise<Written> {
     const fail = (failure: Failure) => failureOf(failure, visit.requestId);
-    if (state.inFlight > LIMITS.maxInFlight) return fail(new Failure('overloaded'));
     if (request.httpVersion === '1.1' && request.headers.host === undefined) return fail(new Failure('invalid_request'));
     const target = parseTarget(request.url ?? '');
     if (!target) return fail(new Failure('invalid_target'));
@@ -90,9 +91,11 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
       return fail(new Failure('method_not_allowed', { headers: { Allow: match.allow } }));
     }
     visit.route = `${match.route.method} ${match.route.pattern}`;
-    const readLimited = () => {
+    const readLimited = async () => {
+      if (state.bodies >= LIMITS.maxBodies) return new Failure('overloaded');
       if (expectsContinue && Number(request.headers['content-length'] ?? 0) <= options.maxBodyBytes) response.writeContinue();
-      return readBody(request, options.maxBodyBytes);
+      state.bodies += 1;
+      return readBody(request, options.maxBodyBytes).finally(() => (state.bodies -= 1));
     };
     const visitor = {
       requestId: visit.requestId,
@@ -123,7 +126,8 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
 
   async function handle(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {
     const visit = greet(request, options.trustedProxies);
-    latest.set(request.socket, { request, response });
+    const line = lines.get(request.socket) ?? { running: 0, request, response };
+    lines.set(request.socket, Object.assign(line, { running: line.running + 1, request, response }));
     state.inFlight += 1;
     response.setHeader('X-Request-Id', visit.requestId);
     let status = 0;
@@ -146,6 +150,7 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
       await write(request, response, written, true);
     } finally {
       state.inFlight -= 1;
+      line.running -= 1;
       record(visit, request.method ?? '', status);
     }
   }
@@ -187,7 +192,7 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
     // A broken connection reports itself more than once. And an answer of ours in the place of another one's, or in the
     // middle of it, would be taken for that one.
-    if (error.code === 'ECONNRESET' || !socket.writable || !isFreeToAnswer(latest.get(socket))) return void socket.destroy();
+    if (error.code === 'ECONNRESET' || !socket.writable || !isFreeToAnswer(lines.get(socket))) return void socket.destroy();
     const visit = { requestId: randomUUID(), address: addressOf(socket), startedAt: performance.now(), route: '(unreadable)' };
     const failure = parserFailure(error.code);
     socket.end(rawReply(failure, visit.requestId));
@@ -238,9 +243,10 @@ function greet(request: IncomingMessage, trustedProxies: BlockList): Visit {
 }
 
 /** Whether what the parser refused is the connection's next request, or the rest of one that has no answer yet. */
-function isFreeToAnswer(exchange: Exchange | undefined): boolean {
-  if (!exchange) return true;
-  const { request, response } = exchange;
+function isFreeToAnswer(line: Line | undefined): boolean {
+  if (!line) return true;
+  const { running, request, response } = line;
+  if (running > 1) return false;
   return request.complete ? response.writableFinished : !response.headersSent;
 }
 

@@ -60,13 +60,17 @@ export function passwordFault(password: string, minLength: number, common: Reado
 export function usernameFault(username: string): string | null {
   if (username !== username.trim()) return 'must not begin or end with a space';
   // Invisible characters would make two names look alike.
-  return /\p{Cf}/u.test(username) ? 'must not contain invisible characters' : controlFault(username);
+  if (/\p{Cf}/u.test(username)) return 'must not contain invisible characters';
+  return controlFault(username) ?? keyFault(username);
 }
 
 /** Only what would surely fail is refused: whether an address works shows when it is used. */
 export function emailFault(email: string): string | null {
-  return /^[^\s@]+@[^\s@]+$/.test(email) ? controlFault(email) : 'must be an e-mail address, such as ada@example.org';
+  return /^[^\s@]+@[^\s@]+$/.test(email) ? (controlFault(email) ?? keyFault(email)) : 'must be an e-mail address, such as ada@example.org';
 }
+
+/** Some characters become many in NFKC; the index takes about 2,700 bytes. */
+const keyFault = (name: string): string | null => (Buffer.byteLength(accountKey(name)) > 1_024 ? 'is too long' : null);
 
 /** Control characters, line and paragraph separators, and what reverses the order of a line where it is shown. */
 export const controlFault = (value: string): string | null =>

@@ -101,14 +101,18 @@ export async function replaceHash(database: Database, userId: string, before: st
   await database.write((sql) => sql`update identity.users set password_hash = ${after} where id = ${userId} and password_hash = ${before}`);
 }
 
-/** @returns false when the user was disabled, deleted or given another password since the check: then there is no session */
+/**
+ * The user's row is locked against a change that is under way, which would otherwise not see this session and leave it alive.
+ * @returns false when the user was disabled, deleted or given another password since the check: then there is no session
+ */
 export async function insertSession(database: Database, id: string, token: SessionToken, user: Account, seconds: number): Promise<boolean> {
   const result = await database.write(
     (sql) => sql`
       insert into identity.sessions (id, token_digest, user_id, expires_at)
       select ${id}, ${digestOf(token)}, u.id, now() + make_interval(secs => ${seconds})
       from identity.users u
-      where u.id = ${user.id} and u.enabled and u.deleted_at is null and u.password_hash = ${user.password_hash}`,
+      where u.id = ${user.id} and u.enabled and u.deleted_at is null and u.password_hash = ${user.password_hash}
+      for share of u`,
   );
   return result.count === 1;
 }
@@ -165,15 +169,29 @@ export async function revokeSession(database: Database, id: string): Promise<num
   return result.count;
 }
 
+/** A statement for each so many sessions: one for all of a large table would take longer than a statement may. */
+const REVOKE_BATCH = 5_000;
+
 /** Revokes every session that could still be used, of one user or (null) of all. @returns how many */
 export async function revokeSessions(database: Database, userId: string | null): Promise<number> {
-  const result = await database.write((sql) => {
-    const ofUser = userId === null ? sql`` : sql`and user_id = ${userId}`;
-    return sql`
-      update identity.sessions set revoked = true, updated_at = now()
-      where deleted_at is null and not revoked and not logged_out and expires_at > now() ${ofUser}`;
-  });
-  return result.count;
+  let count = 0;
+  for (let after = '00000000-0000-0000-0000-000000000000'; ; ) {
+    const rows = await database.write((sql) => {
+      const ofUser = userId === null ? sql`` : sql`and user_id = ${userId}`;
+      return sql<Array<{ id: string }>>`
+        update identity.sessions s set revoked = true, updated_at = now()
+        from (
+          select id from identity.sessions
+          where id > ${after} and deleted_at is null and not revoked and not logged_out and expires_at > now() ${ofUser}
+          order by id limit ${REVOKE_BATCH}
+        ) batch
+        where s.id = batch.id and not s.revoked
+        returning s.id`;
+    });
+    count += rows.length;
+    if (rows.length === 0) return count;
+    after = rows.reduce((last, { id }) => (id > last ? id : last), after);
+  }
 }
 
 /** Removes sessions that ended at least `seconds` ago. @returns how many; at most `most` */

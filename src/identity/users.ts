@@ -61,7 +61,7 @@ export async function createFirstAdministrator(
   admin: { readonly username: string; readonly email: string; readonly password: string | null },
   passwords: IdentityOptions['passwords'],
 ): Promise<Creation | null> {
-  const exists = await database.transaction(anyUserExists);
+  const exists = await database.read(anyUserExists);
   if (exists) return null;
   const password = admin.password === null ? {} : { password: admin.password };
   const input = { username: admin.username, email: admin.email, ...password, verified: true, super_admin: true };

@@ -84,13 +84,6 @@ test('PG… variables of the environment do not leak into the connections', asyn
   }
 });
 
-for (const value of ['standby', 'nonsense']) {
-  test(`PGTARGETSESSIONATTRS=${value} of the environment keeps nobody from the database`, async (t) => {
-    const database = await openAmong(t, { PGTARGETSESSIONATTRS: value }, file.url, 'target');
-    assert.deepEqual(await ask(database, 'read', 'select 1 as one'), { one: 1 });
-  });
-}
-
 test('a URL without a password does not take that of the environment', async (t) => {
   const url = new URL(file.url);
   const password = url.password;
