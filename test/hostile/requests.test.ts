@@ -172,6 +172,14 @@ test('garbage behind a request does not take the place of its answer', async () 
   if (first.status === 'fulfilled') assert.deepEqual([first.value.status, first.value.json], [200, 'slow']);
 });
 
+test('a broken chunk behind a request that is being answered does not take the place of its answer', async () => {
+  const client = await connectTo(url);
+  client.send(headOf(['GET /slow HTTP/1.1', HOST]), headOf(['POST /a HTTP/1.1', HOST, 'Transfer-Encoding: chunked']), 'zz\r\n');
+  const [first] = await Promise.allSettled([client.answer()]);
+  if (first.status === 'fulfilled') assert.deepEqual([first.value.status, first.value.json], [200, 'slow']);
+  client.leave();
+});
+
 test('garbage behind a request does not end up inside its answer', async () => {
   const client = await connectTo(url);
   client.send(headOf(['GET /held HTTP/1.1', HOST]));

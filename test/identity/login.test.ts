@@ -136,3 +136,19 @@ test('a login that finds no place for its hash makes no session', async () => {
   const rows = await sql`select 1 from identity.sessions s join identity.users u on u.id = s.user_id where u.username = 'user-refused'`;
   assert.equal(rows.length, 0);
 });
+
+test('a login beside a change of the password that is not yet committed waits for it, and fails', { timeout: 20_000 }, async () => {
+  await addUser(database, 'user-changing');
+  const hash = await hashPassword('another password', CHEAP.cost);
+  let slow: Promise<string> = Promise.resolve('');
+  await sql.begin(async (change) => {
+    await change`update identity.users set password_hash = ${hash} where username = 'user-changing'`;
+    slow = tryLogin(withCost(4), 'user-changing', PASSWORD);
+    // Until it waits for the row, it has decided nothing.
+    for (let waiting = 0; waiting === 0; ) {
+      const [row] = await change`select count(*)::int as waiting from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
+      waiting = row?.waiting;
+    }
+  });
+  assert.equal(await slow, 'invalid_credentials');
+});
