@@ -3,8 +3,7 @@ import { isUtf8 } from 'node:buffer';
 import { parseArgs } from 'node:util';
 import { type Arguments, type Command, OperationFailed, type Terminal, UsageError } from './command.ts';
 import { ConfigurationError, readConfig, SERVICES, type ServiceName } from './config.ts';
-import { StartupError } from './runtime/surroundings.ts';
-import { describeTrouble, Unavailable } from './runtime/trouble.ts';
+import { describeTrouble, StartupError, Unavailable } from './runtime/trouble.ts';
 import { migrateAll, serve } from './serve.ts';
 
 /** sysexits(3): wrong use is 2 by the shells' custom, wrong configuration EX_CONFIG. */

@@ -8,8 +8,8 @@ import { createListener, type Listener } from './http/server.ts';
 import { type Job, startJobs } from './runtime/jobs.ts';
 import { createLog, type Log } from './runtime/log.ts';
 import { createMetrics, type Metrics } from './runtime/metrics.ts';
-import { StartupError, type Surroundings } from './runtime/surroundings.ts';
-import { describeTrouble, Unavailable } from './runtime/trouble.ts';
+import type { Surroundings } from './runtime/surroundings.ts';
+import { describeTrouble, StartupError, Unavailable } from './runtime/trouble.ts';
 
 /** What a service brings to the process; each has one function that makes it, and one line in `createParts`. */
 interface Kit<Service> {
@@ -69,14 +69,18 @@ function createWorld(config: Config, output: Output): World {
 export async function serve(config: Config, output: Output, signal: AbortSignal): Promise<void> {
   const world = createWorld(config, output);
   for (const warning of config.warnings) world.log.warn(warning);
-  const parts = await createParts(world);
-  const doors = [...parts, ...metricsDoor(world)];
+  const parts: Part[] = [];
+  const doors: Door[] = [];
   // The signal may have come while the modules were loaded.
   const stopped = new Promise<void>((resolve) => (signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve(), { once: true })));
   let prepared: Promise<unknown> = Promise.resolve();
   try {
-    // The doors open first: the process is alive, and says so, while its database is still on the way.
-    for (const door of doors) await openDoor(door);
+    // The doors open first: the process is alive, and says so, while the rest is loaded and its database on the way.
+    for await (const part of createParts(world)) {
+      parts.push(part);
+      await openDoor(part, doors);
+    }
+    for (const door of metricsDoor(world)) await openDoor(door, doors);
     prepared = Promise.all(parts.map((part) => prepareUntilDone(part, world, signal)));
     await Promise.race([stopped, prepared.then(() => stopped)]);
     world.log.info('shutting down');
@@ -92,21 +96,18 @@ export async function serve(config: Config, output: Output, signal: AbortSignal)
 /** Brings the schemas of the configured services up to date. @returns how many steps were applied, by service */
 export async function migrateAll(config: Config, output: Output): Promise<ReadonlyMap<string, number>> {
   const applied = new Map<string, number>();
-  for (const part of await createParts(createWorld(config, output))) {
+  for await (const part of createParts(createWorld(config, output))) {
     applied.set(part.name, await part.migrate().finally(() => part.stop()));
   }
   return applied;
 }
 
-/** The services that are asked for, and only their modules: what is not asked for is not loaded. */
-async function createParts(world: World): Promise<Part[]> {
+/** The services that are asked for, one after the other, and only their modules: what is not asked for is not loaded. */
+async function* createParts(world: World): AsyncGenerator<Part> {
   const { identity, secrets, webhook } = world.config;
-  const parts = [
-    identity && import('./identity/start.ts').then((module) => createPart('identity', identity, module.identity, world)),
-    secrets && import('./secrets/start.ts').then((module) => createPart('secrets', secrets, module.secrets, world)),
-    webhook && import('./webhook/start.ts').then((module) => createPart('webhook', webhook, module.webhook, world, { app: webhook.appName })),
-  ];
-  return (await Promise.all(parts)).filter((part) => part !== null);
+  if (identity) yield createPart('identity', identity, (await import('./identity/start.ts')).identity, world);
+  if (secrets) yield createPart('secrets', secrets, (await import('./secrets/start.ts')).secrets, world);
+  if (webhook) yield createPart('webhook', webhook, (await import('./webhook/start.ts')).webhook, world, { app: webhook.appName });
 }
 
 function createPart<Options extends { readonly host: string; readonly port: number }, Service>(
@@ -176,9 +177,11 @@ function metricsDoor(world: World): Door[] {
   return [{ ...config.metrics, name, listener, log }];
 }
 
-async function openDoor({ name, host, port, listener, log }: Door): Promise<void> {
+async function openDoor(door: Door, doors: Door[]): Promise<void> {
+  const { name, host, port, listener, log } = door;
   try {
     log.info('listening', { host, port: await listener.listen() });
+    doors.push(door);
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : '';
     const reasons: Readonly<Record<string, string>> = {

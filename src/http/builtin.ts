@@ -1,6 +1,6 @@
 import { type Guard, open, plain, type Route, route } from './call.ts';
 import { type ErrorCode, Failure } from './errors.ts';
-import { describe, type DocumentFacts } from './openapi.ts';
+import type { DocumentFacts } from './openapi.ts';
 import { object, text } from './shape.ts';
 
 export interface Probed {
@@ -46,8 +46,11 @@ export function withBuiltIns<Service extends Probed>(
       summary: 'This document',
       reply: null,
       errors: [],
-      // Made at the first call: most processes are never asked.
-      handle: async () => ({ text: (document ??= JSON.stringify(describe(all, facts))), contentType: 'application/json; charset=utf-8' }),
+      async handle() {
+        // Made at the first call: most processes are never asked.
+        document ??= JSON.stringify((await import('./openapi.ts')).describe(all, facts));
+        return { text: document, contentType: 'application/json; charset=utf-8' };
+      },
     }),
   ];
   return all;

@@ -1,10 +1,12 @@
 import { createDatabase, type Database, type DatabaseAddress } from '../db/pool.ts';
-import { StartupError, type Surroundings } from '../runtime/surroundings.ts';
-import { jobs } from './jobs.ts';
+import type { Surroundings } from '../runtime/surroundings.ts';
+import { StartupError } from '../runtime/trouble.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { routes } from './routes.ts';
-import { createIdentity, type IdentityOptions } from './service.ts';
+import { createIdentity, type IdentityOptions, type IdentityService } from './service.ts';
 import { createFirstAdministrator } from './users.ts';
+import type { Job } from '../runtime/jobs.ts';
+import { removeEndedSessions } from './store.ts';
 
 interface Options extends IdentityOptions {
   readonly database: DatabaseAddress;
@@ -35,4 +37,17 @@ async function firstRun(options: Options, database: Database, { announce }: Surr
   }
   const password = creation.generatedPassword === null ? 'the password of ADMIN_PASSWORD' : `password ${creation.generatedPassword}`;
   announce(`identity: created the first administrator "${creation.user.username}" with ${password}`);
+}
+
+const BATCH = 500;
+
+/** Several replicas may run these at once: a row that another one removed is simply not there. */
+export function jobs(service: IdentityService): readonly Job[] {
+  return [
+    {
+      name: 'remove ended sessions',
+      everySeconds: 300,
+      batch: async () => (await removeEndedSessions(service.database, service.retentionSeconds, BATCH)) === BATCH,
+    },
+  ];
 }

@@ -12,8 +12,3 @@ export interface Surroundings {
   /** Standard output, for what is not a log line. Resolves when the line has left the process. */
   readonly print: (line: string) => Promise<void>;
 }
-
-/** Something that waiting does not mend: the process says this sentence and ends. */
-export class StartupError extends Error {
-  override readonly name = 'StartupError';
-}

@@ -15,6 +15,11 @@ export class Overloaded extends Error {
   override readonly name = 'Overloaded';
 }
 
+/** Something that waiting does not mend: the process says this sentence and ends. */
+export class StartupError extends Error {
+  override readonly name = 'StartupError';
+}
+
 /**
  * What a log may say of anything thrown. Only our own two kinds have messages that are known to hold no secret; of
  * everything else the kind and the place are told, because a foreign message may quote what was being worked on.

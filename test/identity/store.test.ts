@@ -5,7 +5,7 @@ import { after, beforeEach, test } from 'node:test';
 import { migrate } from '../../src/db/migrate.ts';
 import { Duplicate } from '../../src/db/pool.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
-import { jobs } from '../../src/identity/jobs.ts';
+import { jobs } from '../../src/identity/start.ts';
 import { createIdentity } from '../../src/identity/service.ts';
 import * as store from '../../src/identity/store.ts';
 import { createSessionToken } from '../../src/identity/token.ts';
