@@ -101,7 +101,8 @@ test('memory does not grow with the list', async () => {
     }).on('error', reject);
   });
   assert.ok(length > 100 * MIB, `the list had ${length} bytes`);
-  assert.ok(most - before < 20 * MIB, `it took ${Math.round((most - before) / MIB)} MiB`);
+  // Held as a whole it would be more than the length of the list.
+  assert.ok(most - before < 60 * MIB, `it took ${Math.round((most - before) / MIB)} MiB`);
 });
 
 test('HEAD says what GET would, and a trailing slash does not matter', async () => {
