@@ -44,7 +44,7 @@ export interface Sealed {
   readonly commitment: Buffer;
 }
 
-/** @param secret the server secret: any text of high entropy; it is not stretched */
+/** @param secret the server secret: a text of high entropy, which is not stretched */
 export function createServerKey(secret: string): ServerKey {
   const input = Buffer.from(secret, 'utf8');
   const derived = (purpose: string, length: number) => Buffer.from(hkdfSync('sha256', input, '', LABEL + purpose, length));
