@@ -4,8 +4,8 @@ import { before, test, type TestContext } from 'node:test';
 import { migrateAll } from '../src/serve.ts';
 import { readConfig } from '../src/config.ts';
 import { createDatabase } from './support/database.ts';
-import { ask, logIn, startGatehouse } from './support/gatehouse.ts';
-import { buildProgram, type Finished, runProgram, variables } from './support/process.ts';
+import { ask, logIn, startGatehouse, variables } from './support/gatehouse.ts';
+import { buildProgram, type Finished, runProgram } from './support/process.ts';
 
 const program = buildProgram();
 const file = await createDatabase();

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { createDatabase } from './support/database.ts';
-import { buildProgram, type Finished, runProgram, variables } from './support/process.ts';
+import { variables } from './support/gatehouse.ts';
+import { buildProgram, type Finished, runProgram } from './support/process.ts';
 
 const program = buildProgram();
 const file = await createDatabase();

@@ -7,8 +7,8 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { SERVICES } from '../src/config.ts';
 import { createDatabase } from './support/database.ts';
-import { ask, AUTH_TOKEN, logIn, WEBHOOK_TOKEN } from './support/gatehouse.ts';
-import { buildProgram, root, runProgram, startProgram, variables } from './support/process.ts';
+import { ask, AUTH_TOKEN, logIn, variables, WEBHOOK_TOKEN } from './support/gatehouse.ts';
+import { buildProgram, root, runProgram, startProgram } from './support/process.ts';
 
 const file = await createDatabase();
 const dockerfile = readFileSync(join(root, 'Dockerfile'), 'utf8');

@@ -6,8 +6,8 @@ import { test } from 'node:test';
 import { readConfig, SERVICES } from '../src/config.ts';
 import { migrateAll } from '../src/serve.ts';
 import { createDatabase } from './support/database.ts';
-import { ADMIN_PASSWORD, ask, type Gatehouse, logIn, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
-import { buildProgram, runProgram, startProgram, variables } from './support/process.ts';
+import { ADMIN_PASSWORD, ask, type Gatehouse, logIn, startGatehouse, variables, WEBHOOK_TOKEN } from './support/gatehouse.ts';
+import { buildProgram, runProgram, startProgram } from './support/process.ts';
 import { startRelay } from './support/relay.ts';
 import { until } from './support/until.ts';
 

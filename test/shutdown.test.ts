@@ -6,7 +6,8 @@ import { readConfig } from '../src/config.ts';
 import { migrateAll } from '../src/serve.ts';
 import { createDatabase } from './support/database.ts';
 import { openLanes, untilSql } from './support/lanes.ts';
-import { buildProgram, type Running, startProgram, variables } from './support/process.ts';
+import { variables } from './support/gatehouse.ts';
+import { buildProgram, type Running, startProgram } from './support/process.ts';
 import { startRelay } from './support/relay.ts';
 import { connectTo, headOf, type RawClient } from './support/socket.ts';
 

@@ -230,3 +230,11 @@ for (const lane of ['write', 'transaction'] as const) {
     });
   }
 }
+
+test('a connection that has become read-only, as after a failover, is given up, and the next write works', async (t) => {
+  const database = openLanes(t, file.url, 'failover');
+  await database.write((sql) => sql`set session characteristics as transaction read only`);
+  assertPassing(await failure(database.write((sql) => sql`insert into marks values ('read-only')`)));
+  await database.write((sql) => sql`insert into marks values ('writable')`);
+  await file.sql`delete from marks where mark = 'writable'`;
+});

@@ -9,6 +9,24 @@ export const AUTH_TOKEN = 'auth-token-for-tests-0123456789abcdefghi';
 export const ADMIN_PASSWORD = 'correct-horse-battery-staple';
 export const WEBHOOK_TOKEN = 'webhook-token-for-tests-0123456789abcdef';
 
+/** What every service needs to serve, on free ports and with passwords that cost next to nothing. */
+export function variables(databaseUrl?: string): Record<string, string> {
+  return {
+    ...(databaseUrl === undefined ? {} : { DATABASE_URL: databaseUrl }),
+    IDENTITY_HOST: '127.0.0.1',
+    SECRETS_HOST: '127.0.0.1',
+    WEBHOOK_HOST: '127.0.0.1',
+    IDENTITY_PORT: '0',
+    SECRETS_PORT: '0',
+    WEBHOOK_PORT: '0',
+    SERVER_SECRET,
+    AUTH_TOKEN,
+    ADMIN_PASSWORD,
+    WEBHOOK_TOKEN,
+    PASSWORD_SCRYPT: 'ln=4,r=8,p=1',
+  };
+}
+
 export interface Gatehouse {
   /** `http://127.0.0.1:…` of each service that was asked for. */
   readonly url: Readonly<Record<ServiceName | 'metrics', string>>;
@@ -47,22 +65,7 @@ export async function startGatehouse(
   const written = { stdout: '', stderr: '' };
   const stdout = new PassThrough().on('data', (text) => (written.stdout += String(text)));
   const stderr = new PassThrough().on('data', (text) => (written.stderr += String(text)));
-  const config = readConfig(services, 'serve', {
-    DATABASE_URL: databaseUrl,
-    IDENTITY_HOST: '127.0.0.1',
-    SECRETS_HOST: '127.0.0.1',
-    WEBHOOK_HOST: '127.0.0.1',
-    IDENTITY_PORT: '0',
-    SECRETS_PORT: '0',
-    WEBHOOK_PORT: '0',
-    METRICS_PORT: '0',
-    SERVER_SECRET,
-    AUTH_TOKEN,
-    ADMIN_PASSWORD,
-    WEBHOOK_TOKEN,
-    PASSWORD_SCRYPT: 'ln=4,r=8,p=1',
-    ...environment,
-  });
+  const config = readConfig(services, 'serve', { ...variables(databaseUrl), METRICS_PORT: '0', ...environment });
   const log = () => written.stdout.split('\n').filter(Boolean).map((line): Record<string, unknown> => JSON.parse(line));
   running = serve(config, { stdout, stderr }, stopping.signal);
   const [message, count] = until === 'ready' ? ['ready', services.length] : ['listening', services.length + 1];

@@ -4,31 +4,12 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after } from 'node:test';
-import { ADMIN_PASSWORD, AUTH_TOKEN, SERVER_SECRET, WEBHOOK_TOKEN } from './gatehouse.ts';
 import { until } from './until.ts';
 
 export const root = dirname(dirname(import.meta.dirname));
 
 interface Owner {
   after(fn: () => Promise<void> | void): void;
-}
-
-/** What every service needs to serve, on free ports and with passwords that cost next to nothing. */
-export function variables(databaseUrl: string): Record<string, string> {
-  return {
-    DATABASE_URL: databaseUrl,
-    IDENTITY_HOST: '127.0.0.1',
-    SECRETS_HOST: '127.0.0.1',
-    WEBHOOK_HOST: '127.0.0.1',
-    IDENTITY_PORT: '0',
-    SECRETS_PORT: '0',
-    WEBHOOK_PORT: '0',
-    SERVER_SECRET,
-    AUTH_TOKEN,
-    ADMIN_PASSWORD,
-    WEBHOOK_TOKEN,
-    PASSWORD_SCRYPT: 'ln=4,r=8,p=1',
-  };
 }
 
 /**
