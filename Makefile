@@ -1,13 +1,13 @@
-# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `image`.
+# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `test-nginx` and `image`.
 
 IMAGE = gatehouse
 FILES =
 sources := $(shell find src)
 
-.PHONY: help start dev test check typecheck build image bench-start clean clean-data
+.PHONY: help start dev test check typecheck build test-nginx image bench-start bench-sessions bench-flood clean clean-data
 
 help: ## list the targets (this text)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 start: dist/.built ## start PostgreSQL, if DATABASE_URL is not set, and the three services
 	@node --import tsx scripts/start.ts
@@ -25,11 +25,21 @@ typecheck: node_modules/.installed ## check the types of sources, tests and scri
 
 build: dist/.built ## compile src/ to dist/
 
+test-nginx: dist/.built ## try FORWARD-AUTH.md on the system's nginx (and Caddy); as root it installs them with apt-get
+	@node --import tsx scripts/nginx/install.ts
+	@node --import tsx scripts/test.ts scripts/nginx/nginx.test.ts scripts/nginx/caddy.test.ts
+
 image: ## build the container image (needs docker; IMAGE=name)
 	docker build --tag $(IMAGE) .
 
 bench-start: dist/.built ## measure start-up time and idle memory beside a bare node:http process
 	@node --import tsx scripts/bench/start.ts
+
+bench-sessions: dist/.built ## measure the bearer check and the session list at 1,000,000 sessions and at 10,000
+	@node --import tsx scripts/bench/sessions.ts
+
+bench-flood: dist/.built ## measure what a flood of wrong passwords does to other requests and to memory
+	@node --import tsx scripts/bench/flood.ts
 
 clean: ## remove what was installed and built; the data stay
 	rm -rf node_modules dist

@@ -39,7 +39,8 @@ const MIGRATE: Command = {
 
 /** Every command there is. Administration is loaded only when asked for, to keep `serve` small. */
 async function allCommands(): Promise<readonly Command[]> {
-  return [SERVE, MIGRATE, ...(await import('./admin.ts')).ADMIN_COMMANDS];
+  const [identity, webhook] = await Promise.all([import('./admin-identity.ts'), import('./admin-webhook.ts')]);
+  return [SERVE, MIGRATE, ...identity.IDENTITY_COMMANDS, ...webhook.WEBHOOK_COMMANDS];
 }
 
 function serviceNames(words: readonly string[]): readonly ServiceName[] {
@@ -138,9 +139,9 @@ function parse(command: Command, words: readonly string[]): Arguments {
 function printHelp({ name, summary, positionals, options }: Command): void {
   terminal.print(`Usage: gatehouse ${[name, positionals?.shown, '[OPTION…]'].filter(Boolean).join(' ')}\n\n${summary}.\n`);
   for (const [option, { value, required, help }] of Object.entries(options)) {
-    terminal.print(`  ${`--${option}${value ? ` ${value}` : ''}`.padEnd(22)} ${help}${required ? ' (required)' : ''}`);
+    terminal.print(`  ${`--${option}${value ? ` ${value}` : ''}`.padEnd(26)} ${help}${required ? ' (required)' : ''}`);
   }
-  terminal.print(`  ${'--help'.padEnd(22)} print this help`);
+  terminal.print(`  ${'--help'.padEnd(26)} print this help`);
 }
 
 // A reader that leaves, such as `head`, is no reason to end with a stack, nor for a service to stop serving.

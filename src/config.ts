@@ -17,7 +17,9 @@ export interface IdentityConfig extends Place {
   readonly admin: { readonly username: string; readonly password: string | null; readonly email: string };
   readonly passwords: { readonly minLength: number; readonly hashesAtOnce: number; readonly cost: ScryptCost };
   readonly sessionSeconds: number;
+  readonly idleSeconds: number;
   readonly retentionSeconds: number;
+  readonly auditSeconds: number;
 }
 
 export interface SecretsConfig extends Place {
@@ -145,7 +147,9 @@ function identityConfig(settings: Settings, services: readonly ServiceName[], pr
     },
     passwords: { minLength: settings.PASSWORD_MIN_LENGTH, hashesAtOnce: settings.PASSWORD_HASHES, cost: settings.PASSWORD_SCRYPT },
     sessionSeconds: settings.SESSION_TTL,
+    idleSeconds: settings.SESSION_IDLE_TTL,
     retentionSeconds: settings.SESSION_RETENTION,
+    auditSeconds: settings.AUDIT_RETENTION,
   };
 }
 

@@ -168,7 +168,6 @@ function metricsDoor(world: World): Door[] {
       summary: 'Numbers for Prometheus',
       guard: open,
       reply: null,
-      errors: [],
       handle: async () => ({ text: metrics.text(), contentType: 'text/plain; version=0.0.4; charset=utf-8' }),
     }),
   ];

@@ -30,6 +30,12 @@ function number(byDefault: number, min: number, max: number): Variable<number> {
   return { byDefault: String(byDefault), missing: byDefault, parse };
 }
 
+/** 0 for no such limit. */
+function numberOrOff(min: number, max: number): Variable<number> {
+  const { parse } = number(0, min, max);
+  return { byDefault: '0', missing: 0, parse: (text) => (text === '0' ? 0 : parse(text) instanceof Wrong ? new Wrong(`0, or a whole number from ${min} to ${max}`) : parse(text)) };
+}
+
 /** @param byDefault only shown here: which default holds depends on what else is set */
 function port(byDefault: string): Variable<number | null> {
   return { byDefault, missing: null, parse: number(0, 0, 65_535).parse };
@@ -85,7 +91,9 @@ export const VARIABLES = {
   PASSWORD_HASHES: number(2, 1, 64),
   PASSWORD_SCRYPT: scryptCost(),
   SESSION_TTL: number(day, 60, 366 * day),
+  SESSION_IDLE_TTL: numberOrOff(300, 366 * day),
   SESSION_RETENTION: number(30 * day, 0, 3_660 * day),
+  AUDIT_RETENTION: number(365 * day, day, 3_660 * day),
   SERVER_SECRET: text(null, listable),
   SERVER_SECRET_PREVIOUS: text(null),
   AUTH_TOKEN: text(null, headerCharacters),

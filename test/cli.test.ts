@@ -23,7 +23,10 @@ function assertFailure(finished: Finished, code: number, lines = 1): void {
   assert.doesNotMatch(finished.stderr, /^\s+at |\.js:\d+|node:internal/m);
 }
 
-const COMMANDS = ['serve', 'migrate', 'user create', 'user list', 'token create', 'token list', 'token revoke'];
+const COMMANDS = [
+  'serve', 'migrate', 'user create', 'user list', 'user show', 'user set', 'user password', 'user delete', 'key create', 'key list', 'key revoke', 'audit list',
+  'token create', 'token list', 'token revoke',
+];
 
 test('--help tells every command, and needs no configuration', async (t) => {
   for (const words of ['--help', '-h', '--help serve']) {
@@ -44,17 +47,19 @@ for (const command of COMMANDS) {
 }
 
 test('the name of a group with --help tells its commands', async (t) => {
-  const { code, stdout } = await run(t, 'user --help', {});
-  assert.equal(code, 0);
-  assert.deepEqual([...stdout.matchAll(/^ {2}(\S+ \S+)/gm)].map(([, name]) => name), ['user create', 'user list']);
+  for (const group of ['user', 'key', 'audit', 'token']) {
+    const { code, stdout } = await run(t, `${group} --help`, {});
+    assert.equal(code, 0);
+    assert.deepEqual([...stdout.matchAll(/^ {2}(\S+ \S+)/gm)].map(([, name]) => name), COMMANDS.filter((command) => command.startsWith(`${group} `)));
+  }
 });
 
 const misuses: ReadonlyArray<readonly [words: string | readonly string[], said: RegExp]> = [
   ['', /name a command/],
   ['bogus', /there is no command "bogus"/],
   ['bogus --help', /there is no command "bogus/],
-  ['user', /"user" goes on with create, list/],
-  ['user remove', /"user" goes on with create, list/],
+  ['user', /"user" goes on with create, list, show, set, password, delete\./],
+  ['user remove', /"user" goes on with create, list, show, set, password, delete\./],
   ['serve letterbox', /there is no service "letterbox"; the services are identity, secrets, webhook/],
   ['migrate identity letterbox', /there is no service "letterbox"/],
   ['serve identity secrets webhook identity', /serve takes \[SERVICE…\]/],
@@ -121,7 +126,9 @@ test('serve ends with one line where waiting for the database would not help', a
 
 test('on a database without the schema, every command says what to do', async (t) => {
   const id = '00000000-0000-4000-8000-000000000000';
-  for (const words of ['user list', 'user create --username ada --email ada@example.org', 'token list', 'token create', `token revoke ${id}`]) {
+  const users = ['user list', 'user create --username ada --email ada@example.org', 'user show ada', 'user set ada --enabled false', 'user password ada', 'user delete ada'];
+  const keys = ['key create --without-user', 'key list', `key revoke ${id}`, 'audit list'];
+  for (const words of [...users, ...keys, 'token list', 'token create', `token revoke ${id}`]) {
     const finished = await run(t, words);
     assertFailure(finished, 1);
     assert.match(finished.stderr, /the schema "(identity|webhook)" is not up to date; run "gatehouse migrate"/);

@@ -42,7 +42,9 @@ test('with nothing but what is required, everything has its documented default',
   assert.deepEqual(config.identity?.admin, { username: 'admin', password: null, email: 'admin@localhost' });
   assert.deepEqual(config.identity?.passwords, { minLength: 8, hashesAtOnce: 2, cost: { logN: 15, r: 8, p: 3 } });
   assert.equal(config.identity?.sessionSeconds, 24 * 3_600);
+  assert.equal(config.identity?.idleSeconds, 0);
   assert.equal(config.identity?.retentionSeconds, 30 * 24 * 3_600);
+  assert.equal(config.identity?.auditSeconds, 365 * 24 * 3_600);
   assert.equal(config.secrets?.secretSeconds, 7 * 24 * 3_600);
   assert.deepEqual(config.secrets?.previousSecrets, []);
   assert.equal(config.webhook?.appName, 'gatehouse-webhook');
@@ -61,6 +63,7 @@ const numbers: ReadonlyArray<readonly [name: string, least: number, most: number
   ['PASSWORD_HASHES', 1, 64, (config) => config.identity?.passwords.hashesAtOnce],
   ['SESSION_TTL', 60, 31_622_400, (config) => config.identity?.sessionSeconds],
   ['SESSION_RETENTION', 0, 316_224_000, (config) => config.identity?.retentionSeconds],
+  ['AUDIT_RETENTION', 86_400, 316_224_000, (config) => config.identity?.auditSeconds],
   ['SECRET_TTL', 0, 31_622_400, (config) => config.secrets?.secretSeconds],
 ];
 
@@ -72,6 +75,13 @@ for (const [name, least, most, value] of numbers) {
     }
   });
 }
+
+test('SESSION_IDLE_TTL is a whole number of at least five minutes, or 0 for no such limit', () => {
+  for (const good of ['0', '300', '31622400']) assert.equal(read({ SESSION_IDLE_TTL: good }).identity?.idleSeconds, Number(good));
+  for (const bad of ['1', '299', '31622401', '-1', '-0', '00', '0.0', '+300', ' 300', '3e2', 'off', '٣٠٠']) {
+    assert.deepEqual(problems({ SESSION_IDLE_TTL: bad }), ['SESSION_IDLE_TTL must be 0, or a whole number from 300 to 31622400.'], bad);
+  }
+});
 
 const texts: ReadonlyArray<readonly [name: string, good: readonly string[], bad: readonly string[], accepts: string]> = [
   ['MIGRATE', ['on', 'off'], ['ON', 'yes', '0'], 'one of on, off'],

@@ -6,7 +6,8 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
-import { ADMIN_COMMANDS } from '../src/admin.ts';
+import { IDENTITY_COMMANDS } from '../src/admin-identity.ts';
+import { WEBHOOK_COMMANDS } from '../src/admin-webhook.ts';
 import type { Route } from '../src/http/call.ts';
 import { ERRORS } from '../src/http/errors.ts';
 import { routes as identity } from '../src/identity/routes.ts';
@@ -55,7 +56,7 @@ test('README lists every command, and so does --help', async () => {
   const { stdout } = await run(process.execPath, ['--import', 'tsx', join(root, 'src/cli.ts'), '--help'], { cwd: root });
   const helped = stdout.split('\n').filter((line) => line.startsWith('  ')).map((line) => [line.slice(2, 16).trim(), line.slice(17)]);
   assert.deepEqual(said, helped);
-  assert.deepEqual(said.slice(2).map(([name]) => name), ADMIN_COMMANDS.map(({ name }) => name));
+  assert.deepEqual(said.slice(2).map(([name]) => name), [...IDENTITY_COMMANDS, ...WEBHOOK_COMMANDS].map(({ name }) => name));
 });
 
 test('the changelog knows the version of the package', () => {
@@ -65,7 +66,7 @@ test('the changelog knows the version of the package', () => {
 
 test('every file and folder that a document names exists', () => {
   const all = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter((name) => !/^(node_modules|dist|\.git|\.data)\b/.test(name));
-  for (const document of ['README.md', 'SECURITY.md', 'CONTRIBUTING.md']) {
+  for (const document of ['README.md', 'SECURITY.md', 'CONTRIBUTING.md', 'FORWARD-AUTH.md']) {
     const named = [...read(document).matchAll(/(?:`|\()((?:src|test|scripts)\/[A-Za-z0-9_.*/-]+|[A-Z][A-Za-z]+(?:\.md)?)(?:`|\))/g)].map(([, name = '']) => name);
     for (const name of named.filter((one) => one.includes('/') || one.endsWith('.md'))) {
       const pattern = new RegExp(`^${name.replace(/\/$/, '').replaceAll('.', '\\.').replaceAll('*', '[^/]*')}$`);
@@ -87,7 +88,8 @@ function normal(text: string): string {
   return text
     .replace(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, '<uuid>')
     .replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g, '<time>')
-    .replace(/"[A-Za-z0-9_-]{43}"/g, '"<key>"')
+    .replace(/"([A-Za-z0-9_-]{43}|key:[A-Za-z0-9_-]{49})"/g, '"<key>"')
+    .replace(/"curl\/[0-9.]+"/g, '"curl"')
     .trim();
 }
 

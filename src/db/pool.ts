@@ -7,6 +7,8 @@ import { Overloaded, Unavailable } from '../runtime/trouble.ts';
 import { codeOf, constraintOf, endsConnection, isUniqueViolation, mayComeBack, withRetry } from './retry.ts';
 
 export type { DatabaseAddress, Sql };
+/** A part of a statement. */
+export type Fragment = postgres.Fragment;
 
 /** A unique index refused the row; `constraint` says which. The one failure of a statement that is the caller's affair. */
 export class Duplicate extends Error {

@@ -26,6 +26,17 @@ export function plainAddress(address: string): string {
   return bytes.join('.');
 }
 
+/** What throttles count an address by: IPv4 whole, of IPv6 the first 64 bits, since one subscriber has at least those. */
+export function networkOf(address: string): string {
+  const plain = plainAddress(address.split('%')[0] ?? '');
+  if (isIP(plain) !== 6) return plain;
+  const [head = '', tail] = plain.split('::');
+  const groups = (text: string | undefined) => (text ? text.split(':') : []);
+  const missing = 8 - groups(head).length - groups(tail).length;
+  const all = [...groups(head), ...Array.from({ length: tail === undefined ? 0 : missing }, () => '0'), ...groups(tail)];
+  return `${all.slice(0, 4).join(':')}::/64`;
+}
+
 /**
  * The client's address: the socket's, unless a trusted proxy is at the other end; then the rightmost entry of
  * X-Forwarded-For that is not a trusted proxy. What stands left of that is the client's own invention (ASVS 15.3.4).

@@ -26,7 +26,6 @@ export function withBuiltIns<Service extends Probed>(
       pattern: '/livez',
       summary: 'Whether the process answers',
       reply: status,
-      errors: [],
       handle: async () => ({ data: { status: 'alive' } }),
     }),
     route({
@@ -45,7 +44,6 @@ export function withBuiltIns<Service extends Probed>(
       pattern: '/openapi.json',
       summary: 'This document',
       reply: null,
-      errors: [],
       async handle() {
         // Made at the first call: most processes are never asked.
         document ??= JSON.stringify((await import('./openapi.ts')).describe(all, facts));

@@ -39,9 +39,14 @@ export interface Pagination {
 
 /** A success. How it is wrapped is the service's envelope; the status is the row's. */
 export type Reply<Data> =
-  | { readonly data: Data; readonly pagination?: Pagination; readonly links?: Readonly<Record<string, string>> }
-  /** JSON text in pieces, written as fast as the client reads. */
-  | { readonly pieces: AsyncIterable<string> }
+  | {
+      readonly data: Data;
+      readonly pagination?: Pagination;
+      readonly links?: Readonly<Record<string, string>>;
+      readonly headers?: Readonly<Record<string, string>>;
+    }
+  /** The items of a list that may be long, some at a time, written as fast as the client reads. */
+  | { readonly items: AsyncIterable<Data> }
   | { readonly text: string; readonly contentType: string };
 
 /** Turns a visitor's credential into a caller. Runs before the body is read, so that a stranger costs little. */
@@ -56,7 +61,7 @@ export interface Guard<Service, Caller> {
 export const open: Guard<unknown, null> = { security: [], errors: [], check: async () => null };
 
 /** What most rows have in common; a row spreads it first and names what is different. */
-export const plain = { path: nothing, query: nothing, body: noBody, success: 200 } as const;
+export const plain = { path: nothing, query: nothing, body: noBody, success: 200, errors: [] } as const;
 
 /** One row of a route table, with its types. */
 export interface Row<Service, Caller, Path, Search, Body, Data, Code extends ErrorCode> {
@@ -71,8 +76,8 @@ export interface Row<Service, Caller, Path, Search, Body, Data, Code extends Err
   readonly success: SuccessStatus;
   /** What `data` holds; `null` where no body is described. */
   readonly reply: Shape<Data> | null;
-  /** The reply carries `_meta.pagination` and `_links`. */
-  readonly paged?: true;
+  /** Whether the reply carries `_meta.pagination` and `_links`. */
+  readonly paged?: 'always' | 'if asked';
   /** Those that the handler itself may answer; the compiler refuses any other. */
   readonly errors: readonly Code[];
   handle(call: Call<Caller, Path, Search, Body>, service: Service): Promise<Reply<Data> | Failure<NoInfer<Code>>>;
@@ -85,7 +90,7 @@ export interface Route<Service> {
   readonly summary: string;
   readonly success: SuccessStatus;
   readonly security: readonly string[];
-  readonly paged: boolean;
+  readonly paged: 'always' | 'if asked' | 'never';
   readonly schemas: { path: JsonSchema; query: JsonSchema; body: JsonSchema | null; reply: JsonSchema | null };
   /** Everything this row may answer but a success. */
   readonly errors: readonly ErrorCode[];
@@ -102,7 +107,7 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
     summary: row.summary,
     success: row.success,
     security: row.guard.security,
-    paged: row.paged ?? false,
+    paged: row.paged ?? 'never',
     schemas: { path: row.path.schema, query: row.query.schema, body: row.body.schema, reply: row.reply?.schema ?? null },
     errors: possibleErrors(row),
     async answer(visitor, service, readBody) {

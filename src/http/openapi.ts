@@ -28,11 +28,7 @@ const members = (names: readonly string[], schema: JsonSchema): JsonSchema => ({
   properties: Object.fromEntries(names.map((name) => [name, schema])),
   required: names,
 });
-const pagedMeta: JsonSchema = {
-  type: 'object',
-  properties: { request_id: { type: 'string' }, pagination: members(['page', 'limit', 'total', 'total_pages'], { type: 'integer' }) },
-  required: ['request_id', 'pagination'],
-};
+const pagination = members(['page', 'limit', 'total', 'total_pages'], { type: 'integer' });
 const links = members(['first', 'last', 'prev', 'next'], { type: 'string' });
 
 /** The OpenAPI 3.0.3 document, from the same rows that route, authenticate and validate. */
@@ -78,14 +74,12 @@ function operation<Service>(route: Route<Service>, envelope: Envelope): object {
   };
 }
 
-function wrapped(reply: JsonSchema, envelope: Envelope, paged: boolean): JsonSchema {
+function wrapped(reply: JsonSchema, envelope: Envelope, paged: Route<unknown>['paged']): JsonSchema {
   if (envelope === 'bare') return reply;
-  if (!paged) return { type: 'object', properties: { data: reply, _meta: meta }, required: ['data', '_meta'] };
-  return {
-    type: 'object',
-    properties: { data: reply, _meta: pagedMeta, _links: links },
-    required: ['data', '_meta', '_links'],
-  };
+  if (paged === 'never') return { type: 'object', properties: { data: reply, _meta: meta }, required: ['data', '_meta'] };
+  const always = paged === 'always';
+  const pagedMeta = { ...meta, properties: { ...meta.properties, pagination }, required: ['request_id', ...(always ? ['pagination'] : [])] };
+  return { type: 'object', properties: { data: reply, _meta: pagedMeta, _links: links }, required: ['data', '_meta', ...(always ? ['_links'] : [])] };
 }
 
 function errorResponses(codes: readonly ErrorCode[]): Record<string, object> {

@@ -19,11 +19,25 @@ export interface Written {
 }
 
 export function successOf(reply: Reply<unknown>, status: number, envelope: Envelope, requestId: string): Written {
-  if ('pieces' in reply) return { status, headers: HEADERS, body: reply.pieces };
   if ('text' in reply) return { status, headers: { ...HEADERS, 'Content-Type': reply.contentType }, body: reply.text };
-  if (envelope === 'bare') return { status, headers: HEADERS, body: JSON.stringify(reply.data) };
+  if ('items' in reply) {
+    const [before, after] = envelope === 'bare' ? ['', ''] : ['{"data":', `,"_meta":${JSON.stringify({ request_id: requestId })}}`];
+    return { status, headers: HEADERS, body: listText(reply.items, before, after) };
+  }
+  const headers = { ...HEADERS, ...reply.headers };
+  if (envelope === 'bare') return { status, headers, body: JSON.stringify(reply.data) };
   const meta = { request_id: requestId, ...(reply.pagination ? { pagination: reply.pagination } : {}) };
-  return { status, headers: HEADERS, body: JSON.stringify({ data: reply.data, _meta: meta, ...(reply.links ? { _links: reply.links } : {}) }) };
+  return { status, headers, body: JSON.stringify({ data: reply.data, _meta: meta, ...(reply.links ? { _links: reply.links } : {}) }) };
+}
+
+async function* listText(batches: AsyncIterable<unknown>, before: string, after: string): AsyncGenerator<string> {
+  let opening = `${before}[`;
+  for await (const batch of batches) {
+    if (!Array.isArray(batch) || batch.length === 0) continue;
+    yield opening + batch.map((item) => JSON.stringify(item)).join(',');
+    opening = ',';
+  }
+  yield `${opening === ',' ? '' : opening}]${after}`;
 }
 
 /** The answer to OPTIONS. */

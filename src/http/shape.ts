@@ -189,13 +189,34 @@ export function object<M extends Members>(members: M, others: 'ignored' | 'refus
   };
 }
 
-/** The parameters of a query. A parameter given twice is refused, because two readers might pick different ones. */
-export function parameters<M extends Members>(members: M): Shape<Values<M>> {
+/** A moment in a request (RFC 3339, with its offset). */
+export function moment(description: string): Shape<Date> {
+  return {
+    schema: { type: 'string', format: 'date-time', description },
+    read(input, at, faults) {
+      const form = /^(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
+      const [, day = ''] = form.exec(typeof input === 'string' ? input : '') ?? [];
+      const date = new Date(day === '' ? Number.NaN : String(input));
+      // The engine takes 30 February for 2 March; a year of more than four digits is none that PostgreSQL reads.
+      const isReal = !Number.isNaN(date.getTime()) && new Date(`${day}T00:00:00Z`).toISOString().startsWith(day) && /^(?!0000)\d{4}-/.test(date.toISOString());
+      return !isReal ? fault(faults, at, 'must be a date and time, such as 2030-01-31T12:00:00Z') : date;
+    },
+  };
+}
+
+/**
+ * The parameters of a query. A parameter given twice is refused, because two readers might pick different ones.
+ * @param others as for `object`
+ */
+export function parameters<M extends Members>(members: M, others: 'ignored' | 'refused' = 'ignored'): Shape<Values<M>> {
   return {
     schema: objectSchema(members),
     read(input, _at, faults) {
       const query: Query = input instanceof Map ? input : new Map();
       const before = faults.length;
+      if (others === 'refused') {
+        for (const name of query.keys()) if (!Object.hasOwn(members, name)) fault(faults, name.slice(0, 64), 'is not a parameter that this request knows');
+      }
       for (const name of Object.keys(members)) {
         if ((query.get(name)?.length ?? 0) > 1) fault(faults, name, 'must be given only once');
       }

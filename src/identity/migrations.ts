@@ -47,4 +47,84 @@ export const MIGRATIONS: readonly Migration[] = [
       'create index sessions_expiry on identity.sessions (expires_at)',
     ],
   },
+  {
+    name: 'keys, throttles, audit, totals',
+    statements: [
+      // Adding a column with a constant default rewrites nothing: now() is evaluated once.
+      `alter table identity.sessions
+        add column ip text,
+        add column user_agent text,
+        add column last_seen_at timestamptz not null default now()`,
+      'create index sessions_ended on identity.sessions (updated_at) where revoked or logged_out',
+      'create index sessions_active on identity.sessions (expires_at) where not revoked and not logged_out and deleted_at is null',
+      'create index users_oldest on identity.users (created_at, id) where deleted_at is null',
+      'create index users_administrators on identity.users (id) where super_admin and enabled and deleted_at is null',
+      `create table identity.api_keys (
+        id uuid primary key,
+        -- SHA-256 of the key; the first characters are kept so that people can tell their keys apart.
+        key_digest bytea not null,
+        key_prefix text not null,
+        name text not null,
+        -- Null for a key of no user.
+        user_id uuid references identity.users (id),
+        revoked boolean not null default false,
+        expires_at timestamptz,
+        last_used_at timestamptz,
+        created_at timestamptz not null default now(),
+        updated_at timestamptz not null default now(),
+        deleted_at timestamptz
+      )`,
+      'create unique index api_keys_key_digest on identity.api_keys (key_digest)',
+      'create index api_keys_newest on identity.api_keys (created_at desc, id desc) where deleted_at is null',
+      'create index api_keys_newest_of_user on identity.api_keys (user_id, created_at desc, id desc) where deleted_at is null',
+      `create table identity.throttles (
+        -- A keyed digest: which names were tried, mistyped passwords among them, is not to be read here.
+        key bytea primary key,
+        -- When a login failed, newest first; no more than the limit looks at.
+        failures timestamptz[] not null,
+        -- For an account and a network together: when that account last logged in from there.
+        succeeded_at timestamptz,
+        forget_at timestamptz not null
+      )`,
+      'create index throttles_forgotten on identity.throttles (forget_at)',
+      // 244 random bits, the same for all replicas.
+      'create table identity.throttle_secret (secret bytea not null)',
+      "insert into identity.throttle_secret values (decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex'))",
+      `create table identity.audit (
+        id uuid primary key,
+        created_at timestamptz not null default now(),
+        event text not null,
+        -- session, key, password, command or nobody; then the user who acts, and the key that was used.
+        via text not null,
+        actor_id uuid,
+        key_id uuid,
+        -- Whom it is about; the session, key or user that was changed; how many of them.
+        user_id uuid,
+        target_id uuid,
+        count integer not null,
+        ip text,
+        request_id text,
+        detail text not null
+      )`,
+      'create index audit_newest on identity.audit (created_at desc, id desc)',
+      'create index audit_newest_of_event on identity.audit (event, created_at desc, id desc)',
+      'create index audit_newest_of_user on identity.audit (user_id, created_at desc, id desc)',
+      'create index audit_newest_of_actor on identity.audit (actor_id, created_at desc, id desc)',
+      // How long each list is, kept up by every statement that changes it, because to count a long list is to read it.
+      `create table identity.totals (
+        list text not null,
+        -- Of 'sessions of user' and the like, the user; otherwise the nil UUID.
+        owner uuid not null,
+        -- The whole is spread over several rows: logins on different replicas do not wait for each other.
+        shard integer not null,
+        n bigint not null,
+        primary key (list, owner, shard)
+      )`,
+      `insert into identity.totals
+        select 'users', '00000000-0000-0000-0000-000000000000', 0, count(*) from identity.users where deleted_at is null`,
+      `insert into identity.totals
+        select 'sessions', '00000000-0000-0000-0000-000000000000', 0, count(*) from identity.sessions where deleted_at is null`,
+      "insert into identity.totals select 'sessions of user', user_id, 0, count(*) from identity.sessions where deleted_at is null group by user_id",
+    ],
+  },
 ];

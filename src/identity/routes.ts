@@ -1,149 +1,141 @@
-import { open, plain, type Reply, type Route, route } from '../http/call.ts';
+import { open, plain, type Route, route } from '../http/call.ts';
 import { withBuiltIns } from '../http/builtin.ts';
 import { json } from '../http/body.ts';
-import { decimal, list, object, optional, orElse, parameters, type Shape, text, uuid, withoutNul } from '../http/shape.ts';
-import { bearer } from './guard.ts';
-import { login, logout, lookUpSession } from './login.ts';
+import { list, object, optional, parameters, type Shape, text, uuid, withoutNul, word } from '../http/shape.ts';
+import * as administration from './administration.ts';
+import * as audit from './audit.ts';
+import { bearer, bearerOrCookie } from './guard.ts';
+import * as keys from './keys.ts';
+import { changePassword, login, logout, lookUpSession } from './login.ts';
+import { limit, page, pageQuery } from './paging.ts';
 import type { IdentityService } from './service.ts';
 import * as sessions from './sessions.ts';
-import { revocationShape, sessionShape, userShape, viewUser } from './shapes.ts';
-import * as users from './users.ts';
+import { auditShape, changeShape, deletionShape, keyShape, revocationShape, sessionShape, userShape } from './shapes.ts';
+import { EVENTS } from './store/audit.ts';
+import { newUserShape, userChangeShape } from './users.ts';
+import { verify } from './verify.ts';
 
 const sessionBody = json(object({ session: text({ description: 'The session token that login returned' }) }));
 const sessionQuery = parameters({ session: text({ description: 'The session token, Base64 encoded' }) });
+const userPath = object({ user_id: uuid() });
 const nil: Shape<null> = { schema: { nullable: true, enum: [null] }, read: () => null };
 
-const credentials = object({
-  // Longer than any stored name or accepted password: no more than a bound on the work.
-  username: text({ max: 1_024, check: withoutNul }),
-  password: text({ max: 4_096 }),
-});
+// Longer than any stored name or accepted password: no more than a bound on the work.
+const password = text({ max: 4_096 });
+const credentials = object({ username: text({ max: 1_024, check: withoutNul }), password });
+
+/** What most rows have in common. */
+const keyed = { ...plain, guard: bearer } as const;
 
 const rows: ReadonlyArray<Route<IdentityService>> = [
-  route({
-    ...plain,
-    method: 'POST',
-    pattern: '/api/auth/login',
+  route({ ...plain, method: 'POST', pattern: '/api/auth/login',
     summary: 'Log in: username and password to a session token',
-    guard: open,
-    body: json(credentials),
-    reply: object({ session: text({ description: 'The session token: session:<uuid>' }) }),
-    errors: ['invalid_credentials', 'service_failed'],
-    handle: login,
+    guard: open, body: json(credentials),
+    reply: object({ session: text({ description: 'The session token: session:<uuid>' }) }), errors: ['invalid_credentials', 'too_many_requests', 'service_failed'], handle: login,
   }),
-  route({
-    ...plain,
-    method: 'POST',
-    pattern: '/api/auth/logout',
+  route({ ...plain, method: 'POST', pattern: '/api/auth/logout',
     summary: 'Log out: end the session of this token',
-    guard: open,
-    body: sessionBody,
-    reply: nil,
-    errors: ['invalid_body', 'service_failed'],
-    handle: logout,
+    guard: open, body: sessionBody,
+    reply: nil, errors: ['invalid_body', 'service_failed'], handle: logout,
   }),
-  route({
-    ...plain,
-    method: 'POST',
-    pattern: '/api/auth/session',
+  route({ ...plain, method: 'POST', pattern: '/api/auth/session',
     summary: 'The active session of this token',
-    guard: open,
-    body: sessionBody,
-    reply: sessionShape,
-    errors: ['invalid_session', 'service_failed'],
-    handle: lookUpSession,
+    guard: open, body: sessionBody,
+    reply: sessionShape, errors: ['invalid_session', 'service_failed'], handle: lookUpSession,
   }),
-  route({
-    ...plain,
-    method: 'GET',
-    pattern: '/api/user/',
-    summary: 'The users; for anyone but a super administrator, only themselves',
-    guard: bearer,
-    reply: list(userShape),
-    errors: ['service_failed'],
-    handle: users.list,
+  route({ ...keyed, method: 'POST', pattern: '/api/auth/password',
+    summary: "Change one's own password; the caller's other sessions end",
+    body: json(object({ current_password: password, new_password: password }, 'refused')),
+    reply: changeShape, errors: ['invalid_body', 'invalid_credentials', 'forbidden', 'too_many_requests'], handle: changePassword,
   }),
-  route({
-    ...plain,
-    method: 'GET',
-    pattern: '/api/session/',
+  route({ ...plain, method: 'GET', pattern: '/api/auth/verify',
+    summary: 'Forward authentication: who sends this, as headers for a proxy',
+    // A misspelt parameter must not let everybody in.
+    guard: bearerOrCookie, query: parameters({ require: optional(word('super_admin')) }, 'refused'),
+    reply: nil, errors: ['forbidden'], handle: verify,
+  }),
+  route({ ...keyed, method: 'GET', pattern: '/api/user/',
+    summary: 'The users, oldest first, all or a page; for anyone but a super administrator, only themselves',
+    query: parameters({ page: optional(page), limit: optional(limit) }),
+    reply: list(userShape), paged: 'if asked', handle: administration.list,
+  }),
+  route({ ...keyed, method: 'POST', pattern: '/api/user/',
+    summary: 'Create a user',
+    body: json(newUserShape), success: 201,
+    reply: userShape, errors: ['invalid_body', 'forbidden', 'conflict'], handle: administration.create,
+  }),
+  route({ ...keyed, method: 'GET', pattern: '/api/user/{user_id}',
+    summary: 'One user',
+    path: userPath,
+    reply: userShape, errors: ['forbidden', 'not_found'], handle: administration.show,
+  }),
+  route({ ...keyed, method: 'PATCH', pattern: '/api/user/{user_id}',
+    summary: 'Change a user; of oneself, only the first and the last name',
+    path: userPath, body: json(userChangeShape),
+    reply: userShape, errors: ['forbidden', 'not_found', 'conflict'], handle: administration.change,
+  }),
+  route({ ...keyed, method: 'DELETE', pattern: '/api/user/{user_id}',
+    summary: 'Delete a user; the sessions end, the keys are revoked, the name is free again',
+    path: userPath,
+    reply: deletionShape, errors: ['forbidden', 'not_found', 'conflict'], handle: administration.remove,
+  }),
+  route({ ...keyed, method: 'POST', pattern: '/api/user/{user_id}/password',
+    summary: "Set a user's password; the user's sessions end",
+    path: userPath, body: json(object({ password }, 'refused')),
+    reply: changeShape, errors: ['invalid_body', 'forbidden', 'not_found', 'conflict'], handle: administration.setPasswordOf,
+  }),
+  route({ ...keyed, method: 'POST', pattern: '/api/key/',
+    summary: 'Create an API key; it is shown whole this one time',
+    body: json(keys.newKeyShape), success: 201,
+    reply: keyShape, errors: ['invalid_body', 'forbidden', 'not_found'], handle: keys.create,
+  }),
+  route({ ...keyed, method: 'GET', pattern: '/api/key/',
+    summary: 'The API keys, newest first; for anyone but a super administrator, only their own',
+    query: parameters({ ...pageQuery, user: optional(uuid('Only the keys of the user with this id')) }),
+    reply: list(keyShape), paged: 'always', errors: ['forbidden'], handle: keys.list,
+  }),
+  route({ ...keyed, method: 'DELETE', pattern: '/api/key/{key_id}/revoke',
+    summary: 'Revoke an API key',
+    path: object({ key_id: uuid() }),
+    reply: revocationShape, errors: ['forbidden', 'not_found'], handle: keys.revoke,
+  }),
+  route({ ...keyed, method: 'GET', pattern: '/api/session/',
     summary: 'The sessions, newest first; for anyone but a super administrator, only their own',
-    guard: bearer,
-    query: parameters({
-      page: orElse(decimal({ min: 1, max: 1_000_000_000 }), 1),
-      limit: orElse(decimal({ min: 1, max: 100 }), 10),
-      user: optional(uuid('Only the sessions of the user with this id')),
-    }),
-    reply: list(sessionShape),
-    paged: true,
-    errors: ['forbidden', 'service_failed'],
-    handle: sessions.list,
+    query: parameters({ ...pageQuery, user: optional(uuid('Only the sessions of the user with this id')), active: optional(word('true', 'false')) }),
+    reply: list(sessionShape), paged: 'always', errors: ['forbidden'], handle: sessions.list,
   }),
-  route({
-    ...plain,
-    method: 'GET',
-    pattern: '/api/session/info',
+  route({ ...keyed, method: 'GET', pattern: '/api/session/info',
     summary: 'The session of a token, also one that has ended',
-    guard: bearer,
     query: sessionQuery,
-    reply: sessionShape,
-    errors: ['invalid_session_token', 'service_failed'],
-    handle: sessions.info,
+    reply: sessionShape, errors: ['invalid_session_token'], handle: sessions.info,
   }),
-  route({
-    ...plain,
-    method: 'DELETE',
-    pattern: '/api/session/revoke',
+  route({ ...keyed, method: 'DELETE', pattern: '/api/session/revoke',
     summary: 'Revoke the session of a token',
-    guard: bearer,
     query: sessionQuery,
-    reply: revocationShape,
-    errors: ['invalid_session_token', 'service_failed'],
-    handle: sessions.revokeByToken,
+    reply: revocationShape, errors: ['invalid_session_token'], handle: sessions.revokeByToken,
   }),
-  route({
-    ...plain,
-    method: 'DELETE',
-    pattern: '/api/session/{session_id}/revoke',
+  route({ ...keyed, method: 'DELETE', pattern: '/api/session/{session_id}/revoke',
     summary: 'Revoke a session by its id',
-    guard: bearer,
     path: object({ session_id: uuid() }),
-    reply: revocationShape,
-    errors: ['forbidden', 'not_found', 'service_failed'],
-    handle: sessions.revokeById,
+    reply: revocationShape, errors: ['forbidden', 'not_found'], handle: sessions.revokeById,
   }),
-  route({
-    ...plain,
-    method: 'DELETE',
-    pattern: '/api/session/revoke/all',
+  route({ ...keyed, method: 'DELETE', pattern: '/api/session/revoke/all',
     summary: "Revoke all sessions of all users, the caller's own included",
-    guard: bearer,
-    reply: revocationShape,
-    errors: ['forbidden', 'service_failed'],
-    handle: sessions.revokeAll,
+    reply: revocationShape, errors: ['forbidden'], handle: sessions.revokeAll,
   }),
-  route({
-    ...plain,
-    method: 'DELETE',
-    pattern: '/api/session/revoke/all/user',
+  route({ ...keyed, method: 'DELETE', pattern: '/api/session/revoke/all/user',
     summary: 'Revoke all sessions of one user',
-    guard: bearer,
     query: parameters({ user: uuid("The user's id") }),
-    reply: revocationShape,
-    errors: ['forbidden', 'not_found', 'service_failed'],
-    handle: sessions.revokeAllOfUser,
+    reply: revocationShape, errors: ['forbidden', 'not_found'], handle: sessions.revokeAllOfUser,
   }),
-  route({
-    ...plain,
-    method: 'GET',
-    pattern: '/api/test/',
+  route({ ...keyed, method: 'GET', pattern: '/api/test/',
     summary: "The caller's user record and address",
-    guard: bearer,
-    reply: object({ ip: text(), user: userShape }),
-    errors: ['service_failed'],
-    handle: async ({ visitor, caller }): Promise<Reply<{ ip: string; user: ReturnType<typeof viewUser> }>> => ({
-      data: { ip: visitor.address, user: viewUser(caller.user) },
-    }),
+    reply: object({ ip: text(), user: userShape }), errors: ['forbidden'], handle: administration.test,
+  }),
+  route({ ...keyed, method: 'GET', pattern: '/api/audit/',
+    summary: 'The audit trail, newest first',
+    query: parameters({ ...pageQuery, user: optional(uuid('Only what this user did, or what was done to them')), event: optional(word(...EVENTS)) }),
+    reply: list(auditShape), paged: 'always', errors: ['forbidden'], handle: audit.list,
   }),
 ];
 
@@ -153,7 +145,11 @@ export const routes = withBuiltIns(
     title: 'Gatehouse identity',
     version: '0.0.1',
     envelope: 'data',
-    securitySchemes: { bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'session:<base64-encoded token>' } },
+    securitySchemes: {
+      bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'session:<base64-encoded token>' },
+      api_key: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
+      cookie: { type: 'apiKey', in: 'cookie', name: 'session' },
+    },
   },
   'service_failed',
 );

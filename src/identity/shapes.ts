@@ -1,5 +1,6 @@
-import { boolean, dateTime, nullable, object, type Read, text, uuid, word } from '../http/shape.ts';
-import type { Session, User } from './rules.ts';
+import { boolean, dateTime, integer, nullable, object, type Read, type Shape, text, uuid, word } from '../http/shape.ts';
+import type { ApiKey, Session, User } from './rules.ts';
+import type { AuditRecord } from './store/audit.ts';
 
 export const userShape = object({
   id: uuid(),
@@ -21,41 +22,65 @@ export const sessionShape = object({
   revoked: boolean(),
   logged_out: boolean(),
   expires_at: dateTime(),
+  ip: nullable(text({ description: 'The address of the login' })),
+  user_agent: nullable(text({ description: 'What the login called itself, cut to 256 characters' })),
+  last_seen_at: dateTime(),
   created_at: dateTime(),
   updated_at: dateTime(),
   deleted_at: nullable(dateTime()),
   user: userShape,
 });
 
+export const keyShape = object({
+  id: uuid(),
+  key: text({ description: 'The whole key in the answer to its creation; afterwards its first characters' }),
+  name: text(),
+  user_id: nullable(uuid()),
+  revoked: boolean(),
+  expires_at: nullable(dateTime()),
+  last_used_at: nullable(dateTime()),
+  created_at: dateTime(),
+  updated_at: dateTime(),
+  deleted_at: nullable(dateTime()),
+  user: nullable(userShape),
+});
+
+const count = integer({ min: 0, max: 2 ** 31 - 1 });
+export const auditShape = object({
+  id: uuid(),
+  created_at: dateTime(),
+  event: text(),
+  via: word('session', 'key', 'password', 'command', 'nobody'),
+  actor_id: nullable(uuid('The user who did it')),
+  key_id: nullable(uuid('The key that was used')),
+  user_id: nullable(uuid('The user it is about')),
+  target_id: nullable(uuid('The session, key or user that was changed, if it was one')),
+  count,
+  ip: nullable(text()),
+  request_id: nullable(text()),
+  detail: text(),
+});
+
 export const revocationShape = object({ message: text(), status: word('REVOKED') });
+export const deletionShape = object({ message: text(), status: word('DELETED') });
+export const changeShape = object({ message: text(), status: word('CHANGED') });
 
-/** Member by member: a column that is added to the table does not leak out by itself (ASVS 15.3.1). */
-export function viewUser(user: User): Read<typeof userShape> {
-  return {
-    id: user.id,
-    first_name: user.first_name,
-    last_name: user.last_name,
-    username: user.username,
-    email: user.email,
-    enabled: user.enabled,
-    verified: user.verified,
-    super_admin: user.super_admin,
-    created_at: user.created_at.toISOString(),
-    updated_at: user.updated_at.toISOString(),
-    deleted_at: user.deleted_at?.toISOString() ?? null,
-  };
+/** A row's members, with moments where the shape has their text. */
+type Row<T> = { readonly [K in keyof T]: T[K] extends string | null ? T[K] | Date : T[K] extends object | null ? Row<T[K]> | null : T[K] };
+
+/** Exactly the members that the shape names: a column that is added to the table does not leak out by itself (ASVS 15.3.1). */
+function view<T extends object>(shape: Shape<T>, row: Row<T>): T {
+  const values = new Map<string, unknown>(Object.entries(row));
+  const members = Object.keys(shape.schema.properties ?? {}).map((name) => {
+    const value = values.get(name);
+    return [name, value instanceof Date ? value.toISOString() : value];
+  });
+  // The row has every member of the shape, by its type.
+  return Object.fromEntries(members) as T;
 }
 
-export function viewSession(session: Session): Read<typeof sessionShape> {
-  return {
-    id: session.id,
-    user_id: session.user_id,
-    revoked: session.revoked,
-    logged_out: session.logged_out,
-    expires_at: session.expires_at.toISOString(),
-    created_at: session.created_at.toISOString(),
-    updated_at: session.updated_at.toISOString(),
-    deleted_at: session.deleted_at?.toISOString() ?? null,
-    user: viewUser(session.user),
-  };
-}
+export const viewUser = (user: User): Read<typeof userShape> => view(userShape, user);
+export const viewSession = (session: Session): Read<typeof sessionShape> => view(sessionShape, { ...session, user: viewUser(session.user) });
+export const viewKey = (key: ApiKey): Read<typeof keyShape> =>
+  view(keyShape, { ...key, key: `${key.key_prefix}…`, user: key.user && viewUser(key.user) });
+export const viewAudit = (record: AuditRecord): Read<typeof auditShape> => view(auditShape, record);

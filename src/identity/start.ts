@@ -1,12 +1,19 @@
+import { hashPassword } from '../crypto/password.ts';
+import { randomToken } from '../crypto/token.ts';
 import { createDatabase, type Database, type DatabaseAddress } from '../db/pool.ts';
+import { Failure } from '../http/errors.ts';
+import { take } from '../http/shape.ts';
 import type { Surroundings } from '../runtime/surroundings.ts';
 import { StartupError } from '../runtime/trouble.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { routes } from './routes.ts';
 import { createIdentity, type IdentityOptions, type IdentityService } from './service.ts';
-import { createFirstAdministrator } from './users.ts';
+import { createFirstAdministrator, newUserShape } from './users.ts';
 import type { Job } from '../runtime/jobs.ts';
-import { removeEndedSessions } from './store.ts';
+import { removeOldAudit } from './store/audit.ts';
+import { removeEndedSessions } from './store/sessions.ts';
+import { writeSightings } from './store/sightings.ts';
+import { removeForgotten } from './store/throttles.ts';
 
 interface Options extends IdentityOptions {
   readonly database: DatabaseAddress;
@@ -28,26 +35,49 @@ export function identity(options: Options, surroundings: Surroundings) {
   } as const;
 }
 
-async function firstRun(options: Options, database: Database, { announce }: Surroundings): Promise<void> {
-  const creation = await createFirstAdministrator(database, options.admin, options.passwords);
-  if (creation === null) return;
-  if (creation.outcome !== 'created') {
-    const faults = creation.faults.map(({ path, message }) => `ADMIN_${path.slice(1).toUpperCase()} ${message}`);
+async function firstRun({ admin, passwords }: Options, database: Database, { announce }: Surroundings): Promise<void> {
+  const password = admin.password ?? randomToken();
+  const input = { username: admin.username, email: admin.email, password, verified: true, super_admin: true };
+  const taken = take(newUserShape, input, '');
+  const user = taken.ok
+    ? await createFirstAdministrator(database, taken.value, { minLength: passwords.minLength, hash: (text) => hashPassword(text, passwords.cost) })
+    : new Failure('invalid_body', { fields: taken.faults });
+  if (user === null) return;
+  if (user instanceof Failure) {
+    const faults = (user.details.fields ?? []).map(({ path, message }) => `ADMIN_${path.slice(1).toUpperCase()} ${message}`);
     throw new StartupError(`identity: the first administrator cannot be made: ${faults.join('; ')}.`);
   }
-  const password = creation.generatedPassword === null ? 'the password of ADMIN_PASSWORD' : `password ${creation.generatedPassword}`;
-  announce(`identity: created the first administrator "${creation.user.username}" with ${password}`);
+  announce(`identity: created the first administrator "${user.username}" with ${admin.password === null ? `password ${password}` : 'the password of ADMIN_PASSWORD'}`);
 }
 
 const BATCH = 500;
 
 /** Several replicas may run these at once: a row that another one removed is simply not there. */
-export function jobs(service: IdentityService): readonly Job[] {
+export function jobs({ database, metrics, sightings, retentionSeconds, auditSeconds }: IdentityService): readonly Job[] {
+  const removal = (table: string, remove: () => Promise<number>): Job => ({
+    name: `remove from ${table}`,
+    everySeconds: 300,
+    async batch() {
+      const count = await remove();
+      metrics.count('gatehouse_rows_removed_total', { table: `identity.${table}` }, count);
+      return count === BATCH;
+    },
+  });
   return [
+    removal('sessions', () => removeEndedSessions(database, retentionSeconds, BATCH)),
+    removal('throttles', () => removeForgotten(database, BATCH)),
+    removal('audit', () => removeOldAudit(database, auditSeconds, BATCH)),
     {
-      name: 'remove ended sessions',
-      everySeconds: 300,
-      batch: async () => (await removeEndedSessions(service.database, service.retentionSeconds, BATCH)) === BATCH,
+      name: 'note what was seen',
+      everySeconds: 5,
+      async batch() {
+        const [sessions, keys] = [[...sightings.sessions], [...sightings.keys]];
+        sightings.sessions.clear();
+        sightings.keys.clear();
+        // What fails to be written is noted at its next use.
+        if (sessions.length + keys.length > 0) await writeSightings(database, sessions, keys);
+        return false;
+      },
     },
   ];
 }

@@ -5,8 +5,8 @@ type Labels = Readonly<Record<string, string>>;
 const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
 export interface Metrics {
-  /** Adds one to a counter. */
-  count(name: string, labels: Labels): void;
+  /** Adds to a counter: one, unless `by` says otherwise. */
+  count(name: string, labels: Labels, by?: number): void;
   /** Adds an observation, in seconds, to a histogram. */
   observe(name: string, labels: Labels, seconds: number): void;
   /** A value that is read when somebody asks. */
@@ -22,6 +22,8 @@ const HELP: Readonly<Record<string, string>> = {
   gatehouse_database_pending: 'Statements and transactions under way or waiting, by lane.',
   gatehouse_password_hashes_running: 'Password hashes being computed.',
   gatehouse_password_hashes_waiting: 'Password hashes waiting for a place.',
+  gatehouse_password_checks_total: 'Passwords checked at login and before a change, by outcome: right, wrong, throttled.',
+  gatehouse_rows_removed_total: 'Rows that housekeeping has removed, by table.',
   process_resident_memory_bytes: 'Resident memory.',
   nodejs_heap_used_bytes: 'Heap in use.',
   nodejs_eventloop_delay_p99_seconds: '99th percentile of the event loop delay since the last reading.',
@@ -34,10 +36,10 @@ export function createMetrics(): Metrics {
   const gauge: Metrics['gauge'] = (name, labels, read) => void slot(gauges, name).set(render(labels), read);
   addProcessGauges(gauge);
   return {
-    count(name, labels) {
+    count(name, labels, by = 1) {
       const series = slot(counters, name);
       const key = render(labels);
-      series.set(key, (series.get(key) ?? 0) + 1);
+      series.set(key, (series.get(key) ?? 0) + by);
     },
     observe(name, labels, seconds) {
       const series = slot(histograms, name);

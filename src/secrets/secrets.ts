@@ -64,22 +64,18 @@ async function explainMiss({ database, log, openingKeys }: SecretsService, id: s
   return new Failure('key_unknown');
 }
 
-/** Rows for one piece of the list, so that memory does not grow with the number of secrets. */
+/** Rows at a time, so that memory does not grow with the number of secrets. */
 const LIST_BATCH = 100;
 const BEFORE_ALL = '00000000-0000-0000-0000-000000000000';
 
-/** Every living secret as identifier and encrypted text, piece by piece. Nothing in it opens anything. */
+/** Every living secret as identifier and encrypted text, some at a time. Nothing in it opens anything. */
 export async function list(_call: Ask<unknown, null>, { database }: SecretsService): Promise<Reply<Array<{ id: string; secret: string }>>> {
-  async function* pieces(): AsyncGenerator<string> {
-    let after = BEFORE_ALL;
-    for (let opening = '['; ; opening = ',') {
+  async function* items(): AsyncGenerator<Array<{ id: string; secret: string }>> {
+    for (let after: string | undefined = BEFORE_ALL; after !== undefined; ) {
       const rows = await listSecrets(database, after, LIST_BATCH);
-      const items = rows.map(({ id, blob }) => JSON.stringify({ id, secret: blob.toString('base64url') }));
-      if (items.length > 0) yield opening + items.join(',');
-      const last = rows.at(-1);
-      if (last && rows.length === LIST_BATCH) after = last.id;
-      else return yield items.length === 0 && opening === '[' ? '[]' : ']';
+      yield rows.map(({ id, blob }) => ({ id, secret: blob.toString('base64url') }));
+      after = rows.length < LIST_BATCH ? undefined : rows.at(-1)?.id;
     }
   }
-  return { pieces: pieces() };
+  return { items: items() };
 }

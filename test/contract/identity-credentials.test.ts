@@ -1,6 +1,7 @@
 /** In which forms a session token is taken, and in which it is not: as bearer, in a query and in a body alike. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { routes } from '../../src/identity/routes.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, logIn, startGatehouse } from '../support/gatehouse.ts';
 import { assertError, bearerEndpoints, isOpen, sessionOf } from '../support/users.ts';
@@ -112,15 +113,29 @@ test('every guarded endpoint answers 401 to a missing or unusable credential, an
   assert.equal(await isOpen(identity, token), true);
 });
 
-test('the guard comes before everything else: a stranger learns nothing about his input', async () => {
-  const paths = [
-    ['GET', '/api/session/?page=0'],
-    ['GET', '/api/session/info'],
-    ['DELETE', '/api/session/revoke?session=garbage'],
-    ['DELETE', '/api/session/garbage/revoke'],
-    ['DELETE', '/api/session/revoke/all/user?user=garbage'],
-  ] as const;
-  for (const [method, path] of paths) assertError(await ask(method, identity + path), 401, 'unauthorized');
+test('everything asks for a credential, but for the probes, the document, and what a session begins and ends with', () => {
+  const open = routes.filter(({ security }) => security.length === 0).map(({ method, pattern }) => `${method} ${pattern}`);
+  const expected = ['GET /livez', 'GET /readyz', 'GET /openapi.json', 'POST /api/auth/login', 'POST /api/auth/logout', 'POST /api/auth/session'];
+  assert.deepEqual(open.sort(), expected.sort());
+});
+
+test('the guard comes before everything else: a stranger learns nothing about his input, wherever he knocks', async () => {
+  const strangers: ReadonlyArray<Record<string, string>> = [
+    {},
+    { authorization: 'Bearer garbage' },
+    { authorization: 'Bearer session:00000000-0000-4000-8000-000000000000' },
+    { authorization: `Bearer key:${'A'.repeat(49)}` },
+    { 'x-api-key': 'garbage' },
+    // The first credential that is there counts: a good one behind it does not help.
+    { authorization: 'Bearer garbage', cookie: `session=${token}`, 'x-api-key': token },
+  ];
+  for (const { method, pattern } of routes.filter(({ security }) => security.length > 0)) {
+    const path = `${pattern.replace(/\{[a-z_]+\}/, 'garbage')}?page=0&limit=x&user=garbage&session=garbage&require=garbage`;
+    for (const headers of strangers) {
+      const body = method === 'POST' || method === 'PATCH' ? { body: '{"garbage"' } : {};
+      assertError(await ask(method, identity + path, { headers, ...body }), 401, 'unauthorized');
+    }
+  }
 });
 
 test('the name of the scheme may be in any case', async () => {

@@ -3,10 +3,11 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createDatabase } from '../support/database.ts';
 import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../support/gatehouse.ts';
+import { BEHIND_PROXY, strangeAddress } from '../support/strangers.ts';
 import { addUser, assertError, assertSession, assertSuccess, isOpen, openIdentity, PASSWORD, sessionOf } from '../support/users.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
-const identity = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
+const identity = (await startGatehouse({ after }, ['identity'], databaseUrl, BEHIND_PROXY)).url.identity;
 const database = openIdentity({ after }, databaseUrl);
 
 await addUser(database, 'plain-user');
@@ -18,7 +19,8 @@ await sql`update identity.users set deleted_at = now() where id = ${deleted}`;
 const passwordless = await addUser(database, 'passwordless-user');
 await sql`update identity.users set password_hash = null where id = ${passwordless}`;
 
-const tryLogin = (body: unknown) => ask('POST', `${identity}/api/auth/login`, { body });
+/** Each from a network of its own: none is slowed down by what failed before it. */
+const tryLogin = (body: unknown) => ask('POST', `${identity}/api/auth/login`, { body, headers: { 'x-forwarded-for': strangeAddress() } });
 const logout = (session: unknown) => ask('POST', `${identity}/api/auth/logout`, { body: { session } });
 const lookUp = (session: unknown) => ask('POST', `${identity}/api/auth/session`, { body: { session } });
 const sessions = async () => Number((await sql`select count(*) from identity.sessions`)[0]?.count);

@@ -78,24 +78,24 @@ test('an event whose sender leaves is stored whole or not at all, and can be sen
   while ((await inFlight()) !== '0') await new Promise((resolve) => setImmediate(resolve));
 });
 
-const PIECE = 'x'.repeat(64 * 1024);
+const ITEM = 'x'.repeat(64 * 1024);
 
 /** A list without end that counts what has been asked of it. */
-function endless(): { readonly reply: () => Promise<Reply<never>>; readonly seen: { pulled: number; ended: boolean } } {
+function endless(): { readonly reply: () => Promise<Reply<string[]>>; readonly seen: { pulled: number; ended: boolean } } {
   const seen = { pulled: 0, ended: false };
-  async function* pieces(): AsyncGenerator<string> {
+  async function* items(): AsyncGenerator<string[]> {
     try {
       for (;;) {
         seen.pulled += 1;
         // As from a database: never in the same turn.
         await new Promise((resolve) => setImmediate(resolve));
-        yield PIECE;
+        yield [ITEM];
       }
     } finally {
       seen.ended = true;
     }
   }
-  return { reply: async () => ({ pieces: pieces() }), seen };
+  return { reply: async () => ({ items: items() }), seen };
 }
 
 /** Settles when nothing has been pulled for a while of turns of the event loop. */
@@ -122,10 +122,10 @@ test('a list is read only as fast as its client reads it, and not at all once th
   const client = await connectTo(url);
   client.socket.pause();
   client.send(headOf(['GET /list HTTP/1.1', HOST]));
-  await until(() => seen.pulled > 1, 'the first pieces');
+  await until(() => seen.pulled > 1, 'the first items');
   await stalled(seen);
   const [socket] = sockets;
-  assert.ok(socket && socket.writableLength < 4 * PIECE.length, `${socket?.writableLength} bytes wait in memory`);
+  assert.ok(socket && socket.writableLength < 4 * ITEM.length, `${socket?.writableLength} bytes wait in memory`);
   assert.equal(inFlight(), 1);
   client.leave();
   await until(() => seen.ended, 'the end of the list');
@@ -139,7 +139,7 @@ test('a client that stops reading its list for half a minute is cut off', async 
   const client = await connectTo(url);
   client.socket.pause();
   client.send(headOf(['GET /list HTTP/1.1', HOST]));
-  await until(() => seen.pulled > 1, 'the first pieces');
+  await until(() => seen.pulled > 1, 'the first items');
   await stalled(seen);
   const [socket] = sockets;
   assert.ok(socket?.timeout && socket.timeout <= 30_000, `the limit is ${socket?.timeout}`);
@@ -148,7 +148,7 @@ test('a client that stops reading its list for half a minute is cut off', async 
   await until(() => seen.ended && inFlight() === 0, 'the end of the visit');
 });
 
-test('HEAD of a list reads no more than the first piece', async (t) => {
+test('HEAD of a list reads no more than the first items', async (t) => {
   const { reply, seen } = endless();
   const { url, inFlight } = await startListener(t, [get('/list', reply)]);
   assert.equal((await exchange(url, ['HEAD /list HTTP/1.1', HOST])).status, 200);
@@ -156,16 +156,16 @@ test('HEAD of a list reads no more than the first piece', async (t) => {
   assert.deepEqual([seen.pulled, seen.ended], [1, true]);
 });
 
-const failing = (before: number, error: Error) => async (): Promise<Reply<never>> => ({
-  pieces: (async function* () {
-    for (let n = 0; n < before; n += 1) yield '["piece",';
+const failing = (before: number, error: Error) => async (): Promise<Reply<string[]>> => ({
+  items: (async function* () {
+    for (let n = 0; n < before; n += 1) yield ['item'];
     // Time for what has been written to leave the process.
     await new Promise((resolve) => setImmediate(resolve));
     throw error;
   })(),
 });
 
-test('a list that fails before its first piece is an error like any other', async (t) => {
+test('a list that fails before its first item is an error like any other', async (t) => {
   const { url, inFlight } = await startListener(t, [
     get('/away', failing(0, new Unavailable('marked-detail', true))),
     get('/bug', failing(0, new TypeError('marked-detail'))),

@@ -8,10 +8,10 @@ import { until } from '../support/until.ts';
 
 const { url, inFlight } = await startListener({ after }, [
   get('/a', async () => ({ data: 'a' })),
-  get('/pieces', async () => ({
-    pieces: (async function* () {
-      yield '["a"';
-      yield ']';
+  get('/list', async () => ({
+    items: (async function* () {
+      yield ['a'];
+      yield ['b'];
     })(),
   })),
   get('/text', async () => ({ text: 'a 1\n', contentType: 'text/plain; charset=utf-8' })),
@@ -39,7 +39,7 @@ const REFUSALS: ReadonlyArray<readonly [status: number, request: readonly string
   [400, ['POST //a HTTP/1.1', HOST, GOOD]],
   [204, ['OPTIONS /a HTTP/1.1', HOST]],
   [200, ['GET /a HTTP/1.1', HOST]],
-  [200, ['GET /pieces HTTP/1.1', HOST]],
+  [200, ['GET /list HTTP/1.1', HOST]],
 ];
 
 for (const [status, request] of REFUSALS) {
@@ -161,7 +161,7 @@ test('a fault inside is told by its code only', async () => {
 });
 
 test('HEAD has the headers of GET and no body', async () => {
-  for (const path of ['/a', '/text', '/none', '/bug', '/pieces']) {
+  for (const path of ['/a', '/text', '/none', '/bug', '/list']) {
     const client = await connectTo(url);
     client.send(headOf([`HEAD ${path} HTTP/1.1`, HOST, 'X-Request-Id: one']));
     const head = await client.answer('HEAD');

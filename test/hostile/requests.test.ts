@@ -15,10 +15,10 @@ const { url, inFlight } = await startListener({ after }, [
     return { data: 'slow' };
   }),
   get('/held', async () => ({
-    pieces: (async function* () {
-      yield '["one",';
+    items: (async function* () {
+      yield ['one'];
       await held;
-      yield '"two"]';
+      yield ['two'];
     })(),
   })),
   post('/a', undefined, () => (created += 1)),

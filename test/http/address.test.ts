@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { BlockList } from 'node:net';
 import { test } from 'node:test';
-import { clientAddress, parseNetworks, plainAddress } from '../../src/http/address.ts';
+import { clientAddress, networkOf, parseNetworks, plainAddress } from '../../src/http/address.ts';
 
 // Addresses are of the ranges for documentation: RFC 5737 and RFC 3849.
 function networks(text: string): BlockList {
@@ -91,4 +91,57 @@ test('a plain address is written in one way only', () => {
   ] as const) {
     assert.equal(plainAddress(given), plain);
   }
+});
+
+/** Every spelling of one address counts for one network. */
+const NETWORKS: ReadonlyArray<readonly [network: string, ...addresses: string[]]> = [
+  ['192.0.2.1', '192.0.2.1', '::ffff:192.0.2.1', '::FFFF:192.0.2.1', '::ffff:c000:201', '0:0:0:0:0:ffff:c000:0201', '0000:0000:0000:0000:0000:ffff:192.0.2.1', '::ffff:192.0.2.1%eth0'],
+  ['192.0.2.2', '192.0.2.2'],
+  ['0:0:0:0::/64', '::', '::1', '0::', '0:0:0:0:0:0:0:0', '::ffff', '::192.0.2.1', '::1%lo'],
+  ['2001:db8:0:0::/64', '2001:db8::', '2001:db8::1', '2001:DB8::A', '2001:db8::1:0:0:1', '2001:0db8:0000:0000:ffff:ffff:ffff:ffff', '2001:db8::192.0.2.1'],
+  ['2001:db8:0:1::/64', '2001:db8:0:1::', '2001:db8:0:1::1', '2001:db8:0:1:8000::', '2001:0DB8:0:0001:0:0:0:0'],
+  ['2001:db8:1:0::/64', '2001:db8:1::', '2001:db8:1::1', '2001:db8:1:0:1:1:1:1', '2001:db8:1:0:1::'],
+  ['1:2:3:4::/64', '1:2:3:4:5:6:7:8', '1:2:3:4::', '1:2:3:4:5:6:7::', '1:2:3:4::8', '1:2:3:4:5:6:1.2.3.4'],
+  ['0:2:3:4::/64', '::2:3:4:5:6:7:8', '0:2:3:4::'],
+  ['0:0:3:4::/64', '::3:4:5:6:7:8'],
+  ['0:0:0:4::/64', '::4:5:6:7:8', '0:0:0:4::'],
+  ['fe80:0:0:0::/64', 'fe80::1', 'fe80::1%eth0', 'fe80::1%1', 'FE80::2%eth1', 'fe80::%'],
+];
+
+test('an IPv4 address is a network of its own, and an IPv6 address belongs to its /64, in whatever spelling', () => {
+  for (const [network, ...addresses] of NETWORKS) {
+    for (const address of addresses) assert.equal(networkOf(address), network, address);
+  }
+  assert.equal(new Set(NETWORKS.map(([network]) => network)).size, NETWORKS.length);
+});
+
+/** The spellings of an address of eight groups that a program might choose. */
+function spellings(groups: readonly number[]): string[] {
+  const short = groups.map((group) => group.toString(16));
+  const long = short.map((group) => group.padStart(4, '0'));
+  const all = [short.join(':'), long.join(':'), long.join(':').toUpperCase()];
+  const [high = 0, low = 0] = groups.slice(6);
+  all.push([...short.slice(0, 6), [high >> 8, high & 255, low >> 8, low & 255].join('.')].join(':'));
+  for (let start = 0; start < 8; start += 1) {
+    for (let end = start + 1; end <= 8 && groups.slice(start, end).every((group) => group === 0); end += 1) {
+      all.push(`${short.slice(0, start).join(':')}::${long.slice(end).join(':')}`);
+    }
+  }
+  return all;
+}
+
+test('whichever groups are zero, the first four alone make the network, in every spelling', () => {
+  for (let mask = 0; mask < 256; mask += 1) {
+    // The first group is never zero: such an address might be an IPv4 address in disguise.
+    const groups = Array.from({ length: 8 }, (_, index) => (index > 0 && mask & (1 << index) ? 0 : 0xa0 + index));
+    const network = `${groups.slice(0, 4).map((group) => group.toString(16)).join(':')}::/64`;
+    for (const spelling of spellings(groups)) {
+      assert.equal(networkOf(spelling), network, spelling);
+      assert.equal(networkOf(`${spelling}%eth0`), network, spelling);
+    }
+  }
+});
+
+test('what is no address is its own network', () => {
+  assert.deepEqual(['', 'unknown', '192.0.2', '1:2:3'].map(networkOf), ['', 'unknown', '192.0.2', '1:2:3']);
 });

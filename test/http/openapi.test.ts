@@ -122,7 +122,7 @@ for (const [name, rows, document] of documents) {
 const STATUSES: Readonly<Record<string, readonly number[]>> = {
   'GET /readyz': [200, 500],
   'GET /livez': [200, 500],
-  'POST /api/auth/login': [200, 400, 401, 500],
+  'POST /api/auth/login': [200, 400, 401, 429, 500],
   'POST /api/auth/logout': [200, 400, 500],
   'POST /api/auth/session': [200, 400, 401],
   'GET /api/user/': [200, 401, 500],
@@ -133,6 +133,17 @@ const STATUSES: Readonly<Record<string, readonly number[]>> = {
   'DELETE /api/session/revoke/all': [200, 401, 500],
   'DELETE /api/session/revoke/all/user': [200, 401, 500],
   'GET /api/test/': [200, 401],
+  'POST /api/auth/password': [200, 400, 401, 403, 429],
+  'GET /api/auth/verify': [200, 400, 401, 403],
+  'POST /api/user/': [201, 400, 401, 403, 409],
+  'GET /api/user/{user_id}': [200, 400, 401, 403, 404],
+  'PATCH /api/user/{user_id}': [200, 400, 401, 403, 404, 409],
+  'DELETE /api/user/{user_id}': [200, 400, 401, 403, 404, 409],
+  'POST /api/user/{user_id}/password': [200, 400, 401, 403, 404],
+  'POST /api/key/': [201, 400, 401, 403, 404],
+  'GET /api/key/': [200, 400, 401, 403],
+  'DELETE /api/key/{key_id}/revoke': [200, 400, 401, 403, 404],
+  'GET /api/audit/': [200, 400, 401, 403],
   'POST /api/store/encrypt': [201, 400, 401, 413, 503],
   'POST /api/store/decrypt': [200, 400, 401, 404, 413, 503],
   'GET /api/store': [200, 401, 503],
@@ -154,7 +165,26 @@ test('identity describes its envelope and version 0.0.1', () => {
   assert.equal(child(document, 'info', 'version'), '0.0.1');
   const schema = (path: string) => child(document, 'paths', path, 'get', 'responses', '200', 'content', 'application/json', 'schema', 'required');
   assert.deepEqual(schema('/api/user/'), ['data', '_meta']);
-  assert.deepEqual(schema('/api/session/'), ['data', '_meta', '_links']);
+  for (const path of ['/api/session/', '/api/key/', '/api/audit/']) assert.deepEqual(schema(path), ['data', '_meta', '_links'], path);
+});
+
+test('a list that is paged where one asks for it describes pagination and links, and promises neither', () => {
+  const schema = child(documents[0]?.[2], 'paths', '/api/user/', 'get', 'responses', '200', 'content', 'application/json', 'schema', 'properties');
+  assert.deepEqual(Object.keys(object(schema)), ['data', '_meta', '_links']);
+  assert.deepEqual([child(schema, '_meta', 'required'), Object.keys(object(child(schema, '_meta', 'properties')))], [['request_id'], ['request_id', 'pagination']]);
+});
+
+test('identity takes a bearer credential or a key wherever it asks for one, and a cookie only at forward authentication', () => {
+  const document = documents[0]?.[2];
+  for (const { method, pattern, security } of identity) {
+    const described = array(child(document, 'paths', pattern, method.toLowerCase(), 'security')).flatMap((one) => Object.keys(object(one)));
+    assert.deepEqual(described, security);
+    const expected = pattern === '/api/auth/verify' ? ['bearer', 'api_key', 'cookie'] : ['bearer', 'api_key'];
+    if (security.length > 0) assert.deepEqual(security, expected, `${method} ${pattern}`);
+  }
+  const schemes = child(document, 'components', 'securitySchemes');
+  assert.deepEqual(child(schemes, 'api_key'), { type: 'apiKey', in: 'header', name: 'X-API-Key' });
+  assert.deepEqual(child(schemes, 'cookie'), { type: 'apiKey', in: 'cookie', name: 'session' });
 });
 
 const BROKEN: ReadonlyArray<readonly [fault: string, change: (row: Json) => Json]> = [
@@ -165,7 +195,7 @@ const BROKEN: ReadonlyArray<readonly [fault: string, change: (row: Json) => Json
 ];
 
 test('the check of the documents fires', () => {
-  const row = { method: 'POST', pattern: '/a', summary: 'a', success: 200, security: [], paged: false, schemas: { path: {}, query: {}, body: null, reply: null }, errors: ['internal'] };
+  const row = { method: 'POST', pattern: '/a', summary: 'a', success: 200, security: [], paged: 'never', schemas: { path: {}, query: {}, body: null, reply: null }, errors: ['internal'] };
   const faults = (one: Json) =>
     faultsOf(describeRoutes([one as unknown as Route<unknown>], { title: 't', version: '1', envelope: 'bare', securitySchemes: {} }));
   assert.deepEqual(faults(row), []);

@@ -60,8 +60,47 @@ test('text keeps its own type, and every success the other house headers', () =>
   const { headers } = successOf({ text: 'a 1', contentType: 'text/plain' }, 200, 'bare', 'id-1');
   assert.deepEqual(headers, { ...HOUSE, 'Content-Type': 'text/plain' });
   assert.deepEqual(successOf({ data: 1 }, 201, 'bare', 'id-1').headers, HOUSE);
-  const pieces = (async function* () {})();
-  assert.deepEqual(successOf({ pieces }, 200, 'bare', 'id-1'), { status: 200, headers: HOUSE, body: pieces });
+  assert.deepEqual(successOf({ items: batches() }, 200, 'bare', 'id-1').headers, HOUSE);
+});
+
+test('a success may bring headers of its own beside those of the house', () => {
+  const { headers } = successOf({ data: null, headers: { 'X-Auth-Username': 'ada' } }, 200, 'data', 'id-1');
+  assert.deepEqual(headers, { ...HOUSE, 'X-Auth-Username': 'ada' });
+});
+
+async function* batches(...all: unknown[][]): AsyncGenerator<unknown[]> {
+  yield* all;
+}
+
+/** The pieces in which a list is written. */
+async function piecesOf(envelope: 'data' | 'bare', ...all: unknown[][]): Promise<string[]> {
+  const { body } = successOf({ items: batches(...all) }, 200, envelope, 'id-1');
+  assert.ok(typeof body !== 'string');
+  const pieces: string[] = [];
+  for await (const piece of body) pieces.push(piece);
+  return pieces;
+}
+
+const LISTS: ReadonlyArray<readonly [batches: unknown[][], ...items: unknown[]]> = [
+  [[]],
+  [[[]]],
+  [[[], []]],
+  [[['one']], 'one'],
+  [[['one', 'two'], [{ three: 3 }]], 'one', 'two', { three: 3 }],
+  [[[], ['one'], [], [], ['two'], []], 'one', 'two'],
+  [[['"],"', '\n'], [null, [], {}]], '"],"', '\n', null, [], {}],
+];
+
+test('the items of a list, in however many batches they come, are one JSON array in the envelope of the service', async () => {
+  for (const [given, ...items] of LISTS) {
+    assert.deepEqual(JSON.parse((await piecesOf('bare', ...given)).join('')), items);
+    const text = (await piecesOf('data', ...given)).join('');
+    assert.equal(text, JSON.stringify({ data: items, _meta: { request_id: 'id-1' } }), 'as if it had been written in one piece');
+  }
+});
+
+test('a list is written batch by batch: no piece waits for a later one', async () => {
+  assert.deepEqual(await piecesOf('bare', [1, 2], [3]), ['[1,2', ',3', ']']);
 });
 
 test('a raw reply is a whole HTTP answer whose length is counted in bytes', () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
-  boolean, dateTime, decimal, integer, list, nothing, nullable, object, optional, orElse, parameters, type Shape, take, text, uuid, withoutNul, word,
+  boolean, dateTime, decimal, integer, list, moment, nothing, nullable, object, optional, orElse, parameters, type Shape, take, text, uuid, withoutNul, word,
 } from '../../src/http/shape.ts';
 
 const MARK = 'marked-value';
@@ -36,6 +36,18 @@ const WRONG: ReadonlyArray<readonly [what: string, shape: Shape<unknown>, messag
   ['boolean', boolean(), 'must be true or false', notBooleans],
   ['word', word('one', 'two'), 'must be one of one, two', [...notStrings, '', 'One', 'one ', MARK, 'toString', '__proto__']],
   ['date and time', dateTime(), STRING, notStrings],
+  ['moment', moment('when'), 'must be a date and time, such as 2030-01-31T12:00:00Z', [
+    ...notStrings, new Date(0), 0, '', MARK, '2030-01-31', '2030-01-31T12:00:00', '2030-01-31 12:00:00Z', '2030-01-31T12:00Z', '20300131T120000Z', '2030-W05-4T12:00:00Z',
+    '2030-01-31t12:00:00z', ' 2030-01-31T12:00:00Z', '2030-01-31T12:00:00Z\n', '2030-01-31T12:00:00+0100', '2030-01-31T12:00:00+1:00', '2030-01-31T12:00:00.Z',
+    '2030-01-31T12:00:00.0123456789Z', '+002030-01-31T12:00:00Z', '-2030-01-31T12:00:00Z', '12030-01-31T12:00:00Z', '٢٠٣٠-01-31T12:00:00Z', 'now', '1893456000', 'Thu, 31 Jan 2030 12:00:00 GMT',
+  ]],
+  ['moment on a real day', moment('when'), 'must be a date and time, such as 2030-01-31T12:00:00Z', [
+    '2030-00-10T12:00:00Z', '2030-13-10T12:00:00Z', '2030-01-00T12:00:00Z', '2030-01-32T12:00:00Z', '2030-01-31T25:00:00Z', '2030-01-31T12:60:00Z', '2030-01-31T12:00:61Z', '2030-01-31T12:00:00+24:00',
+    // Read as a day of the next month, or as the next day, it would be another moment than was meant (RFC 3339, 5.6 and 5.7).
+    '2030-02-29T12:00:00Z', '2030-02-31T12:00:00Z', '2100-02-29T12:00:00Z', '2030-04-31T12:00:00Z', '2030-01-31T24:00:00Z',
+  ]],
+  // Neither fits the form in which a moment is stored and given back, which has years of four digits and no year 0.
+  ['moment of our era', moment('when'), 'must be a date and time, such as 2030-01-31T12:00:00Z', ['0000-01-01T00:00:00Z', '0001-01-01T00:00:00+01:00', '9999-12-31T23:59:59-01:00']],
   ['list', list(text()), 'must be an array', [null, '', MARK, {}, { length: 1 }, 1]],
   ['object', object({}), 'must be a JSON object', [null, '', MARK, 1, true, [], [{}]]],
 ];
@@ -53,6 +65,17 @@ const RIGHT: ReadonlyArray<readonly [what: string, shape: Shape<unknown>, pairs:
   ['a decimal', decimal({ min: 1, max: 100 }), [['1', 1], ['100', 100], ['007', 7]]],
   ['a boolean', boolean(), [[true, true], [false, false]]],
   ['a word', word('one', 'two'), [['two', 'two']]],
+  ['a moment, by whichever clock', moment('when'), [
+    ['2030-01-31T12:00:00Z', new Date('2030-01-31T12:00:00Z')],
+    ['2030-01-31T12:00:00.5+05:45', new Date('2030-01-31T06:15:00.500Z')],
+    ['2030-01-31T12:00:00-08:00', new Date('2030-01-31T20:00:00Z')],
+    ['2030-01-31T12:00:00.123456789Z', new Date('2030-01-31T12:00:00.123Z')],
+    ['2028-02-29T23:59:59Z', new Date('2028-02-29T23:59:59Z')],
+    ['2000-02-29T00:00:00Z', new Date('2000-02-29T00:00:00Z')],
+    ['2030-12-31T23:30:00-01:00', new Date('2031-01-01T00:30:00Z')],
+    ['0001-01-01T00:00:00Z', new Date('0001-01-01T00:00:00Z')],
+    ['9999-12-31T23:59:59Z', new Date('9999-12-31T23:59:59Z')],
+  ]],
   ['a list', list(integer({ min: 0, max: 9 })), [[[], []], [[1, 2], [1, 2]]]],
   ['nullable', nullable(text()), [[null, null], ['', '']]],
   ['nothing ignores whatever comes', nothing, [[null, {}], [MARK, {}], [{ a: 1 }, {}]]],
@@ -134,6 +157,20 @@ test('a parameter that is given twice is refused, even with the same value', () 
   ]);
 });
 
+test('parameters that are not known are refused by name where the shape says so', () => {
+  const strict = parameters({ page: optional(decimal({ min: 1, max: 100 })), toString: optional(text()) }, 'refused');
+  const unknown = (name: string) => `${name}: is not a parameter that this request knows`;
+  assert.deepEqual(read(strict, query({})), { page: undefined, toString: undefined });
+  assert.deepEqual(read(strict, query({ page: ['2'] })), { page: 2, toString: undefined });
+  assert.deepEqual(read(strict, query({ Page: ['2'], page: ['0'], __proto__x: [MARK], constructor: [MARK, MARK], '': [''] })), [
+    ...['Page', '__proto__x', 'constructor', ''].map(unknown),
+    `page: ${RANGE}`,
+  ]);
+  assert.deepEqual(read(strict, new Map([['__proto__', ['1']]])), [unknown('__proto__')]);
+  assert.deepEqual(read(strict, query({ ['x'.repeat(10_000)]: [MARK] })), [unknown('x'.repeat(64))], 'a long name is cut short');
+  assert.deepEqual(read(strict, query({ page: ['1', '2'], pages: ['1'] })), [unknown('pages'), 'page: must be given only once']);
+});
+
 test('parameters that every object inherits count as missing', () => {
   assert.deepEqual(read(parameters({ constructor: optional(text()) }), query({})), { constructor: undefined });
 });
@@ -163,6 +200,7 @@ test('the schema of a shape says the same as its check', () => {
       additionalProperties: false,
     },
   );
+  assert.deepEqual(moment('when').schema, { type: 'string', format: 'date-time', description: 'when' });
   assert.deepEqual(object({ at: optional(dateTime()), on: optional(boolean()) }).schema, {
     type: 'object',
     properties: { at: { type: 'string', format: 'date-time' }, on: { type: 'boolean' } },

@@ -1,5 +1,6 @@
 /** What a login does besides answering: its work, the renewal of the hash, and what it leaves in the database. */
 import assert from 'node:assert/strict';
+import { createHook } from 'node:async_hooks';
 import { after, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { hashPassword } from '../../src/crypto/password.ts';
@@ -8,7 +9,7 @@ import { Failure } from '../../src/http/errors.ts';
 import { login } from '../../src/identity/login.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
 import { createIdentity, type IdentityService } from '../../src/identity/service.ts';
-import { createGate, type Gate } from '../../src/runtime/gate.ts';
+import { createGate } from '../../src/runtime/gate.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import { Overloaded } from '../../src/runtime/trouble.ts';
@@ -20,7 +21,7 @@ const database = openIdentity({ after }, url);
 await migrate(database, SCHEMA, MIGRATIONS);
 
 const surroundings = { log: createLog('silent', () => {}), metrics: createMetrics(), isServing: () => true, announce: () => {}, print: async () => {} };
-const options = { passwords: CHEAP, sessionSeconds: 60, retentionSeconds: 60 };
+const options = { passwords: CHEAP, sessionSeconds: 60, idleSeconds: 0, retentionSeconds: 60, auditSeconds: 60 };
 const withCost = (logN: number, more: Partial<IdentityService> = {}): IdentityService => ({
   ...createIdentity({ ...options, passwords: { ...CHEAP, cost: { logN, r: 8, p: 1 } } }, database, surroundings),
   ...more,
@@ -34,19 +35,22 @@ async function tryLogin(service: IdentityService, username: string, password: st
 }
 
 const hashOf = async (username: string): Promise<string> => (await sql`select password_hash from identity.users where username = ${username}`)[0]?.password_hash;
+const sessionsOf = async (username: string) =>
+  (await sql`select 1 from identity.sessions s join identity.users u on u.id = s.user_id where u.username = ${username}`).length;
 const costOf = async (username: string) => (await hashOf(username)).split('$')[2];
 
-/** A gate that also counts. */
-function counting(gate: Gate) {
-  const work = { hashes: 0 };
-  const run: Gate['run'] = (job) => {
-    work.hashes += 1;
-    return gate.run(job);
-  };
-  return { work, hashing: { ...gate, run } };
+/** How many hashes are computed meanwhile, by whomever. */
+async function countHashes<T>(work: () => Promise<T>): Promise<[T, hashes: number]> {
+  let hashes = 0;
+  const hook = createHook({ init: (_id, type) => void (type === 'SCRYPTREQUEST' && (hashes += 1)) }).enable();
+  try {
+    return [await work(), hashes];
+  } finally {
+    hook.disable();
+  }
 }
 
-test('every refused login takes exactly one hash, whoever is meant', async () => {
+test('every refused login takes exactly one hash, whoever is meant, and so does one that succeeds', async () => {
   const names = ['right-user', 'disabled-user', 'deleted-user', 'passwordless-user'];
   for (const name of names) await addUser(database, name);
   await sql`update identity.users set enabled = false where username = 'disabled-user'`;
@@ -54,13 +58,9 @@ test('every refused login takes exactly one hash, whoever is meant', async () =>
   await sql`update identity.users set password_hash = null where username = 'passwordless-user'`;
   const attempts = [...names.slice(1).map((name) => [name, PASSWORD]), ['right-user', 'wrong'], ['right-user', ''], ['nobody', PASSWORD], ['', '']];
   for (const [name = '', password = ''] of attempts) {
-    const { work, hashing } = counting(createGate(1, 1, 'a hash'));
-    assert.equal(await tryLogin(withCost(4, { hashing }), name, password), 'invalid_credentials', name);
-    assert.equal(work.hashes, 1, name);
+    assert.deepEqual(await countHashes(() => tryLogin(withCost(4), name, password)), ['invalid_credentials', 1], name);
   }
-  const { work, hashing } = counting(createGate(1, 1, 'a hash'));
-  assert.equal(await tryLogin(withCost(4, { hashing }), 'right-user', PASSWORD), 'session');
-  assert.equal(work.hashes, 1);
+  assert.deepEqual(await countHashes(() => tryLogin(withCost(4), 'right-user', PASSWORD)), ['session', 1]);
 });
 
 test('a hash made at another cost is replaced at the next successful login, and the password stays', async () => {
@@ -84,45 +84,66 @@ test('a disabled user\'s hash is not replaced', async () => {
   assert.equal(await costOf('disabled-rehash'), 'ln=4,r=8,p=1');
 });
 
-test('a login that is overtaken by the renewal of the hash still succeeds', async () => {
+/**
+ * Changes the hash while a login has checked the old one: the login waits for the row that this holds, and goes on when
+ * the change is committed.
+ */
+async function overtake(username: string, hash: string, start: () => Promise<string>): Promise<string> {
+  let slow: Promise<string> = Promise.resolve('');
+  await sql.begin(async (change) => {
+    await change`update identity.users set password_hash = ${hash} where username = ${username}`;
+    slow = start();
+    // Until it waits for the row, it has decided nothing.
+    for (let waiting = 0; waiting === 0; ) {
+      const [row] = await change`select count(*)::int as waiting from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
+      waiting = row?.waiting;
+    }
+  });
+  return slow;
+}
+
+const overtaken = { timeout: 20_000 };
+
+test('a login that is overtaken by the renewal of the hash still succeeds', overtaken, async () => {
   await addUser(database, 'user-overtaken');
-  // Holds the login where it has read the old hash and not yet verified it.
-  const gate = createGate(1, 8, 'a hash');
-  let release = () => {};
-  const held = gate.run(() => new Promise<void>((resolve) => (release = resolve)));
-  const slow = tryLogin(withCost(5, { hashing: gate }), 'user-overtaken', PASSWORD);
-  while (gate.waiting === 0) await turn();
-  assert.equal(await tryLogin(withCost(5), 'user-overtaken', PASSWORD), 'session');
-  assert.equal(await costOf('user-overtaken'), 'ln=5,r=8,p=1');
-  release();
-  await held;
-  assert.equal(await slow, 'session');
+  const renewed = await hashPassword(PASSWORD, { logN: 5, r: 8, p: 1 });
+  assert.equal(await overtake('user-overtaken', renewed, () => tryLogin(withCost(5), 'user-overtaken', PASSWORD)), 'session');
+  assert.equal(await hashOf('user-overtaken'), renewed);
 });
 
-test('a login that is overtaken by a change of the password fails', async () => {
-  await addUser(database, 'user-changed');
+test('a login that is overtaken by a change of the password fails, and makes no session', overtaken, async () => {
+  await addUser(database, 'user-changing');
+  const hash = await hashPassword('another password', CHEAP.cost);
+  assert.equal(await overtake('user-changing', hash, () => tryLogin(withCost(4), 'user-changing', PASSWORD)), 'invalid_credentials');
+  assert.equal(await sessionsOf('user-changing'), 0);
+});
+
+test('a login counts the password that holds when its turn comes, not when it queued', async () => {
+  await addUser(database, 'user-queued');
   const gate = createGate(1, 8, 'a hash');
   let release = () => {};
   const held = gate.run(() => new Promise<void>((resolve) => (release = resolve)));
-  const slow = tryLogin(withCost(4, { hashing: gate }), 'user-changed', PASSWORD);
+  const slow = tryLogin(withCost(4, { hashing: gate }), 'user-queued', PASSWORD);
   while (gate.waiting === 0) await turn();
-  await sql`update identity.users set password_hash = ${await hashPassword('another password', CHEAP.cost)} where username = 'user-changed'`;
+  await sql`update identity.users set password_hash = ${await hashPassword('another password', CHEAP.cost)} where username = 'user-queued'`;
   release();
   await held;
   assert.equal(await slow, 'invalid_credentials');
 });
 
-test('a login succeeds though there is no place left to renew its hash: the session has been made', async () => {
-  await addUser(database, 'user-crowded');
-  const inner = createGate(1, 1, 'a hash');
-  let runs = 0;
-  // The first hash finds a place; every later one finds the waiting room full.
-  const run: Gate['run'] = (work) => ((runs += 1) === 1 ? inner.run(work) : Promise.reject(new Overloaded('full')));
-  assert.equal(await tryLogin(withCost(5, { hashing: { ...inner, run } }), 'user-crowded', PASSWORD), 'session');
-  assert.equal(await costOf('user-crowded'), 'ln=4,r=8,p=1');
-  // The next one that finds a place makes up for it.
-  assert.equal(await tryLogin(withCost(5), 'user-crowded', PASSWORD), 'session');
-  assert.equal(await costOf('user-crowded'), 'ln=5,r=8,p=1');
+test('a login succeeds though its hash cannot be renewed: the session has been made', async () => {
+  await addUser(database, 'user-unrenewed');
+  await sql`create function identity.refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$`;
+  await sql`create trigger refuse before update on identity.users for each row when (new.password_hash <> old.password_hash) execute function identity.refuse()`;
+  const warnings: string[] = [];
+  const log = createLog('warn', (line) => warnings.push(line));
+  assert.equal(await tryLogin(withCost(5, { log }), 'user-unrenewed', PASSWORD), 'session');
+  assert.equal(await costOf('user-unrenewed'), 'ln=4,r=8,p=1');
+  assert.equal(warnings.length, 1);
+  await sql`drop function identity.refuse() cascade`;
+  // The next one makes up for it.
+  assert.equal(await tryLogin(withCost(5), 'user-unrenewed', PASSWORD), 'session');
+  assert.equal(await costOf('user-unrenewed'), 'ln=5,r=8,p=1');
 });
 
 test('a login that finds no place for its hash makes no session', async () => {
@@ -133,22 +154,5 @@ test('a login that finds no place for its hash makes no session', async () => {
   await assert.rejects(tryLogin(withCost(4, { hashing: gate }), 'user-refused', PASSWORD), Overloaded);
   release();
   await held;
-  const rows = await sql`select 1 from identity.sessions s join identity.users u on u.id = s.user_id where u.username = 'user-refused'`;
-  assert.equal(rows.length, 0);
-});
-
-test('a login beside a change of the password that is not yet committed waits for it, and fails', { timeout: 20_000 }, async () => {
-  await addUser(database, 'user-changing');
-  const hash = await hashPassword('another password', CHEAP.cost);
-  let slow: Promise<string> = Promise.resolve('');
-  await sql.begin(async (change) => {
-    await change`update identity.users set password_hash = ${hash} where username = 'user-changing'`;
-    slow = tryLogin(withCost(4), 'user-changing', PASSWORD);
-    // Until it waits for the row, it has decided nothing.
-    for (let waiting = 0; waiting === 0; ) {
-      const [row] = await change`select count(*)::int as waiting from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
-      waiting = row?.waiting;
-    }
-  });
-  assert.equal(await slow, 'invalid_credentials');
+  assert.equal(await sessionsOf('user-refused'), 0);
 });

@@ -1,15 +1,18 @@
 import assert from 'node:assert/strict';
+import { validateHeaderValue } from 'node:http';
 import { test } from 'node:test';
 import { commonPasswords } from '../../src/identity/common.ts';
 import {
   accountKey,
+  type ApiKey,
   controlFault,
   emailFault,
+  headerValue,
   isActive,
-  linksOf,
+  isUsable,
   mayLogIn,
-  paginationOf,
   passwordFault,
+  passwordMessage,
   revokedMessage,
   type Session,
   type User,
@@ -39,6 +42,26 @@ const SESSION: Session = {
   logged_out: false,
   expires_at: THEN,
   expired: false,
+  ip: '192.0.2.1',
+  user_agent: null,
+  last_seen_at: THEN,
+  stale: false,
+  created_at: THEN,
+  updated_at: THEN,
+  deleted_at: null,
+  user: USER,
+};
+
+const KEY: ApiKey = {
+  id: '0190c0de-0000-4000-8000-000000000003',
+  key_prefix: 'key:AAAAAAAA',
+  name: '',
+  user_id: USER.id,
+  revoked: false,
+  expires_at: null,
+  expired: false,
+  last_used_at: null,
+  stale: true,
   created_at: THEN,
   updated_at: THEN,
   deleted_at: null,
@@ -81,6 +104,17 @@ test('no second end brings a session back', () => {
 test('whether it has expired is what the database says, not this clock', () => {
   assert.equal(isActive({ ...SESSION, expires_at: new Date(0), expired: false }), true);
   assert.equal(isActive({ ...SESSION, expires_at: new Date('9999-01-01'), expired: true }), false);
+});
+
+test('a key is usable until it is revoked, expired or deleted, or its user may not log in', () => {
+  const nobodys: ApiKey = { ...KEY, user_id: null, user: null };
+  for (const key of [KEY, nobodys, { ...KEY, expires_at: new Date(0) }, { ...KEY, user: { ...USER, super_admin: true } }]) assert.equal(isUsable(key), true);
+  for (const end of [{ revoked: true }, { expired: true }, { deleted_at: THEN }]) {
+    for (const key of [KEY, nobodys]) assert.equal(isUsable({ ...key, ...end }), false, JSON.stringify(end));
+  }
+  for (const end of [{ enabled: false }, { deleted_at: THEN }]) assert.equal(isUsable({ ...KEY, user: { ...USER, super_admin: true, ...end } }), false);
+  // A user whose row is gone is not the same as no user: it would have the rights of a program.
+  assert.equal(isUsable({ ...KEY, user: null }), false);
 });
 
 test('a user logs in while enabled and not deleted', () => {
@@ -180,22 +214,26 @@ test('the 3,000 most common passwords are refused, in small letters, in capitals
   assert.equal(passwordFault('password, but longer', 8, common), null);
 });
 
-const CONTROLS = ['\0', '\t', '\n', '\r', '\x1b', '\x7f', '\u0085', '\u009b'];
+const CONTROLS = ['\0', '\t', '\n', '\r', '\x1b', '\x7f', '\u0085', '\u009b', '\u061c', '\u200e', '\u200f', '\u202e', '\u2066'];
+const UNSEEN = ['\u200e', '\u202e', '\u200b', '\u200d', '\u00ad', '\u2060', '\ufeff', '\u{e0041}'];
 const CONTROL_FAULT = 'must not contain control characters';
 
 test('control characters are found wherever they stand', () => {
   for (const character of CONTROLS) {
     for (const value of [character, `a${character}b`, `${character}a`, `a${character}`]) assert.equal(controlFault(value), CONTROL_FAULT, JSON.stringify(value));
   }
-  for (const value of ['', 'a', ' a ', 'é', 'имя', '名前', '🔑', '\u00a0']) assert.equal(controlFault(value), null, value);
+  for (const value of ['a\u2028b', 'a\u2029b']) assert.equal(controlFault(value), CONTROL_FAULT, 'it would begin a line of its own in a log');
+  for (const value of ['', 'a', ' a ', 'é', 'имя', '名前', '🔑', '👩‍💻', '\u00a0']) assert.equal(controlFault(value), null, value);
 });
 
-test('a username is any text without control characters and spaces around it', () => {
+test('a username is any text without control or invisible characters and spaces around it', () => {
   for (const name of ['admin', 'ada@example.org', 'a b', 'żółć', '名前', '🔑', 'x'.repeat(255), "o'x", '-x', '../x', '<b>']) assert.equal(usernameFault(name), null, name);
   for (const space of [' ', '\u00a0', '\u3000', '\t', '\n', '\u2028']) {
     for (const name of [`${space}admin`, `admin${space}`, space]) assert.equal(usernameFault(name), 'must not begin or end with a space', JSON.stringify(name));
   }
-  for (const character of CONTROLS) assert.equal(usernameFault(`ad${character}min`), CONTROL_FAULT, JSON.stringify(character));
+  for (const character of CONTROLS) assert.notEqual(usernameFault(`ad${character}min`), null, JSON.stringify(character));
+  for (const character of UNSEEN) assert.equal(usernameFault(`ad${character}min`), 'must not contain invisible characters', JSON.stringify(character));
+  assert.equal(usernameFault(`ad\0min`), CONTROL_FAULT);
 });
 
 test('an e-mail address has something, one @ and something', () => {
@@ -206,47 +244,38 @@ test('an e-mail address has something, one @ and something', () => {
   for (const character of ['\0', '\x1b', '\x7f', '\u009b']) assert.equal(emailFault(`a${character}@b`), CONTROL_FAULT, JSON.stringify(character));
 });
 
-test('pages are counted up, and there are none where there is nothing', () => {
-  const table: ReadonlyArray<[total: number, limit: number, pages: number]> = [
-    [0, 10, 0], [1, 10, 1], [9, 10, 1], [10, 10, 1], [11, 10, 2], [20, 10, 2], [21, 10, 3], [3, 1, 3], [100, 100, 1], [101, 100, 2],
-  ];
-  for (const [total, limit, total_pages] of table) assert.deepEqual(paginationOf(7, limit, total), { page: 7, limit, total, total_pages });
+// U+FDFA is a whole sentence in one character, and 33 bytes when it is compared.
+test('a name or an address whose key would not fit into its index is refused, and the longest of plain letters is not', () => {
+  const long = '\ufdfa'.repeat(60);
+  assert.deepEqual([usernameFault(long), emailFault(`${long}@b`)], ['is too long', 'is too long']);
+  for (const name of ['x'.repeat(255), 'ж'.repeat(255), '名'.repeat(255)]) assert.equal(usernameFault(name), null);
+  assert.equal(emailFault(`${'ж'.repeat(253)}@b`), null);
 });
 
-/** Page of how many: the pages that first, last, prev and next lead to; 0 for nowhere. */
-const LINKS: ReadonlyArray<[page: number, pages: number, first: number, last: number, prev: number, next: number]> = [
-  [1, 0, 1, 1, 0, 0],
-  [1, 1, 1, 1, 0, 0],
-  [1, 2, 1, 2, 0, 2],
-  [2, 2, 1, 2, 1, 0],
-  [2, 3, 1, 3, 1, 3],
-  [3, 3, 1, 3, 2, 0],
-  // Past the end: back to the last page that there is, and to the first where there is none.
-  [4, 3, 1, 3, 3, 0],
-  [9, 3, 1, 3, 3, 0],
-  [1_000_000_000, 3, 1, 3, 3, 0],
-  [2, 1, 1, 1, 1, 0],
-  [2, 0, 1, 1, 1, 0],
-  [9, 0, 1, 1, 1, 0],
-];
-
-for (const [page, pages, first, last, prev, next] of LINKS) {
-  test(`the links of page ${page} of ${pages}`, () => {
-    const to = (number: number) => (number === 0 ? '' : `/api/session/?page=${number}&limit=10`);
-    const links = linksOf('/api/session/', paginationOf(page, 10, pages * 10), {});
-    assert.deepEqual(links, { first: to(first), last: to(last), prev: to(prev), next: to(next) });
-  });
+/** Every character that there is, many in a row. */
+function* everything(): Generator<string> {
+  for (let start = 0; start <= 0x10ffff; start += 0x400) {
+    const codes = Array.from({ length: 0x400 }, (_, index) => start + index).filter((code) => code < 0xd800 || code > 0xdfff);
+    if (codes.length > 0) yield String.fromCodePoint(...codes);
+  }
 }
 
-test('the links keep path, limit and filter, and leave out a filter that is not set', () => {
-  const pagination = paginationOf(2, 3, 9);
-  const links = linksOf('/api/session', pagination, { user: USER.id });
-  const rest = `limit=3&user=${USER.id}`;
-  assert.deepEqual(links, { first: `/api/session?page=1&${rest}`, last: `/api/session?page=3&${rest}`, prev: `/api/session?page=1&${rest}`, next: `/api/session?page=3&${rest}` });
-  assert.equal(linksOf('/api/session', pagination, { user: undefined }).first, '/api/session?page=1&limit=3');
-  assert.equal(linksOf('/api/session', pagination, { user: 'a&b=c d' }).first, '/api/session?page=1&limit=3&user=a%26b%3Dc+d');
+test('a name in a header is plain ASCII without what separates or quotes values, and decodes to the name', () => {
+  for (const name of ['', 'ada', 'ada@example.org', 'Ada Lovelace', "o'x", '100 %', '%41', 'a%2', 'żółć', '名前', '🔑', 'ada\r\nX-Auth-Super-Admin: true', ...everything()]) {
+    const value = headerValue(name);
+    assert.equal(decodeURIComponent(value), name, JSON.stringify(name.slice(0, 40)));
+    assert.match(value, /^[\x20-\x7e]*$/);
+    assert.doesNotMatch(value, /[",;:()<>[\]\\]/);
+    assert.doesNotThrow(() => validateHeaderValue('X-Auth-Username', value));
+  }
+  assert.equal(headerValue('ada.b-c_d+e@example.org'), 'ada.b-c_d+e@example.org', 'a usual name is readable');
+  assert.equal(headerValue('Zoë, 50 %'), 'Zo%C3%AB%2C 50 %25');
 });
 
 test('the message of a revocation counts', () => {
   assert.deepEqual([0, 1, 2, 1_000].map(revokedMessage), ['0 sessions revoked.', '1 session revoked.', '2 sessions revoked.', '1000 sessions revoked.']);
+});
+
+test('the message of a change of the password counts, too', () => {
+  assert.deepEqual([0, 1, 2].map(passwordMessage), ['Password changed. 0 sessions ended.', 'Password changed. 1 session ended.', 'Password changed. 2 sessions ended.']);
 });

@@ -1,17 +1,21 @@
 /** The statements of identity on a real PostgreSQL: what they find, what they change, and what they leave alone. */
 import assert from 'node:assert/strict';
-import { createHash, randomUUID } from 'node:crypto';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
 import { migrate } from '../../src/db/migrate.ts';
 import { Duplicate } from '../../src/db/pool.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
+import type { Account, User } from '../../src/identity/rules.ts';
 import { jobs } from '../../src/identity/start.ts';
 import { createIdentity } from '../../src/identity/service.ts';
-import * as store from '../../src/identity/store.ts';
+import { COMMAND_LINE, type Entry } from '../../src/identity/store/audit.ts';
+import * as store from '../../src/identity/store/sessions.ts';
+import { findAccount, findUser, insertUser, replaceHash, type UserValues } from '../../src/identity/store/users.ts';
 import { createSessionToken } from '../../src/identity/token.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import { createDatabase } from '../support/database.ts';
+import { recount, totals } from '../support/totals.ts';
 import { addUser, CHEAP, openIdentity } from '../support/users.ts';
 
 const { url, sql } = await createDatabase();
@@ -19,45 +23,56 @@ const database = openIdentity({ after }, url);
 await migrate(database, SCHEMA, MIGRATIONS);
 const one = await addUser(database, 'user-one');
 const two = await addUser(database, 'user-two');
+const sessions: store.Sessions = { database, idleSeconds: 0 };
+const revoking: Entry = { event: 'session.revoked', actor: COMMAND_LINE };
+const loggingOut: Entry = { event: 'session.logged_out', actor: COMMAND_LINE };
 
-beforeEach(async () => void (await sql`delete from identity.sessions`));
+beforeEach(async () => {
+  await sql`delete from identity.sessions`;
+  await recount(sql);
+});
 
-async function account(key: string): Promise<store.Account> {
-  const found = await store.findAccount(database, key);
+async function account(key: string): Promise<Account> {
+  const found = await findAccount(database, key);
   assert.ok(found);
   return found;
 }
 
+const insertSession = (session: { id: string; token: ReturnType<typeof createSessionToken>; seconds: number }, user: Account) =>
+  store.insertSession(database, COMMAND_LINE, { ...session, ip: '192.0.2.1', userAgent: 'a test' }, user, randomBytes(32));
+
 async function openSession(username = 'user-one') {
   const [id, token] = [randomUUID(), createSessionToken()];
-  assert.equal(await store.insertSession(database, id, token, await account(username), 3_600), true);
+  assert.equal(await insertSession({ id, token, seconds: 3_600 }, await account(username)), true);
   return { id, token };
 }
 
-const newUser = (username: string, email = `${username}@example.org`): store.NewUser => ({
-  id: randomUUID(),
+const newUser = (username: string, email = `${username}@example.org`): UserValues => ({
   username,
-  usernameKey: username,
+  username_key: username,
   email,
-  emailKey: email,
-  firstName: '',
-  lastName: '',
-  passwordHash: null,
+  email_key: email,
+  first_name: '',
+  last_name: '',
+  password_hash: null,
+  enabled: true,
   verified: false,
-  superAdmin: false,
+  super_admin: false,
 });
-const insert = (user: store.NewUser) => database.write((connection) => store.insertUser(connection, user));
+const insert = (user: UserValues): Promise<User> => database.write((connection) => insertUser(connection, COMMAND_LINE, randomUUID(), user));
 const refusedBy = (constraint: string) => (error: unknown) => error instanceof Duplicate && error.constraint === constraint;
 
 test('a taken name or address is refused by its index, and free again once its user is deleted', async () => {
   const first = await insert(newUser('taken'));
+  const before = await sql`select count(*)::int as lines from identity.audit`;
   await assert.rejects(insert(newUser('taken', 'other@example.org')), refusedBy('users_username_key'));
   await assert.rejects(insert(newUser('other', 'taken@example.org')), refusedBy('users_email_key'));
+  assert.deepEqual(await sql`select count(*)::int as lines from identity.audit`, before, 'what was not done is not in the trail');
   await sql`update identity.users set deleted_at = now() where id = ${first.id}`;
   const second = await insert(newUser('taken'));
   assert.equal((await account('taken')).id, second.id);
-  assert.equal(await store.userExists(database, first.id), false);
-  assert.equal(await store.userExists(database, second.id), true);
+  assert.equal(await findUser(database, first.id), null);
+  assert.equal((await findUser(database, second.id))?.username, 'taken');
 });
 
 test('a session is stored under the SHA-256 of its token, and the token nowhere', async () => {
@@ -66,8 +81,8 @@ test('a session is stored under the SHA-256 of its token, and the token nowhere'
   assert.deepEqual(row?.token_digest, createHash('sha256').update(token).digest());
   assert.equal(row?.everything.includes(token.slice('session:'.length)), false);
   assert.notEqual(id, token.slice('session:'.length));
-  assert.equal((await store.findSessionByToken(database, token))?.id, id);
-  assert.equal(await store.findSessionByToken(database, createSessionToken()), null);
+  assert.equal((await store.findSessionByToken(sessions, token))?.id, id);
+  assert.equal(await store.findSessionByToken(sessions, createSessionToken()), null);
 });
 
 const changes = {
@@ -82,17 +97,21 @@ for (const [what, change] of Object.entries(changes)) {
     const id = await addUser(database, username);
     const checked = await account(username);
     await sql`update identity.users set ${change} where id = ${id}`;
-    assert.equal(await store.insertSession(database, randomUUID(), createSessionToken(), checked, 60), false);
+    const before = await totals(sql);
+    const about = () => sql`select event from identity.audit where user_id = ${id}`;
+    const trail = await about();
+    assert.equal(await insertSession({ id: randomUUID(), token: createSessionToken(), seconds: 60 }, checked), false);
     assert.deepEqual([...(await sql`select id from identity.sessions`)], []);
+    assert.deepEqual([await totals(sql), await about()], [before, trail], 'neither counted nor in the trail');
   });
 }
 
 test('a hash is replaced only where the password has not been changed meanwhile', async () => {
   const id = await addUser(database, 'user-rehash');
   const before = (await account('user-rehash')).password_hash ?? '';
-  await store.replaceHash(database, id, 'not the one that is there', 'new');
+  await replaceHash(database, id, 'not the one that is there', 'new');
   assert.equal((await account('user-rehash')).password_hash, before);
-  await store.replaceHash(database, id, before, 'new');
+  await replaceHash(database, id, before, 'new');
   assert.equal((await account('user-rehash')).password_hash, 'new');
 });
 
@@ -102,30 +121,44 @@ test('sessions of one moment are listed in one fixed order, so that no page repe
   // Without the index, which has the order in it, only the statement itself can put the rows in order.
   await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set enable_indexscan = off`);
   await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set enable_bitmapscan = off`);
-  const unindexed = openIdentity(t, url);
-  const page = async (offset: number, limit: number) => (await store.listSessions(unindexed, { userId: one, limit, offset })).sessions.map(({ id }) => id);
-  const whole = await page(0, 10);
+  const unindexed = { database: openIdentity(t, url), idleSeconds: 0 };
+  const page = async (number: number, limit: number) =>
+    (await store.listSessions(unindexed, { page: number, limit }, { userId: one, active: null })).rows.map(({ id }) => id);
+  const whole = await page(1, 10);
   assert.equal(whole.length, 6);
   assert.deepEqual(whole, [...whole].sort().reverse());
-  assert.deepEqual([...(await page(0, 2)), ...(await page(2, 2)), ...(await page(4, 2))], whole);
+  for (const limit of [1, 2, 4]) {
+    const pages: string[] = [];
+    for (let number = 1; number <= Math.ceil(6 / limit); number += 1) pages.push(...(await page(number, limit)));
+    assert.deepEqual(pages, whole, `${limit} at a time`);
+  }
 });
 
-test('the list counts what it could show, and the filter and deletion hold for both', async () => {
-  const { id } = await openSession();
+test('the list counts what it could show, of everybody and of each', async () => {
   await openSession();
   await openSession('user-two');
-  await sql`update identity.sessions set deleted_at = now() where id = ${id}`;
   for (const [userId, expected] of [[null, 2], [one, 1], [two, 1], [randomUUID(), 0]] as const) {
-    const { sessions, total } = await store.listSessions(database, { userId, limit: 10, offset: 0 });
-    assert.deepEqual([sessions.length, total], [expected, expected]);
+    const { rows, total } = await store.listSessions(sessions, { page: 1, limit: 10 }, { userId, active: null });
+    assert.deepEqual([rows.length, total], [expected, expected]);
+  }
+});
+
+test('a session that is deleted is neither listed nor counted', async () => {
+  const { id } = await openSession();
+  await openSession();
+  await sql`update identity.sessions set deleted_at = now() where id = ${id}`;
+  await recount(sql);
+  for (const userId of [null, one]) {
+    const { rows, total } = await store.listSessions(sessions, { page: 1, limit: 10 }, { userId, active: null });
+    assert.deepEqual([rows.length, total], [1, 1]);
   }
 });
 
 test('an ended session has expired by the database\'s clock, at the very moment', async () => {
   const { id, token } = await openSession();
-  assert.equal((await store.findSessionByToken(database, token))?.expired, false);
+  assert.equal((await store.findSessionByToken(sessions, token))?.expired, false);
   await sql`update identity.sessions set expires_at = now() where id = ${id}`;
-  assert.equal((await store.findSessionByToken(database, token))?.expired, true);
+  assert.equal((await store.findSessionByToken(sessions, token))?.expired, true);
 });
 
 test('a session\'s owner is known by its id, and that of a deleted or unknown session is not', async () => {
@@ -134,25 +167,25 @@ test('a session\'s owner is known by its id, and that of a deleted or unknown se
   assert.equal(await store.findSessionOwner(database, randomUUID()), null);
   await sql`update identity.sessions set deleted_at = now() where id = ${id}`;
   assert.equal(await store.findSessionOwner(database, id), null);
-  assert.equal(await store.revokeSession(database, id), 0);
+  assert.equal(await store.revokeSession(database, revoking, id), 0);
 });
 
 test('revoking all of one user counts those that were still open, and touches no other row', async () => {
   const [loggedOut, expired] = [await openSession(), await openSession(), await openSession(), await openSession()];
   const foreign = await openSession('user-two');
-  await store.logOut(database, loggedOut.token);
+  await store.logOut(database, loggingOut, loggedOut.token);
   await sql`update identity.sessions set expires_at = now() where id = ${expired.id}`;
   const untouched = () => sql`select * from identity.sessions where id in (${loggedOut.id}, ${expired.id}, ${foreign.id}) order by id`;
   const before = await untouched();
-  assert.equal(await store.revokeSessions(database, one), 2);
+  assert.equal(await store.revokeSessions(database, revoking, one), 2);
   assert.deepEqual([...(await untouched())], [...before]);
-  assert.equal(await store.revokeSessions(database, one), 0);
-  assert.equal(await store.revokeSessions(database, null), 1);
+  assert.equal(await store.revokeSessions(database, revoking, one), 0);
+  assert.equal(await store.revokeSessions(database, revoking, null), 1);
 });
 
-test('a session that has ended is removed when its retention is over, in batches, and no other', async () => {
+test('a session that has ended is removed when its retention is over, in batches, and no other; the totals follow', async () => {
   const day = 86_400;
-  for (let count = 0; count < 5; count += 1) await openSession();
+  for (let count = 0; count < 5; count += 1) await openSession(count < 2 ? 'user-one' : 'user-two');
   const kept = await openSession();
   const open = await openSession();
   await sql`update identity.sessions set expires_at = now() - interval '31 days' where id not in (${kept.id}, ${open.id})`;
@@ -162,6 +195,23 @@ test('a session that has ended is removed when its retention is over, in batches
   assert.equal(await store.removeEndedSessions(database, 30 * day, 3), 0);
   const left = (await sql`select id from identity.sessions`).map((row) => String(row.id));
   assert.deepEqual(left.sort(), [kept.id, open.id].sort());
+  const counted = await totals(sql);
+  await recount(sql);
+  assert.deepEqual(counted, await totals(sql));
+});
+
+test('the retention of a session that was ended early counts from its end', async () => {
+  const [early, late, loggedOut] = [await openSession(), await openSession(), await openSession()];
+  await openSession();
+  for (const { id } of [early, late]) assert.equal(await store.revokeSession(database, revoking, id), 1);
+  await store.logOut(database, loggingOut, loggedOut.token);
+  await sql`update identity.sessions set created_at = now() - interval '2 hours', last_seen_at = now() - interval '2 hours'`;
+  await sql`update identity.sessions set updated_at = now() - interval '61 seconds' where id in (${early.id}, ${loggedOut.id})`;
+  await sql`update identity.sessions set updated_at = now() - interval '30 seconds' where id = ${late.id}`;
+  assert.equal(await store.removeEndedSessions(database, 60, 10), 2);
+  assert.equal((await sql`select id from identity.sessions where id in (${early.id}, ${loggedOut.id})`).length, 0);
+  // Nothing has ended that is only old.
+  assert.equal((await sql`select id from identity.sessions`).length, 2);
 });
 
 test('the background job removes with the configured retention, and two may run at once', async () => {
@@ -169,9 +219,13 @@ test('the background job removes with the configured retention, and two may run 
   await sql`update identity.sessions set expires_at = now() - interval '61 seconds' where id = ${old.id}`;
   await sql`update identity.sessions set expires_at = now() - interval '30 seconds' where id = ${recent.id}`;
   const surroundings = { log: createLog('silent', () => {}), metrics: createMetrics(), isServing: () => true, announce: () => {}, print: async () => {} };
-  const service = createIdentity({ passwords: CHEAP, sessionSeconds: 60, retentionSeconds: 60 }, database, surroundings);
-  const [job] = jobs(service);
+  const options = { passwords: CHEAP, sessionSeconds: 60, idleSeconds: 0, retentionSeconds: 60, auditSeconds: 60 };
+  const [job] = jobs(createIdentity(options, database, surroundings));
+  assert.equal(job?.name, 'remove from sessions');
   // False: the batch was not full, so there is nothing more to do now.
   assert.deepEqual(await Promise.all([job?.batch(), job?.batch()]), [false, false]);
   assert.deepEqual([...(await sql`select id from identity.sessions`)], [{ id: recent.id }]);
+  const counted = await totals(sql);
+  await recount(sql);
+  assert.deepEqual(counted, await totals(sql), 'both together counted it once');
 });

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { test } from 'node:test';
-import { createSessionToken, digestOf, parseSessionToken } from '../../src/identity/token.ts';
+import { createApiKey, createSessionToken, digestOf, KEY_PREFIX, maskedKey, parseApiKey, parseSessionToken } from '../../src/identity/token.ts';
 
 const UUID = '0190c0de-1234-4abc-8def-0123456789ab';
 const TOKEN = `session:${UUID}`;
@@ -96,4 +96,57 @@ test('every form of a token is looked up by one digest, SHA-256 of the plain for
     assert.ok(token);
     assert.deepEqual(digestOf(token), expected);
   }
+});
+
+const BASE64URL = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
+
+test('a new key is key:, 43 characters of Base64url and a checksum of 6, and is looked up by its SHA-256', () => {
+  const keys = Array.from({ length: 1_000 }, createApiKey);
+  for (const key of keys) {
+    assert.match(key, /^key:[A-Za-z0-9_-]{49}$/);
+    // 256 bits, and none that no byte uses.
+    const random = key.slice(4, 47);
+    assert.equal(Buffer.from(random, 'base64url').length, 32);
+    assert.equal(Buffer.from(random, 'base64url').toString('base64url'), random);
+    assert.deepEqual(parseApiKey(key), createHash('sha256').update(key).digest());
+  }
+  assert.equal(new Set(keys.map((key) => key.slice(4, 47))).size, keys.length);
+});
+
+test('the checksum notices every character that is mistyped', () => {
+  const key = createApiKey();
+  for (let at = 0; at < key.length; at += 1) {
+    for (const character of `${BASE64URL}: =.+/`) {
+      const changed = `${key.slice(0, at)}${character}${key.slice(at + 1)}`;
+      if (changed !== key) assert.equal(parseApiKey(changed), null, `"${character}" at ${at}`);
+    }
+  }
+});
+
+test('the checksum notices a character that is missing, doubled or swapped with its neighbour', () => {
+  const key = createApiKey();
+  for (let at = 0; at < key.length; at += 1) {
+    const [before, here, next, rest] = [key.slice(0, at), key.charAt(at), key.charAt(at + 1), key.slice(at + 2)];
+    for (const changed of [before + next + rest, before + here + here + next + rest, before + next + here + rest]) {
+      if (changed !== key) assert.equal(parseApiKey(changed), null, changed);
+    }
+  }
+});
+
+test('nothing around a key, and no encoding of it, is taken for the key', () => {
+  const key = createApiKey();
+  const others = ['', 'key:', key.slice(4), ` ${key}`, `${key} `, `${key}\n`, `${key}\0`, `Bearer ${key}`, `KEY:${key.slice(4)}`, `session:${key.slice(4)}`, `${key}${key}`, base64(key), `key:${base64(key)}`, encodeURIComponent(key), key.replace(/[A-Za-z0-9]/g, (character) => String.fromCharCode(character.charCodeAt(0) + 0xfee0)), `key:${'A'.repeat(49)}`, 'k'.repeat(1_000_000)];
+  for (const other of others) assert.equal(parseApiKey(other), null, other.slice(0, 60));
+});
+
+test('a key is no session token and a session token no key', () => {
+  assert.equal(parseApiKey(createSessionToken()), null);
+  assert.equal(parseSessionToken(createApiKey()), null);
+});
+
+test('a masked key tells keys apart, and keeps all but 48 bits to itself', () => {
+  const key = createApiKey();
+  assert.equal(KEY_PREFIX, 'key:');
+  assert.equal(maskedKey(key), key.slice(0, 12));
+  assert.equal(maskedKey(maskedKey(key)), maskedKey(key));
 });

@@ -58,6 +58,16 @@ test('a counter counts each series by itself', () => {
   assert.deepEqual(of(samples, 'gatehouse_requests_total').map(({ labels, value }) => [labels.status, value]), [['200', 3], ['401', 1]]);
 });
 
+test('a counter counts by more than one where it is told to, also by none', () => {
+  const metrics = createMetrics();
+  const name = 'gatehouse_rows_removed_total';
+  for (const by of [500, 0, 7]) metrics.count(name, { table: 'identity.audit' }, by);
+  metrics.count(name, { table: 'identity.audit' });
+  metrics.count(name, { table: 'identity.sessions' }, 0);
+  const found = of(parse(metrics.text()).samples, name);
+  assert.deepEqual(found.map(({ labels, value }) => [labels.table, value]), [['identity.audit', 508], ['identity.sessions', 0]]);
+});
+
 test('a label may hold quotes, backslashes, line breaks and braces, and comes back as it was', () => {
   const metrics = createMetrics();
   const odd = ['a"b', 'a\\b', 'a\nb', '\\n', 'a\\"b', '{a="b"}', '", other="x', '', 'é €'];

@@ -2,7 +2,11 @@
 import assert from 'node:assert/strict';
 import { readConfig } from '../../src/config.ts';
 import { createDatabase, type Database } from '../../src/db/pool.ts';
-import { createUser } from '../../src/identity/users.ts';
+import { hashPassword } from '../../src/crypto/password.ts';
+import { Failure } from '../../src/http/errors.ts';
+import { take } from '../../src/http/shape.ts';
+import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
+import { createUser, newUserShape, type Passwords } from '../../src/identity/users.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import { type Answer, ask } from './gatehouse.ts';
@@ -20,11 +24,15 @@ export function openIdentity(owner: { after(fn: () => Promise<void>): void }, ur
   return database;
 }
 
+export const CHEAP_PASSWORDS: Passwords = { minLength: 8, hash: (password) => hashPassword(password, CHEAP.cost) };
+
 /** @returns the new user's id */
 export async function addUser(database: Database, username: string, more: Record<string, unknown> = {}): Promise<string> {
-  const creation = await createUser(database, { username, email: `${username}@example.org`, password: PASSWORD, ...more }, CHEAP);
-  assert.equal(creation.outcome, 'created', JSON.stringify(creation));
-  return creation.outcome === 'created' ? creation.user.id : '';
+  const taken = take(newUserShape, { username, email: `${username}@example.org`, password: PASSWORD, ...more }, '');
+  assert.ok(taken.ok, JSON.stringify(taken));
+  const user = await createUser(database, COMMAND_LINE, taken.value, CHEAP_PASSWORDS);
+  assert.ok(!(user instanceof Failure), JSON.stringify(user));
+  return user.id;
 }
 
 /** The session of a token, as the interface shows it to whoever holds the token. */
@@ -37,7 +45,7 @@ export async function sessionOf(identityUrl: string, token: string): Promise<{ i
 export const isOpen = async (identityUrl: string, token: string): Promise<boolean> =>
   (await ask('GET', `${identityUrl}/api/test/`, { bearer: token })).status === 200;
 
-/** Every endpoint that asks for a bearer credential, about this session. Revocations last, the widest at the end. */
+/** Every endpoint of the specification that asks for a bearer credential, about this session. Revocations last, the widest at the end. */
 export function bearerEndpoints(about: { token: string; id: string; user: string }): ReadonlyArray<readonly [method: string, path: string]> {
   return [
     ['GET', '/api/test/'],
@@ -54,6 +62,7 @@ export function bearerEndpoints(about: { token: string; id: string; user: string
 const KINDS = {
   uuid: (value: unknown) => typeof value === 'string' && /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(value),
   string: (value: unknown) => typeof value === 'string',
+  'string or null': (value: unknown) => value === null || typeof value === 'string',
   email: (value: unknown) => typeof value === 'string' && /^[^@\s]+@[^@\s]+$/.test(value),
   boolean: (value: unknown) => typeof value === 'boolean',
   'date-time': (value: unknown) => typeof value === 'string' && /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/.test(value),
@@ -82,6 +91,9 @@ const SESSION: Fields = {
   revoked: 'boolean',
   logged_out: 'boolean',
   expires_at: 'date-time',
+  ip: 'string or null',
+  user_agent: 'string or null',
+  last_seen_at: 'date-time',
   created_at: 'date-time',
   updated_at: 'date-time',
   deleted_at: 'date-time or null',

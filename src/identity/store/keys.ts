@@ -1,0 +1,71 @@
+import type { Database, Fragment, Sql } from '../../db/pool.ts';
+import { type Page, type Part, spanOf } from '../paging.ts';
+import type { ApiKey } from '../rules.ts';
+import { type Actor, audited, type Entry } from './audit.ts';
+import { counting, idsOf, inOrder, joinedUser, totalOf, withUser } from './rows.ts';
+
+const keyColumns = (sql: Sql): Fragment => sql`
+  k.id, k.key_prefix, k.name, k.user_id, k.revoked, k.expires_at, coalesce(k.expires_at <= now(), false) as expired,
+  k.last_used_at, coalesce(k.last_used_at < now() - interval '1 minute', true) as stale,
+  k.created_at, k.updated_at, k.deleted_at, ${joinedUser(sql)}`;
+
+export interface NewKey {
+  readonly id: string;
+  readonly digest: Buffer;
+  readonly prefix: string;
+  readonly name: string;
+  readonly userId: string | null;
+  readonly expiresAt: Date | null;
+}
+
+/** @returns false when it would have expired already, by the database's clock, or its user is gone */
+export async function insertKey(database: Database, actor: Actor, key: NewKey): Promise<boolean> {
+  const rows = await database.write((sql) =>
+    audited(
+      sql,
+      { event: 'key.created', actor },
+      sql`
+        insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, expires_at)
+        select ${key.id}, ${key.digest}, ${key.prefix}, ${key.name}, ${key.userId}, ${key.expiresAt}
+        where (${key.expiresAt}::timestamptz is null or ${key.expiresAt}::timestamptz > now())
+          and (${key.userId}::uuid is null or exists (select 1 from identity.users where id = ${key.userId} and deleted_at is null))
+        returning id, user_id`,
+      sql`, counted as (${counting(sql, 'api_keys', 1)})`,
+    ),
+  );
+  return rows.length === 1;
+}
+
+async function findKey(database: Database, where: (sql: Sql) => Fragment): Promise<ApiKey | null> {
+  const [row] = await database.read(
+    (sql) => sql`
+      select ${keyColumns(sql)} from identity.api_keys k left join identity.users u on u.id = k.user_id
+      where ${where(sql)} and k.deleted_at is null`,
+  );
+  return row ? withUser<ApiKey>(row) : null;
+}
+
+export const findKeyByDigest = (database: Database, digest: Buffer): Promise<ApiKey | null> => findKey(database, (sql) => sql`k.key_digest = ${digest}`);
+export const findKeyById = (database: Database, id: string): Promise<ApiKey | null> => findKey(database, (sql) => sql`k.id = ${id}`);
+
+/** Newest first, of one user or (null) of all. */
+export function listKeys(database: Database, page: Page, userId: string | null): Promise<Part<ApiKey>> {
+  return database.list(async (sql) => {
+    const total = await totalOf(sql, 'api_keys', userId);
+    const where = userId === null ? sql`x.deleted_at is null` : sql`x.deleted_at is null and x.user_id = ${userId}`;
+    const rows = await sql`
+      select ${keyColumns(sql)}
+      from (${idsOf(sql, sql`identity.api_keys`, where, 'newest first', spanOf(page, total))}) page
+      join identity.api_keys k on k.id = page.id left join identity.users u on u.id = k.user_id
+      order by ${inOrder(sql, 'k', true)}`;
+    return { rows: rows.map((row) => withUser<ApiKey>(row)), total };
+  });
+}
+
+/** @returns 1, or 0 when it was revoked before */
+export async function revokeKey(database: Database, entry: Entry, id: string): Promise<number> {
+  const rows = await database.write((sql) =>
+    audited(sql, entry, sql`update identity.api_keys set revoked = true, updated_at = now() where id = ${id} and deleted_at is null and not revoked returning id, user_id`),
+  );
+  return rows.length;
+}

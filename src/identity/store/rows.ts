@@ -1,0 +1,69 @@
+import type { Fragment, Sql } from '../../db/pool.ts';
+import type { Span } from '../paging.ts';
+
+export const userColumns = (sql: Sql): Fragment => sql`
+  u.id, u.first_name, u.last_name, u.username, u.email, u.enabled, u.verified, u.super_admin,
+  u.created_at, u.updated_at, u.deleted_at`;
+
+/** The user in a join, where other columns have the same names. */
+export const joinedUser = (sql: Sql): Fragment => sql`
+  u.id as u_id, u.first_name as u_first_name, u.last_name as u_last_name, u.username as u_username, u.email as u_email,
+  u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
+  u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at`;
+
+/** Folds the columns of `joinedUser` into a member `user`; null where the join found none. */
+export function withUser<T>(row: object): T {
+  const own: Record<string, unknown> = {};
+  const user: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(row)) {
+    if (name.startsWith('u_')) user[name.slice(2)] = value;
+    else own[name] = value;
+  }
+  own.user = user.id === null ? null : user;
+  // The statement names exactly the columns of T.
+  return own as T;
+}
+
+/**
+ * The ids of one page. Only these are looked up in the table: to walk over the others, the index suffices.
+ * @param table aliased `x`; has `id` and `created_at`, and an index for both orders
+ */
+export function idsOf(sql: Sql, table: Fragment, where: Fragment, order: 'oldest first' | 'newest first', { fromEnd, offset, limit }: Span): Fragment {
+  return sql`select x.id from ${table} x where ${where} order by ${inOrder(sql, 'x', (order === 'newest first') !== fromEnd)} limit ${limit} offset ${offset}`;
+}
+
+export const inOrder = (sql: Sql, alias: string, descending: boolean): Fragment =>
+  descending ? sql`${sql(alias)}.created_at desc, ${sql(alias)}.id desc` : sql`${sql(alias)}.created_at, ${sql(alias)}.id`;
+
+type List = 'users' | 'sessions' | 'api_keys' | 'audit';
+
+/** The users' parts of a list have a name of their own, since a caller may ask for the user with any id. */
+const ofUser = (list: List): string => `${list} of user`;
+/** The owner of a whole list. */
+const EVERYBODY = '00000000-0000-0000-0000-000000000000';
+/** This process's share of the totals of whole lists. */
+const SHARD = Math.floor(Math.random() * 16);
+
+/**
+ * A part of a statement that keeps a list's totals true, and commits with it. In it, `change` is the rows that were
+ * added or removed, with `user_id`. Rows are locked in one order, so that two statements never wait for each other.
+ */
+export const counting = (sql: Sql, list: List, sign: 1 | -1): Fragment => sql`
+  insert into identity.totals as t (list, owner, shard, n)
+  select c.list, c.owner, c.shard, ${sign}::int * count(*)
+  from (
+    select ${list}::text as list, ${EVERYBODY}::uuid as owner, ${SHARD}::int as shard from change
+    union all
+    select ${ofUser(list)}, user_id, 0 from change where user_id is not null and ${list === 'sessions' || list === 'api_keys'}::boolean
+  ) c
+  group by c.list, c.owner, c.shard
+  order by c.list, c.owner, c.shard
+  on conflict (list, owner, shard) do update set n = t.n + excluded.n`;
+
+/** How long a list is; of a user, how long their part of it. */
+export async function totalOf(sql: Sql, list: List, owner: string | null): Promise<number> {
+  const [row] = await sql<[{ total: number }]>`
+    select coalesce(sum(n), 0)::int as total from identity.totals
+    where list = ${owner === null ? list : ofUser(list)} and owner = ${owner ?? EVERYBODY}`;
+  return row.total;
+}

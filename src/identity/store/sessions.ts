@@ -1,0 +1,184 @@
+import type { Database, Fragment, Sql } from '../../db/pool.ts';
+import { type Page, type Part, spanOf } from '../paging.ts';
+import type { Account, Session } from '../rules.ts';
+import { digestOf, type SessionToken } from '../token.ts';
+import { type Actor, audited, type Entry } from './audit.ts';
+import { counting, idsOf, inOrder, joinedUser, totalOf, withUser } from './rows.ts';
+import { clearing } from './throttles.ts';
+
+/** What the look-ups need to know. */
+export interface Sessions {
+  readonly database: Database;
+  /** A session that was not seen for so long has ended; 0 for no such limit. */
+  readonly idleSeconds: number;
+}
+
+const isOver = (sql: Sql, alias: string, idleSeconds: number): Fragment => {
+  const s = sql(alias);
+  const idle = idleSeconds === 0 ? sql`` : sql`or ${s}.last_seen_at <= now() - make_interval(secs => ${idleSeconds})`;
+  return sql`(${s}.expires_at <= now() ${idle})`;
+};
+
+const sessionColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
+  s.id, s.user_id, s.revoked, s.logged_out, s.expires_at, ${isOver(sql, 's', idleSeconds)} as expired, s.ip, s.user_agent,
+  s.last_seen_at, s.last_seen_at < now() - interval '1 minute' as stale, s.created_at, s.updated_at, s.deleted_at,
+  ${joinedUser(sql)}`;
+
+export interface NewSession {
+  readonly id: string;
+  readonly token: SessionToken;
+  readonly seconds: number;
+  readonly ip: string;
+  readonly userAgent: string | null;
+}
+
+/**
+ * A login: the session, the throttle's pair cleared and known, and the trail's line. The user's row is locked against a
+ * change that is under way, which would otherwise not see this session and leave it alive.
+ * @returns false when the user was disabled, deleted or given another password since the check: then nothing is done
+ */
+export async function insertSession(database: Database, actor: Actor, session: NewSession, user: Account, pair: Buffer): Promise<boolean> {
+  const rows = await database.write((sql) =>
+    audited(
+      sql,
+      { event: 'login.succeeded', actor },
+      sql`
+        insert into identity.sessions (id, token_digest, user_id, expires_at, ip, user_agent)
+        select ${session.id}, ${digestOf(session.token)}, u.id, now() + make_interval(secs => ${session.seconds}), ${session.ip}, ${session.userAgent}
+        from identity.users u
+        where u.id = ${user.id} and u.enabled and u.deleted_at is null and u.password_hash = ${user.password_hash}
+        for share of u
+        returning id, user_id`,
+      sql`, counted as (${counting(sql, 'sessions', 1)}), cleared as (${clearing(sql, pair)})`,
+    ),
+  );
+  return rows.length === 1;
+}
+
+export async function findSessionByToken({ database, idleSeconds }: Sessions, token: SessionToken): Promise<Session | null> {
+  const [row] = await database.read(
+    (sql) => sql`
+      select ${sessionColumns(sql, idleSeconds)}
+      from identity.sessions s join identity.users u on u.id = s.user_id
+      where s.token_digest = ${digestOf(token)} and s.deleted_at is null`,
+  );
+  return row ? withUser<Session>(row) : null;
+}
+
+/** @returns whose session it is, or null when there is none with this id */
+export async function findSessionOwner(database: Database, id: string): Promise<string | null> {
+  const [row] = await database.read(
+    (sql) => sql<Array<{ user_id: string }>>`select user_id from identity.sessions where id = ${id} and deleted_at is null`,
+  );
+  return row?.user_id ?? null;
+}
+
+export interface SessionFilter {
+  readonly userId: string | null;
+  /** Only those that could still be used, or only those that could not. */
+  readonly active: boolean | null;
+}
+
+/** Newest first, without the deleted. */
+export function listSessions({ database, idleSeconds }: Sessions, page: Page, { userId, active }: SessionFilter): Promise<Part<Session>> {
+  return database.list(async (sql) => {
+    const ofUser = userId === null ? sql`x.deleted_at is null` : sql`x.deleted_at is null and x.user_id = ${userId}`;
+    // Whoever may not log in has no such session: what takes the right away ends them in the same transaction.
+    const isActive = sql`not x.revoked and not x.logged_out and not ${isOver(sql, 'x', idleSeconds)}`;
+    const where = active === null ? ofUser : sql`${ofUser} and ${active ? sql`` : sql`not`} (${isActive})`;
+    const all = active === true ? 0 : await totalOf(sql, 'sessions', userId);
+    const [counted] = active === null ? [] : await sql<[{ n: number }]>`select count(*)::int as n from identity.sessions x where ${ofUser} and ${isActive}`;
+    const total = active === null || !counted ? all : active ? counted.n : all - counted.n;
+    const rows = await sql`
+      select ${sessionColumns(sql, idleSeconds)}
+      from (${idsOf(sql, sql`identity.sessions`, where, 'newest first', spanOf(page, total))}) page
+      join identity.sessions s on s.id = page.id join identity.users u on u.id = s.user_id
+      order by ${inOrder(sql, 's', true)}`;
+    return { rows: rows.map((row) => withUser<Session>(row)), total };
+  });
+}
+
+/** Ends a session for good; one that is unknown or has ended stays as it is. */
+export async function logOut(database: Database, entry: Entry, token: SessionToken): Promise<void> {
+  await database.write((sql) =>
+    audited(
+      sql,
+      entry,
+      sql`
+        update identity.sessions set logged_out = true, updated_at = now()
+        where token_digest = ${digestOf(token)} and deleted_at is null and not logged_out and not revoked and expires_at > now()
+        returning id, user_id`,
+    ),
+  );
+}
+
+/** @returns 1, or 0 when it was revoked before */
+export async function revokeSession(database: Database, entry: Entry, id: string): Promise<number> {
+  const rows = await database.write((sql) =>
+    audited(
+      sql,
+      entry,
+      sql`update identity.sessions set revoked = true, updated_at = now() where id = ${id} and deleted_at is null and not revoked returning id, user_id`,
+    ),
+  );
+  return rows.length;
+}
+
+/** A statement for each so many sessions: one for all of a large table would take longer than a statement may. */
+const REVOKE_BATCH = 5_000;
+
+/** Revokes every session that could still be used, of one user or (null) of all. @returns how many */
+export async function revokeSessions(database: Database, entry: Entry, userId: string | null): Promise<number> {
+  let count = 0;
+  for (let after = '00000000-0000-0000-0000-000000000000'; ; ) {
+    const rows = await database.write((sql) => {
+      const ofUser = userId === null ? sql`` : sql`and user_id = ${userId}`;
+      return audited<{ id: string }>(
+        sql,
+        entry,
+        sql`
+          update identity.sessions s set revoked = true, updated_at = now()
+          from (
+            select id from identity.sessions
+            where id > ${after} and deleted_at is null and not revoked and not logged_out and expires_at > now() ${ofUser}
+            order by id limit ${REVOKE_BATCH}
+          ) batch
+          where s.id = batch.id and not s.revoked
+          returning s.id, s.user_id`,
+      );
+    });
+    count += rows.length;
+    if (rows.length === 0) return count;
+    after = rows.reduce((last, { id }) => (id > last ? id : last), after);
+  }
+}
+
+/** The same inside a transaction that takes a user's right or password away. @returns how many */
+export async function endSessions(sql: Sql, entry: Entry, { userId, exceptId = null }: { userId: string; exceptId?: string | null }): Promise<number> {
+  const rows = await audited(
+    sql,
+    entry,
+    sql`
+      update identity.sessions set revoked = true, updated_at = now()
+      where user_id = ${userId} and deleted_at is null and not revoked and not logged_out and expires_at > now() and id is distinct from ${exceptId}
+      returning id, user_id`,
+  );
+  return rows.length;
+}
+
+/** Removes sessions that ended at least `seconds` ago. @returns how many; at most `most` */
+export async function removeEndedSessions(database: Database, seconds: number, most: number): Promise<number> {
+  const [row] = await database.write(
+    (sql) => sql<[{ n: number }]>`
+      with ended as (
+        (select id from identity.sessions where expires_at < now() - make_interval(secs => ${seconds}) order by expires_at limit ${most})
+        union
+        (select id from identity.sessions where (revoked or logged_out) and updated_at < now() - make_interval(secs => ${seconds}) order by updated_at limit ${most})
+        limit ${most}
+      ), change as (
+        delete from identity.sessions s using ended where s.id = ended.id returning s.user_id
+      ), counted as (${counting(sql, 'sessions', -1)})
+      select count(*)::int as n from change`,
+  );
+  return row.n;
+}

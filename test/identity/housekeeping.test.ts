@@ -1,0 +1,159 @@
+/** What the background jobs remove, in small batches, and what they leave; any number of replicas may run them at once. */
+import assert from 'node:assert/strict';
+import { after, beforeEach, test } from 'node:test';
+import { migrate } from '../../src/db/migrate.ts';
+import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
+import { createIdentity } from '../../src/identity/service.ts';
+import { jobs } from '../../src/identity/start.ts';
+import { writeSightings } from '../../src/identity/store/sightings.ts';
+import { createLog } from '../../src/runtime/log.ts';
+import { createMetrics } from '../../src/runtime/metrics.ts';
+import { createDatabase } from '../support/database.ts';
+import { recount, totals } from '../support/totals.ts';
+import { addUser, CHEAP, openIdentity } from '../support/users.ts';
+
+const { url, sql } = await createDatabase();
+const options = { passwords: CHEAP, sessionSeconds: 3_600, idleSeconds: 600, retentionSeconds: 86_400, auditSeconds: 7 * 86_400 };
+
+/** A replica's jobs, by name, and what it counts. */
+function startReplica() {
+  const metrics = createMetrics();
+  const database = openIdentity({ after }, url);
+  const surroundings = { log: createLog('silent', () => {}), metrics, isServing: () => true, announce: () => {}, print: async () => {} };
+  const all = new Map(jobs(createIdentity(options, database, surroundings)).map((job) => [job.name, job]));
+  const run = async (name: string): Promise<boolean> => {
+    const job = all.get(name);
+    assert.ok(job, name);
+    return job.batch();
+  };
+  const removed = (table: string) => Number(new RegExp(`^gatehouse_rows_removed_total\\{table="identity\\.${table}"\\} (\\d+)$`, 'm').exec(metrics.text())?.[1] ?? 0);
+  return { database, run, removed, names: [...all.keys()] };
+}
+
+const replicas = [startReplica(), startReplica(), startReplica()];
+const [one = startReplica(), two = startReplica()] = replicas;
+await migrate(one.database, SCHEMA, MIGRATIONS);
+const [ada, grace] = [await addUser(one.database, 'ada'), await addUser(one.database, 'grace')];
+
+beforeEach(async () => {
+  for (const table of ['sessions', 'throttles', 'audit']) await sql`delete from ${sql(`identity.${table}`)}`;
+  await recount(sql);
+});
+
+/** Sessions of two users by turns. `kind` goes where the user agent would be. */
+async function addSessions(kind: string, rows: number, { expired = '-1 hour', changed = '2 hours', flags = [] as string[] } = {}): Promise<void> {
+  await sql`
+    insert into identity.sessions (id, token_digest, user_id, revoked, logged_out, expires_at, created_at, updated_at, last_seen_at, user_agent)
+    select gen_random_uuid(), decode(replace(gen_random_uuid()::text, '-', ''), 'hex'), case when n % 2 = 0 then ${ada}::uuid else ${grace}::uuid end,
+      ${flags.includes('revoked')}, ${flags.includes('logged out')}, now() - ${expired}::interval, now() - interval '60 days',
+      now() - ${changed}::interval, now() - interval '60 days', ${kind}
+    from generate_series(1, ${rows}) n`;
+  await recount(sql);
+}
+
+const kinds = async (): Promise<Record<string, number>> =>
+  Object.fromEntries((await sql`select user_agent as kind, count(*)::int as n from identity.sessions group by 1`).map(({ kind, n }) => [String(kind), Number(n)]));
+
+async function assertTotals(): Promise<void> {
+  const counted = await totals(sql);
+  await recount(sql);
+  assert.deepEqual(counted, await totals(sql));
+}
+
+test('there is a job for each table that grows by itself, and one that notes what was seen', () => {
+  assert.deepEqual(one.names, ['remove from sessions', 'remove from throttles', 'remove from audit', 'note what was seen']);
+});
+
+test('sessions that ended longer ago than the retention go, however they ended, and no others', async () => {
+  await addSessions('expired', 3, { expired: '25 hours' });
+  await addSessions('expired lately', 3, { expired: '23 hours' });
+  for (const flag of ['revoked', 'logged out']) {
+    await addSessions(flag, 3, { flags: [flag], changed: '25 hours' });
+    await addSessions(`${flag} lately`, 3, { flags: [flag], changed: '23 hours' });
+    await addSessions(`${flag} lately, and expired before`, 3, { flags: [flag], changed: '23 hours', expired: '25 hours' });
+  }
+  await addSessions('open for long', 3, { changed: '60 days' });
+  assert.equal(await one.run('remove from sessions'), false);
+  assert.deepEqual(await kinds(), { 'expired lately': 3, 'revoked lately': 3, 'logged out lately': 3, 'open for long': 3 });
+  assert.equal(one.removed('sessions'), 15);
+  await assertTotals();
+});
+
+test('throttles go once they no longer count, and a known network\'s stays', async () => {
+  const key = (name: string) => Buffer.from(name.padEnd(32));
+  await sql`
+    insert into identity.throttles (key, failures, succeeded_at, forget_at) values
+      (${key('forgotten')}, array[now() - interval '13 hours'], null, now() - interval '1 second'),
+      (${key('no longer known')}, '{}', now() - interval '91 days', now() - interval '1 day'),
+      (${key('counts')}, array[now() - interval '1 hour'], null, now() + interval '1 minute'),
+      (${key('known')}, '{}', now() - interval '80 days', now() + interval '10 days')`;
+  assert.equal(await one.run('remove from throttles'), false);
+  const left = (await sql<Array<{ key: Buffer }>>`select key from identity.throttles`).map((row) => row.key.toString().trim());
+  assert.deepEqual(left.sort(), ['counts', 'known']);
+  assert.equal(one.removed('throttles'), 2);
+});
+
+const addAudit = async (event: string, rows: number, ago: string) => {
+  await sql`
+    insert into identity.audit (id, created_at, event, via, user_id, count, detail)
+    select gen_random_uuid(), now() - ${ago}::interval, ${event}, 'nobody', ${ada}, 1, '' from generate_series(1, ${rows})`;
+  await recount(sql);
+};
+
+test('lines of the trail go when AUDIT_RETENTION is over, and no others', async () => {
+  await addAudit('user.created', 4, '169 hours');
+  await addAudit('user.changed', 4, '167 hours');
+  assert.equal(await one.run('remove from audit'), false);
+  assert.deepEqual([...(await sql`select event, count(*)::int as n from identity.audit group by 1`)], [{ event: 'user.changed', n: 4 }]);
+  assert.equal(one.removed('audit'), 4);
+  await assertTotals();
+});
+
+/** 1,300 rows that are to go, of each table. */
+const LARGE: ReadonlyArray<readonly [table: 'sessions' | 'throttles' | 'audit', fill: () => Promise<unknown>]> = [
+  ['sessions', () => addSessions('expired', 700, { expired: '40 days' }).then(() => addSessions('revoked', 600, { flags: ['revoked'], changed: '40 days' }))],
+  ['throttles', () => sql`insert into identity.throttles (key, failures, forget_at) select decode(md5(n::text), 'hex'), '{}', now() - interval '1 hour' from generate_series(1, 1300) n`],
+  ['audit', () => addAudit('user.created', 1_300, '10 days')],
+];
+const left = async (table: string) => Number((await sql`select count(*)::int as n from ${sql(`identity.${table}`)}`)[0]?.n);
+
+for (const [table, fill] of LARGE) {
+  test(`a large number of ${table} goes in batches of 500, and the job says whether there is more`, async () => {
+    await fill();
+    const before = one.removed(table);
+    const steps: Array<[more: boolean, left: number]> = [];
+    for (let more = true; more; ) {
+      more = await one.run(`remove from ${table}`);
+      steps.push([more, await left(table)]);
+      assert.ok(steps.length < 10);
+    }
+    assert.deepEqual(steps, [[true, 800], [true, 300], [false, 0]]);
+    assert.equal(one.removed(table) - before, 1_300);
+    await assertTotals();
+  });
+
+  test(`several replicas that remove ${table} at once remove each once, and count it once`, async () => {
+    await fill();
+    await addSessions('open', 5);
+    const before = replicas.reduce((sum, { removed }) => sum + removed(table), 0);
+    for (let round = 0; (await left(table)) > (table === 'sessions' ? 5 : 0); round += 1) {
+      assert.ok(round < 10);
+      await Promise.all(replicas.map(({ run }) => run(`remove from ${table}`)));
+    }
+    assert.equal(replicas.reduce((sum, { removed }) => sum + removed(table), 0) - before, 1_300);
+    assert.deepEqual(await kinds(), { open: 5 });
+    await assertTotals();
+  });
+}
+
+test('a use that several replicas have seen is written once', async () => {
+  await addSessions('open', 2);
+  const ids = (await sql`select id from identity.sessions`).map(({ id }) => String(id));
+  const versions = async () => [...(await sql`select id, xmin::text as version from identity.sessions order by id`)];
+  const before = await versions();
+  await writeSightings(one.database, ids, []);
+  const written = await versions();
+  assert.equal(written.filter(({ version }, index) => version !== before[index]?.version).length, 2);
+  for (const { database } of [two, one]) await writeSightings(database, ids, []);
+  assert.deepEqual(await versions(), written);
+});
