@@ -159,7 +159,8 @@ export const IDENTITY_COMMANDS: readonly Command[] = [
     summary: 'Revoke an API key at once, on every replica',
     positionals: { shown: 'ID', least: 1, most: 1 },
     options: {},
-    async run({ positionals: [id = ''] }, { note }) {
+    async run({ positionals: [given = ''] }, { note }) {
+      const id = given.toLowerCase();
       if (!isUuid(id)) throw new UsageError('key revoke: ID must be a UUID, as gatehouse key list shows it');
       const count = await inIdentity(async (database) => {
         if (!(await findKeyById(database, id))) throw new OperationFailed('there is no key with this id; see: gatehouse key list');
@@ -185,7 +186,7 @@ export const IDENTITY_COMMANDS: readonly Command[] = [
       if (limit < 1 || limit > 10_000) throw new UsageError('audit list: limit must be a whole number from 1 to 10000');
       const { rows } = await inIdentity(async (database) => {
         // A deleted user has no name any more, but an id.
-        const userId = name === undefined ? null : isUuid(name) ? name : (await find(database, name)).id;
+        const userId = name === undefined ? null : isUuid(name.toLowerCase()) ? name.toLowerCase() : (await find(database, name)).id;
         return listAudit(database, { page: 1, limit }, { userId, event });
       });
       if (flag('json')) return print(JSON.stringify(rows.map(viewAudit)));
@@ -207,7 +208,8 @@ async function inIdentity<T>(work: (database: Database, passwords: Passwords) =>
 
 /** By id or username. */
 async function find(database: Database, name: string): Promise<User> {
-  const user = isUuid(name) ? await findUser(database, name) : await findAccount(database, accountKey(name));
+  const id = name.toLowerCase();
+  const user = isUuid(id) ? await findUser(database, id) : await findAccount(database, accountKey(name));
   if (!user) throw new OperationFailed('there is no user with this id or name; see: gatehouse user list');
   return user;
 }

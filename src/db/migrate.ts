@@ -96,11 +96,16 @@ async function apply(sql: Sql, schema: string, version: number, { name, statemen
  */
 export async function oneAtATime<T>(database: Database, schema: string, name: string, work: (sql: Sql) => Promise<T>): Promise<T> {
   return database.transaction(async (sql) => {
-    await sql`
-      insert into ${sql(schema)}.turns (name, taken_at) values (${name}, now())
-      on conflict (name) do update set taken_at = now()`;
+    await takeTurn(sql, schema, name);
     return work(sql);
   });
+}
+
+/** Inside a transaction: waits until no other one has the turn of this name, and keeps it to the end. */
+export async function takeTurn(sql: Sql, schema: string, name: string): Promise<void> {
+  await sql`
+    insert into ${sql(schema)}.turns (name, taken_at) values (${name}, now())
+    on conflict (name) do update set taken_at = now()`;
 }
 
 /** The table of `oneAtATime`; each schema's first step makes it. */

@@ -111,12 +111,16 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
     schemas: { path: row.path.schema, query: row.query.schema, body: row.body.schema, reply: row.reply?.schema ?? null },
     errors: possibleErrors(row),
     async answer(visitor, service, readBody) {
-      const caller = await row.guard.check(visitor, service);
+      let caller = await row.guard.check(visitor, service);
       if (caller instanceof Failure) return caller;
+      const checkedAt = performance.now();
       const refused = row.body.accepts(visitor.headers);
       if (refused) return refused;
       const raw = row.body.schema ? await readBody() : NO_BYTES;
       if (raw instanceof Failure) return raw;
+      // A body may take its time, and the caller's rights may have ended meanwhile.
+      if (performance.now() - checkedAt > RIGHTS_MS) caller = await row.guard.check(visitor, service);
+      if (caller instanceof Failure) return caller;
       const path = take(row.path, visitor.parameters, '');
       if (!path.ok) return invalid('invalid_path', path.faults);
       const query = take(row.query, visitor.query, '');
@@ -128,6 +132,8 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
   };
 }
 
+/** How long ago a caller may have been looked up when the handler begins. */
+const RIGHTS_MS = 500;
 const NO_BYTES = Buffer.alloc(0);
 const invalid = (code: ErrorCode, fields: readonly Fault[]) => new Failure(code, { fields });
 

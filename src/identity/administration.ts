@@ -36,10 +36,10 @@ async function* viewEach(batches: AsyncIterable<readonly User[]>): AsyncGenerato
 
 const reply = <F extends Failure>(outcome: User | F): Reply<UserView> | F => (outcome instanceof Failure ? outcome : { data: viewUser(outcome) });
 
-/** New passwords go through the same gate as logins. */
+/** New passwords go through the same gate as logins, before those of strangers. */
 const passwordsOf = ({ hashing, passwords }: IdentityService): Passwords => ({
   minLength: passwords.minLength,
-  hash: (password) => hashing.run(() => hashPassword(password, passwords.cost)),
+  hash: (password) => hashing.run(() => hashPassword(password, passwords.cost), true),
 });
 
 export async function create({ caller, body, visitor }: Ask<unknown, unknown, NewUser>, service: IdentityService): Promise<Reply<UserView> | Failure<'forbidden' | 'conflict' | 'invalid_body'>> {

@@ -32,13 +32,13 @@ export async function createKey(
   actor: Actor,
   wish: { readonly userId: string | null; readonly expiresAt: Date | null; readonly name: string },
 ): Promise<KeyView | Failure<'not_found' | 'invalid_body'>> {
-  if (wish.userId !== null && !(await findUser(database, wish.userId))) return new Failure('not_found', { message: 'There is no user with this id.' });
   const key = createApiKey();
   const id = randomUUID();
   const isMade = await insertKey(database, actor, { ...wish, id, digest: digest(key), prefix: maskedKey(key) });
   const stored = isMade ? await findKeyById(database, id) : null;
-  if (!stored) return new Failure('invalid_body', { fields: [{ path: '/expires_at', message: 'must lie in the future' }] });
-  return { ...viewKey(stored), key };
+  if (stored) return { ...viewKey(stored), key };
+  if (wish.userId !== null && !(await findUser(database, wish.userId))) return new Failure('not_found', { message: 'There is no user with this id.' });
+  return new Failure('invalid_body', { fields: [{ path: '/expires_at', message: 'must lie in the future' }] });
 }
 
 export async function create(

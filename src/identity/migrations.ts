@@ -55,8 +55,16 @@ export const MIGRATIONS: readonly Migration[] = [
         add column ip text,
         add column user_agent text,
         add column last_seen_at timestamptz not null default now()`,
+      // With what tells whether a session is active, so that the list of those is read from the index alone.
+      'drop index identity.sessions_newest',
+      'drop index identity.sessions_newest_of_user',
+      `create index sessions_newest on identity.sessions (created_at desc, id desc)
+        include (expires_at, revoked, logged_out) where deleted_at is null`,
+      `create index sessions_newest_of_user on identity.sessions (user_id, created_at desc, id desc)
+        include (expires_at, revoked, logged_out) where deleted_at is null`,
       'create index sessions_ended on identity.sessions (updated_at) where revoked or logged_out',
       'create index sessions_active on identity.sessions (expires_at) where not revoked and not logged_out and deleted_at is null',
+      'create index sessions_open_of_user on identity.sessions (user_id, id) where not revoked and not logged_out and deleted_at is null',
       'create index users_oldest on identity.users (created_at, id) where deleted_at is null',
       'create index users_administrators on identity.users (id) where super_admin and enabled and deleted_at is null',
       `create table identity.api_keys (
@@ -80,7 +88,7 @@ export const MIGRATIONS: readonly Migration[] = [
       `create table identity.throttles (
         -- A keyed digest: which names were tried, mistyped passwords among them, is not to be read here.
         key bytea primary key,
-        -- When a login failed, newest first; no more than the limit looks at.
+        -- When a login failed, newest first.
         failures timestamptz[] not null,
         -- For an account and a network together: when that account last logged in from there.
         succeeded_at timestamptz,
@@ -112,8 +120,9 @@ export const MIGRATIONS: readonly Migration[] = [
       'create index audit_newest_of_actor on identity.audit (actor_id, created_at desc, id desc)',
       // How long each list is, kept up by every statement that changes it, because to count a long list is to read it.
       `create table identity.totals (
+        -- users, sessions, api_keys, audit; and parts: sessions of user, api_keys of user, audit of each event.
         list text not null,
-        -- Of 'sessions of user' and the like, the user; otherwise the nil UUID.
+        -- The user whose part it is; otherwise the nil UUID.
         owner uuid not null,
         -- The whole is spread over several rows: logins on different replicas do not wait for each other.
         shard integer not null,

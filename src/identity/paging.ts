@@ -30,7 +30,8 @@ export function spanOf({ page, limit }: Page, total: number): Span {
   const offset = (page - 1) * limit;
   const behind = Math.max(0, total - offset - limit);
   if (offset >= total) return { fromEnd: false, offset: 0, limit: 0 };
-  if (offset <= behind) return { fromEnd: false, offset, limit };
+  // No further than there are rows: to look for one more would be to read the rest of the index.
+  if (offset <= behind) return { fromEnd: false, offset, limit: Math.min(limit, total - offset) };
   return { fromEnd: true, offset: behind, limit: total - offset - behind };
 }
 

@@ -26,6 +26,8 @@ export interface IdentityService extends IdentityOptions {
   readonly metrics: Metrics;
   /** Each hash takes its memory and a thread: so many at once, so many waiting, the rest is told to come back. */
   readonly hashing: Gate;
+  /** Refusals that are held back for a moment; so many at once, and beyond them none. */
+  readonly refusals: Gate;
   /** Sessions and keys whose use is to be noted, away from any request's path. */
   readonly sightings: { readonly sessions: Set<string>; readonly keys: Set<string> };
   throttleSecret(): Promise<Buffer>;
@@ -33,6 +35,7 @@ export interface IdentityService extends IdentityOptions {
 }
 
 const HASHES_WAITING = 32;
+const REFUSALS_HELD = 512;
 
 export function createIdentity(options: IdentityOptions, database: Database, { log, metrics, isServing }: Surroundings): IdentityService {
   const hashing = createGate(options.passwords.hashesAtOnce, HASHES_WAITING, 'a password hash');
@@ -45,6 +48,7 @@ export function createIdentity(options: IdentityOptions, database: Database, { l
     log,
     metrics,
     hashing,
+    refusals: createGate(REFUSALS_HELD, 0, 'a refusal'),
     sightings: { sessions: new Set(), keys: new Set() },
     throttleSecret: async () => (secret ??= await readThrottleSecret(database)),
     ready: async () => isServing() && isReady(database, SCHEMA, MIGRATIONS),

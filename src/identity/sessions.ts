@@ -25,22 +25,25 @@ export async function list(
   const { user, active } = query;
   if (user !== undefined && !may(caller, 'list sessions of a user', user)) return new Failure('forbidden');
   // Without a filter a super administrator sees all, and everybody else what is their own.
-  const userId = user ?? (may(caller, 'list sessions of every user') ? null : (caller.user?.id ?? null));
+  const userId = user ?? (may(caller, 'list sessions of every user') ? null : caller.user?.id);
+  if (userId === undefined) return new Failure('forbidden');
   const part = await listSessions(service, query, { userId, active: active === undefined ? null : active === 'true' });
   return pageReply(visitor.path, query, part, viewSession, { user, active });
 }
 
 /** Whoever holds a token may read its session, also one that has ended. */
 export async function info(
-  { query }: Ask<unknown, { session: string }>,
+  { caller, query }: Ask<unknown, { session: string }>,
   service: IdentityService,
-): Promise<Reply<Read<typeof sessionShape>> | Failure<'invalid_session_token'>> {
+): Promise<Reply<Read<typeof sessionShape>> | Failure<'forbidden' | 'invalid_session_token'>> {
+  if (!may(caller, 'read a session by its token')) return new Failure('forbidden');
   const token = parseSessionToken(query.session);
   const session = token && (await findSessionByToken(service, token));
   return session ? { data: viewSession(session) } : new Failure('invalid_session_token');
 }
 
-export async function revokeByToken(call: Ask<unknown, { session: string }>, service: IdentityService): Promise<Revoked | Failure<'invalid_session_token'>> {
+export async function revokeByToken(call: Ask<unknown, { session: string }>, service: IdentityService): Promise<Revoked | Failure<'forbidden' | 'invalid_session_token'>> {
+  if (!may(call.caller, 'revoke a session by its token')) return new Failure('forbidden');
   const token = parseSessionToken(call.query.session);
   const session = token && (await findSessionByToken(service, token));
   return session ? revoked(await revokeSession(service.database, entry(call), session.id)) : new Failure('invalid_session_token');

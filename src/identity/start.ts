@@ -53,7 +53,8 @@ async function firstRun({ admin, passwords }: Options, database: Database, { ann
 const BATCH = 500;
 
 /** Several replicas may run these at once: a row that another one removed is simply not there. */
-export function jobs({ database, metrics, sightings, retentionSeconds, auditSeconds }: IdentityService): readonly Job[] {
+export function jobs(service: IdentityService): readonly Job[] {
+  const { database, metrics, sightings, retentionSeconds, auditSeconds } = service;
   const removal = (table: string, remove: () => Promise<number>): Job => ({
     name: `remove from ${table}`,
     everySeconds: 300,
@@ -75,7 +76,7 @@ export function jobs({ database, metrics, sightings, retentionSeconds, auditSeco
         sightings.sessions.clear();
         sightings.keys.clear();
         // What fails to be written is noted at its next use.
-        if (sessions.length + keys.length > 0) await writeSightings(database, sessions, keys);
+        if (sessions.length + keys.length > 0) await writeSightings(service, sessions, keys);
         return false;
       },
     },

@@ -37,14 +37,18 @@ export async function throttled<T>(
   failure: Event,
   check: (pair: Buffer) => Promise<T | Miss>,
 ): Promise<T | Failure<'invalid_credentials' | 'too_many_requests'>> {
-  const { database, hashing, metrics } = service;
+  const { database, hashing, metrics, refusals } = service;
   const keys = await keysOf(service, name, networkOf(visitor.address));
   const actor = actorOf(caller, visitor);
-  const mayTry = async () => secondsToWait(await readFailures(database, keys));
+  const hold = () => refusals.run(() => sleep(REFUSAL_MS)).catch(() => {});
+  const mayTry = async () => {
+    const counts = await readFailures(database, keys);
+    return { wait: secondsToWait(counts), known: counts.some((count) => count.known) };
+  };
 
   async function attempt(): Promise<{ value: T } | { wait: number }> {
     // Others may have failed while this one waited for its place.
-    const wait = await mayTry();
+    const { wait } = await mayTry();
     if (wait > 0) return { wait };
     const value = await check(keys.pair);
     if (!(value instanceof Miss)) return { value };
@@ -56,19 +60,20 @@ export async function throttled<T>(
   }
 
   try {
-    // Before the gate, so that refused ones take nobody's place.
-    const wait = await mayTry();
-    const outcome = wait > 0 ? { wait } : await hashing.run(attempt);
+    // Before the gate, so that refused ones take nobody's place. An account's own network goes before strangers, who
+    // could otherwise fill the waiting room.
+    const { wait, known } = await mayTry();
+    const outcome = wait > 0 ? { wait } : await hashing.run(attempt, known);
     if ('value' in outcome) {
       metrics.count('gatehouse_password_checks_total', { outcome: 'right' });
       return outcome.value;
     }
     metrics.count('gatehouse_password_checks_total', { outcome: outcome.wait > 0 ? 'throttled' : 'wrong' });
     if (outcome.wait <= 0) return new Failure('invalid_credentials');
-    await sleep(REFUSAL_MS);
+    await hold();
     return new Failure('too_many_requests', { retryAfterSeconds: outcome.wait });
   } catch (error) {
-    if (error instanceof Overloaded) await sleep(REFUSAL_MS);
+    if (error instanceof Overloaded) await hold();
     throw error;
   }
 }

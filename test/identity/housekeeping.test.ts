@@ -151,9 +151,19 @@ test('a use that several replicas have seen is written once', async () => {
   const ids = (await sql`select id from identity.sessions`).map(({ id }) => String(id));
   const versions = async () => [...(await sql`select id, xmin::text as version from identity.sessions order by id`)];
   const before = await versions();
-  await writeSightings(one.database, ids, []);
+  await writeSightings({ database: one.database, idleSeconds: 0 }, ids, []);
   const written = await versions();
   assert.equal(written.filter(({ version }, index) => version !== before[index]?.version).length, 2);
-  for (const { database } of [two, one]) await writeSightings(database, ids, []);
+  for (const { database } of [two, one]) await writeSightings({ database, idleSeconds: 0 }, ids, []);
   assert.deepEqual(await versions(), written);
+});
+
+test('a use that is written only after the idle limit does not bring a session back to life', async () => {
+  await addSessions('open', 1);
+  const ids = (await sql`update identity.sessions set last_seen_at = now() - interval '301 s' returning id`).map(({ id }) => String(id));
+  const seen = async () => (await sql`select now() - last_seen_at < interval '1 minute' as seen from identity.sessions`)[0]?.seen;
+  await writeSightings({ database: one.database, idleSeconds: 300 }, ids, []);
+  assert.equal(await seen(), false);
+  await writeSightings({ database: one.database, idleSeconds: 400 }, ids, []);
+  assert.equal(await seen(), true);
 });

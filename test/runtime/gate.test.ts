@@ -125,3 +125,19 @@ test('however they come and go, there are never more inside than places', async 
   assert.equal(outcomes.filter(({ status }) => status === 'rejected').length, 50);
   assert.deepEqual([gate.running, gate.waiting], [0, 0]);
 });
+
+test('who goes first is let in before all others, and has seats of their own', async () => {
+  const gate = createGate(1, 1, 'a place');
+  const entered: string[] = [];
+  let open = () => {};
+  const closed = new Promise<void>((resolve) => (open = resolve));
+  const inside = gate.run(() => closed);
+  const other = gate.run(async () => void entered.push('other'));
+  const first = gate.run(async () => void entered.push('first'), true);
+  assert.equal(gate.waiting, 2);
+  await assert.rejects(gate.run(async () => {}), Overloaded);
+  await assert.rejects(gate.run(async () => {}, true), Overloaded);
+  open();
+  await Promise.all([inside, other, first]);
+  assert.deepEqual(entered, ['first', 'other']);
+});

@@ -81,14 +81,16 @@ export function assertCreated(answer: Answer): void {
 const KEY_MEMBERS = ['created_at', 'deleted_at', 'expires_at', 'id', 'key', 'last_used_at', 'name', 'revoked', 'updated_at', 'user', 'user_id'];
 
 /** The specification's table "ApiKey", and a name and the time of its last use. */
-export function assertKey(value: Record<string, any>): void {
-  assert.deepEqual(Object.keys(value).sort(), KEY_MEMBERS);
-  assert.match(value.id, /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/);
-  assert.deepEqual([typeof value.key, typeof value.name, typeof value.revoked], ['string', 'string', 'boolean']);
-  for (const name of ['created_at', 'updated_at']) assert.match(value[name], DATE_TIME);
-  for (const name of ['deleted_at', 'expires_at', 'last_used_at']) if (value[name] !== null) assert.match(value[name], DATE_TIME);
-  assert.equal(value.user?.id ?? null, value.user_id);
-  if (value.user !== null) assertUser(value.user);
+export function assertKey({ user, ...key }: Record<string, unknown>): void {
+  assert.deepEqual(Object.keys({ ...key, user }).sort(), KEY_MEMBERS);
+  assert.match(String(key.id), /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/);
+  assert.deepEqual([typeof key.key, typeof key.name, typeof key.revoked], ['string', 'string', 'boolean']);
+  for (const name of ['created_at', 'updated_at']) assert.match(String(key[name]), DATE_TIME);
+  for (const name of ['deleted_at', 'expires_at', 'last_used_at']) if (key[name] !== null) assert.match(String(key[name]), DATE_TIME);
+  if (user === null) return assert.equal(key.user_id, null);
+  const owner: Record<string, unknown> = { ...Object(user) };
+  assertUser(owner);
+  assert.equal(owner.id, key.user_id);
 }
 
 const DATE_TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;

@@ -11,6 +11,7 @@ export async function recount(sql: Sql): Promise<void> {
       union all select 'sessions' from identity.sessions where deleted_at is null
       union all select 'api_keys' from identity.api_keys where deleted_at is null
       union all select 'audit' from identity.audit
+      union all select 'audit ' || event from identity.audit
     ) as every_row group by list`;
   await sql`
     insert into identity.totals (list, owner, shard, n)

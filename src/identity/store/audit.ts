@@ -59,9 +59,9 @@ export function audited<T extends object>(sql: Sql, { event, actor, detail = '' 
         case when count(*) = 1 then (array_agg(id))[1] end,
         count(*), ${actor.ip}::text, ${actor.requestId}::text, ${detail}::text
       from change having count(*) > 0
-      returning user_id
+      returning event
     )
-    , noted_total as (with change as (select user_id from noted) ${counting(sql, 'audit', 1)})
+    , noted_total as (with change as (select event from noted) ${counting(sql, 'audit', 1)})
     ${also}
     ${result}`;
 }
@@ -82,8 +82,8 @@ export function listAudit(database: Database, page: Page, { userId, event }: Aud
   return database.list(async (sql) => {
     const ofUser = userId === null ? sql`true` : sql`(x.user_id = ${userId} or x.actor_id = ${userId})`;
     const where = event === null ? ofUser : sql`${ofUser} and x.event = ${event}`;
-    const [counted] = userId === null && event === null ? [] : await sql<[{ total: number }]>`select count(*)::int as total from identity.audit x where ${where}`;
-    const total = counted?.total ?? (await totalOf(sql, 'audit', null));
+    const [counted] = userId === null ? [] : await sql<[{ total: number }]>`select count(*)::int as total from identity.audit x where ${where}`;
+    const total = counted?.total ?? (await totalOf(sql, 'audit', { event }));
     const rows = await sql<AuditRecord[]>`
       select a.id, a.created_at, a.event, a.via, a.actor_id, a.key_id, a.user_id, a.target_id, a.count, a.ip, a.request_id, a.detail
       from (${idsOf(sql, sql`identity.audit`, where, 'newest first', spanOf(page, total))}) page join identity.audit a on a.id = page.id
@@ -97,9 +97,9 @@ export async function removeOldAudit(database: Database, seconds: number, most: 
   const [row] = await database.write(
     (sql) => sql<[{ n: number }]>`
       with change as (
-        delete from identity.audit where id in (
+        delete from identity.audit where id = any (array(
           select id from identity.audit where created_at < now() - make_interval(secs => ${seconds}) order by created_at, id limit ${most}
-        ) returning user_id
+        )) returning event
       ), counted as (${counting(sql, 'audit', -1)})
       select count(*)::int as n from change`,
   );

@@ -18,7 +18,7 @@ export interface NewKey {
   readonly expiresAt: Date | null;
 }
 
-/** @returns false when it would have expired already, by the database's clock, or its user is gone */
+/** The user's row is locked against a deletion under way. @returns false when the key would have expired already, by the database's clock, or its user is gone */
 export async function insertKey(database: Database, actor: Actor, key: NewKey): Promise<boolean> {
   const rows = await database.write((sql) =>
     audited(
@@ -26,9 +26,10 @@ export async function insertKey(database: Database, actor: Actor, key: NewKey): 
       { event: 'key.created', actor },
       sql`
         insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, expires_at)
-        select ${key.id}, ${key.digest}, ${key.prefix}, ${key.name}, ${key.userId}, ${key.expiresAt}
-        where (${key.expiresAt}::timestamptz is null or ${key.expiresAt}::timestamptz > now())
-          and (${key.userId}::uuid is null or exists (select 1 from identity.users where id = ${key.userId} and deleted_at is null))
+        select ${key.id}::uuid, ${key.digest}::bytea, ${key.prefix}::text, ${key.name}::text, ${key.userId}::uuid, ${key.expiresAt}::timestamptz
+        ${key.userId === null ? sql`where` : sql`from identity.users u where u.id = ${key.userId} and u.deleted_at is null and`}
+          (${key.expiresAt}::timestamptz is null or ${key.expiresAt}::timestamptz > now())
+        ${key.userId === null ? sql`` : sql`for share of u`}
         returning id, user_id`,
       sql`, counted as (${counting(sql, 'api_keys', 1)})`,
     ),
@@ -51,7 +52,7 @@ export const findKeyById = (database: Database, id: string): Promise<ApiKey | nu
 /** Newest first, of one user or (null) of all. */
 export function listKeys(database: Database, page: Page, userId: string | null): Promise<Part<ApiKey>> {
   return database.list(async (sql) => {
-    const total = await totalOf(sql, 'api_keys', userId);
+    const total = await totalOf(sql, 'api_keys', { userId });
     const where = userId === null ? sql`x.deleted_at is null` : sql`x.deleted_at is null and x.user_id = ${userId}`;
     const rows = await sql`
       select ${keyColumns(sql)}

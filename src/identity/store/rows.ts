@@ -37,7 +37,7 @@ export const inOrder = (sql: Sql, alias: string, descending: boolean): Fragment 
 
 type List = 'users' | 'sessions' | 'api_keys' | 'audit';
 
-/** The users' parts of a list have a name of their own, since a caller may ask for the user with any id. */
+/** A part's name differs from its list's, since a caller may ask for the user with any id, also the nil one. */
 const ofUser = (list: List): string => `${list} of user`;
 /** The owner of a whole list. */
 const EVERYBODY = '00000000-0000-0000-0000-000000000000';
@@ -46,24 +46,29 @@ const SHARD = Math.floor(Math.random() * 16);
 
 /**
  * A part of a statement that keeps a list's totals true, and commits with it. In it, `change` is the rows that were
- * added or removed, with `user_id`. Rows are locked in one order, so that two statements never wait for each other.
+ * added or removed, with `user_id`, or for the trail `event`. Rows are locked in one order; a transaction comes to them last.
  */
-export const counting = (sql: Sql, list: List, sign: 1 | -1): Fragment => sql`
-  insert into identity.totals as t (list, owner, shard, n)
-  select c.list, c.owner, c.shard, ${sign}::int * count(*)
-  from (
-    select ${list}::text as list, ${EVERYBODY}::uuid as owner, ${SHARD}::int as shard from change
-    union all
-    select ${ofUser(list)}, user_id, 0 from change where user_id is not null and ${list === 'sessions' || list === 'api_keys'}::boolean
-  ) c
-  group by c.list, c.owner, c.shard
-  order by c.list, c.owner, c.shard
-  on conflict (list, owner, shard) do update set n = t.n + excluded.n`;
+export function counting(sql: Sql, list: List, sign: 1 | -1): Fragment {
+  const parts = {
+    users: sql``,
+    sessions: sql`union all select ${ofUser(list)}, user_id, 0 from change`,
+    api_keys: sql`union all select ${ofUser(list)}, user_id, 0 from change where user_id is not null`,
+    audit: sql`union all select 'audit ' || event, ${EVERYBODY}, ${SHARD} from change`,
+  };
+  return sql`
+    insert into identity.totals as t (list, owner, shard, n)
+    select c.list, c.owner, c.shard, ${sign}::int * count(*)
+    from (select ${list}::text as list, ${EVERYBODY}::uuid as owner, ${SHARD}::int as shard from change ${parts[list]}) c
+    group by c.list, c.owner, c.shard
+    order by c.list, c.owner, c.shard
+    on conflict (list, owner, shard) do update set n = t.n + excluded.n`;
+}
 
-/** How long a list is; of a user, how long their part of it. */
-export async function totalOf(sql: Sql, list: List, owner: string | null): Promise<number> {
+/** How long a list is, or a part of it: of a user, or of the trail's lines of one event. */
+export async function totalOf(sql: Sql, list: List, part: { readonly userId?: string | null; readonly event?: string | null } = {}): Promise<number> {
+  const { userId = null, event = null } = part;
+  const name = userId !== null ? ofUser(list) : event !== null ? `${list} ${event}` : list;
   const [row] = await sql<[{ total: number }]>`
-    select coalesce(sum(n), 0)::int as total from identity.totals
-    where list = ${owner === null ? list : ofUser(list)} and owner = ${owner ?? EVERYBODY}`;
+    select greatest(0, coalesce(sum(n), 0))::int as total from identity.totals where list = ${name} and owner = ${userId ?? EVERYBODY}`;
   return row.total;
 }

@@ -13,7 +13,7 @@ export interface Sessions {
   readonly idleSeconds: number;
 }
 
-const isOver = (sql: Sql, alias: string, idleSeconds: number): Fragment => {
+export const isOver = (sql: Sql, alias: string, idleSeconds: number): Fragment => {
   const s = sql(alias);
   const idle = idleSeconds === 0 ? sql`` : sql`or ${s}.last_seen_at <= now() - make_interval(secs => ${idleSeconds})`;
   return sql`(${s}.expires_at <= now() ${idle})`;
@@ -86,7 +86,7 @@ export function listSessions({ database, idleSeconds }: Sessions, page: Page, { 
     // Whoever may not log in has no such session: what takes the right away ends them in the same transaction.
     const isActive = sql`not x.revoked and not x.logged_out and not ${isOver(sql, 'x', idleSeconds)}`;
     const where = active === null ? ofUser : sql`${ofUser} and ${active ? sql`` : sql`not`} (${isActive})`;
-    const all = active === true ? 0 : await totalOf(sql, 'sessions', userId);
+    const all = active === true ? 0 : await totalOf(sql, 'sessions', { userId });
     const [counted] = active === null ? [] : await sql<[{ n: number }]>`select count(*)::int as n from identity.sessions x where ${ofUser} and ${isActive}`;
     const total = active === null || !counted ? all : active ? counted.n : all - counted.n;
     const rows = await sql`
@@ -126,57 +126,65 @@ export async function revokeSession(database: Database, entry: Entry, id: string
 
 /** A statement for each so many sessions: one for all of a large table would take longer than a statement may. */
 const REVOKE_BATCH = 5_000;
+const BEFORE_ALL = '00000000-0000-0000-0000-000000000000';
 
-/** Revokes every session that could still be used, of one user or (null) of all. @returns how many */
-export async function revokeSessions(database: Database, entry: Entry, userId: string | null): Promise<number> {
-  let count = 0;
-  for (let after = '00000000-0000-0000-0000-000000000000'; ; ) {
-    const rows = await database.write((sql) => {
-      const ofUser = userId === null ? sql`` : sql`and user_id = ${userId}`;
-      return audited<{ id: string }>(
-        sql,
-        entry,
-        sql`
-          update identity.sessions s set revoked = true, updated_at = now()
-          from (
-            select id from identity.sessions
-            where id > ${after} and deleted_at is null and not revoked and not logged_out and expires_at > now() ${ofUser}
-            order by id limit ${REVOKE_BATCH}
-          ) batch
-          where s.id = batch.id and not s.revoked
-          returning s.id, s.user_id`,
-      );
-    });
+/**
+ * Revokes the next batch of sessions that could still be used. One that somebody else is just revoking counts here, too:
+ * so no row means that there is none left.
+ */
+const revocation = (sql: Sql, after: string, ofUser: Fragment): Fragment => sql`
+  update identity.sessions set revoked = true, updated_at = now()
+  where id = any (array(
+    select id from identity.sessions
+    where id > ${after} and deleted_at is null and not revoked and not logged_out and expires_at > now() ${ofUser}
+    order by id limit ${REVOKE_BATCH}
+  ))
+  returning id, user_id`;
+
+/** How many sessions were ended, and the last of them. */
+export interface Ended {
+  readonly count: number;
+  readonly last: string;
+}
+
+async function inBatches(revoke: (after: string) => Promise<Array<{ id: string }>>): Promise<Ended> {
+  for (let count = 0, last = BEFORE_ALL; ; ) {
+    const rows = await revoke(last);
+    if (rows.length === 0) return { count, last };
     count += rows.length;
-    if (rows.length === 0) return count;
-    after = rows.reduce((last, { id }) => (id > last ? id : last), after);
+    last = rows.reduce((latest, { id }) => (id > latest ? id : latest), last);
   }
 }
 
-/** The same inside a transaction that takes a user's right or password away. @returns how many */
-export async function endSessions(sql: Sql, entry: Entry, { userId, exceptId = null }: { userId: string; exceptId?: string | null }): Promise<number> {
-  const rows = await audited(
-    sql,
-    entry,
-    sql`
-      update identity.sessions set revoked = true, updated_at = now()
-      where user_id = ${userId} and deleted_at is null and not revoked and not logged_out and expires_at > now() and id is distinct from ${exceptId}
-      returning id, user_id`,
+/** Of one user or (null) of all, each batch with its line in the trail. @returns how many */
+export async function revokeSessions(database: Database, entry: Entry, userId: string | null): Promise<number> {
+  const { count } = await inBatches((after) =>
+    database.write((sql) => audited(sql, entry, revocation(sql, after, userId === null ? sql`` : sql`and user_id = ${userId}`))),
   );
-  return rows.length;
+  return count;
+}
+
+/** Inside a transaction that takes a user's rights or password away; its line in the trail comes last, by `noteEnded`. */
+export function endSessions(sql: Sql, userId: string, exceptId: string | null = null): Promise<Ended> {
+  return inBatches((after) => sql<Array<{ id: string }>>`${revocation(sql, after, sql`and user_id = ${userId} and id is distinct from ${exceptId}`)}`);
+}
+
+export async function noteEnded(sql: Sql, actor: Actor, userId: string, { count, last }: Ended): Promise<void> {
+  const id = count === 1 ? last : null;
+  await audited(sql, { event: 'session.revoked', actor }, sql`select ${id}::uuid as id, ${userId}::uuid as user_id from generate_series(1, ${count}::int)`);
 }
 
 /** Removes sessions that ended at least `seconds` ago. @returns how many; at most `most` */
 export async function removeEndedSessions(database: Database, seconds: number, most: number): Promise<number> {
   const [row] = await database.write(
     (sql) => sql<[{ n: number }]>`
-      with ended as (
-        (select id from identity.sessions where expires_at < now() - make_interval(secs => ${seconds}) order by expires_at limit ${most})
-        union
-        (select id from identity.sessions where (revoked or logged_out) and updated_at < now() - make_interval(secs => ${seconds}) order by updated_at limit ${most})
-        limit ${most}
-      ), change as (
-        delete from identity.sessions s using ended where s.id = ended.id returning s.user_id
+      with change as (
+        delete from identity.sessions where id = any (array(
+          (select id from identity.sessions where expires_at < now() - make_interval(secs => ${seconds}) order by expires_at limit ${most})
+          union
+          (select id from identity.sessions where (revoked or logged_out) and updated_at < now() - make_interval(secs => ${seconds}) order by updated_at limit ${most})
+          limit ${most}
+        )) returning user_id
       ), counted as (${counting(sql, 'sessions', -1)})
       select count(*)::int as n from change`,
   );

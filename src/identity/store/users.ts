@@ -1,9 +1,11 @@
+import { takeTurn } from '../../db/migrate.ts';
 import type { Database, Sql } from '../../db/pool.ts';
+import { SCHEMA } from '../migrations.ts';
 import { type Page, type Part, spanOf } from '../paging.ts';
 import type { Account, User } from '../rules.ts';
 import { type Actor, audited, type Entry } from './audit.ts';
 import { counting, idsOf, inOrder, totalOf, userColumns } from './rows.ts';
-import { endSessions } from './sessions.ts';
+import { endSessions, noteEnded } from './sessions.ts';
 import { clearing } from './throttles.ts';
 
 /** What of a user may be written. */
@@ -57,7 +59,7 @@ export async function* eachUser(database: Database): AsyncGenerator<User[]> {
 /** Oldest first, without the deleted. */
 export function listUsers(database: Database, page: Page): Promise<Part<User>> {
   return database.list(async (sql) => {
-    const total = await totalOf(sql, 'users', null);
+    const total = await totalOf(sql, 'users');
     const rows = await sql<User[]>`
       select ${userColumns(sql)}
       from (${idsOf(sql, sql`identity.users`, sql`x.deleted_at is null`, 'oldest first', spanOf(page, total))}) page join identity.users u on u.id = page.id
@@ -100,22 +102,21 @@ interface Consequences {
 }
 
 /**
- * Changes a user, with everything that follows from it, in one transaction.
+ * Changes a user, with everything that follows from it, in one transaction. The user's row is locked first and the lines
+ * of the trail come last: they touch its total, which every other write of this process waits for.
  * @throws Duplicate, with the index's name, when the username or the address is taken
  */
 export function updateUser(database: Database, entry: Entry, id: string, values: Partial<UserValues>, { lessens, endsSessions }: Consequences): Promise<User | Refusal> {
   return database.transaction(async (sql) => {
-    const refusal = lessens ? await lastAdministrator(sql, entry.actor, id) : null;
+    const refusal = (lessens ? await administratorsRefuse(sql, entry.actor, id) : null) ?? (await lockUser(sql, id));
     if (refusal) return refusal;
+    const ended = endsSessions ? await endSessions(sql, id) : null;
     const [user] = await audited<User>(
       sql,
       entry,
-      sql`
-        update identity.users u set ${sql(values)}, updated_at = now()
-        where u.id = ${id} and u.deleted_at is null
-        returning ${userColumns(sql)}, u.id as user_id`,
+      sql`update identity.users u set ${sql(values)}, updated_at = now() where u.id = ${id} returning ${userColumns(sql)}, u.id as user_id`,
     );
-    if (user && endsSessions) await endSessions(sql, { event: 'session.revoked', actor: entry.actor }, { userId: id });
+    if (ended) await noteEnded(sql, entry.actor, id, ended);
     return user ?? 'unknown';
   });
 }
@@ -123,38 +124,41 @@ export function updateUser(database: Database, entry: Entry, id: string, values:
 /** Soft: the row stays for the trail's sake. The name and the address are free again. */
 export function deleteUser(database: Database, actor: Actor, id: string): Promise<User | Refusal> {
   return database.transaction(async (sql) => {
-    const refusal = await lastAdministrator(sql, actor, id);
+    const refusal = (await administratorsRefuse(sql, actor, id)) ?? (await lockUser(sql, id));
     if (refusal) return refusal;
-    const [user] = await audited<User>(
-      sql,
-      { event: 'user.deleted', actor },
-      sql`
-        update identity.users u set deleted_at = now(), updated_at = now()
-        where u.id = ${id} and u.deleted_at is null
-        returning ${userColumns(sql)}, u.id as user_id`,
-      sql`, counted as (${counting(sql, 'users', -1)})`,
-    );
-    if (!user) return 'unknown';
-    await endSessions(sql, { event: 'session.revoked', actor }, { userId: id });
+    const ended = await endSessions(sql, id);
     await audited(
       sql,
       { event: 'key.revoked', actor },
       sql`update identity.api_keys set revoked = true, updated_at = now() where user_id = ${id} and deleted_at is null and not revoked returning id, user_id`,
     );
-    return user;
+    const [user] = await audited<User>(
+      sql,
+      { event: 'user.deleted', actor },
+      sql`update identity.users u set deleted_at = now(), updated_at = now() where u.id = ${id} returning ${userColumns(sql)}, u.id as user_id`,
+      sql`, counted as (${counting(sql, 'users', -1)})`,
+    );
+    await noteEnded(sql, actor, id, ended);
+    return user ?? 'unknown';
   });
 }
 
+async function lockUser(sql: Sql, id: string): Promise<Refusal | null> {
+  const rows = await sql`select 1 from identity.users where id = ${id} and deleted_at is null for update`;
+  return rows.length === 0 ? 'unknown' : null;
+}
+
 /**
- * Locks every administrator's row: of two who demote each other at the same time, the second one waits here and then
- * finds that they are none any more. There is always one left.
+ * Whatever takes an administrator's rights away takes turns: of two who demote each other at the same time, the second
+ * one waits here and then finds that they are none any more. One who can log in is always left.
  */
-async function lastAdministrator(sql: Sql, actor: Actor, id: string): Promise<Refusal | null> {
-  const rows = await sql<Array<{ id: string }>>`
-    select id from identity.users where super_admin and enabled and deleted_at is null order by id for update`;
-  const administrators = rows.map((row) => row.id);
-  if (actor.userId !== null && !administrators.includes(actor.userId)) return 'demoted';
-  return administrators.length === 1 && administrators[0] === id ? 'last administrator' : null;
+async function administratorsRefuse(sql: Sql, actor: Actor, id: string): Promise<Refusal | null> {
+  await takeTurn(sql, SCHEMA, 'administrators');
+  const rows = await sql<Array<{ id: string; enters: boolean }>>`
+    select id, password_hash is not null as enters from identity.users where super_admin and enabled and deleted_at is null`;
+  if (actor.userId !== null && !rows.some((row) => row.id === actor.userId)) return 'demoted';
+  const others = rows.filter((row) => row.enters && row.id !== id);
+  return others.length === 0 && rows.some((row) => row.id === id) ? 'last administrator' : null;
 }
 
 /**
@@ -163,16 +167,19 @@ async function lastAdministrator(sql: Sql, actor: Actor, id: string): Promise<Re
  */
 export function replacePassword(database: Database, actor: Actor, account: Account, after: string, { sessionId, pair }: { sessionId: string; pair: Buffer }): Promise<number | null> {
   return database.transaction(async (sql) => {
-    const changed = await audited(
+    const [locked] = await sql`
+      select 1 from identity.users
+      where id = ${account.id} and password_hash = ${account.password_hash} and enabled and deleted_at is null for update`;
+    if (!locked) return null;
+    const ended = await endSessions(sql, account.id, sessionId);
+    await audited(
       sql,
       { event: 'password.changed', actor },
-      sql`
-        update identity.users set password_hash = ${after}, updated_at = now()
-        where id = ${account.id} and password_hash = ${account.password_hash} and enabled and deleted_at is null
-        returning id, id as user_id`,
+      sql`update identity.users set password_hash = ${after}, updated_at = now() where id = ${account.id} returning id, id as user_id`,
       sql`, cleared as (${clearing(sql, pair)})`,
     );
-    return changed.length === 0 ? null : endSessions(sql, { event: 'session.revoked', actor }, { userId: account.id, exceptId: sessionId });
+    await noteEnded(sql, actor, account.id, ended);
+    return ended.count;
   });
 }
 

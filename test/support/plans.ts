@@ -1,0 +1,113 @@
+/** What PostgreSQL really does for a service: the plan of every statement that it runs, as its auto_explain tells it. */
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
+import type { TestDatabase } from './database.ts';
+
+/** A table that a plan reads, and how. */
+export interface Scan {
+  /** `Seq Scan`, `Index Scan` and so on. */
+  readonly node: string;
+  /** `identity.users`. */
+  readonly table: string;
+  /** How many rows it looked at. */
+  readonly rows: number;
+  readonly statement: string;
+}
+
+export interface Observatory {
+  /** The database's URL, by way of here. */
+  readonly url: string;
+  /** Everything that was read since the last time this was asked. */
+  scans(): Scan[];
+}
+
+interface Owner {
+  after(fn: () => Promise<void>): void;
+}
+
+interface Node {
+  readonly 'Node Type': string;
+  readonly 'Relation Name'?: string;
+  readonly Schema?: string;
+  readonly 'Actual Rows': number;
+  readonly 'Actual Loops': number;
+  readonly 'Rows Removed by Filter'?: number;
+  readonly 'Rows Removed by Index Recheck'?: number;
+  readonly Plans?: readonly Node[];
+}
+
+const SETTINGS = {
+  session_preload_libraries: 'auto_explain',
+  'auto_explain.log_min_duration': '0',
+  'auto_explain.log_level': 'notice',
+  'auto_explain.log_format': 'json',
+  'auto_explain.log_analyze': 'on',
+  'auto_explain.log_verbose': 'on',
+  'auto_explain.log_timing': 'off',
+  // The look-ups that a foreign key makes.
+  'auto_explain.log_nested_statements': 'on',
+} as const;
+
+/** Whoever connects by way of here is told the plan of each statement as a notice, which is read in passing. */
+export async function observe(owner: Owner, { url, sql }: TestDatabase): Promise<Observatory> {
+  const here = new URL(url);
+  const port = Number(here.port);
+  for (const [name, value] of Object.entries(SETTINGS)) await sql.unsafe(`alter database ${here.pathname.slice(1)} set ${name} = '${value}'`);
+  const found: Scan[] = [];
+  const sockets = new Set<Socket>();
+  const server = createServer({ noDelay: true }, (near) => {
+    const far = connect({ port, host: '127.0.0.1', noDelay: true });
+    const read = reader((notice) => found.push(...scansOf(notice)));
+    far.on('data', read);
+    for (const [one, other] of [[near, far], [far, near]] as const) {
+      sockets.add(one);
+      one.pipe(other);
+      one.on('error', () => {}).on('close', () => {
+        sockets.delete(one);
+        other.destroy();
+      });
+    }
+  });
+  owner.after(async () => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const bound = server.address();
+  here.port = String(typeof bound === 'object' ? bound?.port : '');
+  return { url: here.href, scans: () => found.splice(0) };
+}
+
+/** Reads the server's side of the protocol: a byte for the kind, the length, the content. @param take gets the text of each notice */
+function reader(take: (notice: string) => void): (chunk: Buffer) => void {
+  let rest = Buffer.alloc(0);
+  return (chunk) => {
+    rest = Buffer.concat([rest, chunk]);
+    while (rest.length >= 5 && rest.length > rest.readInt32BE(1)) {
+      const end = 1 + rest.readInt32BE(1);
+      if (rest[0] === 'N'.charCodeAt(0)) {
+        const fields = rest.subarray(5, end).toString('utf8').split('\0');
+        take(fields.find((field) => field.startsWith('M'))?.slice(1) ?? '');
+      }
+      rest = rest.subarray(end);
+    }
+  };
+}
+
+function scansOf(notice: string): Scan[] {
+  const start = notice.indexOf('plan:\n');
+  if (start < 0) return [];
+  const { Plan: plan, 'Query Text': text }: { Plan: Node; 'Query Text': string } = JSON.parse(notice.slice(start + 'plan:\n'.length));
+  const statement = text.replace(/\s+/g, ' ').trim();
+  const walk = (node: Node): Scan[] => [
+    ...(node['Relation Name'] !== undefined && node['Node Type'] !== 'ModifyTable'
+      ? [{ node: node['Node Type'], table: `${node.Schema}.${node['Relation Name']}`, rows: rowsOf(node), statement }]
+      : []),
+    ...(node.Plans ?? []).flatMap(walk),
+  ];
+  return walk(plan);
+}
+
+const rowsOf = (node: Node) =>
+  node['Actual Loops'] * (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0) + (node['Rows Removed by Index Recheck'] ?? 0));
