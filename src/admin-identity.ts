@@ -10,7 +10,7 @@ import { type Shape, take } from './http/shape.ts';
 import { createKey, newKeyShape } from './identity/keys.ts';
 import { MIGRATIONS, SCHEMA } from './identity/migrations.ts';
 import type { Page, Part } from './identity/paging.ts';
-import { accountKey, type User } from './identity/rules.ts';
+import { accountKey, isUsable, type User } from './identity/rules.ts';
 import { viewAudit, viewKey, viewUser } from './identity/shapes.ts';
 import { COMMAND_LINE, EVENTS, listAudit } from './identity/store/audit.ts';
 import { findKeyById, listKeys, revokeKey } from './identity/store/keys.ts';
@@ -118,7 +118,7 @@ export const IDENTITY_COMMANDS: readonly Command[] = [
     summary: 'Create an API key and print it once',
     options: {
       user: { type: 'string', value: 'USER', help: 'whose rights it has, by id or username' },
-      'without-user': { type: 'boolean', help: 'for a program: it may read users and sessions, and revoke sessions' },
+      'without-user': { type: 'boolean', help: 'for a program: reads users and sessions, revokes sessions, passes forward authentication' },
       name: { type: 'string', value: 'NAME', help: 'what it is for; empty if left out' },
       'expires-at': { type: 'string', value: 'TIME', help: 'such as 2030-01-31T12:00:00Z; never if left out' },
     },
@@ -142,15 +142,18 @@ export const IDENTITY_COMMANDS: readonly Command[] = [
     async run({ text, flag }, { print }) {
       const name = text('user');
       const rows = await inIdentity(async (database) => {
-        const userId = name === undefined ? null : (await find(database, name)).id;
+        const userId = name === undefined ? null : await idOf(database, name);
         return everything((page) => listKeys(database, page, userId));
       });
       if (flag('json')) return print(JSON.stringify(rows.map(viewKey)));
-      const state = (key: (typeof rows)[number]) => (key.revoked ? 'revoked' : key.expired ? 'expired' : 'live');
+      const state = (key: (typeof rows)[number]) => (key.revoked ? 'revoked' : key.expired ? 'expired' : isUsable(key) ? 'live' : 'user disabled');
       printTable(
         print,
-        ['ID', 'KEY', 'NAME', 'USER', 'CREATED', 'LAST USED', 'STATE'],
-        rows.map((key) => [key.id, `${key.key_prefix}…`, key.name, key.user?.username ?? '–', key.created_at.toISOString(), key.last_used_at?.toISOString() ?? '–', state(key)]),
+        ['ID', 'KEY', 'NAME', 'USER', 'CREATED', 'LAST USED', 'EXPIRES', 'STATE'],
+        rows.map((key) => [
+          key.id, `${key.key_prefix}…`, key.name, key.user?.username ?? '–',
+          key.created_at.toISOString(), key.last_used_at?.toISOString() ?? '–', key.expires_at?.toISOString() ?? '–', state(key),
+        ]),
       );
     },
   },
@@ -185,8 +188,7 @@ export const IDENTITY_COMMANDS: readonly Command[] = [
       const limit = /^[0-9]{1,5}$/.test(most) ? Number(most) : 0;
       if (limit < 1 || limit > 10_000) throw new UsageError('audit list: limit must be a whole number from 1 to 10000');
       const { rows } = await inIdentity(async (database) => {
-        // A deleted user has no name any more, but an id.
-        const userId = name === undefined ? null : isUuid(name.toLowerCase()) ? name.toLowerCase() : (await find(database, name)).id;
+        const userId = name === undefined ? null : await idOf(database, name);
         return listAudit(database, { page: 1, limit }, { userId, event });
       });
       if (flag('json')) return print(JSON.stringify(rows.map(viewAudit)));
@@ -213,6 +215,9 @@ async function find(database: Database, name: string): Promise<User> {
   if (!user) throw new OperationFailed('there is no user with this id or name; see: gatehouse user list');
   return user;
 }
+
+/** The same where deleted users count, too: they have no name any more, but an id. */
+const idOf = async (database: Database, name: string): Promise<string> => (isUuid(name.toLowerCase()) ? name.toLowerCase() : (await find(database, name)).id);
 
 const membersOf = ({ text }: Arguments) => ({ username: text('username'), email: text('email'), first_name: text('first-name'), last_name: text('last-name') });
 

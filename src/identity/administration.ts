@@ -4,7 +4,7 @@ import { Failure } from '../http/errors.ts';
 import type { Read } from '../http/shape.ts';
 import { actorOf } from './guard.ts';
 import { pageReply } from './paging.ts';
-import { type Caller, may } from './policy.ts';
+import { type Caller, forbidden, may } from './policy.ts';
 import type { User } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { type changeShape, type deletionShape, type userShape, viewUser } from './shapes.ts';
@@ -43,12 +43,12 @@ const passwordsOf = ({ hashing, passwords }: IdentityService): Passwords => ({
 });
 
 export async function create({ caller, body, visitor }: Ask<unknown, unknown, NewUser>, service: IdentityService): Promise<Reply<UserView> | Failure<'forbidden' | 'conflict' | 'invalid_body'>> {
-  if (!may(caller, 'create a user') || (body.super_admin && !may(caller, 'make a super administrator'))) return new Failure('forbidden');
+  if (!may(caller, 'create a user') || (body.super_admin && !may(caller, 'make a super administrator'))) return forbidden(caller);
   return reply(await createUser(service.database, actorOf(caller, visitor), body, passwordsOf(service)));
 }
 
 export async function show({ caller, path }: Ask<OfUser, unknown, null>, { database }: IdentityService): Promise<Reply<UserView> | Failure<'forbidden' | 'not_found'>> {
-  if (!may(caller, 'read a user', path.user_id)) return new Failure('forbidden');
+  if (!may(caller, 'read a user', path.user_id)) return forbidden(caller);
   const user = await findUser(database, path.user_id);
   return reply(user ?? new Failure('not_found', { message: 'There is no user with this id.' }));
 }
@@ -56,12 +56,12 @@ export async function show({ caller, path }: Ask<OfUser, unknown, null>, { datab
 /** Judged by what is asked for: one forbidden member, and nothing is changed. */
 export async function change({ caller, path, body, visitor }: Ask<OfUser, unknown, UserChange>, { database }: IdentityService): Promise<Reply<UserView> | Failure<'forbidden' | 'not_found' | 'conflict'>> {
   const action = body.super_admin === true ? 'make a super administrator' : isOwnAffair(body) ? 'change the names of a user' : 'change a user';
-  if (!may(caller, action, path.user_id)) return new Failure('forbidden');
+  if (!may(caller, action, path.user_id)) return forbidden(caller);
   return reply(await changeUser(database, actorOf(caller, visitor), path.user_id, body));
 }
 
 export async function remove({ caller, path, visitor }: Ask<OfUser, unknown, null>, { database }: IdentityService): Promise<Reply<Read<typeof deletionShape>> | Failure<'forbidden' | 'not_found' | 'conflict'>> {
-  if (!may(caller, 'delete a user')) return new Failure('forbidden');
+  if (!may(caller, 'delete a user')) return forbidden(caller);
   const outcome = await removeUser(database, actorOf(caller, visitor), path.user_id);
   return outcome instanceof Failure ? outcome : { data: { message: 'User deleted. Sessions and keys have ended.', status: 'DELETED' } };
 }
@@ -70,7 +70,7 @@ export async function setPasswordOf(
   { caller, path, body, visitor }: Ask<OfUser, unknown, { password: string }>,
   service: IdentityService,
 ): Promise<Reply<Read<typeof changeShape>> | Failure<'forbidden' | 'not_found' | 'conflict' | 'invalid_body'>> {
-  if (!may(caller, 'set the password of a user')) return new Failure('forbidden');
+  if (!may(caller, 'set the password of a user')) return forbidden(caller);
   const outcome = await setPassword(service.database, actorOf(caller, visitor), path.user_id, body.password, passwordsOf(service));
   return outcome instanceof Failure ? outcome : { data: { message: "Password set. The user's sessions have ended.", status: 'CHANGED' } };
 }

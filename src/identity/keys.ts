@@ -6,7 +6,7 @@ import { Failure } from '../http/errors.ts';
 import { moment, nullable, object, optional, orElse, type Read, text, uuid } from '../http/shape.ts';
 import { actorOf } from './guard.ts';
 import { type Page, pageReply } from './paging.ts';
-import { type Caller, may } from './policy.ts';
+import { type Caller, forbidden, may } from './policy.ts';
 import { controlFault } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { type keyShape, type revocationShape, viewKey } from './shapes.ts';
@@ -46,7 +46,7 @@ export async function create(
   { database }: IdentityService,
 ): Promise<Reply<KeyView> | Failure<'forbidden' | 'not_found' | 'invalid_body'>> {
   const userId = body.user_id === undefined ? (caller.user?.id ?? null) : body.user_id;
-  if (!may(caller, 'create a key', userId)) return new Failure('forbidden');
+  if (!may(caller, 'create a key', userId)) return forbidden(caller);
   const key = await createKey(database, actorOf(caller, visitor), { userId, expiresAt: body.expires_at ?? null, name: body.name });
   return key instanceof Failure ? key : { data: key };
 }
@@ -58,7 +58,7 @@ export async function list(
   const { user } = query;
   const everybody = may(caller, 'list keys of every user');
   const userId = user ?? (everybody ? null : (caller.user?.id ?? null));
-  if (!everybody && !may(caller, 'list keys of a user', userId)) return new Failure('forbidden');
+  if (!everybody && !may(caller, 'list keys of a user', userId)) return forbidden(caller);
   return pageReply(visitor.path, query, await listKeys(database, query, userId), viewKey, { user });
 }
 
@@ -68,7 +68,7 @@ export async function revoke(
 ): Promise<Reply<Read<typeof revocationShape>> | Failure<'forbidden' | 'not_found'>> {
   const key = await findKeyById(database, path.key_id);
   if (!key) return new Failure('not_found', { message: 'There is no key with this id.' });
-  if (!may(caller, 'revoke a key', key.user_id)) return new Failure('forbidden');
+  if (!may(caller, 'revoke a key', key.user_id)) return forbidden(caller);
   const count = await revokeKey(database, { event: 'key.revoked', actor: actorOf(caller, visitor) }, key.id);
   return { data: { message: count === 1 ? 'Key revoked.' : 'The key was revoked before.', status: 'REVOKED' } };
 }

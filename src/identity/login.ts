@@ -85,6 +85,7 @@ export async function changePassword(
       return replacePassword(database, actor, account, after, { sessionId: session.id, pair });
     }),
   );
+  if (ended instanceof Failure && ended.code === 'invalid_credentials') return new Failure('invalid_credentials', { message: 'The current password is wrong.' });
   return ended instanceof Failure ? ended : { data: { message: passwordMessage(ended), status: 'CHANGED' } };
 }
 

@@ -1,3 +1,4 @@
+import { Failure } from '../http/errors.ts';
 import type { ApiKey, Session, User } from './rules.ts';
 
 /** Who stands behind a request: the session or the key that was presented, with its user. A key may have none. */
@@ -45,6 +46,10 @@ export function may(caller: Caller, action: Action, ownerId?: string | null): bo
   const allowed: readonly Standing[] = POLICY[action];
   return standingsOf(caller, ownerId).some((standing) => allowed.includes(standing));
 }
+
+/** What somebody is told who may not. */
+export const forbidden = ({ key }: Caller): Failure<'forbidden'> =>
+  new Failure('forbidden', key ? { message: 'This API key may not do this. Log in as somebody who may.' } : {});
 
 function standingsOf({ session, user }: Caller, ownerId: string | null | undefined): Standing[] {
   if (!user) return ['anybody', 'key without a user'];

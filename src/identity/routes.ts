@@ -70,7 +70,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     reply: userShape, errors: ['forbidden', 'not_found'], handle: administration.show,
   }),
   route({ ...keyed, method: 'PATCH', pattern: '/api/user/{user_id}',
-    summary: 'Change a user; of oneself, only the first and the last name',
+    summary: 'Change a user; anyone but a super administrator only their own first and last name',
     path: userPath, body: json(userChangeShape),
     reply: userShape, errors: ['forbidden', 'not_found', 'conflict'], handle: administration.change,
   }),
@@ -91,7 +91,8 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
   }),
   route({ ...keyed, method: 'GET', pattern: '/api/key/',
     summary: 'The API keys, newest first; for anyone but a super administrator, only their own',
-    query: parameters({ ...pageQuery, user: optional(uuid('Only the keys of the user with this id')) }),
+    // Here and below, a misspelt filter must not show everything.
+    query: parameters({ ...pageQuery, user: optional(uuid('Only the keys of the user with this id')) }, 'refused'),
     reply: list(keyShape), paged: 'always', errors: ['forbidden'], handle: keys.list,
   }),
   route({ ...keyed, method: 'DELETE', pattern: '/api/key/{key_id}/revoke',
@@ -134,7 +135,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
   }),
   route({ ...keyed, method: 'GET', pattern: '/api/audit/',
     summary: 'The audit trail, newest first',
-    query: parameters({ ...pageQuery, user: optional(uuid('Only what this user did, or what was done to them')), event: optional(word(...EVENTS)) }),
+    query: parameters({ ...pageQuery, user: optional(uuid('Only what this user did, or what was done to them')), event: optional(word(...EVENTS)) }, 'refused'),
     reply: list(auditShape), paged: 'always', errors: ['forbidden'], handle: audit.list,
   }),
 ];

@@ -3,7 +3,7 @@ import { Failure } from '../http/errors.ts';
 import type { Read } from '../http/shape.ts';
 import { actorOf } from './guard.ts';
 import { type Page, pageReply } from './paging.ts';
-import { type Caller, may } from './policy.ts';
+import { type Caller, forbidden, may } from './policy.ts';
 import { revokedMessage } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { type revocationShape, type sessionShape, viewSession } from './shapes.ts';
@@ -23,10 +23,10 @@ export async function list(
   service: IdentityService,
 ): Promise<Reply<Array<Read<typeof sessionShape>>> | Failure<'forbidden'>> {
   const { user, active } = query;
-  if (user !== undefined && !may(caller, 'list sessions of a user', user)) return new Failure('forbidden');
+  if (user !== undefined && !may(caller, 'list sessions of a user', user)) return forbidden(caller);
   // Without a filter a super administrator sees all, and everybody else what is their own.
   const userId = user ?? (may(caller, 'list sessions of every user') ? null : caller.user?.id);
-  if (userId === undefined) return new Failure('forbidden');
+  if (userId === undefined) return forbidden(caller);
   const part = await listSessions(service, query, { userId, active: active === undefined ? null : active === 'true' });
   return pageReply(visitor.path, query, part, viewSession, { user, active });
 }
@@ -36,14 +36,14 @@ export async function info(
   { caller, query }: Ask<unknown, { session: string }>,
   service: IdentityService,
 ): Promise<Reply<Read<typeof sessionShape>> | Failure<'forbidden' | 'invalid_session_token'>> {
-  if (!may(caller, 'read a session by its token')) return new Failure('forbidden');
+  if (!may(caller, 'read a session by its token')) return forbidden(caller);
   const token = parseSessionToken(query.session);
   const session = token && (await findSessionByToken(service, token));
   return session ? { data: viewSession(session) } : new Failure('invalid_session_token');
 }
 
 export async function revokeByToken(call: Ask<unknown, { session: string }>, service: IdentityService): Promise<Revoked | Failure<'forbidden' | 'invalid_session_token'>> {
-  if (!may(call.caller, 'revoke a session by its token')) return new Failure('forbidden');
+  if (!may(call.caller, 'revoke a session by its token')) return forbidden(call.caller);
   const token = parseSessionToken(call.query.session);
   const session = token && (await findSessionByToken(service, token));
   return session ? revoked(await revokeSession(service.database, entry(call), session.id)) : new Failure('invalid_session_token');
@@ -53,18 +53,18 @@ export async function revokeById(call: Ask<{ session_id: string }, unknown>, { d
   const id = call.path.session_id;
   const ownerId = await findSessionOwner(database, id);
   if (ownerId === null) return new Failure('not_found', { message: 'There is no session with this id.' });
-  if (!may(call.caller, 'revoke a session by its id', ownerId)) return new Failure('forbidden');
+  if (!may(call.caller, 'revoke a session by its id', ownerId)) return forbidden(call.caller);
   return revoked(await revokeSession(database, entry(call), id));
 }
 
 export async function revokeAll(call: Ask<unknown, unknown>, { database }: IdentityService): Promise<Revoked | Failure<'forbidden'>> {
-  if (!may(call.caller, 'revoke sessions of every user')) return new Failure('forbidden');
+  if (!may(call.caller, 'revoke sessions of every user')) return forbidden(call.caller);
   return revoked(await revokeSessions(database, entry(call), null));
 }
 
 export async function revokeAllOfUser(call: Ask<unknown, { user: string }>, { database }: IdentityService): Promise<Revoked | Failure<'forbidden' | 'not_found'>> {
   const { user } = call.query;
-  if (!may(call.caller, 'revoke sessions of a user', user)) return new Failure('forbidden');
+  if (!may(call.caller, 'revoke sessions of a user', user)) return forbidden(call.caller);
   if (!(await findUser(database, user))) return new Failure('not_found', { message: 'There is no user with this id.' });
   return revoked(await revokeSessions(database, entry(call), user));
 }

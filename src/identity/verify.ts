@@ -1,6 +1,6 @@
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import { type Caller, may } from './policy.ts';
+import { type Caller, forbidden, may } from './policy.ts';
 import { headerValue } from './rules.ts';
 
 /**
@@ -10,8 +10,8 @@ import { headerValue } from './rules.ts';
  */
 export async function verify({ caller, query }: Call<Caller, unknown, { require: 'super_admin' | undefined }, null>): Promise<Reply<null> | Failure<'forbidden'>> {
   const { session, key, user } = caller;
-  if (!may(caller, 'pass a forward authentication')) return new Failure('forbidden');
-  if (query.require === 'super_admin' && user?.super_admin !== true) return new Failure('forbidden');
+  if (!may(caller, 'pass a forward authentication')) return forbidden(caller);
+  if (query.require === 'super_admin' && user?.super_admin !== true) return forbidden(caller);
   const headers = {
     'X-Auth-User-Id': user?.id ?? '',
     'X-Auth-Username': headerValue(user?.username ?? ''),

@@ -6,23 +6,16 @@ import { token } from './guard.ts';
 import { receive } from './receive.ts';
 import type { WebhookService } from './service.ts';
 
+const event = object({
+  event: text({ min: 1, max: 1_024, description: 'The kind of event', check: withoutNul }),
+  data: object({ page_id: text() }),
+});
+
 const rows: ReadonlyArray<Route<WebhookService>> = [
-  route({
-    ...plain,
-    method: 'POST',
-    pattern: '/webhook',
+  route({ ...plain, method: 'POST', pattern: '/webhook',
     summary: 'Accept an event: answered once it is stored',
-    guard: token,
-    body: json(
-      object({
-        event: text({ min: 1, max: 1_024, description: 'The kind of event', check: withoutNul }),
-        data: object({ page_id: text() }),
-      }),
-      'required',
-    ),
-    reply: object({ id: uuid(), status: word('accepted', 'duplicate') }),
-    errors: ['invalid_header', 'unavailable'],
-    handle: receive,
+    guard: token, body: json(event, 'required'),
+    reply: object({ id: uuid(), status: word('accepted', 'duplicate') }), errors: ['invalid_header', 'unavailable'], handle: receive,
   }),
 ];
 

@@ -189,6 +189,23 @@ test('no key changes a password or makes a key, whatever rights its user has', a
   }
 });
 
+test('what a key may not do is told as that, and a wrong current password as what it is', async () => {
+  const chief = await enter({ super_admin: true });
+  const { key: own } = await key(chief);
+  const answer = await call(own, 'POST', '/api/key/', {});
+  assertError(answer, 403, 'forbidden');
+  assert.match(answer.json.error.message, /API key/);
+  const wrong = await call(chief.token, 'POST', '/api/auth/password', { current_password: 'not it', new_password: 'a new passphrase' });
+  assertError(wrong, 401, 'invalid_credentials');
+  assert.equal(wrong.json.error.message, 'The current password is wrong.');
+});
+
+test('a misspelt filter of keys or of the trail is refused, for it would show everything', async () => {
+  for (const path of ['/api/key/?user_id=', '/api/audit/?user_id=', '/api/audit/?pgae=']) {
+    assertError(await call(admin.token, 'GET', `${path}${admin.id}`), 400, 'invalid_query', [path.includes('pgae') ? 'pgae' : 'user_id']);
+  }
+});
+
 test('no key makes a super administrator, who could then log in and do the rest', async () => {
   const [chief, plain] = [await enter({ super_admin: true }), await enter()];
   const { key: own } = await key(chief);
