@@ -3,7 +3,7 @@ import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import type { Read } from '../http/shape.ts';
 import { actorOf } from './guard.ts';
-import { pageReply } from './paging.ts';
+import { FIRST_PAGE, pageReply } from './paging.ts';
 import { type Caller, forbidden, may } from './policy.ts';
 import type { User } from './rules.ts';
 import type { IdentityService } from './service.ts';
@@ -14,9 +14,6 @@ import { changeUser, createUser, isOwnAffair, type NewUser, type Passwords, remo
 type Ask<Path, Query, Body> = Call<Caller, Path, Query, Body>;
 type UserView = Read<typeof userShape>;
 type OfUser = { user_id: string };
-
-/** The first page, and how many users it holds, where only one of the two parameters is given. */
-const FIRST_PAGE = { page: 1, limit: 10 };
 
 /** A super administrator sees every user, everybody else themselves. A page only where one is asked for. */
 export async function list({ caller, query, visitor }: Ask<unknown, { page: number | undefined; limit: number | undefined }, null>, { database }: IdentityService): Promise<Reply<UserView[]>> {

@@ -4,7 +4,9 @@ import { decimal, orElse } from '../http/shape.ts';
 /** The parameters of every paged list. */
 export const page = decimal({ min: 1, max: 1_000_000_000 });
 export const limit = decimal({ min: 1, max: 100 });
-export const pageQuery = { page: orElse(page, 1), limit: orElse(limit, 10) };
+/** What is read where a parameter is left out. */
+export const FIRST_PAGE = { page: 1, limit: 10 } as const;
+export const pageQuery = { page: orElse(page, FIRST_PAGE.page), limit: orElse(limit, FIRST_PAGE.limit) };
 
 export interface Page {
   readonly page: number;
