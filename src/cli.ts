@@ -1,8 +1,8 @@
 #!/usr/bin/env node
-import { isUtf8 } from 'node:buffer';
 import { parseArgs } from 'node:util';
 import { type Arguments, type Command, OperationFailed, type Terminal, UsageError } from './command.ts';
 import { ConfigurationError, readConfig, SERVICES, type ServiceName } from './config.ts';
+import { linesOf, readAll } from './input.ts';
 import { describeTrouble, StartupError, Unavailable } from './runtime/trouble.ts';
 import { migrateAll, serve } from './serve.ts';
 
@@ -39,8 +39,8 @@ const MIGRATE: Command = {
 
 /** Every command there is. Administration is loaded only when asked for, to keep `serve` small. */
 async function allCommands(): Promise<readonly Command[]> {
-  const [identity, webhook] = await Promise.all([import('./admin-identity.ts'), import('./admin-webhook.ts')]);
-  return [SERVE, MIGRATE, ...identity.IDENTITY_COMMANDS, ...webhook.WEBHOOK_COMMANDS];
+  const [identity, secrets, webhook] = await Promise.all([import('./admin-identity.ts'), import('./admin-secrets.ts'), import('./admin-webhook.ts')]);
+  return [SERVE, MIGRATE, ...identity.IDENTITY_COMMANDS, ...secrets.SECRETS_COMMANDS, ...webhook.WEBHOOK_COMMANDS];
 }
 
 function serviceNames(words: readonly string[]): readonly ServiceName[] {
@@ -54,13 +54,9 @@ function serviceNames(words: readonly string[]): readonly ServiceName[] {
 const terminal: Terminal = {
   print: (line) => void process.stdout.write(`${line}\n`),
   note: (line) => void process.stderr.write(`${line}\n`),
-  async readInput() {
-    const chunks: Buffer[] = [];
-    for await (const chunk of process.stdin) chunks.push(Buffer.from(chunk));
-    const input = Buffer.concat(chunks);
-    if (!isUtf8(input)) throw new UsageError('standard input is not UTF-8 text');
-    return input.toString('utf8');
-  },
+  readInput: () => readAll(process.stdin),
+  openLines: () => linesOf(process.stdin),
+  isShown: process.stdout.isTTY,
 };
 
 /** @returns the exit code; what went wrong is one line on standard error, never a stack */
@@ -144,6 +140,15 @@ function printHelp({ name, summary, positionals, options }: Command): void {
   terminal.print(`  ${'--help'.padEnd(26)} print this help`);
 }
 
-// A reader that leaves, such as `head`, is no reason to end with a stack, nor for a service to stop serving.
-for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
-process.exitCode = await main(process.argv.slice(2));
+// A reader that leaves, such as `head`, is no reason to end with a stack, nor for a service to stop serving. Elsewhere what
+// was printed may have been the only copy of a key.
+let isLost = false;
+for (const stream of [process.stdout, process.stderr]) {
+  stream.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE' || isLost) return;
+    isLost = true;
+    process.exitCode = fail(EXIT.failed, `the output could not be written (${error.code})`);
+  });
+}
+const code = await main(process.argv.slice(2));
+process.exitCode = isLost ? EXIT.failed : code;

@@ -12,11 +12,24 @@ export interface Arguments {
   readonly positionals: readonly string[];
 }
 
+/** What a command asks for, one thing after the other. */
+export interface Lines {
+  /** The next line. */
+  next(prompt: string): Promise<string>;
+  /** All that follows, but for a newline at its end, which `echo`, editors and Enter put there. */
+  rest(prompt: string): Promise<string>;
+  close(): void;
+}
+
 export interface Terminal {
   readonly print: (line: string) => void;
   /** Standard error: for people, where standard output may be read by a program. */
   readonly note: (line: string) => void;
   readonly readInput: () => Promise<string>;
+  /** Asks for secrets: on a terminal without showing what is typed, from a pipe line by line. To be closed. */
+  readonly openLines: () => Promise<Lines>;
+  /** Whether standard output is a terminal, which obeys control characters. */
+  readonly isShown: boolean;
 }
 
 export interface Command {

@@ -15,7 +15,7 @@ interface Place {
 export interface IdentityConfig extends Place {
   readonly database: DatabaseAddress;
   readonly admin: { readonly username: string; readonly password: string | null; readonly email: string };
-  readonly passwords: { readonly minLength: number; readonly hashesAtOnce: number; readonly cost: ScryptCost };
+  readonly passwords: { readonly minLength: number; readonly cost: ScryptCost };
   readonly sessionSeconds: number;
   readonly idleSeconds: number;
   readonly retentionSeconds: number;
@@ -28,8 +28,17 @@ export interface SecretsConfig extends Place {
   /** Read-only, in any order. */
   readonly previousSecrets: readonly string[];
   readonly authToken: string;
-  /** 0 for never. */
-  readonly secretSeconds: number;
+  readonly limits: {
+    /** How long a secret lives unless its maker says otherwise; 0 for ever. */
+    readonly seconds: number;
+    readonly mostSeconds: number;
+    /** How often it may be read unless its maker says otherwise; 0 for any number. */
+    readonly reads: number;
+    readonly mostReads: number;
+  };
+  readonly passphraseCost: ScryptCost;
+  readonly receiptSeconds: number;
+  readonly sharePages: boolean;
 }
 
 export interface WebhookConfig extends Place {
@@ -47,6 +56,8 @@ export interface Config {
   readonly shutdownGraceMs: number;
   readonly trustedProxies: BlockList;
   readonly maxBodyBytes: number;
+  /** How many passwords are hashed at once, whichever service asks. */
+  readonly hashesAtOnce: number;
   readonly identity: IdentityConfig | null;
   readonly secrets: SecretsConfig | null;
   readonly webhook: WebhookConfig | null;
@@ -99,11 +110,24 @@ export function readConfig(services: readonly ServiceName[], purpose: 'serve' | 
     shutdownGraceMs: settings.SHUTDOWN_GRACE * 1000,
     trustedProxies: settings.TRUSTED_PROXIES,
     maxBodyBytes: settings.MAX_BODY_BYTES,
+    hashesAtOnce: settings.PASSWORD_HASHES,
     identity,
     secrets,
     webhook,
     warnings,
   };
+}
+
+/**
+ * What the commands need that ask the secrets service over HTTP, from wherever they run.
+ * @throws ConfigurationError with every problem at once
+ */
+export function readClientConfig(environment: Environment = process.env): { readonly url: string; readonly token: string | null } {
+  const problems: string[] = [];
+  const own = Object.fromEntries(Object.entries(environment).filter(([name]) => /^(GATEHOUSE_URL|AUTH_TOKEN)(_FILE)?$/.test(name)));
+  const { GATEHOUSE_URL: url, AUTH_TOKEN: token } = readVariables(own, problems);
+  if (problems.length > 0) throw new ConfigurationError(problems);
+  return { url: (url ?? '').replace(/\/$/, ''), token };
 }
 
 /** HOST and PORT are the webhook receiver's own names, and those of whichever service runs alone; the longer name wins. */
@@ -145,13 +169,16 @@ function identityConfig(settings: Settings, services: readonly ServiceName[], pr
       password: settings.ADMIN_PASSWORD,
       email: settings.ADMIN_EMAIL ?? 'admin@localhost',
     },
-    passwords: { minLength: settings.PASSWORD_MIN_LENGTH, hashesAtOnce: settings.PASSWORD_HASHES, cost: settings.PASSWORD_SCRYPT },
+    passwords: { minLength: settings.PASSWORD_MIN_LENGTH, cost: settings.PASSWORD_SCRYPT },
     sessionSeconds: settings.SESSION_TTL,
     idleSeconds: settings.SESSION_IDLE_TTL,
     retentionSeconds: settings.SESSION_RETENTION,
     auditSeconds: settings.AUDIT_RETENTION,
   };
 }
+
+/** A maximum that is set holds for what nobody asks for, too: 0, for no limit, becomes the maximum. */
+const within = (byDefault: number, most: number | null): number => (most === null ? byDefault : Math.min(byDefault || most, most));
 
 function secretsConfig(
   settings: Settings,
@@ -176,7 +203,15 @@ function secretsConfig(
     serverSecret: required('SERVER_SECRET'),
     previousSecrets: (settings.SERVER_SECRET_PREVIOUS ?? '').split(',').map((one) => one.trim()).filter((one) => one !== ''),
     authToken: required('AUTH_TOKEN'),
-    secretSeconds: settings.SECRET_TTL,
+    limits: {
+      seconds: within(settings.SECRET_TTL, settings.SECRET_TTL_MAX),
+      mostSeconds: settings.SECRET_TTL_MAX ?? Math.max(30 * 86_400, settings.SECRET_TTL),
+      reads: within(settings.SECRET_READS, settings.SECRET_READS_MAX),
+      mostReads: settings.SECRET_READS_MAX ?? 1_000,
+    },
+    passphraseCost: settings.PASSWORD_SCRYPT,
+    receiptSeconds: settings.RECEIPT_RETENTION,
+    sharePages: settings.SHARE_PAGES === 'on',
   };
 }
 

@@ -5,6 +5,7 @@ import type { Database } from './db/pool.ts';
 import { open, plain, type Route, route } from './http/call.ts';
 import type { Envelope } from './http/openapi.ts';
 import { createListener, type Listener } from './http/server.ts';
+import { createGate, type Gate } from './runtime/gate.ts';
 import { type Job, startJobs } from './runtime/jobs.ts';
 import { createLog, type Log } from './runtime/log.ts';
 import { createMetrics, type Metrics } from './runtime/metrics.ts';
@@ -53,12 +54,20 @@ interface World {
   readonly output: Output;
   readonly log: Log;
   readonly metrics: Metrics;
+  readonly hashing: Gate;
   stopping: boolean;
 }
 
+/** How many may wait for a password hash. */
+const HASHES_WAITING = 32;
+
 function createWorld(config: Config, output: Output): World {
   const log = createLog(config.logLevel, (line) => output.stdout.write(line));
-  return { config, output, log, metrics: createMetrics(), stopping: false };
+  const metrics = createMetrics();
+  const hashing = createGate(config.hashesAtOnce, HASHES_WAITING, 'a password hash');
+  metrics.gauge('gatehouse_password_hashes_running', {}, () => hashing.running);
+  metrics.gauge('gatehouse_password_hashes_waiting', {}, () => hashing.waiting);
+  return { config, output, log, metrics, hashing, stopping: false };
 }
 
 /**
@@ -124,6 +133,7 @@ function createPart<Options extends { readonly host: string; readonly port: numb
   const kit = make(options, {
     log,
     metrics,
+    hashing: world.hashing,
     isServing: () => isPrepared && !world.stopping,
     announce: (line) => void output.stderr.write(`${line}\n`),
     print: (line) => new Promise((resolve, reject) => output.stdout.write(line, (error) => (error ? reject(new Unavailable('standard output is closed', false)) : resolve()))),

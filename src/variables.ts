@@ -36,6 +36,11 @@ function numberOrOff(min: number, max: number): Variable<number> {
   return { byDefault: '0', missing: 0, parse: (text) => (text === '0' ? 0 : parse(text) instanceof Wrong ? new Wrong(`0, or a whole number from ${min} to ${max}`) : parse(text)) };
 }
 
+/** @param byDefault only shown here: one that is set bounds more than this does */
+function bound(byDefault: number, min: number, max: number): Variable<number | null> {
+  return { ...number(byDefault, min, max), missing: null };
+}
+
 /** @param byDefault only shown here: which default holds depends on what else is set */
 function port(byDefault: string): Variable<number | null> {
   return { byDefault, missing: null, parse: number(0, 0, 65_535).parse };
@@ -98,6 +103,12 @@ export const VARIABLES = {
   SERVER_SECRET_PREVIOUS: text(null),
   AUTH_TOKEN: text(null, headerCharacters),
   SECRET_TTL: number(7 * day, 0, 366 * day),
+  SECRET_TTL_MAX: bound(30 * day, 1, 366 * day),
+  SECRET_READS: numberOrOff(1, 1_000),
+  SECRET_READS_MAX: bound(1_000, 1, 1_000),
+  RECEIPT_RETENTION: number(30 * day, 0, 3_660 * day),
+  SHARE_PAGES: oneOf('off', ['off', 'on']),
+  GATEHOUSE_URL: text('http://localhost:8080', baseUrl),
   WEBHOOK_VARIANT: oneOf('extended', ['extended', 'plain']),
   WEBHOOK_TOKEN: text(null, tokenCharacters),
   APP_NAME: text('gatehouse-webhook'),
@@ -207,6 +218,10 @@ function tokenCharacters(value: string): string | null {
 /** A token that a header can carry. */
 function headerCharacters(value: string): string | null {
   return /^[\x21-\x7e]+$/.test(value) ? null : 'visible ASCII characters without spaces';
+}
+
+function baseUrl(value: string): string | null {
+  return /^https?:\/\/[^\s/?#@]+\/?$/.test(value) && URL.canParse(value) ? null : 'the address of the secrets service, such as https://secrets.example.org';
 }
 
 /** A server secret must fit SERVER_SECRET_PREVIOUS once it is replaced, which is a list with commas. */

@@ -40,12 +40,14 @@ test('with nothing but what is required, everything has its documented default',
   const { logLevel, metrics, migrate, shutdownGraceMs, maxBodyBytes } = config;
   assert.deepEqual({ logLevel, metrics, migrate, shutdownGraceMs, maxBodyBytes }, { logLevel: 'info', metrics: null, migrate: true, shutdownGraceMs: 10_000, maxBodyBytes: 65_536 });
   assert.deepEqual(config.identity?.admin, { username: 'admin', password: null, email: 'admin@localhost' });
-  assert.deepEqual(config.identity?.passwords, { minLength: 8, hashesAtOnce: 2, cost: { logN: 15, r: 8, p: 3 } });
+  assert.deepEqual(config.identity?.passwords, { minLength: 8, cost: { logN: 15, r: 8, p: 3 } });
   assert.equal(config.identity?.sessionSeconds, 24 * 3_600);
   assert.equal(config.identity?.idleSeconds, 0);
   assert.equal(config.identity?.retentionSeconds, 30 * 24 * 3_600);
   assert.equal(config.identity?.auditSeconds, 365 * 24 * 3_600);
-  assert.equal(config.secrets?.secretSeconds, 7 * 24 * 3_600);
+  assert.deepEqual(config.secrets?.limits, { seconds: 7 * 24 * 3_600, mostSeconds: 30 * 24 * 3_600, reads: 0, mostReads: 1_000 });
+  assert.equal(config.secrets?.receiptSeconds, 30 * 24 * 3_600);
+  assert.equal(config.secrets?.sharePages, false);
   assert.deepEqual(config.secrets?.previousSecrets, []);
   assert.equal(config.webhook?.appName, 'gatehouse-webhook');
   assert.deepEqual(config.warnings, []);
@@ -60,11 +62,13 @@ const numbers: ReadonlyArray<readonly [name: string, least: number, most: number
   ['MAX_BODY_BYTES', 1_024, 16_777_216, (config) => config.maxBodyBytes],
   ['SHUTDOWN_GRACE', 0, 600, (config) => config.shutdownGraceMs / 1_000],
   ['PASSWORD_MIN_LENGTH', 8, 64, (config) => config.identity?.passwords.minLength],
-  ['PASSWORD_HASHES', 1, 64, (config) => config.identity?.passwords.hashesAtOnce],
+  ['PASSWORD_HASHES', 1, 64, (config) => config.hashesAtOnce],
   ['SESSION_TTL', 60, 31_622_400, (config) => config.identity?.sessionSeconds],
   ['SESSION_RETENTION', 0, 316_224_000, (config) => config.identity?.retentionSeconds],
   ['AUDIT_RETENTION', 86_400, 316_224_000, (config) => config.identity?.auditSeconds],
-  ['SECRET_TTL', 0, 31_622_400, (config) => config.secrets?.secretSeconds],
+  ['SECRET_TTL_MAX', 1, 31_622_400, (config) => config.secrets?.limits.mostSeconds],
+  ['SECRET_READS_MAX', 1, 1_000, (config) => config.secrets?.limits.mostReads],
+  ['RECEIPT_RETENTION', 0, 316_224_000, (config) => config.secrets?.receiptSeconds],
 ];
 
 for (const [name, least, most, value] of numbers) {

@@ -7,11 +7,12 @@ import { dirname, join } from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
 import { IDENTITY_COMMANDS } from '../src/admin-identity.ts';
+import { SECRETS_COMMANDS } from '../src/admin-secrets.ts';
 import { WEBHOOK_COMMANDS } from '../src/admin-webhook.ts';
 import type { Route } from '../src/http/call.ts';
 import { ERRORS } from '../src/http/errors.ts';
 import { routes as identity } from '../src/identity/routes.ts';
-import { routes as secrets } from '../src/secrets/routes.ts';
+import { createRoutes } from '../src/secrets/routes.ts';
 import { VARIABLES } from '../src/variables.ts';
 import { routes as webhook } from '../src/webhook/routes.ts';
 import { createDatabase } from './support/database.ts';
@@ -44,7 +45,7 @@ test('README lists every endpoint', () => {
   const own = (routes: ReadonlyArray<Route<never>>) => routes.filter(({ pattern }) => !builtIn.includes(pattern));
   const expected = [
     ...own(identity).map(row('identity')),
-    ...own(secrets).map(row('secrets')),
+    ...own(createRoutes({ seconds: 1, mostSeconds: 1, reads: 1, mostReads: 1 }, true)).map(row('secrets')),
     ...own(webhook).map(row('webhook')),
     ...identity.filter(({ pattern }) => builtIn.includes(pattern)).map(row('each')),
   ];
@@ -56,7 +57,7 @@ test('README lists every command, and so does --help', async () => {
   const { stdout } = await run(process.execPath, ['--import', 'tsx', join(root, 'src/cli.ts'), '--help'], { cwd: root });
   const helped = stdout.split('\n').filter((line) => line.startsWith('  ')).map((line) => [line.slice(2, 16).trim(), line.slice(17)]);
   assert.deepEqual(said, helped);
-  assert.deepEqual(said.slice(2).map(([name]) => name), [...IDENTITY_COMMANDS, ...WEBHOOK_COMMANDS].map(({ name }) => name));
+  assert.deepEqual(said.slice(2).map(([name]) => name), [...IDENTITY_COMMANDS, ...SECRETS_COMMANDS, ...WEBHOOK_COMMANDS].map(({ name }) => name));
 });
 
 test('the changelog knows the version of the package', () => {

@@ -56,7 +56,7 @@ const listing = () => readdirSync(directory, { recursive: true, encoding: 'utf8'
 test('the program serves from a read-only directory, as an unprivileged user, with an environment of its variables only', async (t) => {
   const before = listing();
   assert.ok(before.includes('dist/cli.js') && !before.some((name) => name.endsWith('.ts')), 'plain JavaScript');
-  const given = { ...variables(file.url), ADMIN_PASSWORD: '' };
+  const given = { ...variables(file.url), ADMIN_PASSWORD: '', SHARE_PAGES: 'on' };
   const running = startProgram(t, directory, ['serve'], given, somebody);
   await running.ready(...SERVICES);
   const url = Object.fromEntries(await Promise.all(SERVICES.map(async (service) => [service, await running.url(service)] as const)));
@@ -68,6 +68,9 @@ test('the program serves from a read-only directory, as an unprivileged user, wi
   const kept = await ask('POST', `${url.secrets}/api/store/encrypt`, { bearer: AUTH_TOKEN, body: { password: 'a secret' } });
   const opened = await ask('POST', `${url.secrets}/api/store/decrypt?id=${kept.json.id}`, { bearer: AUTH_TOKEN, body: { secret: kept.json.secret } });
   assert.equal(opened.json.password, 'a secret');
+  for (const [path, name] of [['/', 'make.html'], [`/s/${kept.json.id}`, 'reveal.html'], ['/pages/make.js', 'make.js'], ['/pages/style.css', 'style.css']]) {
+    assert.equal((await ask('GET', `${url.secrets}${path}`)).text, readFileSync(join(root, 'src/secrets/pages', name ?? ''), 'utf8'), path);
+  }
   const event = await ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, { body: { event: 'tested', data: { page_id: '1' } } });
   assert.equal(event.json.status, 'accepted');
 
@@ -84,7 +87,9 @@ test('administration works from there, too', async (t) => {
 });
 
 test('a trace into the program names the line of its source', () => {
-  const names = listing().filter((name) => /^dist\/.*\.js$/.test(name));
+  // What browsers run is its own source, copied as it is.
+  const names = listing().filter((name) => /^dist\/.*\.js$/.test(name) && !name.startsWith('dist/secrets/pages/'));
+  assert.ok(names.length > 30, 'the rest of the program');
   for (const name of names) assert.ok(listing().includes(`${name}.map`), name);
 });
 

@@ -2,10 +2,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { routes as identity } from '../src/identity/routes.ts';
-import { routes as secrets } from '../src/secrets/routes.ts';
+import { createRoutes } from '../src/secrets/routes.ts';
 import { routes as webhook } from '../src/webhook/routes.ts';
 import { createDatabase } from './support/database.ts';
 import { ADMIN_PASSWORD, type Answer, ask, AUTH_TOKEN, logIn, SERVER_SECRET, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
+
+const secrets = createRoutes({ seconds: 60, mostSeconds: 60, reads: 1, mostReads: 1 }, true);
 
 /** Sent in bodies, queries, paths, headers and credentials, well-formed and not. */
 const MARK = 'MARKED-0123456789-secret-value';
@@ -15,7 +17,7 @@ const holds = (text: string, mark: string) => text.toLowerCase().includes(mark.t
 
 test('no secret reaches a log, the metrics, an error or the audit trail, whatever fails', async (context) => {
   const database = await createDatabase(context);
-  const house = await startGatehouse(context, ['identity', 'secrets', 'webhook'], database.url, { LOG_LEVEL: 'debug' });
+  const house = await startGatehouse(context, ['identity', 'secrets', 'webhook'], database.url, { LOG_LEVEL: 'debug', SHARE_PAGES: 'on' });
   const { url } = house;
   const session = await logIn(url.identity);
   const made = await ask('POST', `${url.secrets}/api/store/encrypt`, { bearer: AUTH_TOKEN, body: { password: MARK } });

@@ -1,21 +1,30 @@
-import { createCipheriv, createDecipheriv, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
+import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
 import { uuidToBytes } from './text.ts';
 
 /**
  * The envelope, version 1. Two keys are needed to open it: the server's, which never leaves the process, and the
  * client's, which is handed out once and never stored.
  *
- *   salt, key id       = HKDF-SHA256(server secret, …)                       once, at start
- *   key ‖ commitment   = HKDF-SHA256(client key, salt, info = label ‖ version ‖ key id ‖ record id)
+ *   salt, key id, …    = HKDF-SHA256(server secret, …)                       once, at start
+ *   key ‖ commitment   = HKDF-SHA256(client key, salt, info = label ‖ 1 ‖ key id ‖ record id)
  *   blob               = version ‖ nonce ‖ AES-256-GCM(key, nonce, padded text, associated data) ‖ tag
+ *   associated data    = version ‖ key id ‖ record id ‖ expiry ‖ reads
+ *   row tag            = HMAC-SHA256(row key, associated data with version 0 ‖ commitment ‖ blob)
  *
  * Each key seals one message, so the limit on random nonces (2^32 messages for a key, SP 800-38D) is never near.
  * The commitment closes what GCM leaves open: one ciphertext can be made to open under two keys, but HKDF cannot be
  * made to give two keys the same commitment. It is a PRF output under both keys, so storing it tells nothing.
+ * The row tag needs no client key: an altered row is told from a wrong key, whoever asks.
+ *
+ * Version 2 is locked with a passphrase as well. Its key is derived as in version 1; in the place of the text it has
+ * length ‖ stretching ‖ commitment ‖ blob: how the passphrase is stretched, and another envelope of version 1, for the
+ * client key HKDF-SHA256(client key, stretched passphrase, info = label ‖ "passphrase"). So only who has the client key can try a passphrase, and what
+ * is needed to try it cannot be altered.
  */
-const VERSION = 1;
+const TEXT = 1;
+const LOCKED = 2;
 const LABEL = 'gatehouse/secrets/v1/';
-const KEY_BYTES = 32;
+export const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 const KEY_ID_BYTES = 8;
@@ -27,6 +36,9 @@ export interface ServerKey {
   /** Hex; names the server secret without telling anything of it. */
   readonly id: string;
   readonly salt: Buffer;
+  readonly rowKey: Buffer;
+  /** Keys the digests of what throttles count by. */
+  readonly throttleKey: Buffer;
 }
 
 /** What is sealed in besides the text, so that a row of the database cannot be swapped or its conditions edited. */
@@ -44,11 +56,22 @@ export interface Sealed {
   readonly commitment: Buffer;
 }
 
+/** What an envelope of version 2 holds in the place of a text. */
+export interface Locked extends Sealed {
+  /** For `stretch`. */
+  readonly stretching: string;
+}
+
 /** @param secret the server secret: a text of high entropy, which is not stretched */
 export function createServerKey(secret: string): ServerKey {
   const input = Buffer.from(secret, 'utf8');
   const derived = (purpose: string, length: number) => Buffer.from(hkdfSync('sha256', input, '', LABEL + purpose, length));
-  return { id: derived('key id', KEY_ID_BYTES).toString('hex'), salt: derived('salt', KEY_BYTES) };
+  return {
+    id: derived('key id', KEY_ID_BYTES).toString('hex'),
+    salt: derived('salt', KEY_BYTES),
+    rowKey: derived('row', KEY_BYTES),
+    throttleKey: derived('throttle', KEY_BYTES),
+  };
 }
 
 /** @returns a fresh client key; the caller hands it out once and forgets it */
@@ -59,31 +82,72 @@ export function commitmentOf(serverKey: ServerKey, clientKey: Buffer, recordId: 
   return derive(serverKey, clientKey, recordId).commitment;
 }
 
+/** What is stored to recognise an altered row by, without the client's key. */
+export function rowTagOf(serverKey: ServerKey, conditions: Conditions, { blob, commitment }: Sealed): Buffer {
+  return createHmac('sha256', serverKey.rowKey).update(associatedData(serverKey, conditions, 0)).update(commitment).update(blob).digest();
+}
+
+/** @param tag null in rows that are older than tags: what is altered in them shows when the right key is brought */
+export function isUnaltered(serverKey: ServerKey, conditions: Conditions, sealed: Sealed, tag: Buffer | null): boolean {
+  if (!isSealable(conditions) || sealed.commitment.length !== KEY_BYTES) return false;
+  return tag === null || (tag.length === KEY_BYTES && timingSafeEqual(tag, rowTagOf(serverKey, conditions, sealed)));
+}
+
 export function seal(serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, text: Buffer): Sealed {
+  return sealAs(TEXT, serverKey, clientKey, conditions, text);
+}
+
+/** @param stretched the passphrase, after the work that `stretching` says */
+export function sealLocked(serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, text: Buffer, stretching: string, stretched: Buffer): Sealed {
+  const inner = seal(serverKey, lockedKey(clientKey, stretched), conditions, text);
+  const content = Buffer.concat([Buffer.of(stretching.length), Buffer.from(stretching), inner.commitment, inner.blob]);
+  return sealAs(LOCKED, serverKey, clientKey, conditions, content);
+}
+
+/**
+ * @returns the text, or what still needs the passphrase, or null when anything does not fit: another key, record,
+ * condition, version, length or bit. Nothing is returned before the tag has been checked.
+ */
+export function unseal(serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, sealed: Sealed): Buffer | Locked | null {
+  if (sealed.blob[0] === TEXT) return unsealAs(TEXT, serverKey, clientKey, conditions, sealed);
+  const content = sealed.blob[0] === LOCKED ? unsealAs(LOCKED, serverKey, clientKey, conditions, sealed) : null;
+  const end = 1 + (content?.[0] ?? 0);
+  if (!content || content.length < end + KEY_BYTES) return null;
+  return {
+    stretching: content.subarray(1, end).toString('latin1'),
+    commitment: content.subarray(end, end + KEY_BYTES),
+    blob: content.subarray(end + KEY_BYTES),
+  };
+}
+
+/** @returns the text, or null for another passphrase */
+export function unlock(serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, locked: Locked, stretched: Buffer): Buffer | null {
+  return unsealAs(TEXT, serverKey, lockedKey(clientKey, stretched), conditions, locked);
+}
+
+const lockedKey = (clientKey: Buffer, stretched: Buffer): Buffer => Buffer.from(hkdfSync('sha256', clientKey, stretched, `${LABEL}passphrase`, KEY_BYTES));
+
+function sealAs(version: number, serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, content: Buffer): Sealed {
   if (!isSealable(conditions)) throw new RangeError('internal error: a limit is null or a positive whole number');
   const { key, commitment } = derive(serverKey, clientKey, conditions.id);
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG_BYTES });
-  cipher.setAAD(associatedData(serverKey, conditions));
-  const blob = Buffer.concat([Buffer.of(VERSION), nonce, cipher.update(pad(text)), cipher.final(), cipher.getAuthTag()]);
+  cipher.setAAD(associatedData(serverKey, conditions, version));
+  const blob = Buffer.concat([Buffer.of(version), nonce, cipher.update(pad(content)), cipher.final(), cipher.getAuthTag()]);
   return { blob, commitment };
 }
 
-/**
- * @returns the text, or null when anything does not fit: another key, record, condition, version, length or bit.
- * Nothing is returned before the tag has been checked.
- */
-export function unseal(serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, sealed: Sealed): Buffer | null {
+function unsealAs(version: number, serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, sealed: Sealed): Buffer | null {
   // Conditions come from the row: an edited one may be anything.
   if (!isSealable(conditions)) return null;
   const { blob } = sealed;
-  if (blob[0] !== VERSION || blob.length < 1 + NONCE_BYTES + LEAST_PADDED + TAG_BYTES) return null;
+  if (blob[0] !== version || blob.length < 1 + NONCE_BYTES + LEAST_PADDED + TAG_BYTES) return null;
   const { key, commitment } = derive(serverKey, clientKey, conditions.id);
   if (sealed.commitment.length !== commitment.length || !timingSafeEqual(sealed.commitment, commitment)) return null;
   const nonce = blob.subarray(1, 1 + NONCE_BYTES);
   // Without authTagLength Node accepts tags of 4 bytes, which a forger guesses.
   const decipher = createDecipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG_BYTES });
-  decipher.setAAD(associatedData(serverKey, conditions));
+  decipher.setAAD(associatedData(serverKey, conditions, version));
   decipher.setAuthTag(blob.subarray(blob.length - TAG_BYTES));
   try {
     return unpad(Buffer.concat([decipher.update(blob.subarray(1 + NONCE_BYTES, blob.length - TAG_BYTES)), decipher.final()]));
@@ -99,17 +163,17 @@ function isSealable({ expiresAt, maxReads }: Conditions): boolean {
 
 function derive(serverKey: ServerKey, clientKey: Buffer, recordId: string): { key: Buffer; commitment: Buffer } {
   if (clientKey.length !== KEY_BYTES) throw new RangeError(`internal error: a client key has ${KEY_BYTES} bytes`);
-  const info = Buffer.concat([Buffer.from(LABEL), Buffer.of(VERSION), Buffer.from(serverKey.id, 'hex'), uuidToBytes(recordId)]);
+  const info = Buffer.concat([Buffer.from(LABEL), Buffer.of(TEXT), Buffer.from(serverKey.id, 'hex'), uuidToBytes(recordId)]);
   const output = Buffer.from(hkdfSync('sha256', clientKey, serverKey.salt, info, 2 * KEY_BYTES));
   return { key: output.subarray(0, KEY_BYTES), commitment: output.subarray(KEY_BYTES) };
 }
 
 /** Fixed lengths only, and zero, which no limit may be, for "no limit": no two sets of conditions have the same bytes. */
-function associatedData(serverKey: ServerKey, { id, expiresAt, maxReads }: Conditions): Buffer {
+function associatedData(serverKey: ServerKey, { id, expiresAt, maxReads }: Conditions, version: number): Buffer {
   const limits = Buffer.alloc(12);
   limits.writeBigUInt64BE(BigInt(expiresAt ?? 0), 0);
   limits.writeUInt32BE(maxReads ?? 0, 8);
-  return Buffer.concat([Buffer.of(VERSION), Buffer.from(serverKey.id, 'hex'), uuidToBytes(id), limits]);
+  return Buffer.concat([Buffer.of(version), Buffer.from(serverKey.id, 'hex'), uuidToBytes(id), limits]);
 }
 
 /** Length, text, zeros. The whole is sealed, so the zeros need no check of their own. */

@@ -19,7 +19,8 @@ const MOST_WORK = 2 ** 20 * 8;
 
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
-const PHC = /^\$scrypt\$ln=([1-9][0-9]?),r=([1-9][0-9]?),p=([1-9][0-9]?)\$([A-Za-z0-9+/]{22})\$([A-Za-z0-9+/]{43})$/;
+const STRETCHING = String.raw`\$scrypt\$ln=([1-9][0-9]?),r=([1-9][0-9]?),p=([1-9][0-9]?)\$([A-Za-z0-9+/]{22})`;
+const PHC = { stretching: new RegExp(`^${STRETCHING}$`), hash: new RegExp(String.raw`^${STRETCHING}\$([A-Za-z0-9+/]{43})$`) };
 
 /** Whether this cost is one we would compute: used for the setting and for stored hashes alike. */
 export function isAffordable({ logN, r, p }: ScryptCost): boolean {
@@ -27,14 +28,24 @@ export function isAffordable({ logN, r, p }: ScryptCost): boolean {
   return logN >= 1 && r >= 1 && p >= 1 && logN < 16 * r && 128 * 2 ** logN * r <= MOST_BYTES && 2 ** logN * r * p <= MOST_WORK;
 }
 
+/** @returns what `stretch` needs to do the same work again: cost and a fresh salt, as a PHC string without a hash */
+export const createStretching = (cost: ScryptCost): string =>
+  `$scrypt$ln=${cost.logN},r=${cost.r},p=${cost.p}$${unpadded(randomBytes(SALT_BYTES))}`;
+
 /**
  * @param password as typed; it is brought to NFKC first, so that the same password typed on two keyboards is the same
- * @returns a PHC string: `$scrypt$ln=15,r=8,p=3$salt$hash`, Base64 without padding
+ * @param stretching made by `createStretching`; throws on one that we would not compute
+ * @returns 32 bytes that can only be found by doing the work
  */
+export function stretch(password: string, stretching: string): Promise<Buffer> {
+  const { cost, salt } = parse(stretching, PHC.stretching);
+  return derive(password, salt, cost);
+}
+
+/** @returns a PHC string: `$scrypt$ln=15,r=8,p=3$salt$hash`, Base64 without padding */
 export async function hashPassword(password: string, cost: ScryptCost): Promise<string> {
-  const salt = randomBytes(SALT_BYTES);
-  const hash = await derive(password, salt, cost);
-  return `$scrypt$ln=${cost.logN},r=${cost.r},p=${cost.p}$${unpadded(salt)}$${unpadded(hash)}`;
+  const stretching = createStretching(cost);
+  return `${stretching}$${unpadded(await stretch(password, stretching))}`;
 }
 
 /**
@@ -43,13 +54,13 @@ export async function hashPassword(password: string, cost: ScryptCost): Promise<
  * @returns whether the password is the hashed one; throws on a stored text that is not a hash we would compute
  */
 export async function verifyPassword(password: string, stored: string): Promise<boolean> {
-  const { cost, salt, hash } = parse(stored);
+  const { cost, salt, hash } = parse(stored, PHC.hash);
   return timingSafeEqual(await derive(password, salt, cost), hash) && !password.includes('\0');
 }
 
 /** Whether the hash was made at another cost and should be replaced at the next successful login. */
 export function needsRehash(stored: string, cost: ScryptCost): boolean {
-  const used = parse(stored).cost;
+  const used = parse(stored, PHC.hash).cost;
   return used.logN !== cost.logN || used.r !== cost.r || used.p !== cost.p;
 }
 
@@ -61,8 +72,8 @@ export function decoyHash(cost: ScryptCost): string {
   return `$scrypt$ln=${cost.logN},r=${cost.r},p=${cost.p}$${'A'.repeat(22)}$${'A'.repeat(43)}`;
 }
 
-function parse(stored: string): { cost: ScryptCost; salt: Buffer; hash: Buffer } {
-  const [, logN, r, p, salt = '', hash = ''] = PHC.exec(stored) ?? [];
+function parse(stored: string, form: RegExp): { cost: ScryptCost; salt: Buffer; hash: Buffer } {
+  const [, logN, r, p, salt = '', hash = ''] = form.exec(stored) ?? [];
   const parsed = { cost: { logN: Number(logN), r: Number(r), p: Number(p) }, salt: Buffer.from(salt, 'base64'), hash: Buffer.from(hash, 'base64') };
   const isCanonical = unpadded(parsed.salt) === salt && unpadded(parsed.hash) === hash;
   if (!isAffordable(parsed.cost) || !isCanonical) throw new Error('a stored password hash is malformed or asks for too much work');

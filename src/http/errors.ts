@@ -14,6 +14,8 @@ export const ERRORS = {
   invalid_credentials: { status: 401, message: 'The username or the password is wrong, or the account may not log in.' },
   invalid_session: { status: 401, message: 'The session is unknown or has ended. Log in again.' },
   forbidden: { status: 403, message: 'You may not do this. Ask a super administrator.' },
+  passphrase_needed: { status: 403, message: 'This secret is locked with a passphrase. Nothing was used up. Send the passphrase as well.' },
+  wrong_passphrase: { status: 403, message: 'The passphrase is wrong. Nothing was used up. Check it for typing mistakes and try again.' },
   no_such_path: { status: 404, message: 'There is nothing at this path. See /openapi.json for what there is.' },
   not_found: { status: 404, message: 'There is no such record.' },
   method_not_allowed: { status: 405, message: 'This path does not answer this method. The Allow header names those it does.' },

@@ -9,7 +9,7 @@ import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { readThrottleSecret } from './store/throttles.ts';
 
 export interface IdentityOptions {
-  readonly passwords: { readonly minLength: number; readonly hashesAtOnce: number; readonly cost: ScryptCost };
+  readonly passwords: { readonly minLength: number; readonly cost: ScryptCost };
   /** How long a session lives from login. */
   readonly sessionSeconds: number;
   /** How long it lives from its last use; 0 for as long. */
@@ -24,7 +24,6 @@ export interface IdentityService extends IdentityOptions {
   readonly database: Database;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** Each hash takes its memory and a thread: so many at once, so many waiting, the rest is told to come back. */
   readonly hashing: Gate;
   /** Refusals that are held back for a moment; so many at once, and beyond them none. */
   readonly refusals: Gate;
@@ -34,13 +33,9 @@ export interface IdentityService extends IdentityOptions {
   ready(): Promise<boolean>;
 }
 
-const HASHES_WAITING = 32;
 const REFUSALS_HELD = 512;
 
-export function createIdentity(options: IdentityOptions, database: Database, { log, metrics, isServing }: Surroundings): IdentityService {
-  const hashing = createGate(options.passwords.hashesAtOnce, HASHES_WAITING, 'a password hash');
-  metrics.gauge('gatehouse_password_hashes_running', {}, () => hashing.running);
-  metrics.gauge('gatehouse_password_hashes_waiting', {}, () => hashing.waiting);
+export function createIdentity(options: IdentityOptions, database: Database, { log, metrics, hashing, isServing }: Surroundings): IdentityService {
   let secret: Buffer | null = null;
   return {
     ...options,

@@ -23,6 +23,8 @@ const HELP: Readonly<Record<string, string>> = {
   gatehouse_password_hashes_running: 'Password hashes being computed.',
   gatehouse_password_hashes_waiting: 'Password hashes waiting for a place.',
   gatehouse_password_checks_total: 'Passwords checked at login and before a change, by outcome: right, wrong, throttled.',
+  gatehouse_secret_events_total: 'Secrets stored, read, deleted and expired, and reads that failed, by event.',
+  gatehouse_secrets_stored: 'Secrets that can still be read, by the key id of their server secret, as counted within the last minute.',
   gatehouse_rows_removed_total: 'Rows that housekeeping has removed, by table.',
   process_resident_memory_bytes: 'Resident memory.',
   nodejs_heap_used_bytes: 'Heap in use.',

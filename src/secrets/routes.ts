@@ -1,58 +1,73 @@
 import { json } from '../http/body.ts';
 import { withBuiltIns } from '../http/builtin.ts';
-import { plain, type Route, route } from '../http/call.ts';
-import { dateTime, integer, list as listOf, nullable, object, optional, parameters, text, uuid } from '../http/shape.ts';
+import { open, plain, type Route, route } from '../http/call.ts';
+import { decimal, object, optional, parameters, text, uuid } from '../http/shape.ts';
 import { bearer } from './guard.ts';
-import { decrypt, encrypt, list } from './secrets.ts';
-import type { SecretsService } from './service.ts';
+import { pageRows } from './pages.ts';
+import { decrypt, encrypt, list, options, receipt, remove, reveal } from './secrets.ts';
+import type { Limits, SecretsService } from './service.ts';
+import { deletionShape, keysShape, listShape, madeShape, optionsShape, receiptShape, wishShape } from './shapes.ts';
 
-const PASSWORD_BYTES = 32 * 1024;
-const MOST_SECONDS = 30 * 86_400;
-const MOST_READS = 1_000;
+const secretPath = object({ id: uuid('The identifier that encrypt returned') });
+const opened = object({ password: text() });
+const refusals = ['not_found', 'passphrase_needed', 'wrong_passphrase', 'too_many_requests', 'key_unknown', 'secret_damaged', 'unavailable'] as const;
+const pageQuery = parameters({
+  limit: optional(decimal({ min: 1, max: 100, description: 'How many; without limit and after, all of them' })),
+  after: optional(uuid('The last id of the page before')),
+}, 'refused');
 
-const password = text({
-  min: 1,
-  description: `The secret text: 1 byte to ${PASSWORD_BYTES} bytes in UTF-8, given back exactly as it came`,
-  check: (value) => (Buffer.byteLength(value) > PASSWORD_BYTES ? `must have at most ${PASSWORD_BYTES} bytes in UTF-8` : null),
-});
-
-// A misspelt max_reads would leave a secret readable for ever: what is not known is refused.
-const wish = object(
-  {
-    password,
-    expires_in: optional(integer({ min: 1, max: MOST_SECONDS, description: 'Seconds from now' })),
-    max_reads: optional(integer({ min: 1, max: MOST_READS, description: 'How often it may be read' })),
-  },
-  'refused',
-);
-const made = object({ id: uuid(), secret: text({ description: 'The encryption key, given out this one time' }), expires_at: nullable(dateTime()) });
-const key = object({ secret: text({ min: 1, max: 256, description: 'The encryption key that encrypt returned' }) });
-
-const rows: ReadonlyArray<Route<SecretsService>> = [
+const rows = (limits: Limits): ReadonlyArray<Route<SecretsService>> => [
   route({ ...plain, method: 'POST', pattern: '/api/store/encrypt',
     summary: 'Store a secret encrypted; hand back its identifier and its key',
-    guard: bearer, body: json(wish), success: 201,
-    reply: made, errors: ['unavailable'], handle: encrypt,
+    guard: bearer, body: json(wishShape(limits)), success: 201,
+    reply: madeShape, errors: ['unavailable'], handle: encrypt,
   }),
   route({ ...plain, method: 'POST', pattern: '/api/store/decrypt',
     summary: 'Open a secret with its identifier and its key',
-    guard: bearer, query: parameters({ id: uuid('The identifier that encrypt returned') }), body: json(key),
-    reply: object({ password: text() }), errors: ['not_found', 'key_unknown', 'secret_damaged', 'unavailable'], handle: decrypt,
+    guard: bearer, query: parameters({ id: uuid('The identifier that encrypt returned') }), body: json(keysShape),
+    reply: opened, errors: refusals, handle: decrypt,
   }),
   route({ ...plain, method: 'GET', pattern: '/api/store',
-    summary: 'All secrets as identifier and encrypted text',
+    summary: 'The secrets as identifier and encrypted text, all or a page; a Link header leads to the next',
+    guard: bearer, query: pageQuery,
+    reply: listShape, errors: ['unavailable'], handle: list,
+  }),
+  route({ ...plain, method: 'GET', pattern: '/api/store/options',
+    summary: 'What may be asked of a new secret here, and what holds if nothing is asked',
     guard: bearer,
-    reply: listOf(object({ id: uuid(), secret: text({ description: 'The encrypted secret' }) })), errors: ['unavailable'], handle: list,
+    reply: optionsShape, handle: options,
+  }),
+  route({ ...plain, method: 'GET', pattern: '/api/store/{id}',
+    summary: 'The receipt of a secret: whether, when and how often it was read',
+    guard: bearer, path: secretPath,
+    reply: receiptShape, errors: ['not_found', 'unavailable'], handle: receipt,
+  }),
+  route({ ...plain, method: 'DELETE', pattern: '/api/store/{id}',
+    summary: 'Delete a secret; its receipt stays',
+    guard: bearer, path: secretPath,
+    reply: deletionShape, errors: ['not_found', 'unavailable'], handle: remove,
   }),
 ];
 
-export const routes = withBuiltIns(
-  rows,
-  {
-    title: 'Gatehouse secrets',
-    version: '0.1.0',
-    envelope: 'bare',
-    securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } },
-  },
-  'unavailable',
-);
+/** Only with SHARE_PAGES. */
+const shareRows = (): ReadonlyArray<Route<SecretsService>> => [
+  ...pageRows(),
+  route({ ...plain, method: 'POST', pattern: '/s/{id}',
+    summary: 'Share pages: open a secret with its link, without a bearer token',
+    // Other sites' pages can send any other content type without asking, and could use up a visitor's tries.
+    guard: open, path: secretPath, body: json(keysShape, 'required'),
+    reply: opened, errors: refusals, handle: reveal,
+  }),
+];
+
+export const createRoutes = (limits: Limits, withPages: boolean): ReadonlyArray<Route<SecretsService>> =>
+  withBuiltIns(
+    [...rows(limits), ...(withPages ? shareRows() : [])],
+    {
+      title: 'Gatehouse secrets',
+      version: '0.1.0',
+      envelope: 'bare',
+      securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } },
+    },
+    'unavailable',
+  );

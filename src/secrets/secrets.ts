@@ -1,81 +1,109 @@
 import { randomUUID } from 'node:crypto';
-import { commitmentOf, createClientKey, seal, unseal } from '../crypto/box.ts';
-import { fromBase64url } from '../crypto/text.ts';
+import { createClientKey, rowTagOf, seal, sealLocked } from '../crypto/box.ts';
+import { createStretching, stretch } from '../crypto/password.ts';
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
+import type { Read } from '../http/shape.ts';
+import { type Keys, openSecret, type Refusal } from './opening.ts';
+import { record } from './record.ts';
 import type { SecretsService } from './service.ts';
-import { currentTime, findKeyId, findSecret, insertSecret, listSecrets, useUpRead } from './store.ts';
+import { LEAST_PASSPHRASE, type optionsShape, PASSWORD_BYTES, type receiptShape, type secretShape } from './shapes.ts';
+import { currentTime, deleteSecret, findReceipt, insertSecret, type ListedSecret, listSecrets } from './store.ts';
+import { linkScope, unlessTooManyFailed } from './throttle.ts';
 
-type Ask<Query, Body> = Call<null, unknown, Query, Body>;
+type Ask<Path, Query, Body> = Call<null, Path, Query, Body>;
+type Text = Reply<{ password: string }>;
 
 export interface Wish {
   readonly password: string;
   readonly expires_in: number | undefined;
   readonly max_reads: number | undefined;
+  readonly passphrase: string | undefined;
 }
 
 /** Seals a text under the server's key and a fresh one, which is handed out here and never again. */
-export async function encrypt({ body }: Ask<unknown, Wish>, service: SecretsService): Promise<Reply<{ id: string; secret: string; expires_at: string | null }>> {
-  const seconds = body.expires_in ?? service.secretSeconds;
-  const expiresAt = seconds === 0 ? null : new Date((await currentTime(service.database)).getTime() + seconds * 1000);
-  const conditions = { id: randomUUID(), expiresAt: expiresAt?.getTime() ?? null, maxReads: body.max_reads ?? null };
+export async function encrypt({ body, visitor }: Ask<unknown, unknown, Wish>, service: SecretsService): Promise<Reply<{ id: string; secret: string; expires_at: string | null }>> {
+  const { database, serverKey, limits } = service;
+  // Before the time is read: the hash may have to wait.
+  const lock = body.passphrase === undefined ? null : await stretched(service, body.passphrase);
+  const seconds = body.expires_in ?? limits.seconds;
+  const expiresAt = seconds === 0 ? null : new Date((await currentTime(database)).getTime() + seconds * 1000);
+  const conditions = { id: randomUUID(), expiresAt: expiresAt?.getTime() ?? null, maxReads: (body.max_reads ?? limits.reads) || null };
   const clientKey = createClientKey();
-  const sealed = seal(service.serverKey, clientKey, conditions, Buffer.from(body.password, 'utf8'));
-  await insertSecret(service.database, { id: conditions.id, keyId: service.serverKey.id, ...sealed, expiresAt, maxReads: conditions.maxReads });
+  const text = Buffer.from(body.password, 'utf8');
+  const sealed = lock ? sealLocked(serverKey, clientKey, conditions, text, lock.stretching, lock.key) : seal(serverKey, clientKey, conditions, text);
+  const tag = rowTagOf(serverKey, conditions, sealed);
+  await insertSecret(database, { id: conditions.id, keyId: serverKey.id, ...sealed, tag, expiresAt, maxReads: conditions.maxReads });
+  record(service, 'stored', { id: conditions.id, keyId: serverKey.id }, visitor);
   return { data: { id: conditions.id, secret: clientKey.toString('base64url'), expires_at: expiresAt?.toISOString() ?? null } };
 }
 
-type Refusal = Failure<'not_found' | 'key_unknown' | 'secret_damaged'>;
-
-/**
- * Opens a secret. Order matters: the text is opened in memory first, then one statement uses up the read, and only
- * after its commit is the text given out. So a damaged row uses nothing up, and a crash may lose a read but never
- * gives one out twice.
- */
-export async function decrypt({ query, body }: Ask<{ id: string }, { secret: string }>, service: SecretsService): Promise<Reply<{ password: string }> | Refusal> {
-  const { database, log, openingKeys } = service;
-  const clientKey = fromBase64url(body.secret);
-  if (clientKey?.length !== 32) return notFound();
-  const claims = openingKeys.map((key) => ({ key, keyId: key.id, commitment: commitmentOf(key, clientKey, query.id) }));
-  const row = await findSecret(database, query.id, claims);
-  if (!row) return explainMiss(service, query.id);
-  const conditions = { id: query.id, expiresAt: row.expires_at?.getTime() ?? null, maxReads: row.max_reads };
-  const claim = claims.find(({ keyId, commitment }) => keyId === row.key_id && commitment.equals(row.commitment));
-  const text = claim && unseal(claim.key, clientKey, conditions, row);
-  if (!claim || !text) {
-    log.error('a stored secret has been altered: swapped, truncated or edited', { secret_id: query.id, key_id: row.key_id });
-    return new Failure('secret_damaged');
-  }
-  if (row.max_reads !== null && !(await useUpRead(database, query.id, claim.commitment))) return notFound();
-  return { data: { password: text.toString('utf8') } };
+async function stretched({ hashing, passphraseCost }: SecretsService, passphrase: string): Promise<{ stretching: string; key: Buffer }> {
+  const stretching = createStretching(passphraseCost);
+  return { stretching, key: await hashing.run(() => stretch(passphrase, stretching), true) };
 }
 
-/** One answer for unknown, wrong key, expired and used up; its words help with the mistake that people make. */
-const notFound = () =>
-  new Failure('not_found', {
-    message: 'No secret opens with this id and key. Check both for typing mistakes; otherwise it has expired or has been read as often as allowed.',
-  });
+export const decrypt = ({ query, body, visitor }: Ask<unknown, { id: string }, Keys>, service: SecretsService): Promise<Text | Refusal> =>
+  openSecret(service, visitor, query.id, body);
 
-/** A row whose server secret this process does not have is the operator's mistake, and must not look like the caller's. */
-async function explainMiss({ database, log, openingKeys }: SecretsService, id: string): Promise<Refusal> {
-  const keyId = await findKeyId(database, id);
-  if (keyId === null || openingKeys.some((key) => key.id === keyId)) return notFound();
-  log.error('a server secret is missing: add the one with this key id to SERVER_SECRET_PREVIOUS', { secret_id: id, key_id: keyId });
-  return new Failure('key_unknown');
+/** The same for whoever has a link: identifier and key are what entitles to it, so no bearer is asked for. */
+export async function reveal({ path, body, visitor }: Ask<{ id: string }, unknown, Keys>, service: SecretsService): Promise<Text | Refusal> {
+  return unlessTooManyFailed(service, linkScope(visitor), () => openSecret(service, visitor, path.id, body));
+}
+
+const GONE = 'There is no such secret, or its receipt is no longer kept.';
+
+export async function receipt({ path }: Ask<{ id: string }, unknown, null>, { database }: SecretsService): Promise<Reply<Read<typeof receiptShape>> | Failure<'not_found'>> {
+  const found = await findReceipt(database, path.id);
+  if (!found) return new Failure('not_found', { message: GONE });
+  const moment = (date: Date | null) => date?.toISOString() ?? null;
+  const { created_at, expires_at, last_read_at } = found;
+  return { data: { ...found, created_at: created_at.toISOString(), expires_at: moment(expires_at), last_read_at: moment(last_read_at) } };
+}
+
+/** Against a simultaneous read, exactly one of the two wins. */
+export async function remove({ path, visitor }: Ask<{ id: string }, unknown, null>, service: SecretsService): Promise<Reply<{ id: string; status: 'deleted' }> | Failure<'not_found'>> {
+  const deleted = await deleteSecret(service.database, path.id);
+  if (!deleted) return new Failure('not_found', { message: 'There is nothing to delete: no such secret, or it has been read up or has expired. Its receipt tells which.' });
+  if (deleted.now) record(service, 'deleted', { id: deleted.id, keyId: deleted.key_id }, visitor);
+  return { data: { id: deleted.id, status: 'deleted' } };
+}
+
+/** What is in force here, for whoever makes a form. */
+export async function options(_call: unknown, { limits, sharePages }: SecretsService): Promise<Reply<Read<typeof optionsShape>>> {
+  return {
+    data: {
+      expires_in: { default: limits.seconds || null, max: limits.mostSeconds },
+      max_reads: { default: limits.reads || null, max: limits.mostReads },
+      passphrase: { min_length: LEAST_PASSPHRASE },
+      password: { max_bytes: PASSWORD_BYTES },
+      share_pages: sharePages,
+    },
+  };
 }
 
 /** Rows at a time, so that memory does not grow with the number of secrets. */
 const LIST_BATCH = 100;
 const BEFORE_ALL = '00000000-0000-0000-0000-000000000000';
 
-/** Every living secret as identifier and encrypted text, some at a time. Nothing in it opens anything. */
-export async function list(_call: Ask<unknown, null>, { database }: SecretsService): Promise<Reply<Array<{ id: string; secret: string }>>> {
-  async function* items(): AsyncGenerator<Array<{ id: string; secret: string }>> {
-    for (let after: string | undefined = BEFORE_ALL; after !== undefined; ) {
-      const rows = await listSecrets(database, after, LIST_BATCH);
-      yield rows.map(({ id, blob }) => ({ id, secret: blob.toString('base64url') }));
-      after = rows.length < LIST_BATCH ? undefined : rows.at(-1)?.id;
+type Listed = Read<typeof secretShape>;
+const view = ({ id, blob }: ListedSecret): Listed => ({ id, secret: blob.toString('base64url') });
+
+/** Every living secret as identifier and encrypted text, all of them some at a time, or a page. Nothing in it opens anything. */
+export async function list({ query }: Ask<unknown, { limit: number | undefined; after: string | undefined }, null>, { database }: SecretsService): Promise<Reply<Listed[]>> {
+  const { limit = LIST_BATCH, after = BEFORE_ALL } = query;
+  if (query.limit === undefined && query.after === undefined) return { items: everything() };
+  // One more than is shown tells whether there is a next page.
+  const rows = (await listSecrets(database, after, limit + 1)).map(view);
+  const page = rows.slice(0, limit);
+  const next = rows.length > limit ? { Link: `</api/store?limit=${limit}&after=${page.at(-1)?.id}>; rel="next"` } : {};
+  return { data: page, headers: next };
+
+  async function* everything(): AsyncGenerator<Listed[]> {
+    for (let last: string | undefined = BEFORE_ALL; last !== undefined; ) {
+      const rows: Listed[] = (await listSecrets(database, last, LIST_BATCH)).map(view);
+      yield rows;
+      last = rows.length < LIST_BATCH ? undefined : rows.at(-1)?.id;
     }
   }
-  return { items: items() };
 }

@@ -24,7 +24,9 @@ interface Attempt {
 /** The right attempt but for what is changed. */
 function attempt(change: Partial<Attempt>): Buffer | null {
   const it = { serverKey, clientKey, conditions, sealed, ...change };
-  return unseal(it.serverKey, it.clientKey, it.conditions, it.sealed);
+  const opened = unseal(it.serverKey, it.clientKey, it.conditions, it.sealed);
+  assert.ok(opened === null || Buffer.isBuffer(opened), 'it is not locked');
+  return opened;
 }
 
 const withBlob = (blob: Buffer) => ({ sealed: { ...sealed, blob } });

@@ -6,9 +6,9 @@ import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
 import { createIdentity } from '../../src/identity/service.ts';
 import { jobs } from '../../src/identity/start.ts';
 import { writeSightings } from '../../src/identity/store/sightings.ts';
-import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import { createDatabase } from '../support/database.ts';
+import { quiet } from '../support/surroundings.ts';
 import { recount, totals } from '../support/totals.ts';
 import { addUser, CHEAP, openIdentity } from '../support/users.ts';
 
@@ -19,7 +19,7 @@ const options = { passwords: CHEAP, sessionSeconds: 3_600, idleSeconds: 600, ret
 function startReplica() {
   const metrics = createMetrics();
   const database = openIdentity({ after }, url);
-  const surroundings = { log: createLog('silent', () => {}), metrics, isServing: () => true, announce: () => {}, print: async () => {} };
+  const surroundings = quiet({ metrics });
   const all = new Map(jobs(createIdentity(options, database, surroundings)).map((job) => [job.name, job]));
   const run = async (name: string): Promise<boolean> => {
     const job = all.get(name);

@@ -11,16 +11,16 @@ import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
 import { createIdentity, type IdentityService } from '../../src/identity/service.ts';
 import { createGate } from '../../src/runtime/gate.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
 import { Overloaded } from '../../src/runtime/trouble.ts';
 import { createDatabase } from '../support/database.ts';
+import { quiet } from '../support/surroundings.ts';
 import { addUser, CHEAP, openIdentity, PASSWORD } from '../support/users.ts';
 
 const { url, sql } = await createDatabase();
 const database = openIdentity({ after }, url);
 await migrate(database, SCHEMA, MIGRATIONS);
 
-const surroundings = { log: createLog('silent', () => {}), metrics: createMetrics(), isServing: () => true, announce: () => {}, print: async () => {} };
+const surroundings = quiet();
 const options = { passwords: CHEAP, sessionSeconds: 60, idleSeconds: 0, retentionSeconds: 60, auditSeconds: 60 };
 const withCost = (logN: number, more: Partial<IdentityService> = {}): IdentityService => ({
   ...createIdentity({ ...options, passwords: { ...CHEAP, cost: { logN, r: 8, p: 1 } } }, database, surroundings),

@@ -12,10 +12,9 @@ import { COMMAND_LINE, type Entry } from '../../src/identity/store/audit.ts';
 import * as store from '../../src/identity/store/sessions.ts';
 import { findAccount, findUser, insertUser, replaceHash, type UserValues } from '../../src/identity/store/users.ts';
 import { createSessionToken } from '../../src/identity/token.ts';
-import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
 import { createDatabase } from '../support/database.ts';
 import { recount, totals } from '../support/totals.ts';
+import { quiet } from '../support/surroundings.ts';
 import { addUser, CHEAP, openIdentity } from '../support/users.ts';
 
 const { url, sql } = await createDatabase();
@@ -218,7 +217,7 @@ test('the background job removes with the configured retention, and two may run 
   const [old, recent] = [await openSession(), await openSession()];
   await sql`update identity.sessions set expires_at = now() - interval '61 seconds' where id = ${old.id}`;
   await sql`update identity.sessions set expires_at = now() - interval '30 seconds' where id = ${recent.id}`;
-  const surroundings = { log: createLog('silent', () => {}), metrics: createMetrics(), isServing: () => true, announce: () => {}, print: async () => {} };
+  const surroundings = quiet();
   const options = { passwords: CHEAP, sessionSeconds: 60, idleSeconds: 0, retentionSeconds: 60, auditSeconds: 60 };
   const [job] = jobs(createIdentity(options, database, surroundings));
   assert.equal(job?.name, 'remove from sessions');

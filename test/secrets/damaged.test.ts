@@ -54,35 +54,58 @@ for (const [what, edit] of EDITS) {
   });
 }
 
-test('an expired row that was given more time opens no more', async () => {
-  const { id, secret } = await keep(TEXT, { expires_in: 60 });
-  await sql`update secrets.secrets set expires_at = now() - interval '1 second' where id = ${id}`;
+test('an expired row that was given more time opens no more, and one whose time was cut short is told as well', async () => {
+  const { id, secret } = await keep(TEXT, { expires_in: 1 });
+  while ((await decrypt(id, secret)).status === 200) await sql`select pg_sleep(0.05)`;
   assert.equal((await decrypt(id, secret)).status, 404);
   await sql`update secrets.secrets set expires_at = now() + interval '1 day' where id = ${id}`;
   assert.equal((await decrypt(id, secret)).json.error.code, 'secret_damaged');
+  const short = await keep(TEXT, { expires_in: 60 });
+  await sql`update secrets.secrets set expires_at = now() - interval '1 second' where id = ${short.id}`;
+  assert.equal((await decrypt(short.id, short.secret)).json.error.code, 'secret_damaged');
 });
 
-test('a row that was moved to another id opens with no key', async () => {
+const toldOf = (id: string) => gatehouse.log().filter((line) => line.level === 'error' && line.secret_id === id).length;
+
+test('a row that was moved to another id opens with no key, and is told to the operator', async () => {
   const [one, other] = [await keep(TEXT), await keep(TEXT)];
   await sql`delete from secrets.secrets where id = ${other.id}`;
   await sql`update secrets.secrets set id = ${other.id} where id = ${one.id}`;
-  for (const { secret } of [one, other]) assert.equal((await decrypt(other.id, secret)).status, 404);
+  for (const { secret } of [one, other]) assert.equal((await decrypt(other.id, secret)).json.error.code, 'secret_damaged');
+  assert.equal(toldOf(other.id), 2);
 });
 
-test('a row whose commitment and text were both replaced with those of another opens with neither key', async () => {
-  const [one, other] = [await keep(TEXT), await keep(TEXT)];
-  await sql`
-    update secrets.secrets set (blob, commitment) = (select blob, commitment from secrets.secrets where id = ${other.id})
-    where id = ${one.id}`;
-  for (const { secret } of [one, other]) assert.equal((await decrypt(one.id, secret)).status, 404);
+const PARTS = ['blob', 'commitment', 'tag'];
+for (const parts of [['commitment'], ['tag'], ['blob', 'commitment'], ['blob', 'tag'], ['commitment', 'tag'], PARTS]) {
+  test(`a row whose ${parts.join(' and ')} came from another row opens with neither key, and is told to the operator`, async () => {
+    const [one, other] = [await keep(TEXT), await keep(TEXT)];
+    await sql`update secrets.secrets set (${sql(parts)}) = (select ${sql(parts)} from secrets.secrets where id = ${other.id}) where id = ${one.id}`;
+    for (const { secret } of [one, other]) assert.equal((await decrypt(one.id, secret)).json.error.code, 'secret_damaged');
+    assert.equal(toldOf(one.id), 2);
+  });
+}
+
+test('a row whose bytes were moved between commitment and text opens no more', async () => {
+  const { id, secret } = await keep(TEXT);
+  await sql`update secrets.secrets set commitment = commitment || substring(blob from 1 for 1), blob = substring(blob from 2) where id = ${id}`;
+  assert.equal((await decrypt(id, secret)).json.error.code, 'secret_damaged');
 });
 
-test('a wrong key for an altered row is a wrong key, and no reason to wake an operator', async () => {
+test('a wrong key tells an altered row too', async () => {
   const { id } = await keep(TEXT);
   const { secret } = await keep(TEXT);
   await flipLast(id);
-  assert.equal((await decrypt(id, secret)).status, 404);
-  assert.ok(!gatehouse.log().some((line) => line.secret_id === id));
+  assert.equal((await decrypt(id, secret)).json.error.code, 'secret_damaged');
+  assert.equal(toldOf(id), 1);
+});
+
+test('an older row, without a tag, opens, and what is altered in it shows when the right key is brought', async () => {
+  const [{ id, secret }, wrong] = [await keep(TEXT), await keep(TEXT)];
+  await sql`update secrets.secrets set tag = null where id = ${id}`;
+  assert.equal((await decrypt(id, secret)).json.password, TEXT);
+  await flipLast(id);
+  assert.equal((await decrypt(id, wrong.secret)).status, 404);
+  assert.equal((await decrypt(id, secret)).json.error.code, 'secret_damaged');
 });
 
 test('what the log says of altered rows holds neither text nor key', async () => {

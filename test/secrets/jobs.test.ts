@@ -3,62 +3,64 @@ import { after, test } from 'node:test';
 import { readConfig } from '../../src/config.ts';
 import { migrate } from '../../src/db/migrate.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
 import { secrets } from '../../src/secrets/start.ts';
 import { createDatabase } from '../support/database.ts';
+import { quiet } from '../support/surroundings.ts';
 import { AUTH_TOKEN, SERVER_SECRET } from '../support/gatehouse.ts';
 
 const { url, sql } = await createDatabase();
 const config = readConfig(['secrets'], 'serve', { DATABASE_URL: url, SERVER_SECRET, AUTH_TOKEN }).secrets ?? assert.fail();
-const surroundings = {
-  log: createLog('silent', () => {}),
-  metrics: createMetrics(),
-  isServing: () => true,
-  announce: () => {},
-  print: async () => {},
-};
-const { jobs, storage } = secrets({ ...config, serverSecret: SERVER_SECRET, authToken: AUTH_TOKEN }, surroundings);
+const lines: string[] = [];
+const { jobs, storage } = secrets({ ...config, serverSecret: SERVER_SECRET, authToken: AUTH_TOKEN }, quiet({ log: createLog('info', (line) => void lines.push(line)) }));
 after(() => storage.database.close());
 await migrate(storage.database, storage.schema, storage.migrations);
-const [job] = jobs;
 
-/** A kind of row, and how it ends: `expires_at` relative to now, and whether its content is still there. */
-const insert = (kind: string, rows: number, expiry: string | null, content: boolean) => sql`
-  insert into secrets.secrets (id, key_id, commitment, blob, expires_at, max_reads)
-  select gen_random_uuid(), ${kind}, b, b, now() + ${expiry}::interval, 1
-  from generate_series(1, ${rows}), (select case when ${content} then decode('00', 'hex') end as b) content`;
+/** Runs a job until it says that there is no more to do. @returns how often it ran */
+async function runOut(name: string): Promise<number> {
+  const job = jobs.find((one) => one.name === name) ?? assert.fail(name);
+  for (let batches = 1; batches < 20; batches += 1) if (!(await job.batch())) return batches;
+  return assert.fail('it never ends');
+}
+
+/** A kind of row, named by its key id: when it expires, and how it ended. */
+const insert = (kind: string, rows: number, expiry: string | null, ending: 'read' | 'deleted' | 'expired' | null = null, endedAt: string | null = null) => sql`
+  insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads, ending, ended_at)
+  select gen_random_uuid(), ${kind}, b, b, b, now() + ${expiry}::interval, 1, ${ending}, now() + ${endedAt}::interval
+  from generate_series(1, ${rows}), (select case when ${ending}::text is null then decode('00', 'hex') end as b) content`;
 
 const count = async (): Promise<Record<string, number>> => {
   const rows = await sql`select key_id as kind, count(*)::int as rows from secrets.secrets group by key_id`;
   return Object.fromEntries(rows.map(({ kind, rows: number }) => [kind, number]));
 };
 
-test('what has expired or is used up is removed, and nothing else', async () => {
-  await insert('lives for ever', 3, null, true);
-  await insert('lives another minute', 3, '1 minute', true);
-  await insert('expired', 3, '-1 second', true);
-  await insert('used up', 3, '1 minute', false);
-  await insert('used up, for ever', 3, null, false);
-  await insert('used up and expired', 3, '-1 minute', false);
-  assert.equal(jobs.length, 1);
-  assert.equal(await job?.batch(), false, 'there is no more to do');
-  assert.deepEqual(await count(), { 'lives for ever': 3, 'lives another minute': 3 });
-  assert.equal(await job?.batch(), false);
-  assert.deepEqual(await count(), { 'lives for ever': 3, 'lives another minute': 3 });
+test('what has expired is emptied, told in the log by id and key id, and nothing else', async () => {
+  await insert('lives for ever', 3, null);
+  await insert('lives another minute', 3, '1 minute');
+  await insert('expired', 1_200, '-1 second');
+  await insert('used up', 3, '-1 minute', 'read', '-2 minutes');
+  assert.equal(await runOut('empty expired secrets'), 3, 'a batch is small');
+  const rows = await sql`
+    select key_id, ending, count(*)::int as rows, count(blob)::int + count(commitment)::int + count(tag)::int as parts, bool_and(ended_at = expires_at) as at_expiry
+    from secrets.secrets group by key_id, ending order by key_id`;
+  assert.deepEqual(rows.map((row) => ({ ...row })), [
+    { key_id: 'expired', ending: 'expired', rows: 1_200, parts: 0, at_expiry: true },
+    { key_id: 'lives another minute', ending: null, rows: 3, parts: 9, at_expiry: null },
+    { key_id: 'lives for ever', ending: null, rows: 3, parts: 9, at_expiry: null },
+    { key_id: 'used up', ending: 'read', rows: 3, parts: 0, at_expiry: false },
+  ]);
+  const told = lines.map((line): Record<string, unknown> => JSON.parse(line)).filter(({ message }) => message === 'secret expired');
+  assert.equal(new Set(told.map(({ secret_id }) => secret_id)).size, 1_200);
+  assert.deepEqual(new Set(told.map(({ key_id }) => key_id)), new Set(['expired']));
 });
 
-test('a large number goes in batches, and the job says so until all is done', async () => {
+test('receipts are kept for RECEIPT_RETENTION after the end, and then removed', async () => {
   await sql`truncate secrets.secrets`;
-  await insert('expired', 1_200, '-1 second', true);
-  await insert('used up', 700, null, false);
-  await insert('lives', 10, null, true);
-  let batches = 0;
-  for (let more = true; more; batches += 1) {
-    const { expired: before = 0 } = await count();
-    more = (await job?.batch()) ?? false;
-    const { expired: left = 0 } = await count();
-    assert.ok(before - left <= 500, 'a batch is small');
-    assert.ok(batches < 20);
-  }
-  assert.deepEqual(await count(), { lives: 10 });
+  await insert('lives', 3, null);
+  await insert('expired just now', 3, '-1 second');
+  await insert('read 29 days ago', 3, null, 'read', '-29 days');
+  await insert('deleted 29 days ago', 3, '-3 days', 'deleted', '-29 days');
+  await insert('read 31 days ago', 1_200, null, 'read', '-31 days');
+  await insert('expired 31 days ago', 3, '-31 days', 'expired', '-31 days');
+  assert.equal(await runOut('remove from secrets'), 3);
+  assert.deepEqual(await count(), { lives: 3, 'expired just now': 3, 'read 29 days ago': 3, 'deleted 29 days ago': 3 });
 });

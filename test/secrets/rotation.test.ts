@@ -49,7 +49,7 @@ test('a missing server secret is the operator\'s fault: 503, nothing used up, an
   assert.equal(answer.json.error.code, 'key_unknown');
   assert.match(answer.headers.get('retry-after') ?? '', /^[1-9][0-9]*$/);
   assert.deepEqual([...(await sql`select * from secrets.secrets where id = ${id}`)], [...row]);
-  const told = without.log().filter((line) => line.level === 'error');
+  const told = without.log().filter((line) => line.level === 'error' && line.secret_id === id);
   assert.equal(told.length, 1);
   assert.equal(told[0]?.key_id, createServerKey(OLD).id);
   assert.match(String(told[0]?.message), /SERVER_SECRET_PREVIOUS/);

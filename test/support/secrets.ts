@@ -1,18 +1,24 @@
-/** The three operations of the secrets service, as a caller with the right bearer token. */
+/** The operations of the secrets service, as a caller with the right bearer token. */
 import { type Answer, ask, AUTH_TOKEN } from './gatehouse.ts';
 
 export interface SecretsClient {
   encrypt(body: unknown): Promise<Answer>;
   /** Encrypts and insists that it worked. */
-  keep(password: string, conditions?: { expires_in?: number; max_reads?: number }): Promise<{ id: string; secret: string; expires_at: string | null }>;
-  decrypt(id: string, secret: unknown): Promise<Answer>;
-  list(): Promise<Answer>;
+  keep(password: string, conditions?: { expires_in?: number; max_reads?: number; passphrase?: string }): Promise<{ id: string; secret: string; expires_at: string | null }>;
+  decrypt(id: string, secret: unknown, passphrase?: unknown): Promise<Answer>;
+  options(): Promise<Answer>;
+  /** @param query with its question mark; without one, the whole list */
+  list(query?: string): Promise<Answer>;
+  receipt(id: string): Promise<Answer>;
+  remove(id: string): Promise<Answer>;
 }
 
 /** The same request id everywhere, so that answers can be compared byte by byte. */
-const headers = { 'x-request-id': 'test' };
+const SAME = { 'x-request-id': 'test' };
 
-export function secretsClient(baseUrl: string): SecretsClient {
+/** @param more headers of every request, such as where it pretends to come from */
+export function secretsClient(baseUrl: string, more: Readonly<Record<string, string>> = {}): SecretsClient {
+  const headers = { ...SAME, ...more };
   const encrypt = (body: unknown) => ask('POST', `${baseUrl}/api/store/encrypt`, { bearer: AUTH_TOKEN, body, headers });
   return {
     encrypt,
@@ -21,7 +27,11 @@ export function secretsClient(baseUrl: string): SecretsClient {
       if (answer.status !== 201) throw new Error(`encrypt answered ${answer.status}: ${answer.text}`);
       return answer.json;
     },
-    decrypt: (id, secret) => ask('POST', `${baseUrl}/api/store/decrypt?id=${id}`, { bearer: AUTH_TOKEN, body: { secret }, headers }),
-    list: () => ask('GET', `${baseUrl}/api/store`, { bearer: AUTH_TOKEN, headers }),
+    decrypt: (id, secret, passphrase) =>
+      ask('POST', `${baseUrl}/api/store/decrypt?id=${id}`, { bearer: AUTH_TOKEN, body: passphrase === undefined ? { secret } : { secret, passphrase }, headers }),
+    options: () => ask('GET', `${baseUrl}/api/store/options`, { bearer: AUTH_TOKEN, headers }),
+    list: (query = '') => ask('GET', `${baseUrl}/api/store${query}`, { bearer: AUTH_TOKEN, headers }),
+    receipt: (id) => ask('GET', `${baseUrl}/api/store/${id}`, { bearer: AUTH_TOKEN, headers }),
+    remove: (id) => ask('DELETE', `${baseUrl}/api/store/${id}`, { bearer: AUTH_TOKEN, headers }),
   };
 }

@@ -1,0 +1,213 @@
+import assert from 'node:assert/strict';
+import { randomBytes, randomUUID } from 'node:crypto';
+import { test } from 'node:test';
+import {
+  commitmentOf, type Conditions, createClientKey, createServerKey, type Locked, seal, type Sealed, sealLocked, type ServerKey, unlock, unseal,
+} from '../../src/crypto/box.ts';
+import { createStretching } from '../../src/crypto/password.ts';
+
+const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
+const serverKey = createServerKey(SERVER_SECRET);
+const otherServerKey = createServerKey(`${SERVER_SECRET}!`);
+const clientKey = createClientKey();
+const otherClientKey = createClientKey();
+const conditions: Conditions = { id: randomUUID(), expiresAt: 1_893_456_000_000, maxReads: 3 };
+const text = Buffer.from('correct horse battery staple');
+/** The box takes whatever comes out of the stretching: what scrypt has to do with it is in stretch.test.ts. */
+const stretching = createStretching({ logN: 15, r: 8, p: 3 });
+const stretched = randomBytes(32);
+const sealed = sealLocked(serverKey, clientKey, conditions, text, stretching, stretched);
+
+interface Attempt {
+  readonly serverKey: ServerKey;
+  readonly clientKey: Buffer;
+  readonly conditions: Conditions;
+  readonly sealed: Sealed;
+}
+
+/** The first half of opening, with the right things but for what is changed. */
+const attempt = (change: Partial<Attempt> = {}) => {
+  const it = { serverKey, clientKey, conditions, sealed, ...change };
+  return unseal(it.serverKey, it.clientKey, it.conditions, it.sealed);
+};
+
+function lockedOf(outcome: Buffer | Locked | null): Locked {
+  assert.ok(outcome !== null && !Buffer.isBuffer(outcome), 'it is locked');
+  return outcome;
+}
+
+/** The whole of opening. */
+const open = (box: Sealed, passphrase: Buffer) => unlock(serverKey, clientKey, conditions, lockedOf(attempt({ sealed: box })), passphrase);
+
+const withBlob = (blob: Buffer) => ({ sealed: { ...sealed, blob } });
+const withCommitment = (commitment: Buffer) => ({ sealed: { ...sealed, commitment } });
+
+function* everyBitFlipped(bytes: Buffer): Generator<[bit: number, flipped: Buffer]> {
+  for (let bit = 0; bit < bytes.length * 8; bit += 1) {
+    const flipped = Buffer.from(bytes);
+    flipped[bit >> 3] = (bytes[bit >> 3] ?? 0) ^ (1 << (bit & 7));
+    yield [bit, flipped];
+  }
+}
+
+test('what was sealed with a passphrase opens with it, byte for byte, whatever its length', () => {
+  // Around every change in the padding of the envelope inside and of the one around it, and the longest the service takes.
+  const lengths = [0, 1, 15, 16, 251, 252, 253, 268, 269, 507, 508, 509, 1_000, 1_020, 1_021, 4_096, 32_767, 32_768];
+  for (const length of lengths) {
+    const bytes = randomBytes(length);
+    const box = sealLocked(serverKey, clientKey, conditions, bytes, stretching, stretched);
+    // Not deepEqual: to show how 32 KiB of random bytes differ takes minutes.
+    assert.ok(open(box, stretched)?.equals(bytes), `${length} bytes`);
+  }
+});
+
+test('the key alone gives what the passphrase has to go through, and nothing of the text', () => {
+  const locked = lockedOf(attempt());
+  assert.equal(locked.stretching, stretching);
+  assert.ok(!Buffer.concat([locked.blob, locked.commitment, sealed.blob, sealed.commitment]).includes(text.subarray(0, 8)));
+});
+
+test('nothing in what is stored tells that there is a passphrase, but for version and length', () => {
+  for (const part of [stretching, 'scrypt', stretching.slice(-8), stretched.subarray(0, 8), lockedOf(attempt()).blob.subarray(0, 12), lockedOf(attempt()).commitment]) {
+    assert.ok(!Buffer.concat([sealed.blob, sealed.commitment]).includes(part));
+  }
+  // The same key and record have the same commitment, locked or not.
+  assert.deepEqual(sealed.commitment, commitmentOf(serverKey, clientKey, conditions.id));
+});
+
+test('a wrong passphrase opens nothing, not even one that differs in one bit', () => {
+  for (const [bit, wrong] of everyBitFlipped(stretched)) assert.equal(open(sealed, wrong), null, `bit ${bit}`);
+  for (const wrong of [Buffer.alloc(32), randomBytes(32), stretched.subarray(1), Buffer.alloc(0), clientKey]) assert.equal(open(sealed, wrong), null);
+});
+
+/** A row that somebody has edited or swapped, or a key that is not the one: the passphrase is right each time. */
+const WRONG: Readonly<Record<string, Partial<Attempt>>> = {
+  'the id of another record': { conditions: { ...conditions, id: randomUUID() } },
+  'an expiry one millisecond later': { conditions: { ...conditions, expiresAt: 1_893_456_000_001 } },
+  'an expiry of never': { conditions: { ...conditions, expiresAt: null } },
+  'an impossible expiry': { conditions: { ...conditions, expiresAt: Number.NaN } },
+  'one read more': { conditions: { ...conditions, maxReads: 4 } },
+  'any number of reads': { conditions: { ...conditions, maxReads: null } },
+  'no reads': { conditions: { ...conditions, maxReads: 0 } },
+  'another server key': { serverKey: otherServerKey },
+  'the salt of another server key': { serverKey: { ...serverKey, salt: otherServerKey.salt } },
+  'the id of another server key': { serverKey: { ...serverKey, id: otherServerKey.id } },
+  'another client key': { clientKey: otherClientKey },
+  'a client key of zeros': { clientKey: Buffer.alloc(32) },
+};
+
+for (const [name, change] of Object.entries(WRONG)) {
+  test(`the right passphrase opens nothing with ${name}, neither the outer envelope nor the one inside`, () => {
+    assert.equal(attempt(change), null);
+    const it = { serverKey, clientKey, conditions, ...change };
+    assert.equal(unlock(it.serverKey, it.clientKey, it.conditions, lockedOf(attempt()), stretched), null);
+  });
+}
+
+for (const [name, change] of Object.entries<Partial<Attempt>>({
+  'another client key and its commitment': { clientKey: otherClientKey, ...withCommitment(commitmentOf(serverKey, otherClientKey, conditions.id)) },
+  'the commitment of another client key': withCommitment(commitmentOf(serverKey, otherClientKey, conditions.id)),
+  'the commitment of the envelope inside': withCommitment(lockedOf(attempt()).commitment),
+  'an empty commitment': withCommitment(Buffer.alloc(0)),
+  'an empty blob': withBlob(Buffer.alloc(0)),
+  'its version alone': withBlob(Buffer.of(2)),
+})) {
+  test(`nothing opens with ${name}`, () => assert.equal(attempt(change), null));
+}
+
+test('no bit of blob or commitment may change', () => {
+  for (const [bit, blob] of everyBitFlipped(sealed.blob)) assert.equal(attempt(withBlob(blob)), null, `bit ${bit} of the blob`);
+  for (const [bit, commitment] of everyBitFlipped(sealed.commitment)) assert.equal(attempt(withCommitment(commitment)), null, `bit ${bit} of the commitment`);
+});
+
+test('nothing may be missing or added, at either end', () => {
+  for (let length = 0; length < sealed.blob.length; length += 1) {
+    assert.equal(attempt(withBlob(sealed.blob.subarray(0, length))), null, `the first ${length} bytes`);
+    assert.equal(attempt(withBlob(sealed.blob.subarray(sealed.blob.length - length))), null, `the last ${length} bytes`);
+  }
+  for (const length of [1, 16, 256]) {
+    assert.equal(attempt(withBlob(Buffer.concat([sealed.blob, randomBytes(length)]))), null);
+    assert.equal(attempt(withBlob(Buffer.concat([randomBytes(length), sealed.blob]))), null);
+  }
+});
+
+test('the envelope inside is held by the passphrase as the outer one is by the key: no bit of it may change', () => {
+  const locked = lockedOf(attempt());
+  const tried = (change: Partial<Locked>) => unlock(serverKey, clientKey, conditions, { ...locked, ...change }, stretched);
+  assert.deepEqual(tried({}), text);
+  for (const [bit, blob] of everyBitFlipped(locked.blob)) assert.equal(tried({ blob }), null, `bit ${bit} of the blob`);
+  for (const [bit, commitment] of everyBitFlipped(locked.commitment)) assert.equal(tried({ commitment }), null, `bit ${bit} of the commitment`);
+});
+
+test('a version is part of what is sealed: one box with the version byte of the other opens nothing', () => {
+  const plain = seal(serverKey, clientKey, conditions, text);
+  assert.equal(plain.blob[0], 1);
+  assert.equal(sealed.blob[0], 2);
+  const as = (version: number, { blob, commitment }: Sealed) => attempt({ sealed: { commitment, blob: Buffer.concat([Buffer.of(version), blob.subarray(1)]) } });
+  for (let version = 0; version < 256; version += 1) {
+    assert.equal(as(version, plain) !== null, version === 1, `a plain box as version ${version}`);
+    assert.equal(as(version, sealed) !== null, version === 2, `a locked box as version ${version}`);
+  }
+});
+
+test('the envelope inside is none of the outer kind: taken out of its place it opens with the client key alone no more than before', () => {
+  const { blob, commitment } = lockedOf(attempt());
+  assert.equal(blob[0], 1);
+  assert.equal(attempt({ sealed: { blob, commitment } }), null);
+  assert.equal(attempt({ sealed: { blob, commitment: sealed.commitment } }), null);
+});
+
+test('a text that looks like a locked envelope stays a text, and asks for no passphrase', () => {
+  const { commitment, blob } = seal(serverKey, otherClientKey, conditions, text);
+  const content = Buffer.concat([Buffer.of(stretching.length), Buffer.from(stretching), commitment, blob]);
+  for (const looks of [content, sealed.blob, Buffer.concat([Buffer.of(2), content])]) {
+    const opened = attempt({ sealed: seal(serverKey, clientKey, conditions, looks) });
+    assert.ok(Buffer.isBuffer(opened) && opened.equals(looks));
+    // And so it does inside a lock.
+    assert.ok(open(sealLocked(serverKey, clientKey, conditions, looks, stretching, stretched), stretched)?.equals(looks));
+  }
+});
+
+test('what to stretch with is sealed in: two locks on one text keep their own, and neither opens what is inside the other', () => {
+  const otherStretching = createStretching({ logN: 1, r: 1, p: 1 });
+  const otherStretched = randomBytes(32);
+  const other = sealLocked(serverKey, clientKey, conditions, text, otherStretching, otherStretched);
+  assert.equal(lockedOf(attempt({ sealed: other })).stretching, otherStretching);
+  assert.equal(open(other, stretched), null);
+  assert.equal(open(sealed, otherStretched), null);
+  assert.deepEqual(open(other, otherStretched), text);
+});
+
+test('every cost that is affordable fits in: a stretching of the greatest length comes out as it went in', () => {
+  for (const cost of [{ logN: 1, r: 1, p: 1 }, { logN: 15, r: 8, p: 3 }, { logN: 13, r: 10, p: 99 }, { logN: 18, r: 8, p: 4 }]) {
+    const long = createStretching(cost);
+    assert.equal(lockedOf(attempt({ sealed: sealLocked(serverKey, clientKey, conditions, text, long, stretched) })).stretching, long);
+  }
+});
+
+test('two locked boxes of one text under one key have nothing in common but the commitment', () => {
+  const boxes = Array.from({ length: 100 }, () => sealLocked(serverKey, clientKey, conditions, text, stretching, stretched));
+  for (const part of [[1, 13], [13, 29], [-32, -16], [-16]] as const) {
+    assert.equal(new Set(boxes.map(({ blob }) => blob.subarray(...part).toString('hex'))).size, 100, `bytes ${part}`);
+  }
+  const inside = boxes.map((box) => lockedOf(attempt({ sealed: box })).blob.subarray(1, 29).toString('hex'));
+  assert.equal(new Set(inside).size, 100, 'nor has what is inside');
+});
+
+test('every ordinary password is stored at one length, locked as unlocked', () => {
+  const lengths = Array.from({ length: 252 }, (_, index) => sealLocked(serverKey, clientKey, conditions, Buffer.alloc(index + 1), stretching, stretched).blob.length);
+  assert.deepEqual([...new Set(lengths)], [sealed.blob.length]);
+});
+
+test('locking changes neither the text nor the keys', () => {
+  const before = [text, clientKey, stretched, serverKey.salt].map((bytes) => Buffer.from(bytes));
+  open(sealLocked(serverKey, clientKey, conditions, text, stretching, stretched), stretched);
+  assert.deepEqual([text, clientKey, stretched, serverKey.salt], before);
+});
+
+test('a client key of another length, and a limit that no row has, are mistakes in the program', () => {
+  for (const length of [0, 16, 31, 33, 64]) {
+    assert.throws(() => sealLocked(serverKey, Buffer.alloc(length), conditions, text, stretching, stretched), RangeError, `${length} bytes`);
+  }
+  assert.throws(() => sealLocked(serverKey, clientKey, { ...conditions, maxReads: 0 }, text, stretching, stretched), RangeError);
+});

@@ -1,0 +1,236 @@
+/**
+ * Killed with `kill -9`, the process or its PostgreSQL, also between the commit of a read and its answer. Counted over
+ * all answers before and after: a read may be lost, but none is given out twice, and what was acknowledged is there.
+ */
+import assert from 'node:assert/strict';
+import { randomInt } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Sql } from 'postgres';
+import { connect, type PostgresServer, startPostgres } from '../../scripts/postgres.ts';
+import { createDatabase } from '../support/database.ts';
+import { type Answer, ask, startGatehouse, variables } from '../support/gatehouse.ts';
+import { startKeeper, UPDATED_ONE } from '../support/keeper.ts';
+import { untilSql } from '../support/lanes.ts';
+import { buildProgram, type Running, startProgram } from '../support/process.ts';
+import { startRelay } from '../support/relay.ts';
+import { type SecretsClient, secretsClient } from '../support/secrets.ts';
+import { bounded, until } from '../support/until.ts';
+
+const program = buildProgram();
+
+interface Kept {
+  readonly id: string;
+  readonly secret: string;
+  readonly text: string;
+}
+
+let texts = 0;
+async function keepMany(client: SecretsClient, count: number): Promise<Kept[]> {
+  return Promise.all(Array.from({ length: count }, async () => {
+    const text = `marked-text-${(texts += 1)}`;
+    const { id, secret } = await client.keep(text, { max_reads: 1 });
+    return { id, secret, text };
+  }));
+}
+
+/** How often each text has been given out, whoever asked whom, before or after a kill. */
+function ledger() {
+  const served = new Map<string, number>();
+  return {
+    total: () => [...served.values()].reduce((sum, times) => sum + times, 0),
+    twice: () => [...served].filter(([, times]) => times > 1),
+    of: ({ id }: Kept) => served.get(id) ?? 0,
+    /** Asks for a secret; whoever is killed meanwhile gives no answer. */
+    async read(client: SecretsClient, { id, secret, text }: Kept): Promise<Answer | null> {
+      const answer = await client.decrypt(id, secret).catch(() => null);
+      if (answer?.status === 200) {
+        assert.equal(answer.json.password, text);
+        served.set(id, (served.get(id) ?? 0) + 1);
+      } else assert.ok(!answer?.text.includes(text));
+      return answer;
+    },
+  };
+}
+
+const usedUp = async (sql: Sql, kept: readonly Kept[]): Promise<number> => {
+  const [row] = await sql`select count(*)::int as count from secrets.secrets where id in ${sql(kept.map(({ id }) => id))} and ending = 'read'`;
+  return Number(row?.count);
+};
+
+async function startService(t: TestContext, databaseUrl: string): Promise<Running & { readonly client: SecretsClient }> {
+  const running = startProgram(t, program, ['serve', 'secrets'], variables(databaseUrl));
+  await running.ready('secrets');
+  return { ...running, client: secretsClient(await running.url('secrets')) };
+}
+
+async function kill(service: Running): Promise<void> {
+  service.signal('SIGKILL');
+  assert.equal((await service.ended).signal, 'SIGKILL');
+}
+
+const ROUNDS = 12;
+
+test(`no read is given out twice when the process is killed between the commit of a read and its answer, ${ROUNDS} times over`, bounded, async (t) => {
+  const database = await createDatabase(t);
+  const survivor = secretsClient((await startGatehouse(t, ['secrets'], database.url)).url.secrets);
+  const { read, twice, of } = ledger();
+  const startNext = async () => {
+    const keeper = await startKeeper(t, database.url);
+    const service = await startService(t, keeper.url);
+    // Its statements have been under way before, as in a process that has served for long.
+    for (const one of await keepMany(survivor, 2)) assert.equal((await read(service.client, one))?.status, 200);
+    return { ...service, keeper };
+  };
+  let lost = 0;
+  let doomed = await startNext();
+  for (let round = 0; round < ROUNDS; round += 1) {
+    const kept = await keepMany(survivor, 12);
+    const nth = randomInt(1, 9);
+    const held = doomed.keeper.keep(UPDATED_ONE, nth);
+    const readers = [doomed, doomed].flatMap(({ client }) => kept.map((one) => read(client, one)));
+    await held;
+    // Also a replica that lives on is asked, while answers are on their way.
+    readers.push(...kept.slice(0, 3).map((one) => read(survivor, one)));
+    await untilSql(async () => (await usedUp(database.sql, kept)) >= nth + 3, 'more reads are committed than were answered');
+    await kill(doomed);
+    await Promise.all(readers);
+
+    doomed = await startNext();
+    for (const client of [doomed.client, survivor]) await Promise.all(kept.map((one) => read(client, one)));
+    assert.deepEqual(twice(), []);
+    assert.equal(await usedUp(database.sql, kept), kept.length, 'whatever was not read before was read afterwards');
+    const lostNow = kept.filter((one) => of(one) === 0).length;
+    assert.ok(lostNow > 0, 'no answer was kept back');
+    lost += lostNow;
+  }
+  t.diagnostic(`${lost} of ${12 * ROUNDS} reads were lost, none was given out twice`);
+});
+
+test('every secret that was acknowledged opens after the process was killed under load', bounded, async (t) => {
+  const database = await createDatabase(t);
+  const acknowledged: Kept[] = [];
+  let doomed = await startService(t, database.url);
+  for (let round = 0; round < 3; round += 1) {
+    const { client } = doomed;
+    const before = acknowledged.length;
+    const load = store(client, acknowledged);
+    await until(() => acknowledged.length >= before + 200, 'two hundred acknowledged secrets');
+    await kill(doomed);
+    await load.stop();
+    doomed = await startService(t, database.url);
+    await assertAllOpen(doomed.client, acknowledged);
+  }
+});
+
+/** 32 clients that store one secret after the other, and note those that are acknowledged. */
+function store(client: SecretsClient, acknowledged: Kept[]) {
+  let goesOn = true;
+  const refused: Answer[] = [];
+  const one = async () => {
+    while (goesOn) {
+      const text = `marked-text-${(texts += 1)}`;
+      const answer = await client.encrypt({ password: text }).catch(() => null);
+      if (answer?.status === 201) acknowledged.push({ ...answer.json, text });
+      // Nobody is there any more.
+      else if (!answer) return;
+      else {
+        refused.push(answer);
+        // As clients do that are told to come back, only sooner.
+        await sleep(20);
+      }
+    }
+  };
+  const clients = Promise.all(Array.from({ length: 32 }, one));
+  return {
+    refused,
+    async stop() {
+      goesOn = false;
+      await clients;
+    },
+  };
+}
+
+/** Any number of them at once is more than one process lets in. */
+async function assertAllOpen(client: SecretsClient, kept: readonly Kept[]): Promise<void> {
+  for (let at = 0; at < kept.length; at += 100) {
+    const texts = await Promise.all(kept.slice(at, at + 100).map(async ({ id, secret }) => (await client.decrypt(id, secret)).json.password));
+    assert.deepEqual(texts, kept.slice(at, at + 100).map(({ text }) => text));
+  }
+}
+
+/** A PostgreSQL of the test's own, as it is shipped, and a service that finds it again after it was killed. */
+async function startDoomed(t: TestContext) {
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-kill-'));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const launch = async () => {
+    const server = await startPostgres({ directory, durable: true });
+    t.after(() => server.stop());
+    return server;
+  };
+  let server: PostgresServer = await launch();
+  const relay = await startRelay(t, server.url);
+  const keeper = await startKeeper(t, relay.url);
+  const { url } = await startGatehouse(t, ['secrets'], keeper.url);
+  return {
+    keeper,
+    client: secretsClient(url.secrets),
+    async query<T>(work: (sql: Sql) => Promise<T>): Promise<T> {
+      const sql = connect(server.url);
+      try {
+        return await work(sql);
+      } finally {
+        await sql.end();
+      }
+    },
+    async kill() {
+      process.kill(server.processId, 'SIGKILL');
+      await server.ended;
+      await relay.cut();
+    },
+    async restart() {
+      server = await launch();
+      await relay.mend(server.url);
+      while ((await ask('GET', `${url.secrets}/readyz`)).status !== 200);
+    },
+  };
+}
+
+test('no read is given out twice when PostgreSQL is killed, between the commit of a read and its answer or at any other moment', bounded, async (t) => {
+  const { keeper, client, query, kill, restart } = await startDoomed(t);
+  const { read, total, twice, of } = ledger();
+  for (const moment of ['kept', 'any', 'kept', 'any', 'any', 'any'] as const) {
+    const kept = await keepMany(client, 40);
+    const before = total();
+    const held = moment === 'kept' ? keeper.keep(UPDATED_ONE, 5) : until(() => total() > before + randomInt(1, 20), 'the first answers');
+    const readers = [1, 2].flatMap(() => kept.map((one) => read(client, one)));
+    await held;
+    if (moment === 'kept') await query((sql) => untilSql(async () => (await usedUp(sql, kept)) > 5, 'more reads are committed than were answered'));
+    await kill();
+    for (const answer of await Promise.all(readers)) assert.ok(answer && [200, 404, 503].includes(answer.status), answer?.text);
+    await restart();
+    await Promise.all(kept.map((one) => read(client, one)));
+    assert.deepEqual(twice(), []);
+    assert.equal(await query((sql) => usedUp(sql, kept)), kept.length);
+    if (moment === 'kept') assert.ok(kept.some((one) => of(one) === 0), 'no answer was kept back');
+  }
+});
+
+test('every secret that was acknowledged opens after PostgreSQL was killed under load', bounded, async (t) => {
+  const { client, kill, restart } = await startDoomed(t);
+  const acknowledged: Kept[] = [];
+  const load = store(client, acknowledged);
+  for (let round = 0; round < 3; round += 1) {
+    const before = acknowledged.length;
+    await until(() => acknowledged.length >= before + 200, 'two hundred acknowledged secrets');
+    await kill();
+    await restart();
+  }
+  await load.stop();
+  for (const { status, json } of load.refused) assert.deepEqual([status, json.error.code], [503, 'unavailable']);
+  assert.ok(load.refused.length > 0, 'it was killed under load');
+  await assertAllOpen(client, acknowledged);
+});

@@ -1,0 +1,121 @@
+/** The list of 200,000 secrets, from a process of its own: what it takes in memory, and what a client that stops reading it takes. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { get, type IncomingMessage } from 'node:http';
+import { after, test, type TestContext } from 'node:test';
+import { createDatabase } from '../support/database.ts';
+import { ask, AUTH_TOKEN, variables } from '../support/gatehouse.ts';
+import { untilSql } from '../support/lanes.ts';
+import { buildProgram, startProgram } from '../support/process.ts';
+import { secretsClient } from '../support/secrets.ts';
+import { bounded } from '../support/until.ts';
+
+const MIB = 1024 * 1024;
+const SECRETS = 200_000;
+
+const { url: databaseUrl, sql } = await createDatabase();
+const program = startProgram({ after }, buildProgram(), ['serve', 'secrets'], { ...variables(databaseUrl), METRICS_PORT: '0' });
+await program.ready('secrets');
+const base = await program.url('secrets');
+const metrics = await program.url('metrics');
+const client = secretsClient(base);
+
+/** Rows as they are made for short passwords: 285 bytes that nothing can compress. */
+async function fill(rows: number): Promise<void> {
+  await sql`
+    insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at)
+    select gen_random_uuid(), 'key', sha256(mark), substring(sha512(mark || '1') || sha512(mark || '2') || sha512(mark || '3') || sha512(mark || '4') || sha512(mark || '5') from 1 for 285), sha256(mark), now() + interval '1 day'
+    from (select (random()::text || n)::bytea as mark from generate_series(1, ${rows}::int) n) marks`;
+}
+
+async function numbers(): Promise<{ residentBytes: number; inFlight: number }> {
+  const { text } = await ask('GET', `${metrics}/metrics`);
+  return {
+    residentBytes: Number(/^process_resident_memory_bytes ([0-9]+)$/m.exec(text)?.[1]),
+    inFlight: Number(/^gatehouse_requests_in_flight\{service="secrets"\} ([0-9]+)$/m.exec(text)?.[1]),
+  };
+}
+
+/** @returns once the head is there; nothing more is read before somebody does */
+async function beginList(t: TestContext): Promise<IncomingMessage> {
+  const request = get(`${base}/api/store`, { headers: { authorization: `Bearer ${AUTH_TOKEN}` }, agent: false });
+  t.after(() => request.destroy());
+  const response = await new Promise<IncomingMessage>((resolve, reject) => request.once('response', resolve).once('error', reject));
+  assert.equal(response.statusCode, 200);
+  return response;
+}
+
+/** Reads the rest without keeping it. @returns how many secrets were in it */
+async function readOn(response: IncomingMessage, atEachMiB: () => Promise<void> = async () => {}): Promise<{ secrets: number; bytes: number }> {
+  const seen = { secrets: 0, bytes: 0 };
+  let tail = '';
+  for await (const chunk of response.setEncoding('latin1')) {
+    const text = tail + String(chunk);
+    seen.secrets += text.split('{"id":').length - 1;
+    tail = text.slice(-5);
+    const before = Math.floor(seen.bytes / MIB);
+    seen.bytes += String(chunk).length;
+    if (Math.floor(seen.bytes / MIB) > before) await atEachMiB();
+  }
+  assert.equal(tail.at(-1), ']', 'the list is whole');
+  return seen;
+}
+
+test('the memory of the process grows by less than 20 MiB while all of 200,000 secrets are listed', bounded, async (t) => {
+  // V8 gives a process that works more room than one that has just begun, whatever the work; that is no growth with the list.
+  await fill(SECRETS / 20);
+  for (let round = 0; round < 10; round += 1) assert.equal((await readOn(await beginList(t))).secrets, SECRETS / 20);
+  await fill(SECRETS - SECRETS / 20);
+
+  const before = (await numbers()).residentBytes;
+  let most = before;
+  const look = async () => void (most = Math.max(most, (await numbers()).residentBytes));
+  const { secrets, bytes } = await readOn(await beginList(t), look);
+  assert.equal(secrets, SECRETS);
+  assert.ok(bytes > 75 * MIB, `the list had ${bytes} bytes`);
+  t.diagnostic(`resident before ${(before / MIB).toFixed(1)} MiB, at most ${(most / MIB).toFixed(1)} MiB during a list of ${(bytes / MIB).toFixed(0)} MiB`);
+  assert.ok(most - before < 20 * MIB, `it grew by ${((most - before) / MIB).toFixed(1)} MiB`);
+});
+
+/** The service's connections as PostgreSQL sees them. */
+const connections = () => sql<Array<{ pid: number; state: string | null; began: number | null; isQuiet: boolean }>>`
+  select pid, state, extract(epoch from state_change)::float8 as began,
+    state = 'idle' and xact_start is null and backend_xid is null and backend_xmin is null as "isQuiet"
+  from pg_stat_activity where application_name = 'gatehouse-secrets' and datname = current_database() order by pid`;
+
+/** All of them are idle, and have been for several looks: nobody reads on. At no look is one inside a transaction that waits. */
+async function untilQuiet(): Promise<void> {
+  let last = '';
+  let looks = 0;
+  await untilSql(async () => {
+    const rows = await connections();
+    assert.deepEqual(rows.filter(({ state }) => state?.startsWith('idle in transaction')), []);
+    const now = JSON.stringify(rows);
+    looks = now === last && rows.every(({ isQuiet }) => isQuiet) ? looks + 1 : 0;
+    last = now;
+    return looks === 20;
+  }, 'no connection of the service does anything');
+}
+
+test('twenty clients that stop reading the list hold no connection, no transaction and nobody up, and each can read on later', bounded, async (t) => {
+  const [living] = await sql`select count(*)::int as count from secrets.secrets where blob is not null`;
+  const lists = await Promise.all(Array.from({ length: 20 }, () => beginList(t)));
+  await untilQuiet();
+  assert.ok((await connections()).length <= 5, 'there are no connections besides the lanes');
+  assert.equal((await numbers()).inFlight, lists.length, 'every list is still under way');
+
+  for (let round = 0; round < 20; round += 1) {
+    const text = `while others do not read ${round}`;
+    const { id, secret } = await client.keep(text, { max_reads: 1 });
+    assert.equal((await client.decrypt(id, secret)).json.password, text);
+  }
+  await untilQuiet();
+  assert.equal((await numbers()).inFlight, lists.length);
+
+  const [first, ...others] = lists;
+  assert.ok(first);
+  assert.equal((await readOn(first)).secrets, living?.count);
+  for (const other of others) other.destroy();
+  await Promise.all(others.map((other) => other.closed || once(other, 'close')));
+  await untilSql(async () => (await numbers()).inFlight === 0, 'every visit has ended');
+});

@@ -1,0 +1,117 @@
+/** Right keys, wrong keys and deletions of one secret, all at once and over two replicas: each secret ends once. */
+import assert from 'node:assert/strict';
+import { randomBytes, randomInt } from 'node:crypto';
+import { after, test } from 'node:test';
+import { createDatabase } from '../support/database.ts';
+import { type Answer, type Gatehouse, startGatehouse } from '../support/gatehouse.ts';
+import { secretsClient } from '../support/secrets.ts';
+
+const ROUNDS = 300;
+const TEXT = 'marked-password-text';
+
+const database = await createDatabase();
+const replicas = await Promise.all([1, 2].map(() => startGatehouse({ after }, ['secrets'], database.url)));
+const clients = replicas.map(({ url }) => secretsClient(url.secrets));
+const clientOf = (turn: number) => clients[turn % clients.length] ?? assert.fail('there is a replica for every turn');
+
+interface Round {
+  readonly maxReads: number;
+  readonly right: number;
+  readonly wrong: number;
+  readonly deletions: number;
+}
+
+/** Every number of wrong keys and deletions comes up beside none, one and several right keys. */
+const roundOf = (number: number): Round => ({
+  maxReads: number % 5 === 4 ? 3 : 1,
+  right: number % 4 === 3 ? 0 : 1 + (number % 7),
+  wrong: number % 6,
+  deletions: Math.floor(number / 2) % 3,
+});
+
+/** @returns what was answered, in the three groups, for requests that were sent in random order */
+async function play({ maxReads, right, wrong, deletions }: Round): Promise<{ id: string; secret: string; reads: Answer[]; guesses: Answer[]; removals: Answer[] }> {
+  const { id, secret } = await clientOf(randomInt(2)).keep(TEXT, { max_reads: maxReads });
+  const groups = { reads: [] as Answer[], guesses: [] as Answer[], removals: [] as Answer[] };
+  const acts: Array<() => Promise<unknown>> = [];
+  const enter = (count: number, group: Answer[], act: (turn: number) => Promise<Answer>) => {
+    for (let turn = 0; turn < count; turn += 1) acts.splice(randomInt(acts.length + 1), 0, async () => group.push(await act(randomInt(2))));
+  };
+  enter(right, groups.reads, (turn) => clientOf(turn).decrypt(id, secret));
+  enter(wrong, groups.guesses, (turn) => clientOf(turn).decrypt(id, randomBytes(32).toString('base64url')));
+  enter(deletions, groups.removals, async (turn) => {
+    // A read is two statements and a deletion one: without a detour, deletions would win nearly always.
+    for (let detours = randomInt(3); detours > 0; detours -= 1) await clientOf(turn).receipt(id);
+    return clientOf(turn).remove(id);
+  });
+  await Promise.all(acts.map((act) => act()));
+  return { id, secret, ...groups };
+}
+
+const having = (answers: readonly Answer[], status: number) => answers.filter((answer) => answer.status === status).length;
+
+const counts = { readFirst: 0, deletedFirst: 0 };
+
+async function assertRound(round: Round): Promise<void> {
+  const { id, secret, reads, guesses, removals } = await play(round);
+  for (const answer of [...reads, ...guesses, ...removals]) assert.ok([200, 404].includes(answer.status), answer.text);
+  for (const answer of [...guesses, ...removals]) assert.ok(!answer.text.includes(TEXT), 'only the right key gets the text');
+  for (const { status, json } of reads) if (status === 200) assert.deepEqual(json, { password: TEXT });
+  assert.equal(having(guesses, 200), 0, 'a wrong key opens nothing');
+
+  const wins = having(reads, 200);
+  const isReadUp = wins === round.maxReads;
+  const isDeleted = having(removals, 200) > 0;
+  assert.ok(wins <= round.maxReads, `${wins} winners`);
+  assert.ok(!(isReadUp && isDeleted), 'both the last read and a deletion won');
+  // To delete twice is to delete once: whoever comes after the first deletion is told the same.
+  assert.equal(having(removals, isDeleted ? 200 : 404), removals.length);
+  if (round.deletions > 0) assert.ok(isReadUp || isDeleted, 'neither the last read nor a deletion won');
+  else assert.equal(wins, Math.min(round.right, round.maxReads), 'a right key got nothing though there was no deletion');
+
+  const status = isDeleted ? 'deleted' : isReadUp ? 'read' : 'stored';
+  const receipt = async () => {
+    const { json } = await clientOf(randomInt(2)).receipt(id);
+    return [json.status, json.reads, json.failed_reads, json.last_read_at !== null];
+  };
+  const failed = having([...reads, ...guesses], 404);
+  assert.deepEqual(await receipt(), [status, wins, failed, wins > 0]);
+  if (status === 'stored') {
+    // Wrong keys have used nothing up: every read that is left can still be had.
+    for (let left = round.maxReads - wins; left > 0; left -= 1) assert.equal((await clientOf(left).decrypt(id, secret)).json.password, TEXT);
+    assert.deepEqual(await receipt(), ['read', round.maxReads, failed, true]);
+  }
+  assert.equal((await clientOf(0).decrypt(id, secret)).status, 404);
+  if (wins > 0 && round.deletions > 0 && isReadUp) counts.readFirst += 1;
+  if (isDeleted && round.right > 0) counts.deletedFirst += 1;
+}
+
+test(`in ${ROUNDS} rounds of right keys, wrong keys and deletions at once, each secret ends once, and the receipt agrees with the answers`, async () => {
+  for (let number = 0; number < ROUNDS; number += 1) {
+    const round = roundOf(number);
+    await assertRound(round).catch((error: unknown) => assert.fail(new Error(`round ${number}, ${JSON.stringify(round)}`, { cause: error })));
+  }
+  // The race was one: each side has won some.
+  assert.ok(counts.readFirst > 10 && counts.deletedFirst > 10, JSON.stringify(counts));
+});
+
+test('a read and a deletion of the same one-time secret at once: exactly one of them wins, 100 times over', async () => {
+  for (let number = 0; number < 100; number += 1) {
+    const { id, reads, removals } = await play({ maxReads: 1, right: 1, wrong: 0, deletions: 1 });
+    assert.equal(having([...reads, ...removals], 200), 1, `round ${number}`);
+    const { json } = await clientOf(number).receipt(id);
+    assert.equal(json.status, having(reads, 200) === 1 ? 'read' : 'deleted');
+  }
+});
+
+test('the log holds one line for each end and each failed read that the receipts tell of, and no text', async () => {
+  const lines = replicas.flatMap((replica: Gatehouse) => replica.log());
+  const told = (message: string) => lines.filter((line) => line.message === message);
+  const [sums] = await database.sql<[Record<string, number>]>`
+    select count(*)::int as stored, sum(reads)::int as read, sum(failed_reads)::int as failed, count(*) filter (where ending = 'deleted')::int as deleted
+    from secrets.secrets`;
+  const logged = { stored: told('secret stored').length, read: told('secret read').length, failed: told('secret read failed').length, deleted: told('secret deleted').length };
+  assert.deepEqual({ ...sums }, logged);
+  assert.equal(new Set(told('secret deleted').map((line) => line.secret_id)).size, logged.deleted, 'a deletion is told once');
+  for (const replica of replicas) assert.ok(!(replica.stdout() + replica.stderr()).includes(TEXT));
+});

@@ -1,0 +1,171 @@
+/** The rotation that SECURITY.md describes, step by step, on two replicas that are replaced one after the other under load. */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { promisify } from 'node:util';
+import { createServerKey } from '../../src/crypto/box.ts';
+import { createDatabase } from '../support/database.ts';
+import { type Answer, type Gatehouse, SERVER_SECRET, startGatehouse } from '../support/gatehouse.ts';
+import { root } from '../support/process.ts';
+import { type SecretsClient, secretsClient } from '../support/secrets.ts';
+import { bounded, until } from '../support/until.ts';
+
+const OLD = SERVER_SECRET;
+const NEW = 'new-server-secret-0123456789abcdefghijklmn';
+const ids = { old: createServerKey(OLD).id, new: createServerKey(NEW).id };
+
+const database = await createDatabase();
+
+interface Replica {
+  readonly gatehouse: Gatehouse;
+  readonly client: SecretsClient;
+  inFlight: number;
+}
+
+async function start(current: string, previous: string): Promise<Replica> {
+  const gatehouse = await startGatehouse({ after }, ['secrets'], database.url, { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous });
+  return { gatehouse, client: secretsClient(gatehouse.url.secrets), inFlight: 0 };
+}
+
+const replicas: Replica[] = [];
+const all: Replica[] = [];
+
+/** As a proxy does it: the new one takes over, the old one finishes what it has begun, and only then it is stopped. */
+async function replace(place: number, current: string, previous: string): Promise<Replica> {
+  const next = await start(current, previous);
+  all.push(next);
+  const last = replicas[place];
+  replicas[place] = next;
+  if (!last) return next;
+  await until(() => last.inFlight === 0);
+  await last.gatehouse.stop();
+  return next;
+}
+
+const failures: string[] = [];
+
+async function on(place: number, what: string, ask: (client: SecretsClient) => Promise<Answer>): Promise<Answer | null> {
+  const replica = replicas[place % 2] ?? assert.fail('there are two');
+  replica.inFlight += 1;
+  try {
+    const answer = await ask(replica.client);
+    if (answer.status >= 300) failures.push(`${what} on replica ${place % 2}: ${answer.status} ${answer.text}`);
+    return answer;
+  } catch (error) {
+    failures.push(`${what} on replica ${place % 2}: ${String(error)}`);
+    return null;
+  } finally {
+    replica.inFlight -= 1;
+  }
+}
+
+const load = { goesOn: true, rounds: 0 };
+
+/** Makes on one replica and reads on the other, all the time, turn about. */
+async function work(turn: number): Promise<void> {
+  while (load.goesOn) {
+    const text = `text ${turn}`;
+    const made = (await on(turn, 'encrypt', (client) => client.encrypt({ password: text, max_reads: 1 })))?.json;
+    const read = (await on(turn + 1, 'decrypt', (client) => client.decrypt(made?.id, made?.secret)))?.json;
+    if (read?.password !== text) failures.push(`another text than ${text}`);
+    load.rounds += 1;
+    turn += 1;
+  }
+}
+
+/** Until both replicas have made and read for each other many times. */
+async function underLoad(): Promise<void> {
+  const goal = load.rounds + 24;
+  await until(() => load.rounds >= goal || failures.length > 0);
+  assert.deepEqual(failures, []);
+}
+
+/** The operator's own view. */
+async function keys(current: string, previous: string): Promise<Record<string, unknown>> {
+  const env = { DATABASE_URL: database.url, SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous };
+  const { stdout } = await promisify(execFile)(process.execPath, ['--import', 'tsx', join(root, 'src/cli.ts'), 'secret', 'keys', '--json'], { cwd: root, env });
+  const listed: Array<{ key_id: string; state: string; secrets: number }> = JSON.parse(stdout);
+  return Object.fromEntries(listed.map(({ key_id, state, secrets }) => [key_id, [state, secrets > 0]]));
+}
+
+const standing: Array<{ id: string; secret: string; passphrase?: string }> = [];
+
+/** What people made before and still want to read: on both replicas, every time. */
+async function readStanding(): Promise<void> {
+  for (const { id, secret, passphrase } of standing) {
+    for (const place of [0, 1]) {
+      assert.equal((await on(place, 'read a standing one', (client) => client.decrypt(id, secret, passphrase)))?.json.password, 'standing');
+    }
+  }
+}
+
+async function keepOne(): Promise<void> {
+  for (const [place, locked] of [{}, { passphrase: 'five words' }].entries()) {
+    const made = await on(place, 'keep', (client) => client.encrypt({ password: 'standing', max_reads: 1_000, ...locked }));
+    standing.push({ ...made?.json, ...locked });
+  }
+}
+
+test('a server secret is replaced on two replicas without one failure, and dropped when it holds none', bounded, async () => {
+  await replace(0, OLD, '');
+  await replace(1, OLD, '');
+  const workers = [0, 1].map(work);
+  try {
+    await underLoad();
+    await keepOne();
+
+    // First the new one may open, everywhere: what the first that switches seals is read by the one that has not yet.
+    for (const place of [0, 1]) {
+      await replace(place, OLD, NEW);
+      await underLoad();
+      await readStanding();
+    }
+    await keepOne();
+
+    // Then it seals, here and there.
+    for (const place of [0, 1]) {
+      const { gatehouse } = await replace(place, NEW, OLD);
+      await underLoad();
+      await readStanding();
+      await keepOne();
+      const warned = gatehouse.log().filter(({ level }) => level === 'warn').map(({ message }) => message);
+      assert.deepEqual(warned, place === 0 ? ['SERVER_SECRET is a new one for this database: right in a rotation, otherwise a mistake'] : []);
+    }
+    assert.deepEqual((await keys(NEW, OLD))[ids.old], ['previous', true], 'it is still needed');
+
+    // What is under the old one ends.
+    const underOld = new Set((await database.sql`select id from secrets.secrets where key_id = ${ids.old} and blob is not null`).map(({ id }): unknown => id));
+    for (const { id } of standing.filter((one) => underOld.has(one.id))) await on(0, 'delete', (client) => client.remove(id));
+    assert.deepEqual((await keys(NEW, OLD))[ids.old], ['previous', false], 'now it may be dropped');
+    const rest = standing.filter((one) => !underOld.has(one.id));
+    assert.ok(rest.length > 0 && rest.length < standing.length);
+    standing.splice(0, standing.length, ...rest);
+
+    for (const place of [0, 1]) {
+      await replace(place, NEW, '');
+      await underLoad();
+      await readStanding();
+    }
+    assert.deepEqual(await keys(NEW, ''), { [ids.old]: ['retired', false], [ids.new]: ['current', true] });
+  } finally {
+    load.goesOn = false;
+    await Promise.all(workers);
+  }
+  assert.deepEqual(failures, []);
+  // Nobody had anything to mend either.
+  assert.equal(all.length, 8);
+  assert.deepEqual(all.flatMap(({ gatehouse }) => gatehouse.log().filter(({ level }) => level === 'error')), []);
+});
+
+test('the first step is what makes it work: without it the other replica cannot read, says so, and uses nothing up', async (t) => {
+  const own = await createDatabase(t);
+  const begin = async (current: string, previous: string) =>
+    secretsClient((await startGatehouse(t, ['secrets'], own.url, { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous })).url.secrets);
+  const behind = await begin(OLD, '');
+  const hasty = await begin(NEW, OLD);
+  const { id, secret } = await hasty.keep('sealed too early', { max_reads: 1 });
+  const answer = await behind.decrypt(id, secret);
+  assert.deepEqual([answer.status, answer.json.error.code], [503, 'key_unknown']);
+  assert.equal((await hasty.decrypt(id, secret)).json.password, 'sealed too early');
+});

@@ -1,0 +1,119 @@
+/** Guesses over two replicas, also all at once: of passphrases none too many is let through, and wrong links have an end. */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { after, beforeEach, test } from 'node:test';
+import { connect } from '../../scripts/postgres.ts';
+import { createDatabase } from '../support/database.ts';
+import { type Answer, ask, startGatehouse } from '../support/gatehouse.ts';
+import { untilSql } from '../support/lanes.ts';
+import { secretsClient } from '../support/secrets.ts';
+import { BEHIND_PROXY, strangeAddress } from '../support/strangers.ts';
+
+const TEXT = 'marked-password-text';
+const TEN_MINUTES = 600;
+
+const { sql, url: databaseUrl } = await createDatabase();
+const started = await Promise.all([1, 2].map(() => startGatehouse({ after }, ['secrets'], databaseUrl, { ...BEHIND_PROXY, SHARE_PAGES: 'on' })));
+const replica = (turn: number) => started[turn % 2]?.url.secrets ?? assert.fail('there is a replica for every turn');
+const { keep, receipt } = secretsClient(replica(0));
+beforeEach(async () => void (await sql`delete from secrets.throttles`));
+
+const wrongKey = () => randomBytes(32).toString('base64url');
+/** As a share page does: without a bearer. */
+const openLink = (turn: number, address: string, id: string, secret: string): Promise<Answer> =>
+  ask('POST', `${replica(turn)}/s/${id}`, { body: { secret }, headers: { 'x-forwarded-for': address } });
+const atOnce = (count: number, act: (turn: number) => Promise<Answer>): Promise<Answer[]> => Promise.all(Array.from({ length: count }, (_, turn) => act(turn)));
+
+/** How many got each code; `null` for a success. */
+function codes(answers: readonly Answer[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { json } of answers) counts[String(json.error?.code ?? null)] = (counts[String(json.error?.code ?? null)] ?? 0) + 1;
+  return counts;
+}
+
+function assertThrottled(answer: Answer, atMost: number): void {
+  assert.deepEqual([answer.status, answer.json.error.code], [429, 'too_many_requests'], answer.text);
+  const seconds = Number(answer.headers.get('retry-after'));
+  assert.ok(seconds >= 1 && seconds <= atMost, `told to wait for ${seconds} s`);
+}
+
+test('of 64 simultaneous wrong passphrases for one secret from one network five are tried, and the others are 429', async () => {
+  const { id, secret } = await keep(TEXT, { passphrase: 'the right one', max_reads: 1 });
+  const address = strangeAddress();
+  const answers = await atOnce(64, (turn) => secretsClient(replica(turn), { 'x-forwarded-for': address }).decrypt(id, secret, `wrong one ${turn}`));
+  assert.deepEqual(codes(answers), { wrong_passphrase: 5, too_many_requests: 59 });
+  for (const answer of answers) if (answer.status === 429) assertThrottled(answer, 900);
+  const { json } = await receipt(id);
+  assert.deepEqual([json.status, json.reads, json.failed_reads], ['stored', 0, 5]);
+  assert.equal((await secretsClient(replica(1), { 'x-forwarded-for': strangeAddress() }).decrypt(id, secret, 'the right one')).json.password, TEXT);
+});
+
+test('where one try of a passphrase is left, of two replicas that ask for it in the same moment one gets it', async (t) => {
+  const { id, secret } = await keep(TEXT, { passphrase: 'the right one' });
+  const address = strangeAddress();
+  const guess = (turn: number) => secretsClient(replica(turn), { 'x-forwarded-for': address }).decrypt(id, secret, 'a wrong one');
+  for (let turn = 0; turn < 4; turn += 1) assert.equal((await guess(turn)).status, 403);
+  const blocker = connect(databaseUrl);
+  t.after(() => blocker.end());
+  await blocker`begin`;
+  await blocker`select from secrets.throttles for update`;
+  const asked = atOnce(2, guess);
+  const isWaiting = async () => (await sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`).length === 2;
+  await untilSql(isWaiting, 'both have found a try left');
+  await blocker`commit`;
+  assert.deepEqual(codes(await asked), { wrong_passphrase: 1, too_many_requests: 1 });
+});
+
+/** Wrong links, a few at a time. @returns the codes, once one had to wait */
+async function untilFull(address: string, ids: readonly string[]): Promise<Record<string, number>> {
+  const answers: Answer[] = [];
+  while (!answers.some(({ status }) => status === 429)) {
+    assert.ok(answers.length <= 72, 'nobody has to wait');
+    answers.push(...(await atOnce(6, (turn) => openLink(turn, address, ids[turn % ids.length] ?? '', wrongKey()))));
+  }
+  for (const answer of answers) if (answer.status === 429) assertThrottled(answer, TEN_MINUTES);
+  return codes(answers);
+}
+
+test('after sixty wrong links from one network, for whatever secret, the right one has to wait too; elsewhere nobody has to', async () => {
+  const { id, secret } = await keep(TEXT, { max_reads: 3 });
+  const address = strangeAddress();
+  const other = await keep('another', { max_reads: 1 });
+  assert.deepEqual(await untilFull(address, [id, other.id, '00000000-0000-4000-8000-000000000000']), { not_found: 60, too_many_requests: 6 });
+  for (const turn of [0, 1]) assertThrottled(await openLink(turn, address, id, secret), TEN_MINUTES);
+  assert.equal((await receipt(id)).json.reads, 0, 'whoever has to wait uses nothing up');
+
+  for (const turn of [0, 1]) assert.deepEqual((await openLink(turn, strangeAddress(), id, secret)).json, { password: TEXT });
+  assert.deepEqual((await secretsClient(replica(0), { 'x-forwarded-for': address }).decrypt(id, secret)).json, { password: TEXT }, 'who has a bearer is not counted');
+});
+
+test('wrong links that come all at once may be more than sixty, but nobody of that network gets on afterwards', async () => {
+  const { id, secret } = await keep(TEXT);
+  const address = strangeAddress();
+  const { not_found: tried = 0, too_many_requests: refused = 0 } = codes(await atOnce(200, (turn) => openLink(turn, address, id, wrongKey())));
+  assert.ok(tried >= 60 && tried + refused === 200, `${tried} were tried, ${refused} refused`);
+  assert.deepEqual(codes(await atOnce(20, (turn) => openLink(turn, address, id, turn % 3 ? wrongKey() : secret))), { too_many_requests: 20 });
+});
+
+test('right links do not count, however many come at once, and clear none of those that were wrong', async () => {
+  const { id, secret } = await keep(TEXT);
+  const address = strangeAddress();
+  for (let turn = 0; turn < 59; turn += 1) assert.equal((await openLink(turn, address, id, wrongKey())).status, 404);
+  assert.deepEqual(codes(await atOnce(100, (turn) => openLink(turn, address, id, secret))), { null: 100 });
+  assert.equal((await receipt(id)).json.reads, 100);
+  assert.equal((await openLink(0, address, id, wrongKey())).status, 404);
+  assertThrottled(await openLink(1, address, id, secret), TEN_MINUTES);
+});
+
+test('wrong links are forgotten after their time, all of them, and counted anew from the first', async () => {
+  const { id, secret } = await keep(TEXT);
+  const address = strangeAddress();
+  assert.deepEqual(await untilFull(address, [id]), { not_found: 60, too_many_requests: 6 });
+  await sql`update secrets.throttles set until = now() + interval '20 seconds'`;
+  assertThrottled(await openLink(0, address, id, secret), 20);
+  await sql`update secrets.throttles set until = now()`;
+  assert.deepEqual((await openLink(1, address, id, secret)).json, { password: TEXT });
+  assert.deepEqual(await untilFull(address, [id]), { not_found: 60, too_many_requests: 6 });
+  const [row] = await sql`select count(*)::int as rows, bool_and(until > now() + interval '9 minutes') as has_its_time from secrets.throttles`;
+  assert.deepEqual({ ...row }, { rows: 1, has_its_time: true });
+});

@@ -1,0 +1,39 @@
+/** The background work of the secrets service, done now instead of once a minute, as by one more replica. */
+import assert from 'node:assert/strict';
+import { readConfig } from '../../src/config.ts';
+import { createLog } from '../../src/runtime/log.ts';
+import { createMetrics } from '../../src/runtime/metrics.ts';
+import { secrets } from '../../src/secrets/start.ts';
+import { variables } from './gatehouse.ts';
+import { quiet } from './surroundings.ts';
+
+export interface Housekeeping {
+  /** Runs a job until it says that there is no more to do. */
+  run(name: string): Promise<void>;
+  /** The log lines of these jobs so far. */
+  log(): Array<Record<string, unknown>>;
+  /** The metrics of these jobs, as Prometheus reads them. */
+  metrics(): string;
+}
+
+interface Owner {
+  after(fn: () => Promise<void>): void;
+}
+
+export function startHousekeeping(owner: Owner, databaseUrl: string, environment: Readonly<Record<string, string>> = {}): Housekeeping {
+  const config = readConfig(['secrets'], 'serve', { ...variables(databaseUrl), ...environment }).secrets;
+  assert.ok(config);
+  const lines: string[] = [];
+  const metrics = createMetrics();
+  const { jobs, storage } = secrets(config, quiet({ metrics, log: createLog('info', (line) => void lines.push(line)) }));
+  owner.after(() => storage.database.close());
+  return {
+    async run(name) {
+      const job = jobs.find((one) => one.name === name);
+      assert.ok(job, `there is no job "${name}"`);
+      while (await job.batch());
+    },
+    log: () => lines.map((line): Record<string, unknown> => JSON.parse(line)),
+    metrics: () => metrics.text(),
+  };
+}

@@ -1,0 +1,53 @@
+/** A web server that is not Gatehouse: it writes down what it gets, and answers what the test wants. */
+import { once } from 'node:events';
+import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
+
+export interface Received {
+  readonly method: string;
+  readonly target: string;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+export interface Recorder {
+  /** `http://127.0.0.1:…` */
+  readonly url: string;
+  readonly port: number;
+  /** All requests so far. */
+  readonly received: readonly Received[];
+  /** What is answered from now on. */
+  answer(with_: (response: ServerResponse, request: Received) => void): void;
+}
+
+interface Owner {
+  after(fn: () => Promise<void> | void): void;
+}
+
+/** A reply that is JSON, or, if it is a text, whatever it is. */
+export const reply = (status: number, body: unknown, headers: Readonly<Record<string, string>> = {}) => (response: ServerResponse): void => {
+  const isText = typeof body === 'string';
+  response.writeHead(status, { 'content-type': isText ? 'text/html' : 'application/json', ...headers });
+  response.end(isText ? body : JSON.stringify(body));
+};
+
+export async function startRecorder(owner: Owner): Promise<Recorder> {
+  const received: Received[] = [];
+  let answer: (response: ServerResponse, request: Received) => void = reply(404, '');
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = [];
+    request.on('data', (chunk: Buffer) => chunks.push(chunk)).on('end', () => {
+      const one = { method: request.method ?? '', target: request.url ?? '', headers: request.headers, body: Buffer.concat(chunks).toString() };
+      received.push(one);
+      answer(response, one);
+    });
+  });
+  server.listen(0, '0.0.0.0');
+  await once(server, 'listening');
+  owner.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const bound = server.address();
+  const port = typeof bound === 'object' && bound ? bound.port : 0;
+  return { url: `http://127.0.0.1:${port}`, port, received, answer: (next) => void (answer = next) };
+}
