@@ -1,10 +1,10 @@
-# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `test-nginx` and `image`.
+# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `test-nginx`, `test-browser` and `image`.
 
 IMAGE = gatehouse
 FILES =
 sources := $(shell find src)
 
-.PHONY: help start dev test check typecheck build test-nginx image bench-start bench-sessions bench-flood clean clean-data
+.PHONY: help start dev test check typecheck build test-nginx test-browser image bench-start bench-sessions bench-flood clean clean-data
 
 help: ## list the targets (this text)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,10 @@ build: dist/.built ## compile src/ to dist/
 test-nginx: dist/.built ## try FORWARD-AUTH.md on the system's nginx (and Caddy); as root it installs them with apt-get
 	@node --import tsx scripts/nginx/install.ts
 	@node --import tsx scripts/test.ts scripts/nginx/nginx.test.ts scripts/nginx/caddy.test.ts
+
+test-browser: dist/.built ## try the share pages in the system's Chromium; as root it installs that with apt-get
+	@node --import tsx scripts/browser/install.ts
+	@SCREENSHOTS=$${SCREENSHOTS:-$$(mktemp -d)} && echo "pictures of every page: $$SCREENSHOTS" && export SCREENSHOTS && node --import tsx scripts/test.ts scripts/browser/*.test.ts
 
 image: ## build the container image (needs docker; IMAGE=name)
 	docker build --tag $(IMAGE) .

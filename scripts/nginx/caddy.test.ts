@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { bearer, NAMES, proveFailingClosed, proveForwardAuth } from './cases.ts';
 import { documented, type House, identityOf, startHouse, visit } from './house.ts';
-import { findProgram, start } from './programs.ts';
+import { findProgram, start } from '../programs.ts';
 
 const caddy = findProgram('caddy');
 

@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path';
 import { after } from 'node:test';
 import { createDatabase } from '../../test/support/database.ts';
 import { ADMIN_PASSWORD, type Answer, ask, logIn, variables } from '../../test/support/gatehouse.ts';
-import { start, type Started } from './programs.ts';
+import { start, type Started } from '../programs.ts';
 
 const root = dirname(dirname(import.meta.dirname));
 

@@ -5,9 +5,9 @@ import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { unprivilegedUser } from '../binaries.ts';
-import { type Supervised, supervise } from '../supervise.ts';
-import { makeTemporary, removeTemporary } from '../temporary.ts';
+import { unprivilegedUser } from './binaries.ts';
+import { type Supervised, supervise } from './supervise.ts';
+import { makeTemporary, removeTemporary } from './temporary.ts';
 
 export interface Owner {
   after(fn: () => Promise<void>): void;
@@ -64,7 +64,7 @@ export async function start(owner: Owner, plan: Plan): Promise<Started> {
   };
   owner.after(async () => {
     await stop();
-    removeTemporary(temporary);
+    await removeAfter(temporary);
   });
   const log = join(directory, 'log');
   for (let attempt = 1; ; attempt += 1) {
@@ -79,6 +79,18 @@ export async function start(owner: Owner, plan: Plan): Promise<Started> {
     const text = readFileSync(log, 'utf8');
     // Somebody else may have taken the port meanwhile.
     if (!/in use|EADDRINUSE/i.test(text) || attempt === ATTEMPTS) throw new Error(`${plan.name} did not start: ${trouble}\n${text}`);
+  }
+}
+
+/** What a program has started itself, such as the processes of a browser, may end a moment after it. */
+async function removeAfter(path: string): Promise<void> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return removeTemporary(path);
+    } catch (error) {
+      if (attempt === ATTEMPTS) throw error;
+      await sleep(1_000);
+    }
   }
 }
 
