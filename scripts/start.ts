@@ -103,7 +103,7 @@ async function announce(addresses: Addresses, values: FirstValues, ownDatabase: 
   };
   await Promise.all(Object.values(addresses).map(becomeReady));
   const administrator = setting(process.env, 'ADMIN_USERNAME') ?? 'admin';
-  if (!stopping.signal.aborted) process.stdout.write(summary(addresses, administrator, values, ownDatabase));
+  if (!stopping.signal.aborted) process.stdout.write(summary(addresses, administrator, values, ownDatabase, setting(process.env, 'SHARE_PAGES') === 'on'));
 }
 
 /** Runs the services until they end, a signal ends them, or the database is gone; the result is the exit status. */

@@ -76,7 +76,7 @@ export interface FirstValues {
   webhookToken: FirstValue;
 }
 
-export function summary(addresses: Addresses, administrator: string, values: FirstValues, ownDatabase: boolean): string {
+export function summary(addresses: Addresses, administrator: string, values: FirstValues, ownDatabase: boolean, sharePages = false): string {
   const { token, password, webhookToken } = values;
   const [identity, secrets, webhook] = [addresses.identity, addresses.secrets, addresses.webhook].map(origin);
   const login = paste(`{"username":${JSON.stringify(administrator)},"password":"`, password, '"}');
@@ -94,7 +94,7 @@ Gatehouse is ready. Ctrl-C stops it.
   identity  ${identity}
             administrator ${administrator}, first password ${show(password)}${doubt('user')}
   secrets   ${secrets}
-            bearer token ${show(token)}
+            bearer token ${show(token)}${sharePages ? `\n            share pages at ${secrets}/` : ''}
   webhook   ${webhook}/webhook
             first webhook token ${show(webhookToken)}${doubt('token')}
 

@@ -28,10 +28,12 @@ export const SECRETS_COMMANDS: readonly Command[] = [
       };
       const service = connectToSecrets(terminal.note);
       const { password, ...lock } = await withLines(terminal, async (lines) => {
-        const passphrase = flag('passphrase') ? { passphrase: await lines.next('Passphrase: ') } : {};
-        return { ...passphrase, password: await lines.rest('Secret: ') };
+        if (!flag('passphrase')) return { password: await lines.rest('Secret: ') };
+        const passphrase = await lines.next('Passphrase: ');
+        if (lines.isTyped && (await lines.next('The same again: ')) !== passphrase) throw new UsageError('secret put: the two are not the same');
+        return { passphrase, password: await lines.rest('Secret: ') };
       });
-      if (password === '') throw new UsageError('secret put: there is no secret on standard input');
+      if (password === '') throw new UsageError(`secret put: there is no secret on standard input${flag('passphrase') ? '; with --passphrase its first line is the passphrase' : ''}`);
       // First, because nothing may fail once the key has been made.
       const { share_pages: hasPages } = dataOf('secret put', await service.ask('GET', '/api/store/options'));
       const { id = '', secret, expires_at: end } = dataOf('secret put', await service.ask('POST', '/api/store/encrypt', { password, ...limits, ...lock }), 'id', 'secret');
@@ -110,7 +112,7 @@ function opener(place: string, { note }: Terminal): (keys: object) => Promise<An
   if (place.includes('#')) throw new UsageError('secret get: leave out the key (# and what follows), which others could see among the arguments; it is asked for');
   const link = URL.canParse(place) ? new URL(place) : null;
   if (!link || !/^https?:$/.test(link.protocol) || !/\/s\/[0-9a-f-]{36}\/?$/i.test(link.pathname)) {
-    throw new UsageError('secret get: LINK must be as it was sent, such as https://host/s/ID without the # and what follows, and ID a UUID');
+    throw new UsageError('secret get: LINK must be such as https://host/s/ID, without the # and the key behind it, and ID a UUID');
   }
   warnIfOpen(link, note);
   return (keys) => ask('POST', link.href, {}, keys);

@@ -37,11 +37,12 @@ export async function ask(method: string, url: string, headers: Record<string, s
   if (response.ok) return { ok: true, data: reply };
   const { error } = reply;
   if (!isRecord(error) || typeof error.code !== 'string') throw strange();
+  if (error.code === 'no_such_path') throw new OperationFailed(`there is no secrets service at ${new URL(url).origin}, or its share pages are off; check GATEHOUSE_URL or the link`);
   if (error.code === 'unauthorized') throw new OperationFailed(`AUTH_TOKEN is not the token of the service at ${new URL(url).origin}`);
   const fields: unknown[] = Array.isArray(error.fields) ? error.fields : [];
-  const faults = fields.filter(isRecord).map(({ path, message }) => `${String(path).replace(/^\//, '').replaceAll('_', '-')} ${String(message)}`);
+  const faults = fields.filter(isRecord).map(({ path, message }) => `${String(path).replace(/^\/(password$)?/, (_, secret: string | undefined) => (secret ? 'the secret' : '')).replaceAll('_', '-')} ${String(message)}`);
   const wait = response.headers.get('retry-after');
-  return { ok: false, code: error.code, message: harmless((faults.join('; ') || String(error.message)) + (wait === null ? '' : ` (Retry-After: ${wait} s)`)) };
+  return { ok: false, code: error.code, message: harmless((faults.join('; ') || String(error.message)) + (wait === null ? '' : ` (try again after ${wait} s)`)) };
 }
 
 const strange = () => new OperationFailed("what is at this address does not answer as Gatehouse's secrets service does; check GATEHOUSE_URL or the link");

@@ -18,6 +18,8 @@ export interface Lines {
   next(prompt: string): Promise<string>;
   /** All that follows, but for a newline at its end, which `echo`, editors and Enter put there. */
   rest(prompt: string): Promise<string>;
+  /** Whether a person types them unseen, and may mistype. */
+  readonly isTyped: boolean;
   close(): void;
 }
 

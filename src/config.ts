@@ -197,11 +197,13 @@ function secretsConfig(
     }
     return value ?? '';
   };
+  const previousSecrets = (settings.SERVER_SECRET_PREVIOUS ?? '').split(',').map((one) => one.trim()).filter((one) => one !== '');
+  if (previousSecrets.some((one) => one.length < ADVISED_LENGTH)) warnings.push(`SERVER_SECRET_PREVIOUS has an entry of fewer than ${ADVISED_LENGTH} characters; is it whole?`);
   return {
     ...placeOf(settings, 'secrets', services),
     database: settings.SECRETS_DATABASE_URL ?? settings.DATABASE_URL ?? NOWHERE,
     serverSecret: required('SERVER_SECRET'),
-    previousSecrets: (settings.SERVER_SECRET_PREVIOUS ?? '').split(',').map((one) => one.trim()).filter((one) => one !== ''),
+    previousSecrets,
     authToken: required('AUTH_TOKEN'),
     limits: {
       seconds: within(settings.SECRET_TTL, settings.SECRET_TTL_MAX),

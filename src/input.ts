@@ -22,6 +22,7 @@ function pipedLines(text: string): Lines {
       return line.replace(/\r$/, '');
     },
     rest: async () => left.replace(/\r?\n$/, ''),
+    isTyped: false,
     close: () => {},
   };
 }
@@ -56,6 +57,7 @@ function hiddenLines(input: NodeJS.ReadStream): Lines {
   return {
     next: async (prompt) => (await read(prompt, 1)).join(''),
     rest: async (prompt) => (await read(`${prompt}(end with Enter and Ctrl-D) `, Number.POSITIVE_INFINITY)).join('\n'),
+    isTyped: true,
     close: () => reader.close(),
   };
 }

@@ -142,17 +142,17 @@ test('who breaks off in the middle of an answer is not taken for one that answer
 test('a foreign service cannot write to the terminal with the words of its refusal', async (t) => {
   const home = await fresh(t);
   home.answer(reply(400, failure('invalid_body', 'x', [{ path: '/a\u001b[2J', message: 'must \u009b31m\u0007 be' }]), { 'retry-after': '1' }));
-  assertRefused(await run(t, ['get', ID], home.url), 2, /^gatehouse: secret get: a\[2J must 31m be \(Retry-After: 1 s\)\. See: [^\n]*\n$/);
+  assertRefused(await run(t, ['get', ID], home.url), 2, /^gatehouse: secret get: a\[2J must 31m be \(try again after 1 s\)\. See: [^\n]*\n$/);
 });
 
 test('429 and 503 are told in the service\'s words, with how long to wait', async (t) => {
   const home = await fresh(t);
   home.answer(reply(429, failure('too_many_requests', 'Too many attempts have failed. Wait, then try again.'), { 'retry-after': '90' }));
   for (const place of [ID, `${home.url}/s/${ID}`]) {
-    assertRefused(await run(t, ['get', place], home.url), 1, /^gatehouse: Too many attempts have failed\. Wait, then try again\. \(Retry-After: 90 s\)\n$/);
+    assertRefused(await run(t, ['get', place], home.url), 1, /^gatehouse: Too many attempts have failed\. Wait, then try again\. \(try again after 90 s\)\n$/);
   }
   home.answer(reply(503, failure('key_unknown', 'The key is missing.'), { 'retry-after': '1' }));
-  assertRefused(await run(t, ['get', ID], home.url), 1, /^gatehouse: The key is missing\. \(Retry-After: 1 s\)\n$/);
+  assertRefused(await run(t, ['get', ID], home.url), 1, /^gatehouse: The key is missing\. \(try again after 1 s\)\n$/);
 });
 
 test('what is wrong with a field is told by its option, with exit code 2', async (t) => {

@@ -80,9 +80,10 @@ test('no server secret is shown or repeated', async (t) => {
   for (const secret of Object.values(SECRETS)) assert.ok(!shown.includes(secret));
 });
 
-test('a server secret that is prepared but has sealed nothing yet is not in the list, and takes no state from another', async (t) => {
-  const found = await states(t, { ...held, SERVER_SECRET_PREVIOUS: `${SECRETS.previous}, a-new-one-0123456789abcdefghijklmnop` });
-  assert.deepEqual(found, { retired: ['retired', 0], missing: ['missing', 1], previous: ['previous', 2], current: ['current', 3] });
+test('a server secret that is prepared but has sealed nothing yet is in the list, and takes no state from another', async (t) => {
+  const prepared = 'a-new-one-0123456789abcdefghijklmnop';
+  const found = await states(t, { ...held, SERVER_SECRET_PREVIOUS: `${SECRETS.previous}, ${prepared}` });
+  assert.deepEqual(found, { [createServerKey(prepared).id]: ['previous', 0], retired: ['retired', 0], missing: ['missing', 1], previous: ['previous', 2], current: ['current', 3] });
 });
 
 test('with the lost one back, nothing is missing', async (t) => {
@@ -135,10 +136,11 @@ test('wrong words are told with exit code 2', async (t) => {
   assertRefused(await run(t, ['all']), 2, /secret keys: /);
 });
 
-test('a database nobody has used yet has no server secrets', async (t) => {
+test('a database nobody has used yet has the server secrets that are given, with nothing under them', async (t) => {
   const empty = await createDatabase(t);
   assert.equal((await runProgram(t, program, ['migrate', 'secrets'], { DATABASE_URL: empty.url })).code, 0);
   const environment = { ...held, DATABASE_URL: empty.url };
-  assert.equal((await run(t, [], environment)).stdout, 'KEY ID  STATE  SECRETS  FIRST USED\n');
-  assert.equal((await run(t, ['--json'], environment)).stdout, '[]\n');
+  const listed: Array<Record<string, unknown>> = JSON.parse((await run(t, ['--json'], environment)).stdout);
+  assert.deepEqual(listed.map(({ state, secrets, first_used_at }) => [state, secrets, first_used_at]), [['current', 0, null], ['previous', 0, null]]);
+  assert.equal((await run(t, ['--json'], { DATABASE_URL: empty.url })).stdout, '[]\n');
 });

@@ -21,6 +21,7 @@ const start = (t: TestContext, ...words: readonly string[]) =>
 
 const KEY = 'Key (the part of the link after #): ';
 const PASSPHRASE = 'Passphrase: ';
+const AGAIN = 'The same again: ';
 const SECRET = 'Secret: (end with Enter and Ctrl-D) ';
 
 test('get asks for the key without showing it, and prints the text', options, async (t) => {
@@ -45,13 +46,27 @@ test('put asks for passphrase and secret without showing them, and prints the li
   const terminal = start(t, 'put', '--passphrase', '--max-reads', '1');
   await terminal.sees(PASSPHRASE);
   terminal.types(`five wörds${ENTER}`);
+  await terminal.sees(AGAIN);
+  terminal.types(`five wörds${ENTER}`);
   await terminal.sees(SECRET);
   terminal.types(` hunter2 "ü" ${ENTER}${CONTROL_D}`);
   const { code, isAsBefore, shown } = await terminal.left;
   assert.deepEqual([code, isAsBefore], [0, true], shown);
   const [, id = '', secret = ''] = /\/s\/([0-9a-f-]{36})#([A-Za-z0-9_-]{43})\n$/.exec(shown) ?? [];
-  assert.match(shown, /^Passphrase: \nSecret: \(end with Enter and Ctrl-D\) \nStored until \S+Z\. This is shown this one time:\nhttp\S+\n$/);
+  assert.match(shown, /^Passphrase: \nThe same again: \nSecret: \(end with Enter and Ctrl-D\) \nStored until \S+Z\. This is shown this one time:\nhttp\S+\n$/);
   assert.equal((await client.decrypt(id, secret, 'five wörds')).json.password, ' hunter2 "ü" ');
+});
+
+test('a passphrase that is typed differently the second time stores nothing', options, async (t) => {
+  const before = await file.sql`select count(*) from secrets.secrets`;
+  const terminal = start(t, 'put', '--passphrase');
+  await terminal.sees(PASSPHRASE);
+  terminal.types(`five words${ENTER}`);
+  await terminal.sees(AGAIN);
+  terminal.types(`five wrods${ENTER}`);
+  const { code, shown } = await terminal.left;
+  assert.deepEqual([code, shown.split('\n').at(-2)], [2, 'gatehouse: secret put: the two are not the same. See: gatehouse secret put --help']);
+  assert.deepEqual(await file.sql`select count(*) from secrets.secrets`, before);
 });
 
 test('what is mistyped can be mended: backspace and the start of the line work, unseen', options, async (t) => {
@@ -86,9 +101,11 @@ for (const [name, keys] of [['Ctrl-C', CONTROL_C], ['Ctrl-D', CONTROL_D]] as con
     const putting = start(t, 'put', '--passphrase');
     await putting.sees(PASSPHRASE);
     putting.types(`five words${ENTER}`);
+    await putting.sees(AGAIN);
+    putting.types(`five words${ENTER}`);
     await putting.sees(SECRET);
     putting.types(keys);
-    assert.deepEqual(await putting.left, { code: 1, isAsBefore: true, shown: `${PASSPHRASE}\n${SECRET}\ngatehouse: nothing was entered\n` });
+    assert.deepEqual(await putting.left, { code: 1, isAsBefore: true, shown: `${PASSPHRASE}\n${AGAIN}\n${SECRET}\ngatehouse: nothing was entered\n` });
     assert.deepEqual(await file.sql`select count(*) from secrets.secrets`, before);
   });
 }

@@ -17,7 +17,11 @@ export async function listKeys(database: Database, current: ServerKey | null, pr
     if (!current && previous.length === 0) return 'unknown';
     return secrets > 0 ? 'missing' : 'retired';
   };
-  return (await countByKey(database)).map((key) => ({ ...key, state: stateOf(key) }));
+  const counted = await countByKey(database);
+  // Those that hold nothing yet are told as well: the first step of a rotation is to have the new one everywhere.
+  const unused = [...(current ? [current] : []), ...previous].filter(({ id }, at, all) => !counted.some((key) => key.key_id === id) && all.findIndex((key) => key.id === id) === at);
+  const all = [...counted, ...unused.map(({ id }) => ({ key_id: id, first_used_at: null, secrets: 0 }))];
+  return all.map((key) => ({ ...key, state: stateOf(key) }));
 }
 
 /** At start: notes which server secret is in use, and tells which are held, and which are not though secrets need them. */

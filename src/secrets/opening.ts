@@ -60,7 +60,7 @@ export async function openSecret(service: SecretsService, visitor: Visitor, id: 
   return { data: { password: text.toString('utf8') } };
 }
 
-const MALFORMED = 'This cannot be a key: a key has 43 characters of A-Z a-z 0-9 - _. Copy it again, from its first character to its last.';
+const MALFORMED = 'This cannot be a key: a key has 43 characters of A-Z a-z 0-9 - _, and few of them can be its last. Copy it again, from its first character to its last.';
 /** One answer for unknown, wrong key, expired, deleted and used up; its words help with the mistake that people make. */
 const NOT_FOUND =
   'No secret opens with this id and key. Check both for typing mistakes; otherwise it has expired, was deleted or has been read as often as allowed.';
