@@ -4,7 +4,7 @@ IMAGE = gatehouse
 FILES =
 sources := $(shell find src)
 
-.PHONY: help start dev test check typecheck build test-nginx test-browser image bench-start bench-sessions bench-flood clean clean-data
+.PHONY: help start dev test check typecheck build test-nginx test-browser test-faults test-senders image bench-start bench-sessions bench-flood bench-drain clean clean-data
 
 help: ## list the targets (this text)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,12 @@ test-browser: dist/.built ## try the share pages in the system's Chromium; as ro
 	@node --import tsx scripts/browser/install.ts
 	@SCREENSHOTS=$${SCREENSHOTS:-$$(mktemp -d)} && echo "pictures of every page: $$SCREENSHOTS" && export SCREENSHOTS && node --import tsx scripts/test.ts scripts/browser/*.test.ts
 
+test-faults: node_modules/.installed ## kill receivers, connections and PostgreSQL for a minute, and see that no event is lost; FAULTS_SEED=n repeats a run
+	@node --import tsx scripts/test.ts scripts/faults/ledger.test.ts
+
+test-senders: node_modules/.installed ## let the senders' own libraries sign requests; installs them from the npm registry into a directory that is removed
+	@node --import tsx scripts/test.ts scripts/senders/senders.test.ts
+
 image: ## build the container image (needs docker; IMAGE=name)
 	docker build --tag $(IMAGE) .
 
@@ -44,6 +50,9 @@ bench-sessions: dist/.built ## measure the bearer check and the session list at 
 
 bench-flood: dist/.built ## measure what a flood of wrong passwords does to other requests and to memory
 	@node --import tsx scripts/bench/flood.ts
+
+bench-drain: node_modules/.installed ## measure how fast 10,000 waiting events drain beside 1,000,000 done ones and alone
+	@node --import tsx scripts/bench/drain.ts
 
 clean: ## remove what was installed and built; the data stay
 	rm -rf node_modules dist

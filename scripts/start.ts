@@ -70,6 +70,7 @@ async function run(database: PostgresServer | undefined): Promise<number> {
     token: firstValue(process.env, state, 'AUTH_TOKEN'),
     password: firstValue(process.env, state, 'ADMIN_PASSWORD'),
     webhookToken: firstValue(process.env, state, 'WEBHOOK_TOKEN'),
+    webhookSecret: firstValue(process.env, state, 'WEBHOOK_SECRET'),
   };
   const env = { ...process.env };
   for (const value of Object.values(values)) {

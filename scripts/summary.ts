@@ -74,6 +74,7 @@ export interface FirstValues {
   token: FirstValue;
   password: FirstValue;
   webhookToken: FirstValue;
+  webhookSecret: FirstValue;
 }
 
 export function summary(addresses: Addresses, administrator: string, values: FirstValues, ownDatabase: boolean, sharePages = false): string {

@@ -1,5 +1,5 @@
-import { json, printTable, withDatabase } from './admin.ts';
-import { type Answer, ask, connectToSecrets, dataOf, harmless, warnIfOpen } from './client.ts';
+import { harmless, json, printTable, secondsOf, withDatabase } from './admin.ts';
+import { type Answer, ask, connectToSecrets, dataOf, warnIfOpen } from './client.ts';
 import { type Command, type Lines, OperationFailed, type Terminal, UsageError } from './command.ts';
 import { readConfig } from './config.ts';
 import { createServerKey } from './crypto/box.ts';
@@ -23,8 +23,8 @@ export const SECRETS_COMMANDS: readonly Command[] = [
       const expiresIn = text('expires-in');
       const maxReads = text('max-reads');
       const limits = {
-        ...(expiresIn === undefined ? {} : { expires_in: seconds(expiresIn) }),
-        ...(maxReads === undefined ? {} : { max_reads: whole(maxReads, '--max-reads must be a whole number') }),
+        ...(expiresIn === undefined ? {} : { expires_in: secondsOf('secret put: --expires-in', expiresIn) }),
+        ...(maxReads === undefined ? {} : { max_reads: whole(maxReads) }),
       };
       const service = connectToSecrets(terminal.note);
       const { password, ...lock } = await withLines(terminal, async (lines) => {
@@ -132,12 +132,7 @@ function checked(id: string, command: string): string {
   return id;
 }
 
-function seconds(text: string): number {
-  const [, number = '', unit = 's'] = /^([0-9]{1,10})([smhd]?)$/.exec(text) ?? [];
-  return whole(number, '--expires-in must be a number of seconds, or a time such as 30m, 12h or 7d') * ({ s: 1, m: 60, h: 3_600, d: 86_400 }[unit] ?? 1);
-}
-
-function whole(text: string, otherwise: string): number {
-  if (!/^[0-9]{1,10}$/.test(text)) throw new UsageError(`secret put: ${otherwise}`);
+function whole(text: string): number {
+  if (!/^[0-9]{1,10}$/.test(text)) throw new UsageError('secret put: --max-reads must be a whole number');
   return Number(text);
 }

@@ -35,9 +35,26 @@ export function orThrow<T>(command: string, outcome: T | Failure): T {
   throw new OperationFailed(faults ?? message ?? outcome.code);
 }
 
+const MOST_SECONDS = 36_500 * 86_400;
+
+/** @returns seconds. @param what is named where the text is neither a number of seconds nor a time such as 30m, 12h or 7d */
+export function secondsOf(what: string, text: string): number {
+  const [, number, unit = 's'] = /^([0-9]{1,10})([smhd]?)$/.exec(text) ?? [];
+  if (number === undefined) throw new UsageError(`${what} must be a number of seconds, or a time such as 30m, 12h or 7d`);
+  const seconds = Number(number) * ({ s: 1, m: 60, h: 3_600, d: 86_400 }[unit] ?? 1);
+  if (seconds > MOST_SECONDS) throw new UsageError(`${what} must be at most 36500d`);
+  return seconds;
+}
+
+/** Without the characters that a terminal obeys: texts from elsewhere could redraw it. */
+export const harmless = (text: string): string => text.replace(/[^\P{Cc}\n\t]/gu, '');
+
+/** The same on one line. */
+export const oneLine = (text: string): string => text.replace(/[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+/gu, ' ');
+
 /** Columns as wide as their widest cell. */
 export function printTable(print: (line: string) => void, head: readonly string[], rows: ReadonlyArray<readonly string[]>): void {
-  const all = [head, ...rows];
+  const all = [head, ...rows.map((row) => row.map(oneLine))];
   const widths = head.map((_, column) => all.reduce((width, row) => Math.max(width, row[column]?.length ?? 0), 0));
   for (const row of all) print(row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ').trimEnd());
 }

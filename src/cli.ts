@@ -39,8 +39,8 @@ const MIGRATE: Command = {
 
 /** Every command there is. Administration is loaded only when asked for, to keep `serve` small. */
 async function allCommands(): Promise<readonly Command[]> {
-  const [identity, secrets, webhook] = await Promise.all([import('./admin-identity.ts'), import('./admin-secrets.ts'), import('./admin-webhook.ts')]);
-  return [SERVE, MIGRATE, ...identity.IDENTITY_COMMANDS, ...secrets.SECRETS_COMMANDS, ...webhook.WEBHOOK_COMMANDS];
+  const [identity, secrets, webhook, events] = await Promise.all([import('./admin-identity.ts'), import('./admin-secrets.ts'), import('./admin-webhook.ts'), import('./admin-events.ts')]);
+  return [SERVE, MIGRATE, ...identity.IDENTITY_COMMANDS, ...secrets.SECRETS_COMMANDS, ...webhook.WEBHOOK_COMMANDS, ...events.EVENT_COMMANDS];
 }
 
 function serviceNames(words: readonly string[]): readonly ServiceName[] {
@@ -51,11 +51,13 @@ function serviceNames(words: readonly string[]): readonly ServiceName[] {
   return named;
 }
 
+let isRead = true;
 const terminal: Terminal = {
   print: (line) => void process.stdout.write(`${line}\n`),
   note: (line) => void process.stderr.write(`${line}\n`),
   readInput: () => readAll(process.stdin),
   openLines: () => linesOf(process.stdin),
+  isRead: () => isRead,
   isShown: process.stdout.isTTY,
 };
 
@@ -100,7 +102,7 @@ async function findCommand(words: readonly string[]): Promise<Command | null> {
     throw new UsageError(first === '' ? 'name a command' : `there is no command "${[first, second].filter(Boolean).join(' ')}"`);
   }
   terminal.print('Usage: gatehouse COMMAND [OPTION…]\n');
-  for (const { name, summary } of shown.length > 0 ? shown : commands) terminal.print(`  ${name.padEnd(14)} ${summary}`);
+  for (const { name, summary } of shown.length > 0 ? shown : commands) terminal.print(`  ${name.padEnd(15)} ${summary}`);
   terminal.print('\nEach command tells more with --help. Configuration is by environment variables; see README.md.');
   return null;
 }
@@ -145,6 +147,7 @@ function printHelp({ name, summary, positionals, options }: Command): void {
 let isLost = false;
 for (const stream of [process.stdout, process.stderr]) {
   stream.on('error', (error: NodeJS.ErrnoException) => {
+    isRead &&= stream !== process.stdout;
     if (error.code === 'EPIPE' || isLost) return;
     isLost = true;
     process.exitCode = fail(EXIT.failed, `the output could not be written (${error.code})`);

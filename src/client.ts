@@ -1,3 +1,4 @@
+import { harmless } from './admin.ts';
 import { OperationFailed, UsageError } from './command.ts';
 import { ConfigurationError, readClientConfig } from './config.ts';
 import { isThisHost } from './variables.ts';
@@ -48,9 +49,6 @@ export async function ask(method: string, url: string, headers: Record<string, s
 const strange = () => new OperationFailed("what is at this address does not answer as Gatehouse's secrets service does; check GATEHOUSE_URL or the link");
 
 const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value);
-
-/** Without the characters that a terminal obeys: texts from elsewhere could redraw it. */
-export const harmless = (text: string): string => text.replace(/[^\P{Cc}\n\t]/gu, '');
 
 /**
  * @param texts members that the reply must have as texts

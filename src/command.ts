@@ -30,6 +30,8 @@ export interface Terminal {
   readonly readInput: () => Promise<string>;
   /** Asks for secrets: on a terminal without showing what is typed, from a pipe line by line. To be closed. */
   readonly openLines: () => Promise<Lines>;
+  /** Whether there is still somebody at the other end of standard output. */
+  readonly isRead: () => boolean;
   /** Whether standard output is a terminal, which obeys control characters. */
   readonly isShown: boolean;
 }

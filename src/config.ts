@@ -3,6 +3,7 @@ import type { ScryptCost } from './crypto/password.ts';
 import type { DatabaseAddress } from './db/pool.ts';
 import type { LogLevel } from './runtime/log.ts';
 import { type Environment, isThisHost, readVariables, type Settings } from './variables.ts';
+import { webhookSettings, type WebhookSettings } from './config-webhook.ts';
 
 export const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 export type ServiceName = (typeof SERVICES)[number];
@@ -41,12 +42,7 @@ export interface SecretsConfig extends Place {
   readonly sharePages: boolean;
 }
 
-export interface WebhookConfig extends Place {
-  /** `null` in the plain variant, which keeps nothing. */
-  readonly database: DatabaseAddress | null;
-  readonly token: string | null;
-  readonly appName: string;
-}
+export type WebhookConfig = Place & WebhookSettings;
 
 /** One typed object per service; `null` for those that are not asked for. */
 export interface Config {
@@ -92,7 +88,7 @@ export function readConfig(services: readonly ServiceName[], purpose: 'serve' | 
   checkDatabases(settings, services.filter((service) => service !== 'webhook' || !plain), problems);
   const identity = services.includes('identity') ? identityConfig(settings, services, problems) : null;
   const secrets = services.includes('secrets') ? secretsConfig(settings, services, purpose, problems, warnings) : null;
-  const webhook = services.includes('webhook') ? webhookConfig(settings, services, plain, warnings) : null;
+  const webhook = services.includes('webhook') ? { ...placeOf(settings, 'webhook', services), ...webhookSettings(settings, environment, plain ? null : (settings.WEBHOOK_DATABASE_URL ?? settings.DATABASE_URL ?? NOWHERE), problems, warnings) } : null;
   if (purpose === 'serve') {
     const metrics = settings.METRICS_PORT === null ? null : { host: '', port: settings.METRICS_PORT };
     checkPorts({ identity, secrets, webhook, metrics }, problems);
@@ -214,18 +210,6 @@ function secretsConfig(
     passphraseCost: settings.PASSWORD_SCRYPT,
     receiptSeconds: settings.RECEIPT_RETENTION,
     sharePages: settings.SHARE_PAGES === 'on',
-  };
-}
-
-function webhookConfig(settings: Settings, services: readonly ServiceName[], plain: boolean, warnings: string[]): WebhookConfig {
-  if (plain && settings.WEBHOOK_TOKEN === null) {
-    warnings.push('The plain webhook receiver accepts events from anybody, because WEBHOOK_TOKEN is not set.');
-  }
-  return {
-    ...placeOf(settings, 'webhook', services),
-    database: plain ? null : (settings.WEBHOOK_DATABASE_URL ?? settings.DATABASE_URL ?? NOWHERE),
-    token: settings.WEBHOOK_TOKEN,
-    appName: settings.APP_NAME ?? 'gatehouse-webhook',
   };
 }
 

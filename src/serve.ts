@@ -23,6 +23,8 @@ interface Kit<Service> {
   /** What must happen exactly once, whichever of any number of replicas does it. */
   readonly firstRun: () => Promise<void>;
   readonly jobs: readonly Job[];
+  /** Work that goes on all the time, begun once the service is ready. */
+  readonly work?: () => { stop(): Promise<void> };
 }
 
 interface Door {
@@ -128,7 +130,7 @@ function createPart<Options extends { readonly host: string; readonly port: numb
 ): Part {
   const { config, metrics, output } = world;
   let isPrepared = false;
-  let background: { stop(): Promise<void> } | null = null;
+  const background: Array<{ stop(): Promise<void> }> = [];
   const log = world.log.with({ service: name, ...logFields });
   const kit = make(options, {
     log,
@@ -152,12 +154,12 @@ function createPart<Options extends { readonly host: string; readonly port: numb
       else if (storage) await requireCurrent(storage.database, storage.schema, storage.migrations);
       await kit.firstRun();
       if (world.stopping) return;
-      background = startJobs(kit.jobs, log);
+      background.push(startJobs(kit.jobs, log), ...(kit.work ? [kit.work()] : []));
       isPrepared = true;
       log.info('ready');
     },
     async stop() {
-      await background?.stop();
+      await Promise.all(background.map((one) => one.stop()));
       await storage?.database.close();
     },
   };

@@ -1,9 +1,11 @@
 import { readFileSync } from 'node:fs';
 import { BlockList } from 'node:net';
 import { userInfo } from 'node:os';
+import { isAbsolute } from 'node:path';
 import { DEFAULT_COST, isAffordable, type ScryptCost } from './crypto/password.ts';
 import type { DatabaseAddress } from './db/pool.ts';
 import { parseNetworks } from './http/address.ts';
+import { SCHEMES } from './webhook/signatures.ts';
 import { LOG_LEVELS, type LogLevel } from './runtime/log.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -110,8 +112,25 @@ export const VARIABLES = {
   SHARE_PAGES: oneOf('off', ['off', 'on']),
   GATEHOUSE_URL: text('http://localhost:8080', baseUrl),
   WEBHOOK_VARIANT: oneOf('extended', ['extended', 'plain']),
+  WEBHOOK_SECRET: text(null),
   WEBHOOK_TOKEN: text(null, tokenCharacters),
   APP_NAME: text('gatehouse-webhook'),
+  WEBHOOK_FORWARD_URL: text(null, forwardUrl),
+  WEBHOOK_FORWARD_SECRET: text(null, forwardSecret),
+  WEBHOOK_FORWARD_ALLOW_PRIVATE: oneOf('off', ['off', 'on']),
+  WEBHOOK_COMMAND: command(),
+  WEBHOOK_HANDLER: text(null, absolutePath),
+  WEBHOOK_EVENTS: text(null),
+  WEBHOOK_ORDER: oneOf('none', ['none', 'page_id']),
+  WEBHOOK_CONCURRENCY: number(10, 1, 256),
+  WEBHOOK_TIMEOUT: number(30, 1, 3_600),
+  WEBHOOK_MAX_ATTEMPTS: number(12, 1, 100),
+  WEBHOOK_BACKOFF_BASE_MS: number(1_000, 1, 3_600_000),
+  WEBHOOK_RATE: number(20_000, 1, 1_000_000),
+  // Not shorter, because senders try again for days, and a removed event is no longer known.
+  EVENT_RETENTION: number(30 * day, 7 * day, 3_660 * day),
+  DEAD_RETENTION: number(90 * day, 7 * day, 3_660 * day),
+  INBOX_PAGE: oneOf('off', ['off', 'on']),
 } as const;
 
 export type Settings = { readonly [K in keyof typeof VARIABLES]: (typeof VARIABLES)[K] extends Variable<infer T> ? T : never };
@@ -222,6 +241,38 @@ function headerCharacters(value: string): string | null {
 
 function baseUrl(value: string): string | null {
   return /^https?:\/\/[^\s/?#@]+\/?$/.test(value) && URL.canParse(value) ? null : 'the address of the secrets service, such as https://secrets.example.org';
+}
+
+function forwardUrl(value: string): string | null {
+  const url = URL.canParse(value) ? new URL(value) : null;
+  return url && /^https?:$/.test(url.protocol) && url.username === '' && url.hash === '' ? null : 'an http or https URL without a user name';
+}
+
+function forwardSecret(value: string): string | null {
+  return SCHEMES.standard.keyOf(value) ? null : '24 to 64 bytes in Base64, with or without whsec_ before them';
+}
+
+function absolutePath(value: string): string | null {
+  return isAbsolute(value) ? null : 'the absolute path of a module';
+}
+
+function command(): Variable<readonly [string, ...string[]] | null> {
+  return {
+    byDefault: '–',
+    missing: null,
+    parse(value) {
+      try {
+        const words: unknown = JSON.parse(value);
+        if (Array.isArray(words) && words.every((word) => typeof word === 'string' && !word.includes('\0'))) {
+          const [program, ...rest]: string[] = words;
+          if (program) return [program, ...rest];
+        }
+      } catch {
+        // Said below.
+      }
+      return new Wrong('a JSON array of a program and its arguments, such as ["/usr/local/bin/handle", "--fast"]');
+    },
+  };
 }
 
 /** A server secret must fit SERVER_SECRET_PREVIOUS once it is replaced, which is a list with commas. */

@@ -144,17 +144,17 @@ test('a created token opens the letterbox until it is revoked, and is never show
   assert.equal((await post(url.webhook, token)).status, 200);
 
   const table = await run(t, ['token', 'list']);
-  assert.match(table.stdout, new RegExp(`^${id} +sender one +\\S+Z +live$`, 'm'));
+  assert.match(table.stdout, new RegExp(`^${id} +sender one +sender +generic +\\S+Z +\\S+ +live$`, 'm'));
   const json = await run(t, ['token', 'list', '--json']);
   const tokens: Array<Record<string, unknown>> = JSON.parse(json.stdout);
   const record = tokens.find((one) => one.id === id);
-  assert.deepEqual({ ...record, created_at: '' }, { id, name: 'sender one', created_at: '', revoked_at: null });
+  assert.deepEqual({ ...record, created_at: '' }, { id, name: 'sender one', role: 'sender', source: 'generic', created_at: '', last_used_at: null, revoked_at: null, pending: false });
   assert.ok(!`${table.stdout}${json.stdout}`.includes(token));
 
   const revoked = await run(t, ['token', 'revoke', id]);
   assert.deepEqual([revoked.code, revoked.stdout, revoked.stderr], [0, '', `Revoked token ${id}.\n`]);
   assert.equal((await post(url.webhook, token)).status, 401);
-  assert.match((await run(t, ['token', 'list'])).stdout, new RegExp(`^${id} +sender one +\\S+Z +revoked \\S+Z$`, 'm'));
+  assert.match((await run(t, ['token', 'list'])).stdout, new RegExp(`^${id} +sender one +sender +generic +\\S+Z +\\S+ +revoked \\S+Z$`, 'm'));
   const since = await file.sql`select revoked_at from webhook.tokens where id = ${id}`;
   assert.equal((await run(t, ['token', 'revoke', id])).code, 0, 'a second time is no error');
   assert.deepEqual(await file.sql`select revoked_at from webhook.tokens where id = ${id}`, since, 'the first time is kept');

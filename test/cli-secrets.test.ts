@@ -121,7 +121,7 @@ test('limits that are none are refused with exit code 2, with what they should b
     assertRefused(await run(t, ['put', '--expires-in', value], 'x'), 2, FORM);
   }
   for (const value of ['', '1e3']) assertRefused(await run(t, ['put', '--max-reads', value], 'x'), 2, WHOLE);
-  for (const value of ['0h', '31d', '9999999999d']) {
+  for (const value of ['0h', '31d', '36500d']) {
     assertRefused(await run(t, ['put', '--expires-in', value], 'x'), 2, /secret put: expires-in must be a whole number from 1 to 2592000/);
   }
   for (const value of ['0', '1001']) assertRefused(await run(t, ['put', '--max-reads', value], 'x'), 2, /secret put: max-reads must be a whole number from 1 to 1000/);

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
+import { EVENT_COMMANDS } from '../src/admin-events.ts';
 import { IDENTITY_COMMANDS } from '../src/admin-identity.ts';
 import { SECRETS_COMMANDS } from '../src/admin-secrets.ts';
 import { WEBHOOK_COMMANDS } from '../src/admin-webhook.ts';
@@ -14,10 +15,11 @@ import { ERRORS } from '../src/http/errors.ts';
 import { routes as identity } from '../src/identity/routes.ts';
 import { createRoutes } from '../src/secrets/routes.ts';
 import { VARIABLES } from '../src/variables.ts';
-import { routes as webhook } from '../src/webhook/routes.ts';
+import { createRoutes as createWebhookRoutes } from '../src/webhook/routes.ts';
 import { createDatabase } from './support/database.ts';
 import { ADMIN_PASSWORD, AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
 
+const webhook = createWebhookRoutes('extended', true);
 const run = promisify(execFile);
 const root = dirname(import.meta.dirname);
 const read = (name: string) => readFileSync(join(root, name), 'utf8');
@@ -55,9 +57,9 @@ test('README lists every endpoint', () => {
 test('README lists every command, and so does --help', async () => {
   const said = table('Commands');
   const { stdout } = await run(process.execPath, ['--import', 'tsx', join(root, 'src/cli.ts'), '--help'], { cwd: root });
-  const helped = stdout.split('\n').filter((line) => line.startsWith('  ')).map((line) => [line.slice(2, 16).trim(), line.slice(17)]);
+  const helped = stdout.split('\n').filter((line) => line.startsWith('  ')).map((line) => [line.slice(2, 17).trim(), line.slice(18)]);
   assert.deepEqual(said, helped);
-  assert.deepEqual(said.slice(2).map(([name]) => name), [...IDENTITY_COMMANDS, ...SECRETS_COMMANDS, ...WEBHOOK_COMMANDS].map(({ name }) => name));
+  assert.deepEqual(said.slice(2).map(([name]) => name), [...IDENTITY_COMMANDS, ...SECRETS_COMMANDS, ...WEBHOOK_COMMANDS, ...EVENT_COMMANDS].map(({ name }) => name));
 });
 
 test('the changelog knows the version of the package', () => {
@@ -67,7 +69,7 @@ test('the changelog knows the version of the package', () => {
 
 test('every file and folder that a document names exists', () => {
   const all = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter((name) => !/^(node_modules|dist|\.git|\.data)\b/.test(name));
-  for (const document of ['README.md', 'SECURITY.md', 'CONTRIBUTING.md', 'FORWARD-AUTH.md']) {
+  for (const document of ['README.md', 'SECURITY.md', 'CONTRIBUTING.md', 'FORWARD-AUTH.md', 'WEBHOOKS.md']) {
     const named = [...read(document).matchAll(/(?:`|\()((?:src|test|scripts)\/[A-Za-z0-9_.*/-]+|[A-Z][A-Za-z]+(?:\.md)?)(?:`|\))/g)].map(([, name = '']) => name);
     for (const name of named.filter((one) => one.includes('/') || one.endsWith('.md'))) {
       const pattern = new RegExp(`^${name.replace(/\/$/, '').replaceAll('.', '\\.').replaceAll('*', '[^/]*')}$`);

@@ -3,10 +3,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { routes as identity } from '../src/identity/routes.ts';
 import { createRoutes } from '../src/secrets/routes.ts';
-import { routes as webhook } from '../src/webhook/routes.ts';
+import { createRoutes as createWebhookRoutes } from '../src/webhook/routes.ts';
 import { createDatabase } from './support/database.ts';
 import { ADMIN_PASSWORD, type Answer, ask, AUTH_TOKEN, logIn, SERVER_SECRET, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
 
+const webhook = createWebhookRoutes('extended', true);
 const secrets = createRoutes({ seconds: 60, mostSeconds: 60, reads: 1, mostReads: 1 }, true);
 
 /** Sent in bodies, queries, paths, headers and credentials, well-formed and not. */

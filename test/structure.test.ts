@@ -85,7 +85,7 @@ const RULES: ReadonlyArray<{ rule: string; check: (tree: Tree) => string[]; faul
   { rule: 'nothing is written to the console', check: (tree) => strays(tree, /console\./, []), fault: ['src/serve.ts', 'console.log(1)'] },
 ];
 
-const sqlHomes = [...source.keys()].filter((file) => file.endsWith('/store.ts') || file.startsWith('src/identity/store/') || file.startsWith('src/db/'));
+const sqlHomes = [...source.keys()].filter((file) => file.endsWith('/store.ts') || file.includes('/store/') || file.startsWith('src/db/'));
 
 for (const { rule, check, fault } of RULES) {
   test(rule, () => {

@@ -47,6 +47,8 @@ export type Reply<Data> =
     }
   /** The items of a list that may be long, some at a time, written as fast as the client reads. */
   | { readonly items: AsyncIterable<Data> }
+  /** Text that goes on for as long as the client stays. */
+  | { readonly stream: AsyncIterable<string>; readonly contentType: string }
   | { readonly text: string; readonly contentType: string; readonly headers?: Readonly<Record<string, string>> };
 
 /** Turns a visitor's credential into a caller. Runs before the body is read, so that a stranger costs little. */

@@ -19,6 +19,7 @@ export interface Written {
 }
 
 export function successOf(reply: Reply<unknown>, status: number, envelope: Envelope, requestId: string): Written {
+  if ('stream' in reply) return { status, headers: { ...HEADERS, 'Content-Type': reply.contentType }, body: reply.stream };
   if ('text' in reply) return { status, headers: { ...HEADERS, ...reply.headers, 'Content-Type': reply.contentType }, body: reply.text };
   if ('items' in reply) {
     const [before, after] = envelope === 'bare' ? ['', ''] : ['{"data":', `,"_meta":${JSON.stringify({ request_id: requestId })}}`];

@@ -151,6 +151,8 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
     } finally {
       state.inFlight -= 1;
       line.running -= 1;
+      // A reply that was begun before the shutdown has not told its client to close.
+      if (state.closing) setImmediate(() => server.closeIdleConnections());
       record(visit, request.method ?? '', status);
     }
   }

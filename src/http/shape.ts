@@ -189,6 +189,18 @@ export function object<M extends Members>(members: M, others: 'ignored' | 'refus
   };
 }
 
+/** Any JSON object, as it is. */
+export function record(): Shape<Readonly<Record<string, unknown>>> {
+  const { schema, read } = object({});
+  return {
+    schema,
+    read(input, at, faults) {
+      const checked = read(input, at, faults);
+      return checked === FAULTY ? FAULTY : Object.fromEntries(Object.entries(Object(input)));
+    },
+  };
+}
+
 /** A moment in a request (RFC 3339, with its offset). */
 export function moment(description: string): Shape<Date> {
   return {

@@ -3,7 +3,7 @@ import { withBuiltIns } from '../http/builtin.ts';
 import { open, plain, type Route, route } from '../http/call.ts';
 import { decimal, object, optional, parameters, text, uuid } from '../http/shape.ts';
 import { bearer } from './guard.ts';
-import { pageRows } from './pages.ts';
+import { sharePages } from './pages.ts';
 import { decrypt, encrypt, list, options, receipt, remove, reveal } from './secrets.ts';
 import type { Limits, SecretsService } from './service.ts';
 import { deletionShape, keysShape, listShape, madeShape, optionsShape, receiptShape, wishShape } from './shapes.ts';
@@ -51,7 +51,7 @@ const rows = (limits: Limits): ReadonlyArray<Route<SecretsService>> => [
 
 /** Only with SHARE_PAGES. */
 const shareRows = (): ReadonlyArray<Route<SecretsService>> => [
-  ...pageRows(),
+  ...sharePages(),
   route({ ...plain, method: 'POST', pattern: '/s/{id}',
     summary: 'Share pages: open a secret with its link, without a bearer token',
     // Other sites' pages can send any other content type without asking, and could use up a visitor's tries.

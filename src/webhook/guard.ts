@@ -2,18 +2,28 @@ import { bearerOf } from '../crypto/token.ts';
 import type { Guard } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import type { WebhookService } from './service.ts';
+import type { Sender } from './store/tokens.ts';
 
-/**
- * The token in the query, as the specification has it, or as bearer, which no access log writes down (ASVS 14.2.1).
- * The caller is the sender's token id.
- */
-export const token: Guard<WebhookService, string> = {
+/** An operator's token, as bearer only: what it opens is more than an address in a log file should. */
+export const operator: Guard<WebhookService, Sender> = {
+  security: ['bearer'],
+  errors: ['unauthorized', 'unavailable'],
+  async check(visitor, service) {
+    const sender = await service.admit(bearerOf(visitor.headers.authorization));
+    if (sender?.role === 'operator') return sender;
+    return new Failure('unauthorized', { message: 'Send the token of an operator as "Authorization: Bearer …"; make one with: gatehouse token create --role operator' });
+  },
+};
+
+/** The token in the query, as the specification has it, or as bearer, which no access log writes down (ASVS 14.2.1). */
+export const token: Guard<WebhookService, Sender> = {
   security: ['token', 'bearer'],
   errors: ['unauthorized', 'unavailable'],
   async check(visitor, service) {
     const given = visitor.query.get('token') ?? [];
     const presented = bearerOf(visitor.headers.authorization) ?? (given.length === 1 ? given[0] : null) ?? null;
     const sender = await service.admit(presented);
-    return sender ?? new Failure('unauthorized', { message: 'Send a valid token as "Authorization: Bearer …" or in the query as ?token=….' });
+    if (sender?.role === 'sender') return sender;
+    return new Failure('unauthorized', { message: 'Send a valid token as "Authorization: Bearer …" or in the query as ?token=….' });
   },
 };

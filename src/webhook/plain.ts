@@ -2,20 +2,26 @@ import { digest, sameDigest } from '../crypto/token.ts';
 import type { Surroundings } from '../runtime/surroundings.ts';
 import type { WebhookService } from './service.ts';
 
-const ANYBODY = 'anybody';
+const ANYBODY = { id: 'anybody', role: 'sender', source: 'generic', secrets: [], stale: false } as const;
 
 /**
  * The plain variant: no database, no memory. Each event becomes one JSON line.
  * @param token what senders must present, or null for an open door
  */
-export function createPlain(token: string | null, appName: string, { print, isServing }: Surroundings): WebhookService {
+export function createPlain(token: string | null, appName: string, { log, metrics, print, isServing }: Surroundings): WebhookService {
   const expected = token === null ? null : digest(token);
   return {
+    log,
+    metrics,
+    inbox: null,
+    secondsToWait: () => 0,
+    openSecrets: () => [],
+    keepPending: async () => null,
     async admit(presented) {
       if (expected === null) return ANYBODY;
       return presented !== null && sameDigest(digest(presented), expected) ? ANYBODY : null;
     },
-    async accept(event, requestId) {
+    async accept(event, _orderKey, requestId) {
       const facts = { time: new Date().toISOString(), app: appName, message: 'event', id: event.id, request_id: requestId, delivery_id: event.deliveryId };
       // The body's own text, which the row's shape has found to be JSON: parsed and printed again, long numbers would
       // change. A line break in JSON can only stand between two tokens.

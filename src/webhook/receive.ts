@@ -1,25 +1,90 @@
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
+import { json } from '../http/body.ts';
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
+import { record, take } from '../http/shape.ts';
 import type { WebhookService } from './service.ts';
-import type { Acceptance } from './store.ts';
+import { verify } from './signatures.ts';
+import { genericShape, type Json, type Received, type Source, SOURCES } from './sources.ts';
+import type { NewEvent } from './store/events.ts';
+import type { Sender } from './store/tokens.ts';
+
+type Refused = Failure<'invalid_body' | 'invalid_header' | 'unauthorized' | 'conflict' | 'too_many_requests' | 'key_unknown'>;
+type Arrival = Call<Sender, unknown, unknown, Buffer>;
 
 /** Accepts an event: 200 only once it is safe. */
-export async function receive(
-  { visitor, caller, body, raw }: Call<string, unknown, unknown, { event: string }>,
-  service: WebhookService,
-): Promise<Reply<Acceptance> | Failure<'invalid_header'>> {
-  const deliveryId = deliveryIdOf(visitor.headers);
-  if (deliveryId instanceof Failure) return deliveryId;
-  const event = { id: randomUUID(), tokenId: caller, deliveryId, event: body.event, body: raw };
-  return { data: await service.accept(event, visitor.requestId) };
+export async function receive(call: Arrival, service: WebhookService): Promise<Reply<Received> | Refused> {
+  const outcome = await judge(call, service);
+  if (!(outcome instanceof Failure)) return { data: outcome };
+  service.metrics.count('gatehouse_events_refused_total', { reason: outcome.code });
+  return outcome;
 }
 
-/** The sender's own name for a delivery: Standard Webhooks' `webhook-id`, or `Idempotency-Key`. */
-function deliveryIdOf(headers: IncomingHttpHeaders): string | null | Failure<'invalid_header'> {
-  const [name, value] = headers['webhook-id'] === undefined ? ['idempotency-key', headers['idempotency-key']] : ['webhook-id', headers['webhook-id']];
+/** The signature is judged over the raw bytes, before anything is done with what is in them. */
+async function judge({ visitor, caller, raw }: Arrival, service: WebhookService): Promise<Received | Refused> {
+  const { headers } = visitor;
+  const wait = service.secondsToWait(caller.id);
+  if (wait > 0) return new Failure('too_many_requests', { message: 'This token sends more than WEBHOOK_RATE requests a second. Nothing was stored. Send it again after Retry-After.', retryAfterSeconds: wait });
+  const source: Source = SOURCES[caller.source];
+  const parsed = json(record()).parse(raw);
+  const body = parsed.ok ? parsed.value : {};
+  if (source.scheme !== null) {
+    if (source.handsOverKey && isKey(body)) return (await service.keepPending(caller.id, body.verification_token)) ?? { status: 'pending' };
+    const secrets = service.openSecrets(caller.secrets);
+    if (secrets instanceof Failure) return secrets;
+    const verdict = verify(source.scheme, headers, raw, secrets, Date.now() / 1000);
+    if (verdict !== 'valid') return new Failure('unauthorized', { message: SIGNATURES[verdict] });
+  }
+  const checked = parsed.ok && caller.source === 'generic' ? take(genericShape, body, '') : parsed;
+  if (!checked.ok) return new Failure('invalid_body', { fields: checked.faults });
+  const handshake = source.handshake(headers, body);
+  if (handshake) return handshake;
+  const deliveryId = deliveryIdOf(source.deliveryId(headers, body), headers);
+  if (deliveryId instanceof Failure) return deliveryId;
+  const event = source.event(headers, body);
+  if (typeof event !== 'string' || event === '' || event.length > 1_024 || event.includes('\0')) {
+    return new Failure('invalid_body', { fields: [{ path: '', message: `does not name its kind of event as ${caller.source} does` }] });
+  }
+  return keep({ id: randomUUID(), tokenId: caller.id, source: caller.source, deliveryId, event, headers: safeHeaders(headers), ip: visitor.address, body: raw }, orderKeyOf(body), visitor.requestId, service);
+}
+
+/** Notion sends its key first, unsigned. It is kept aside for an operator to confirm; a key that is in force stays. */
+const isKey = (body: Json): body is { verification_token: string } => typeof body.verification_token === 'string' && /^[\x21-\x7e]{8,255}$/.test(body.verification_token) && Object.keys(body).length === 1;
+
+const SIGNATURES = {
+  'no signature': "The request is not signed as this token's source signs. Check the token's source and the sender's signing secret.",
+  'wrong signature': "The signature is not right. Check that the sender's signing secret is the one given with the token.",
+  'too old': "The signature's time is more than five minutes from now: a replay, or a clock that is wrong.",
+} as const;
+
+async function keep(event: NewEvent, orderKey: string | null, requestId: string, service: WebhookService): Promise<Received | Failure<'conflict'>> {
+  const outcome = await service.accept(event, orderKey, requestId);
+  if (outcome !== 'another body') return outcome;
+  const digest = createHash('sha256').update(event.body).digest('hex');
+  service.log.warn('a delivery id came again with another body', { request_id: requestId, token_id: event.tokenId, delivery_id: event.deliveryId, ip: event.ip, body_sha256: digest });
+  return new Failure('conflict', { message: 'This delivery id has been used for another body. Nothing was stored.' });
+}
+
+/** What events are kept in order by, where the operator wants that. */
+function orderKeyOf({ data }: Json): string | null {
+  const pageId: unknown = Object(data).page_id;
+  // Hashed, because an index takes no text of any length.
+  return typeof pageId === 'string' ? createHash('sha256').update(pageId).digest('base64url') : null;
+}
+
+/** The sender's own name for a delivery; it is what tells a repetition. */
+function deliveryIdOf(value: unknown, headers: IncomingHttpHeaders): string | null | Failure<'invalid_header' | 'invalid_body'> {
   if (value === undefined) return null;
   if (typeof value === 'string' && /^[\x21-\x7e]{1,255}$/.test(value)) return value;
-  return new Failure('invalid_header', { fields: [{ path: name, message: 'must have 1 to 255 visible ASCII characters' }] });
+  const name = Object.keys(headers).find((header) => headers[header] === value);
+  const fault = { path: name ?? '', message: name === undefined ? 'must have an id of 1 to 255 visible ASCII characters' : 'must have 1 to 255 visible ASCII characters' };
+  return new Failure(name === undefined ? 'invalid_body' : 'invalid_header', { fields: [fault] });
+}
+
+/** Kept with an event, because whoever handles it may need them; none of these is a credential. */
+const SAFE = /^(content-type|user-agent|x-github-(event|delivery|hook-id)|webhook-(id|timestamp)|svix-(id|timestamp)|x-slack-(retry-num|retry-reason)|idempotency-key)$/;
+
+function safeHeaders(headers: IncomingHttpHeaders): Record<string, string> {
+  return Object.fromEntries(Object.entries(headers).flatMap(([name, value]) => (SAFE.test(name) && typeof value === 'string' ? [[name, value.slice(0, 1_024)]] : [])));
 }

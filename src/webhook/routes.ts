@@ -1,34 +1,80 @@
-import { json } from '../http/body.ts';
+import { type BodyRule, json } from '../http/body.ts';
 import { withBuiltIns } from '../http/builtin.ts';
 import { plain, type Route, route } from '../http/call.ts';
-import { object, text, uuid, withoutNul, word } from '../http/shape.ts';
-import { token } from './guard.ts';
+import { pageRows } from '../http/pages.ts';
+import { decimal, list, moment, object, optional, orElse, parameters, text, uuid, withoutNul, word } from '../http/shape.ts';
+import { operator, token } from './guard.ts';
+import * as inboxHandlers from './inbox.ts';
+import { detailsShape, lineShape, redeliveryShape } from './inbox.ts';
 import { receive } from './receive.ts';
 import type { WebhookService } from './service.ts';
+import { genericShape } from './sources.ts';
+import { STATUSES } from './store/events.ts';
 
-const event = object({
-  event: text({ min: 1, max: 1_024, description: 'The kind of event', check: withoutNul }),
-  data: object({ page_id: text() }),
+/** What is read depends on the token's source; this is what the generic one insists on. */
+const event: BodyRule<Buffer> = { ...json(genericShape, 'required'), parse: (raw) => ({ ok: true, value: raw }) };
+const received = object({
+  id: optional(uuid()),
+  status: optional(word('accepted', 'duplicate', 'pong', 'pending')),
+  challenge: optional(text({ description: "The answer to a sender's handshake" })),
 });
 
-const rows: ReadonlyArray<Route<WebhookService>> = [
+const arrivals: ReadonlyArray<Route<WebhookService>> = [
   route({ ...plain, method: 'POST', pattern: '/webhook',
     summary: 'Accept an event: answered once it is stored',
-    guard: token, body: json(event, 'required'),
-    reply: object({ id: uuid(), status: word('accepted', 'duplicate') }), errors: ['invalid_header', 'unavailable'], handle: receive,
+    guard: token, body: event,
+    reply: received, errors: ['unauthorized', 'invalid_body', 'invalid_header', 'conflict', 'too_many_requests', 'key_unknown', 'unavailable'], handle: receive,
   }),
 ];
 
-export const routes = withBuiltIns(
-  rows,
-  {
-    title: 'Gatehouse webhook',
-    version: '0.1.0',
-    envelope: 'bare',
-    securitySchemes: {
-      token: { type: 'apiKey', in: 'query', name: 'token' },
-      bearer: { type: 'http', scheme: 'bearer' },
+const name = (description: string) => optional(text({ min: 1, max: 1_024, check: withoutNul, description }));
+const filter = {
+  status: optional(word(...STATUSES)),
+  event: name('The name of events; * stands for anything'),
+  source: name('The source of their token'),
+  since: optional(moment('Only what was received from then on')),
+};
+const eventPath = object({ id: uuid() });
+
+/** For operators, where there is an inbox. */
+const inbox: ReadonlyArray<Route<WebhookService>> = [
+  route({ ...plain, method: 'GET', pattern: '/events',
+    summary: 'The events, newest first, a page at a time; a Link header leads to the next',
+    guard: operator, query: parameters({ ...filter, after: optional(uuid('The last id of the page before')), limit: orElse(decimal({ min: 1, max: 100 }), 20) }, 'refused'),
+    reply: list(lineShape), errors: ['unavailable'], handle: inboxHandlers.list,
+  }),
+  route({ ...plain, method: 'GET', pattern: '/events/stream',
+    summary: 'The events as they come, as server-sent events',
+    guard: operator,
+    reply: null, errors: ['unavailable'], handle: inboxHandlers.stream,
+  }),
+  route({ ...plain, method: 'GET', pattern: '/events/{id}',
+    summary: 'One event: its body, its headers, and what became of it',
+    guard: operator, path: eventPath,
+    reply: detailsShape, errors: ['not_found', 'unavailable'], handle: inboxHandlers.show,
+  }),
+  route({ ...plain, method: 'POST', pattern: '/events/{id}/redeliver',
+    summary: 'Deliver an event again, whatever became of it',
+    guard: operator, path: eventPath,
+    reply: redeliveryShape, errors: ['not_found', 'conflict', 'unavailable'], handle: inboxHandlers.again,
+  }),
+];
+
+/** Only with INBOX_PAGE. Loading it shows nothing: whoever uses it enters an operator's token. */
+const inboxPage = (): ReadonlyArray<Route<WebhookService>> =>
+  pageRows(new URL('pages/', import.meta.url), [{ pattern: '/inbox', summary: 'Inbox page: the events, for operators', name: 'inbox.html' }], ['inbox.js'], 'Inbox page: its script and its style');
+
+export const createRoutes = (variant: 'extended' | 'plain', withPage = false): ReadonlyArray<Route<WebhookService>> =>
+  withBuiltIns(
+    [...arrivals, ...(variant === 'plain' ? [] : inbox), ...(withPage ? inboxPage() : [])],
+    {
+      title: 'Gatehouse webhook',
+      version: '0.1.0',
+      envelope: 'bare',
+      securitySchemes: {
+        token: { type: 'apiKey', in: 'query', name: 'token' },
+        bearer: { type: 'http', scheme: 'bearer' },
+      },
     },
-  },
-  'unavailable',
-);
+    'unavailable',
+  );

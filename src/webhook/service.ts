@@ -1,26 +1,108 @@
+import type { ServerKey } from '../crypto/box.ts';
 import { digest } from '../crypto/token.ts';
 import { isReady } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
+import { Failure } from '../http/errors.ts';
+import type { Log } from '../runtime/log.ts';
+import type { Metrics } from '../runtime/metrics.ts';
 import type { Surroundings } from '../runtime/surroundings.ts';
+import { Overloaded } from '../runtime/trouble.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
-import { type Acceptance, findToken, insertEvent, type NewEvent } from './store.ts';
+import { createRate } from './rules.ts';
+import { openSecret, type SealedSecret, sealSecret } from './signing.ts';
+import { type Acceptance, insertEvent, type NewEvent, type Plan } from './store/events.ts';
+import { findSender, insertPending, type Sender } from './store/tokens.ts';
 
 /**
  * What handlers work with. The two variants differ in who may send and where an event goes, and in nothing else.
  */
 export interface WebhookService {
-  /** @returns what stands for the sender, or null when the token is not one */
-  admit(token: string | null): Promise<string | null>;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  /** Null in the plain variant, which keeps nothing. */
+  readonly inbox: Inbox | null;
+  /** @returns who presents this token, or null when it is not one */
+  admit(token: string | null): Promise<Sender | null>;
+  /** Counts a request of this sender, and says how long the next has to wait; 0 for not at all. */
+  secondsToWait(tokenId: string): number;
+  /** @returns the signing secrets themselves; fails closed when none of them can be opened */
+  openSecrets(sealed: readonly SealedSecret[]): readonly string[] | Failure<'key_unknown'>;
+  /** Keeps a signing secret for an operator to confirm. */
+  keepPending(tokenId: string, secret: string): Promise<Failure<'key_unknown'> | null>;
   /** Resolves once the event is safe. */
-  accept(event: NewEvent, requestId: string): Promise<Acceptance>;
+  accept(event: NewEvent, orderKey: string | null, requestId: string): Promise<Acceptance | 'another body'>;
   ready(): Promise<boolean>;
 }
 
+/** What operators see and do. */
+export interface Inbox {
+  readonly database: Database;
+  /** Event streams that are open. */
+  readonly streams: { open: number };
+  /** There is work for the worker. Null where nothing delivers. */
+  readonly ring: (() => void) | null;
+  readonly isServing: () => boolean;
+}
+
+export interface ExtendedOptions {
+  /** Null without WEBHOOK_SECRET. */
+  readonly signingKey: ServerKey | null;
+  /** What becomes of an event of this name and key. */
+  readonly planFor: (event: string, orderKey: string | null) => Plan;
+  /** Events a second for each token. */
+  readonly rate: number;
+  /** Tokens whose use is to be noted, away from any request's path. */
+  readonly sightings: Set<string>;
+  /** There is work for the worker. Null where nothing delivers. */
+  readonly ring: (() => void) | null;
+}
+
+/** Bodies that wait for their commit; beyond it, senders are told to come back. */
+const MOST_WAITING_BYTES = 32 * 1024 * 1024;
+
 /** Tokens and events in the database. */
-export function createExtended(database: Database, { isServing }: Surroundings): WebhookService {
+export function createExtended(database: Database, { signingKey, planFor, rate, sightings, ring }: ExtendedOptions, { log, metrics, isServing }: Surroundings): WebhookService {
+  let waitingBytes = 0;
+  metrics.gauge('gatehouse_events_waiting_bytes', {}, () => waitingBytes);
+  const keyMissing = () => {
+    log.error('WEBHOOK_SECRET is missing, or is not the one that signing secrets are sealed under');
+    return new Failure('key_unknown', { message: 'The server cannot check the signatures of this sender. Nothing was stored. Tell the operator.' });
+  };
   return {
-    admit: async (token) => (token === null ? null : findToken(database, digest(token))),
-    accept: (event) => insertEvent(database, event),
+    log,
+    metrics,
+    inbox: { database, streams: { open: 0 }, ring, isServing },
+    async admit(token) {
+      const sender = token === null ? null : await findSender(database, digest(token));
+      if (sender?.stale) sightings.add(sender.id);
+      return sender;
+    },
+    secondsToWait: createRate(rate),
+    openSecrets(sealed) {
+      const secrets = sealed.flatMap((one) => (signingKey && openSecret(signingKey, one)) ?? []);
+      // While WEBHOOK_SECRET is being replaced, one of two may be out of reach.
+      return secrets.length > 0 || sealed.length === 0 ? secrets : keyMissing();
+    },
+    async keepPending(tokenId, secret) {
+      if (!signingKey) return keyMissing();
+      await insertPending(database, tokenId, sealSecret(signingKey, secret));
+      log.warn('a sender has handed over its signing secret; it counts once it is confirmed with: gatehouse token confirm', { token_id: tokenId });
+      return null;
+    },
+    async accept(event, orderKey) {
+      if (waitingBytes + event.body.length > MOST_WAITING_BYTES) throw new Overloaded('too many bytes are waiting to be stored');
+      waitingBytes += event.body.length;
+      try {
+        const plan = planFor(event.event, orderKey);
+        const outcome = await insertEvent(database, event, plan);
+        if (outcome === 'another body') return outcome;
+        metrics.count('gatehouse_events_received_total', { source: event.source, status: outcome.status });
+        if (plan.kind === 'work') ring?.();
+        return outcome;
+      } finally {
+        waitingBytes -= event.body.length;
+      }
+    },
     ready: async () => isServing() && isReady(database, SCHEMA, MIGRATIONS),
   };
 }

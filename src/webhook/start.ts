@@ -1,36 +1,137 @@
+import { createDatabase, type Database, type DatabaseAddress } from '../db/pool.ts';
 import { digest } from '../crypto/token.ts';
-import { createDatabase, type DatabaseAddress } from '../db/pool.ts';
+import type { Job } from '../runtime/jobs.ts';
+import type { Metrics } from '../runtime/metrics.ts';
 import type { Surroundings } from '../runtime/surroundings.ts';
+import { createForward } from './forward.ts';
+import { createHandler } from './handler.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { createPlain } from './plain.ts';
-import { routes } from './routes.ts';
+import { createProgram } from './program.ts';
+import { createRoutes } from './routes.ts';
+import { selector } from './rules.ts';
 import { createExtended } from './service.ts';
-import { findToken } from './store.ts';
+import { createSigningKey } from './signing.ts';
+import { removeEnded } from './store/events.ts';
+import { countByKey, findSender, noteUse } from './store/tokens.ts';
+import { readBacklog } from './store/work.ts';
 import { createFirstToken } from './tokens.ts';
+import { type Delivery, startWorker, type Worker, type WorkSettings } from './worker.ts';
+
+export type Target =
+  | { readonly kind: 'forward'; readonly url: URL; readonly secret: string | null; readonly allowPrivate: boolean }
+  | { readonly kind: 'command'; readonly command: readonly [string, ...string[]] }
+  | { readonly kind: 'handler'; readonly module: string };
+
+export interface DeliverySettings extends WorkSettings {
+  /** Names in which `*` stands for anything; none for all events. */
+  readonly events: readonly string[];
+  readonly ordered: boolean;
+  /** For programs and handlers: everything in ours that is not Gatehouse's own, such as its secrets. */
+  readonly environment: Readonly<Record<string, string>>;
+}
 
 interface Options {
   /** `null` for the plain variant, which keeps nothing. */
   readonly database: DatabaseAddress | null;
   readonly token: string | null;
+  readonly secret: string | null;
   readonly appName: string;
+  readonly target: Target | null;
+  readonly delivery: DeliverySettings;
+  readonly rate: number;
+  readonly eventSeconds: number;
+  readonly deadSeconds: number;
+  readonly inboxPage: boolean;
 }
 
 /** The service as the process runs it. */
-export function webhook({ database: address, token, appName }: Options, surroundings: Surroundings) {
+export function webhook(options: Options, surroundings: Surroundings) {
+  const { token, secret, appName, target, delivery, rate } = options;
   const { log, metrics, announce } = surroundings;
-  const common = { routes, envelope: 'bare', unavailable: 'unavailable', jobs: [] } as const;
-  if (!address) return { ...common, service: createPlain(token, appName, surroundings), storage: null, firstRun: async () => {} };
-  const database = createDatabase(address, SCHEMA, log, metrics);
+  const common = { envelope: 'bare', unavailable: 'unavailable' } as const;
+  if (!options.database) return { ...common, routes: createRoutes('plain'), service: createPlain(token, appName, surroundings), storage: null, firstRun: async () => {}, jobs: [] };
+  const database = createDatabase(options.database, SCHEMA, log, metrics);
+  const signingKey = secret === null ? null : createSigningKey(secret);
+  const isSelected = selector(delivery.events);
+  const sightings = new Set<string>();
+  let worker: Worker | null = null;
+  const service = createExtended(
+    database,
+    {
+      signingKey,
+      planFor: (event, orderKey) => (!target ? { kind: 'store' } : isSelected(event) ? { kind: 'work', orderKey: delivery.ordered ? orderKey : null } : { kind: 'skip' }),
+      rate,
+      sightings,
+      ring: target && (() => worker?.wake()),
+    },
+    surroundings,
+  );
   return {
     ...common,
-    service: createExtended(database, surroundings),
+    routes: createRoutes('extended', options.inboxPage),
+    service,
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
     async firstRun() {
+      for (const { key_id, secrets } of await countByKey(database)) {
+        if (key_id !== signingKey?.id) log.error('WEBHOOK_SECRET is missing, or is not the one that signing secrets are sealed under', { key_id, secrets });
+      }
       const first = await createFirstToken(database, token);
       if (first !== null) return announce(`webhook: created the first token: ${token === null ? first : 'that of WEBHOOK_TOKEN'}`);
-      if (token !== null && (await findToken(database, digest(token))) === null) {
+      if (token !== null && (await findSender(database, digest(token))) === null) {
         log.warn('WEBHOOK_TOKEN is not used, because there are tokens already and it is not a live one of them');
       }
     },
+    jobs: jobs(database, metrics, options, sightings),
+    ...(target ? { work: () => (worker = startWorker(database, deliveryTo(target, delivery), delivery, log, metrics)) } : {}),
   };
+}
+
+function deliveryTo(target: Target, { concurrency, environment }: DeliverySettings): Delivery {
+  if (target.kind === 'forward') return createForward({ ...target, concurrency });
+  if (target.kind === 'command') return createProgram({ ...target, environment });
+  return createHandler({ ...target, environment });
+}
+
+const BATCH = 500;
+
+function jobs(database: Database, metrics: Metrics, { eventSeconds, deadSeconds }: Options, sightings: Set<string>): readonly Job[] {
+  const backlog = { waiting: 0, oldest: 0, dead: 0 };
+  metrics.gauge('gatehouse_events_waiting', {}, () => backlog.waiting);
+  metrics.gauge('gatehouse_events_oldest_seconds', {}, () => backlog.oldest);
+  metrics.gauge('gatehouse_events_dead', {}, () => backlog.dead);
+  return [
+    {
+      name: 'note which tokens were used',
+      everySeconds: 5,
+      async batch() {
+        const ids = [...sightings];
+        sightings.clear();
+        // What fails to be written is noted at its next use.
+        if (ids.length > 0) await noteUse(database, ids);
+        return false;
+      },
+    },
+    {
+      name: 'measure the backlog',
+      everySeconds: 15,
+      async batch() {
+        Object.assign(backlog, await readBacklog(database));
+        return false;
+      },
+    },
+    {
+      name: 'remove ended events',
+      everySeconds: 300,
+      async batch() {
+        let isFull = false;
+        for (const [status, seconds] of [['done', eventSeconds], ['skipped', eventSeconds], ['dead', deadSeconds]] as const) {
+          const removed = await removeEnded(database, status, seconds, BATCH);
+          metrics.count('gatehouse_rows_removed_total', { table: 'webhook.events' }, removed);
+          isFull ||= removed === BATCH;
+        }
+        return isFull;
+      },
+    },
+  ];
 }

@@ -1,14 +1,71 @@
 import { randomUUID } from 'node:crypto';
+import type { ServerKey } from '../crypto/box.ts';
 import { digest, randomToken } from '../crypto/token.ts';
 import { oneAtATime } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
 import { SCHEMA } from './migrations.ts';
-import { anyTokenExists, insertToken, type Token } from './store.ts';
+import { openSecret, sealSecret } from './signing.ts';
+import { anyTokenExists, findPending, insertSecret, insertToken, lockToken, removePending, replaceDigest, type Role, type Token } from './store/tokens.ts';
+import type { SourceName } from './sources.ts';
+
+/** A signing secret, and what it is sealed under. */
+export interface Signing {
+  readonly key: ServerKey;
+  readonly secret: string;
+}
 
 /** @returns the stored record and the token itself, which is shown once and kept nowhere */
-export async function createToken(database: Database, name: string): Promise<{ record: Token; token: string }> {
+export async function createToken(
+  database: Database,
+  wish: { readonly name: string; readonly role: Role; readonly source: SourceName },
+  signing: Signing | null,
+): Promise<{ record: Token; token: string }> {
   const token = randomToken();
-  return { record: await database.write((sql) => insertToken(sql, randomUUID(), name, digest(token))), token };
+  const record = await database.transaction(async (sql) => {
+    const made = await insertToken(sql, { ...wish, id: randomUUID(), digest: digest(token) });
+    if (signing) await insertSecret(sql, made.id, sealSecret(signing.key, signing.secret), 0);
+    return made;
+  });
+  return { record, token };
+}
+
+/**
+ * A new token, or a new signing secret, in the place of the old one, which holds for `overlap` seconds more.
+ * @returns the new token, or null for a signing secret; false when there is no live token with this id
+ */
+export async function rotateToken(database: Database, id: string, overlap: number, signing: Signing | null): Promise<string | null | false> {
+  const token = signing ? null : randomToken();
+  return database.transaction(async (sql) => {
+    if (!(await lockToken(sql, id))) return false;
+    if (signing) await insertSecret(sql, id, sealSecret(signing.key, signing.secret), overlap);
+    else if (token !== null) await replaceDigest(sql, id, digest(token), overlap);
+    return token;
+  });
+}
+
+/** @returns the signing secret that a sender has handed over, or null where none waits or it cannot be opened */
+export async function showPending(database: Database, id: string, key: ServerKey): Promise<string | null> {
+  const pending = await database.read((sql) => findPending(sql, id));
+  return pending && openSecret(key, pending);
+}
+
+/** What an operator compares and names a handed-over secret by. */
+export const fingerprint = (secret: string): string => digest(secret).toString('hex').slice(0, 16);
+
+/**
+ * Puts a signing secret that a sender has handed over in force; the one of before holds for `overlap` seconds more.
+ * @param expected the fingerprint of the one that the operator has seen: another may have come since
+ * @returns whether that one was there
+ */
+export async function acceptPending(database: Database, id: string, key: ServerKey, expected: string, overlap: number): Promise<boolean> {
+  return database.transaction(async (sql) => {
+    const pending = (await lockToken(sql, id)) && (await findPending(sql, id));
+    const secret = pending && openSecret(key, pending);
+    if (!secret || fingerprint(secret) !== expected) return false;
+    await removePending(sql, id);
+    await insertSecret(sql, id, sealSecret(key, secret), overlap);
+    return true;
+  });
 }
 
 /**
@@ -20,7 +77,7 @@ export async function createFirstToken(database: Database, given: string | null)
   const token = given ?? randomToken();
   return oneAtATime(database, SCHEMA, 'first token', async (sql) => {
     if (await anyTokenExists(sql)) return null;
-    await insertToken(sql, randomUUID(), 'first', digest(token));
+    await insertToken(sql, { id: randomUUID(), name: 'first', role: 'sender', source: 'generic', digest: digest(token) });
     return token;
   });
 }

@@ -16,7 +16,9 @@ const gatehouse = await startGatehouse({ after }, ['secrets'], database.url, { S
 const base = gatehouse.url.secrets;
 const { encrypt, keep, decrypt } = secretsClient(base);
 const source = new URL('../../src/secrets/pages/', import.meta.url);
-const read = (name: string) => readFileSync(new URL(name, source), 'utf8');
+/** What all pages share. */
+const shared = new URL('../../src/http/pages/', import.meta.url);
+const read = (name: string) => readFileSync(new URL(name, readdirSync(shared).includes(name) ? shared : source), 'utf8');
 
 const reveal = (id: string, body: unknown, headers: Record<string, string> = {}) => ask('POST', `${base}/s/${id}`, { body, headers });
 const raw = (line: string) => exchange(base, [`${line} HTTP/1.1`, 'Host: x', 'Connection: close']);
@@ -109,13 +111,13 @@ const PAGES = ['make.html', 'reveal.html'].map((name) => ({ name, html: read(nam
 
 function scriptsOf(html: string): string[] {
   const names = [...html.matchAll(/<script [^>]*src="\/pages\/([^"]+)"/g)].map(([, name = '']) => name);
-  for (const name of names) names.push(...[...read(name).matchAll(/from '\.\/([^']+)'/g)].map(([, found = '']) => found).filter((found) => !names.includes(found)));
+  for (const name of names) names.push(...[...read(name).matchAll(/from '(?:\.|\/pages)\/([^']+)'/g)].map(([, found = '']) => found).filter((found) => !names.includes(found)));
   return names;
 }
 
 test('what a page loads is served, and what is served is loaded', async () => {
   const loaded = PAGES.flatMap(({ html, scripts }) => [...scripts, ...[...html.matchAll(/(?:href|src)="\/pages\/([^"]+)"/g)].map(([, name = '']) => name)]);
-  assert.deepEqual([...new Set([...loaded, 'make.html', 'reveal.html'])].sort(), readdirSync(source).sort());
+  assert.deepEqual([...new Set([...loaded, 'make.html', 'reveal.html'])].sort(), [...readdirSync(source), ...readdirSync(shared)].sort());
   for (const name of loaded) assert.equal((await ask('GET', `${base}/pages/${name}`)).status, 200, name);
 });
 

@@ -5,8 +5,9 @@ import { ERRORS } from '../../src/http/errors.ts';
 import { describe as describeRoutes } from '../../src/http/openapi.ts';
 import { routes as identity } from '../../src/identity/routes.ts';
 import { createRoutes } from '../../src/secrets/routes.ts';
-import { routes as webhook } from '../../src/webhook/routes.ts';
+import { createRoutes as createWebhookRoutes } from '../../src/webhook/routes.ts';
 
+const webhook = createWebhookRoutes('extended', true);
 const secrets = createRoutes({ seconds: 60, mostSeconds: 60, reads: 1, mostReads: 1 }, true);
 
 type Json = Readonly<Record<string, unknown>>;

@@ -25,6 +25,7 @@ function values(make: (variable: string) => FirstValue): Parameters<typeof summa
     token: make('AUTH_TOKEN'),
     password: make('ADMIN_PASSWORD'),
     webhookToken: make('WEBHOOK_TOKEN'),
+    webhookSecret: make('WEBHOOK_SECRET'),
   };
 }
 

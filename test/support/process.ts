@@ -46,6 +46,7 @@ export interface Running {
   url(service: string): Promise<string>;
   ready(...services: readonly string[]): Promise<void>;
   signal(name: NodeJS.Signals): void;
+  readonly pid: number;
   readonly ended: Promise<End>;
 }
 
@@ -106,6 +107,7 @@ export function startProgram(
       await Promise.all(services.map((service) => line((one) => one.message === 'ready' && one.service === service)));
     },
     signal: (name) => void child.kill(name),
+    pid: child.pid ?? 0,
     ended,
   };
 }

@@ -1,5 +1,7 @@
-import { ask, complain, copies, element, turnTo } from './page.js';
+import { ask, complain, copies, element, turnTo } from '/pages/page.js';
 import { qrCode } from './qr.js';
+
+/** @import { Answer } from '/pages/page.js' */
 
 const form = element('make', HTMLFormElement);
 /** Held by this field alone: neither stored nor sent anywhere but to this service. */
@@ -19,6 +21,7 @@ let turn = 0;
 /** Once there is a token, the form offers what the operator allows. */
 token.addEventListener('change', async () => {
   const mine = ++turn;
+  /** @type {Answer<{ expires_in: { max: number }, max_reads: { default: number | null, max: number } }>} */
   const options = await ask('/api/store/options', { token: token.value });
   // What was said since then is of more use.
   if (mine === turn) complain(options.ok ? '' : words(options));
@@ -35,6 +38,7 @@ form.addEventListener('submit', async (event) => {
   if (isAsking) return;
   isAsking = true;
   turn += 1;
+  /** @type {Answer<{ id: string, secret: string, expires_at: string | null }>} */
   const made = await ask('/api/store/encrypt', {
     token: token.value,
     body: {

@@ -1,4 +1,6 @@
-import { ask, complain, copies, element, turnTo } from './page.js';
+import { ask, complain, copies, element, turnTo } from '/pages/page.js';
+
+/** @import { Answer } from '/pages/page.js' */
 
 const button = element('submit', HTMLButtonElement);
 const passphrase = element('passphrase', HTMLInputElement);
@@ -23,6 +25,7 @@ element('reveal', HTMLFormElement).addEventListener('submit', async (event) => {
   event.preventDefault();
   if (isAsking) return;
   isAsking = true;
+  /** @type {Answer<{ password: string }>} */
   const opened = await ask(location.pathname, { body: { secret: keyOf(), ...(passphrase.value === '' ? {} : { passphrase: passphrase.value }) } });
   isAsking = false;
   if (!opened.ok) return refuse(opened);

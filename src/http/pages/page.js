@@ -1,4 +1,4 @@
-/** What both pages share. Texts get onto a page as text only, never as markup. */
+/** What all pages share. Texts get onto a page as text only, never as markup. */
 
 /**
  * @template {HTMLElement} T
@@ -13,28 +13,23 @@ export function element(id, type) {
 }
 
 /**
- * The members of the replies that the pages ask for, each reply with its own.
- * @typedef {object} Data
- * @property {string} id
- * @property {string} secret
- * @property {string | null} expires_at
- * @property {string} password
- * @property {{ max: number }} expires_in
- * @property {{ default: number | null, max: number }} max_reads
+ * @template Data
+ * @typedef {{ ok: true, data: Data } | { ok: false, code: string, words: string }} Answer `words` for the person on the page
  */
 
 /**
  * Asks the service.
+ * @template Data as the row of this path replies
  * @param {string} path
- * @param {{ token?: string, body?: object }} request
- * @returns {Promise<{ ok: true, data: Data } | { ok: false, code: string, words: string }>} `words` for the person on the page
+ * @param {{ token?: string, body?: object, method?: string }} request
+ * @returns {Promise<Answer<Data>>}
  */
-export async function ask(path, { token, body }) {
+export async function ask(path, { token, body, method = body ? 'POST' : 'GET' }) {
   /** @type {Response} */
   let response;
   try {
     response = await fetch(path, {
-      method: body ? 'POST' : 'GET',
+      method,
       headers: { ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }), ...(body ? { 'Content-Type': 'application/json' } : {}) },
       ...(body ? { body: JSON.stringify(body) } : {}),
       cache: 'no-store',

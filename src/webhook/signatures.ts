@@ -1,0 +1,104 @@
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import type { IncomingHttpHeaders } from 'node:http';
+
+/** What a sender has signed, how, and when. */
+interface Signed {
+  /** What stands before the raw body in the signed text. */
+  readonly prefix: string;
+  /** Any one of these suffices: a sender that changes its secret signs with both. */
+  readonly signatures: readonly Buffer[];
+  /** Seconds since 1970, where the scheme signs a time. */
+  readonly at: number | null;
+}
+
+interface Scheme {
+  /** @returns null where a header is missing or malformed */
+  readonly read: (headers: IncomingHttpHeaders) => Signed | null;
+  /** The bytes of the HMAC-SHA256 key; null for a secret that is none of this scheme. */
+  readonly keyOf: (secret: string) => Buffer | null;
+}
+
+const one = (headers: IncomingHttpHeaders, name: string): string | null => {
+  const value = headers[name];
+  return typeof value === 'string' && value !== '' ? value : null;
+};
+const hex = (text: string | undefined): Buffer | null => (/^[0-9a-f]{64}$/.test(text ?? '') ? Buffer.from(text ?? '', 'hex') : null);
+const seconds = (text: string | null | undefined): number | null => (/^[0-9]{1,12}$/.test(text ?? '') ? Number(text) : null);
+/** In its one spelling: where the last character may vary, many texts would be one signature. */
+const base64 = (text: string | undefined): Buffer | null => {
+  const bytes = Buffer.from(text ?? '', 'base64');
+  return bytes.length > 0 && bytes.toString('base64').replace(/=+$/, '') === text?.replace(/=+$/, '') ? bytes : null;
+};
+const asItIs = (secret: string) => Buffer.from(secret, 'utf8');
+
+/** `sha256=` and the HMAC of the body alone, which has no time in it. */
+const overBody = (header: string): Scheme => ({
+  read(headers) {
+    const signature = hex(/^sha256=(.*)$/.exec(one(headers, header) ?? '')?.[1]);
+    return signature && { prefix: '', signatures: [signature], at: null };
+  },
+  keyOf: asItIs,
+});
+
+/** Each sender's own rules, from its documentation. */
+export const SCHEMES = {
+  /** Standard Webhooks 1.0.0, symmetric signatures; Svix sends the same under its own names. */
+  standard: {
+    read(headers) {
+      const named = (name: string) => one(headers, `webhook-${name}`) ?? one(headers, `svix-${name}`);
+      const [id, at, list] = [named('id'), named('timestamp'), named('signature')];
+      const entries = (list ?? '').split(' ').map((entry) => /^v1,([A-Za-z0-9+/]{43}=)$/.exec(entry)?.[1]);
+      const signatures = entries.flatMap((entry) => base64(entry) ?? []);
+      const time = seconds(at);
+      return id === null || time === null || signatures.length === 0 ? null : { prefix: `${id}.${at}.`, signatures, at: time };
+    },
+    keyOf(secret) {
+      const key = base64(secret.replace(/^whsec_/, ''));
+      return key && key.length >= 24 && key.length <= 64 ? key : null;
+    },
+  },
+  github: overBody('x-hub-signature-256'),
+  stripe: {
+    read(headers) {
+      const parts = (one(headers, 'stripe-signature') ?? '').split(',').map((part) => part.trim());
+      const values = (name: string) => parts.filter((part) => part.startsWith(`${name}=`)).map((part) => part.slice(name.length + 1));
+      const [at] = values('t');
+      const signatures = values('v1').flatMap((value) => hex(value) ?? []);
+      const time = seconds(at);
+      return time === null || signatures.length === 0 ? null : { prefix: `${at}.`, signatures, at: time };
+    },
+    keyOf: asItIs,
+  },
+  slack: {
+    read(headers) {
+      const at = one(headers, 'x-slack-request-timestamp');
+      const signature = hex(/^v0=(.*)$/.exec(one(headers, 'x-slack-signature') ?? '')?.[1]);
+      const time = seconds(at);
+      return time === null || !signature ? null : { prefix: `v0:${at}:`, signatures: [signature], at: time };
+    },
+    keyOf: asItIs,
+  },
+  notion: overBody('x-notion-signature'),
+} as const satisfies Record<string, Scheme>;
+
+/** A sender's clock may be off by so much, either way; later a signature is a replay. */
+export const WINDOW_SECONDS = 300;
+
+export type Verdict = 'valid' | 'no signature' | 'wrong signature' | 'too old';
+
+/**
+ * Judges a request by its raw bytes, in constant time for each signature and key.
+ * @param secrets the live ones, two while one is being replaced; none is no way in
+ * @param now seconds since 1970
+ */
+export function verify(scheme: keyof typeof SCHEMES, headers: IncomingHttpHeaders, raw: Buffer, secrets: readonly string[], now: number): Verdict {
+  const signed = SCHEMES[scheme].read(headers);
+  if (!signed) return 'no signature';
+  const isRight = secrets.some((secret) => {
+    const key = SCHEMES[scheme].keyOf(secret);
+    const expected = key && createHmac('sha256', key).update(signed.prefix, 'utf8').update(raw).digest();
+    return expected !== null && signed.signatures.some((signature) => timingSafeEqual(signature, expected));
+  });
+  if (!isRight) return 'wrong signature';
+  return signed.at !== null && Math.abs(now - signed.at) > WINDOW_SECONDS ? 'too old' : 'valid';
+}

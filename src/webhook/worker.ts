@@ -1,0 +1,166 @@
+import { randomUUID } from 'node:crypto';
+import { setMaxListeners } from 'node:events';
+import type { Database } from '../db/pool.ts';
+import type { Log } from '../runtime/log.ts';
+import type { Metrics } from '../runtime/metrics.ts';
+import { describeTrouble } from '../runtime/trouble.ts';
+import { delayAfter, errorLine, LEASE_SECONDS } from './rules.ts';
+import { claimWork, endWork, type Held, renewLeases, returnWork, type Task } from './store/work.ts';
+
+/** What went wrong, and after how many seconds the target wants to be asked again. */
+export interface Failed {
+  readonly error: string;
+  readonly retryAfter: number | null;
+}
+
+/** Where events go. */
+export interface Delivery {
+  /** Resolves with null when the event has been dealt with. It must end when told to: its time is up. */
+  deliver(task: Task, stop: AbortSignal): Promise<Failed | null>;
+  close(): Promise<void>;
+}
+
+export interface WorkSettings {
+  readonly concurrency: number;
+  readonly timeoutMs: number;
+  readonly maxAttempts: number;
+  /** Seconds. */
+  readonly backoffBase: number;
+}
+
+export interface Worker {
+  /** There is something new. */
+  wake(): void;
+  /** Takes nothing more, lets what is under way finish for a while, and gives the rest back. */
+  stop(): Promise<void>;
+}
+
+/** How often it is looked for work that another process has stored, or that has become due. */
+const POLL_MS = 1_000;
+const LAST_CHANCE_MS = 5_000;
+/** How long a delivery that was told to end may take for it; then it is left to itself. */
+const ENDING_MS = 2_000;
+
+/** At least once: work is taken under a lease that is renewed while it is being done, and ended or given back only by who holds it. */
+export function startWorker(database: Database, delivery: Delivery, settings: WorkSettings, log: Log, metrics: Metrics): Worker {
+  const running = new Set<Held>();
+  const done: Held[] = [];
+  const end = new AbortController();
+  setMaxListeners(0, end.signal);
+  let stopping = false;
+  let flushing: Promise<void> | null = null;
+  let ring = () => {};
+  let rung = false;
+  const wake = () => {
+    rung = true;
+    ring();
+  };
+
+  const pause = () =>
+    new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, POLL_MS);
+      ring = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+      if (rung || stopping) ring();
+    });
+
+  /** What ends at about the same time is written in one statement. What cannot be written is done again after its lease. */
+  async function flush(): Promise<void> {
+    while (done.length > 0) {
+      const batch = done.splice(0, 500);
+      await endWork(database, batch, 'done', null, settings.maxAttempts).catch((error) => log.warn('finished work could not be noted and will be done again', describeTrouble(error)));
+    }
+    flushing = null;
+  }
+
+  async function attempt(task: Task): Promise<void> {
+    // Its process ended during its last attempt.
+    const isSpent = task.attempt > settings.maxAttempts;
+    const outcome = isSpent ? { error: 'the process ended during the last attempt', retryAfter: null } : await deliverSafely(task);
+    metrics.count('gatehouse_delivery_attempts_total', { outcome: outcome === null ? 'done' : 'failed' });
+    if (outcome === null) {
+      done.push(task);
+      return (flushing ??= Promise.resolve().then(flush));
+    }
+    if (end.signal.aborted) return returnWork(database, task, null, 0);
+    const error = errorLine(outcome.error);
+    const facts = { event_id: task.id, attempt: task.attempt, error };
+    if (task.attempt >= settings.maxAttempts) {
+      log.error('an event is dead: every attempt has failed', facts);
+      return endWork(database, [task], 'dead', error, settings.maxAttempts);
+    }
+    log.warn('a delivery failed and will be tried again', facts);
+    const delay = delayAfter(task.attempt, settings.backoffBase, outcome.retryAfter);
+    await returnWork(database, task, error, delay);
+    if (delay * 1000 < POLL_MS) setTimeout(wake, delay * 1000).unref();
+  }
+
+  async function deliverSafely(task: Task): Promise<Failed | null> {
+    // Held here by name until it is over: a signal that nobody holds is collected, and its time limit with it.
+    const limit = new AbortController();
+    const stop = () => limit.abort();
+    const timer = setTimeout(stop, settings.timeoutMs);
+    end.signal.addEventListener('abort', stop);
+    const tooLate = { error: `it did not end within ${settings.timeoutMs / 1000} s`, retryAfter: null };
+    const left = new Promise<Failed>((resolve) => limit.signal.addEventListener('abort', () => setTimeout(resolve, ENDING_MS, tooLate)));
+    try {
+      const outcome = await Promise.race([delivery.deliver(task, limit.signal), left]);
+      return outcome !== null && limit.signal.aborted ? tooLate : outcome;
+    } catch (error) {
+      return { error: `internal error: ${describeTrouble(error).trouble}`, retryAfter: null };
+    } finally {
+      clearTimeout(timer);
+      end.signal.removeEventListener('abort', stop);
+    }
+  }
+
+  async function run(task: Task): Promise<void> {
+    running.add(task);
+    try {
+      await attempt(task);
+    } catch (error) {
+      // The lease ends by itself, and then it is tried again.
+      log.warn('the outcome of a delivery could not be noted', { event_id: task.id, ...describeTrouble(error) });
+    } finally {
+      running.delete(task);
+      if (running.size <= settings.concurrency / 2) wake();
+    }
+  }
+
+  async function loop(): Promise<void> {
+    while (!stopping) {
+      rung = false;
+      const free = settings.concurrency - running.size;
+      let taken = 0;
+      try {
+        const tasks = free > 0 ? await claimWork(database, randomUUID(), LEASE_SECONDS, free) : [];
+        taken = tasks.length;
+        for (const task of tasks) void run(task);
+      } catch (error) {
+        log.warn('work could not be fetched', describeTrouble(error));
+      }
+      if (taken < free || free === 0) await pause();
+    }
+  }
+
+  const heartbeat = setInterval(() => {
+    if (running.size > 0) renewLeases(database, [...running], LEASE_SECONDS).catch((error) => log.warn('leases could not be renewed', describeTrouble(error)));
+  }, (LEASE_SECONDS * 1000) / 3);
+  const looping = loop();
+  return {
+    wake,
+    async stop() {
+      stopping = true;
+      wake();
+      await looping;
+      const ending = setTimeout(() => end.abort(), LAST_CHANCE_MS);
+      while (running.size > 0) await new Promise((resolve) => setTimeout(resolve, 10));
+      clearTimeout(ending);
+      await flushing;
+      clearInterval(heartbeat);
+      await delivery.close();
+    },
+  };
+}

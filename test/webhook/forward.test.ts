@@ -1,0 +1,248 @@
+import assert from 'node:assert/strict';
+import { createHmac, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createRawServer, type Socket } from 'node:net';
+import { after, test } from 'node:test';
+import { createForward } from '../../src/webhook/forward.ts';
+import { createDatabase } from '../support/database.ts';
+import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
+import { untilSql } from '../support/lanes.ts';
+import { bounded, until } from '../support/until.ts';
+import { deliverOnce, stateOf, taskOf } from '../support/work.ts';
+
+interface Got {
+  readonly path: string;
+  readonly headers: IncomingMessage['headers'];
+  readonly body: Buffer;
+}
+
+interface Target {
+  readonly url: string;
+  readonly got: Got[];
+  connections(): number;
+}
+
+/** What these tests start ends with the file. */
+const closing: Array<() => void> = [];
+after(() => closing.forEach((close) => close()));
+
+async function startTarget(answer: (response: ServerResponse, got: Got) => void, host = '127.0.0.1'): Promise<Target> {
+  const got: Got[] = [];
+  let connections = 0;
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = [];
+    request.on('data', (chunk: Buffer) => chunks.push(chunk)).on('end', () => {
+      const one = { path: request.url ?? '', headers: request.headers, body: Buffer.concat(chunks) };
+      got.push(one);
+      answer(response, one);
+    });
+  });
+  server.on('connection', () => (connections += 1));
+  server.listen(0, host);
+  await once(server, 'listening');
+  closing.push(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const bound = server.address();
+  return { url: `http://127.0.0.1:${typeof bound === 'object' ? bound?.port : ''}/hook?a=b`, got, connections: () => connections };
+}
+
+/** A target below HTTP. */
+async function startRawTarget(treat: (socket: Socket) => void): Promise<string> {
+  const sockets = new Set<Socket>();
+  const server = createRawServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => {}).on('close', () => sockets.delete(socket));
+    treat(socket);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  closing.push(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  const bound = server.address();
+  return `http://127.0.0.1:${typeof bound === 'object' ? bound?.port : ''}/`;
+}
+
+const forwardTo = (url: string, concurrency = 10) => {
+  const forward = createForward({ url: new URL(url), secret: null, allowPrivate: true, concurrency });
+  closing.push(() => void forward.close());
+  return forward;
+};
+const never = new AbortController().signal;
+const outcomeOf = (url: string, timeoutMs?: number) => deliverOnce(forwardTo(url), taskOf(), timeoutMs);
+
+const file = await createDatabase();
+const SECRET = `whsec_${randomBytes(32).toString('base64')}`;
+let answerNow: (response: ServerResponse, got: Got) => void = (response) => response.end();
+const target = await startTarget((response, got) => answerNow(response, got));
+const gatehouse = await startGatehouse({ after }, ['webhook'], file.url, {
+  WEBHOOK_FORWARD_URL: target.url,
+  WEBHOOK_FORWARD_SECRET: SECRET,
+  WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+  WEBHOOK_MAX_ATTEMPTS: '3',
+  WEBHOOK_BACKOFF_BASE_MS: '1',
+});
+
+async function post(body: unknown = { event: 'page.updated', data: { page_id: 'p1' } }, headers: Record<string, string> = {}): Promise<string> {
+  const answer = await ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body, headers });
+  assert.equal(answer.status, 200, answer.text);
+  return answer.json.id;
+}
+const ended = (id: string) => untilSql(async () => (await stateOf(file.sql, id)).status !== 'waiting', 'the event has ended');
+const gotOf = (id: string) => target.got.filter(({ headers }) => headers['webhook-id'] === id);
+
+test('an event is POSTed byte for byte, with its facts, and signed so that Standard Webhooks accepts it; 200 ends it', async () => {
+  answerNow = (response) => response.end('thanks');
+  const raw = Buffer.from('\r\n{ "event" :"seite.geändert\\n",\t"data": {"page_id":"\\u0041é\u2028", "n": 12345678901234567890.000 } }\n');
+  const id = await post(raw, { 'content-type': 'application/json; charset=utf-8', authorization: `Bearer ${WEBHOOK_TOKEN}`, cookie: 'session=secret' });
+  await ended(id);
+  assert.deepEqual(await stateOf(file.sql, id), { status: 'done', attempts: 1, errors: [] });
+  const [got, ...more] = gotOf(id);
+  assert.ok(got);
+  assert.deepEqual(more, []);
+  assert.deepEqual(got.body, raw);
+  assert.equal(got.path, '/hook?a=b');
+  const { 'webhook-timestamp': time = '', 'webhook-signature': signature, host, connection, ...headers } = got.headers;
+  assert.deepEqual(headers, {
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': String(raw.length),
+    'user-agent': 'gatehouse-webhook',
+    'webhook-id': id,
+    'gatehouse-event': encodeURIComponent('seite.geändert\n'),
+    'gatehouse-attempt': '1',
+  }, "nothing of the sender's credentials goes on");
+  assert.ok(Math.abs(Number(time) - Date.now() / 1000) < 300);
+  // As its specification computes it: `id.timestamp.body` under the bytes of the secret.
+  const key = Buffer.from(SECRET.slice('whsec_'.length), 'base64');
+  assert.equal(signature, `v1,${createHmac('sha256', key).update(Buffer.concat([Buffer.from(`${id}.${String(time)}.`), raw])).digest('base64')}`);
+});
+
+test('without WEBHOOK_FORWARD_SECRET nothing is signed, and a body that is empty or binary arrives as it is', async () => {
+  const other = await startTarget((response) => response.end());
+  for (const body of [Buffer.alloc(0), randomBytes(200_000)]) {
+    assert.equal(await forwardTo(other.url).deliver(taskOf({ body }), never), null);
+    assert.deepEqual(other.got.at(-1)?.body, body);
+    assert.equal(other.got.at(-1)?.headers['webhook-signature'], undefined);
+  }
+});
+
+test('any 2xx ends the event; a redirect is not followed and has failed, as has every 4xx and 5xx', async () => {
+  const other = await startTarget((response, { headers }) => response.writeHead(Number(headers['gatehouse-event']), { location: '/elsewhere' }).end());
+  const forward = forwardTo(other.url);
+  const outcome = async (status: number) => (await forward.deliver(taskOf({ event: String(status) }), never))?.error ?? null;
+  for (const status of [200, 201, 202, 204, 226, 299]) assert.equal(await outcome(status), null, String(status));
+  for (const status of [300, 301, 302, 303, 304, 307, 308]) assert.equal(await outcome(status), `the target answered ${status}; redirects are not followed`);
+  for (const status of [400, 401, 404, 409, 410, 422, 429, 500, 502, 503, 599]) assert.equal(await outcome(status), `the target answered ${status}`);
+  assert.deepEqual([...new Set(other.got.map(({ path }) => path))], ['/hook?a=b']);
+});
+
+test('what is answered 4xx or 5xx for ever is tried again under the same id until it is dead, its last error kept', async () => {
+  for (const status of [404, 500]) {
+    answerNow = (response) => response.writeHead(status).end();
+    const id = await post();
+    await ended(id);
+    const error = `the target answered ${status}`;
+    assert.deepEqual(await stateOf(file.sql, id), { status: 'dead', attempts: 3, errors: [error, error, error] });
+    assert.deepEqual(gotOf(id).map(({ headers }) => headers['gatehouse-attempt']), ['1', '2', '3']);
+  }
+});
+
+/** How long after its first failure the event is due again, and when that is. */
+async function delayed(retryAfter: string): Promise<{ seconds: number; dueAt: Date }> {
+  answerNow = (response) => response.writeHead(503, { 'retry-after': retryAfter }).end();
+  const id = await post();
+  const rows = () => file.sql<Array<{ seconds: number; due_at: Date }>>`
+    select extract(epoch from due_at - failed_at)::float8 as seconds, due_at from webhook.work join webhook.failures using (event_id) where event_id = ${id} and claim is null`;
+  await untilSql(async () => (await rows()).length === 1, 'the event was given back');
+  const [row] = await rows();
+  assert.ok(row);
+  return { seconds: row.seconds, dueAt: row.due_at };
+}
+
+test('Retry-After is honoured, as seconds and as a date, up to an hour', async () => {
+  assert.equal((await delayed('120')).seconds, 120);
+  assert.equal((await delayed('86400')).seconds, 3_600);
+  const date = new Date(Math.ceil(Date.now() / 1000) * 1000 + 300_000);
+  const { seconds, dueAt } = await delayed(date.toUTCString());
+  assert.ok(seconds <= 301 && dueAt.getTime() >= date.getTime() - 5, `${seconds} s, until ${dueAt.toISOString()}`);
+});
+
+test('a Retry-After that has passed, or is none, changes nothing', async () => {
+  for (const retryAfter of ['0', '-5', 'soon', '1e3', '1999999999999', 'Wed, 21 Oct 2015 07:28:00 GMT', '']) {
+    answerNow = (response, { headers }) => response.writeHead(headers['gatehouse-attempt'] === '1' ? 503 : 200, { 'retry-after': retryAfter }).end();
+    const id = await post();
+    await ended(id);
+    assert.equal((await stateOf(file.sql, id)).attempts, 2, retryAfter);
+  }
+});
+
+const afterRequest = (answer: string, ends = true) => startRawTarget((socket) => socket.once('data', () => (ends ? socket.end(answer) : socket.write(answer))));
+
+test('a target that is down, hangs up, answers no HTTP or says nothing in time has failed, and says why', async () => {
+  const gone = createRawServer().listen(0, '127.0.0.1');
+  await once(gone, 'listening');
+  const bound = gone.address();
+  await new Promise((resolve) => gone.close(resolve));
+  assert.equal(await outcomeOf(`http://127.0.0.1:${typeof bound === 'object' ? bound?.port : ''}/`), 'the target could not be reached (ECONNREFUSED)');
+  assert.equal(await outcomeOf(await startRawTarget((socket) => socket.destroy())), 'the target could not be reached (ECONNRESET)');
+    assert.equal(await outcomeOf(await afterRequest('')), 'the target could not be reached (ECONNRESET)');
+  assert.equal(await outcomeOf(await afterRequest('HTTP/1.1 200 OK\r\nx: ')), 'the target could not be reached (ECONNRESET)');
+  assert.match((await outcomeOf(await afterRequest('220 mail.example.org ESMTP\r\n'))) ?? '', /^the target could not be reached \(HPE_/);
+  assert.match((await outcomeOf(await afterRequest(`HTTP/1.1 200 OK\r\nx: ${'x'.repeat(100_000)}`))) ?? '', /^the target could not be reached \(HPE_HEADER_OVERFLOW\)$/);
+  assert.notEqual(await outcomeOf(await startRawTarget(() => {}), 300), null);
+  assert.notEqual(await outcomeOf(await afterRequest('HTTP/1.1 200 OK\r\n', false), 300), null, 'half an answer');
+  assert.notEqual(await outcomeOf(await afterRequest('HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n', false), 300), null, 'a promise is no answer');
+});
+
+test('a target that answers with a change of protocol has failed, and holds up nothing', bounded, async () => {
+  const upgrade = 'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n';
+  for (const ends of [true, false]) assert.notEqual(await outcomeOf(await afterRequest(upgrade, ends), 300), null);
+});
+
+test('an answer that never ends, breaks off or turns into nonsense after its 2xx neither undoes it nor holds its connection for ever', async () => {
+  const endings = { flood: 0, drip: 0, poured: 0 };
+  const flood = await startTarget((response) => {
+    const chunk = Buffer.alloc(65_536);
+    const pour = () => {
+      let hasRoom = true;
+      while (!response.destroyed && hasRoom) {
+        endings.poured += chunk.length;
+        hasRoom = response.write(chunk);
+      }
+    };
+    response.on('drain', pour).on('close', () => (endings.flood += 1));
+    pour();
+  });
+  assert.equal(await outcomeOf(flood.url), null);
+  await until(() => endings.flood === 1, 'the flood is cut off');
+  assert.ok(endings.poured < 32_000_000, `${endings.poured} bytes, which is more than what fits between two sockets`);
+  const drip = await startTarget((response) => void response.on('close', () => (endings.drip += 1)).write('.'));
+  // As many as there may be at once, so that a connection that is held would hold up the next event.
+  const narrow = forwardTo(drip.url, 1);
+  for (const turn of [1, 2]) assert.equal(await deliverOnce(narrow, taskOf()), null, String(turn));
+  await until(() => endings.drip === 2, 'their connections end');
+  for (const rest of ['content-length: 100\r\n\r\nhalf', 'transfer-encoding: chunked\r\n\r\nnonsense\r\n']) {
+    let closed = false;
+    const url = await startRawTarget((socket) => socket.on('close', () => (closed = true)).once('data', () => socket.end(`HTTP/1.1 200 OK\r\n${rest}`)));
+    assert.equal(await outcomeOf(url, 300), null);
+    await until(() => closed, 'the connection has ended');
+  }
+});
+
+test('when the process stops, a forward that is under way ends at once', async () => {
+  const stop = new AbortController();
+  const url = await startRawTarget((socket) => socket.once('data', () => stop.abort()));
+  assert.notEqual(await forwardTo(url).deliver(taskOf(), stop.signal), null);
+});
+
+test('one connection serves many events, one after the other', async () => {
+  const other = await startTarget((response) => response.end('ok'));
+  const forward = forwardTo(other.url);
+  for (let turn = 0; turn < 5; turn += 1) assert.equal(await forward.deliver(taskOf(), never), null);
+  assert.equal(other.got.length, 5);
+  assert.equal(other.connections(), 1);
+});

@@ -1,0 +1,118 @@
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { delayAfter, errorLine, selector } from '../../src/webhook/rules.ts';
+import { createDatabase } from '../support/database.ts';
+import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
+import { untilSql } from '../support/lanes.ts';
+import { startRecorder } from '../support/recorder.ts';
+import { bounded } from '../support/until.ts';
+import { FAILED, openWorkshop, stateOf } from '../support/work.ts';
+
+const shop = await openWorkshop({ after });
+const nothingWaits = () => untilSql(async () => (await shop.sql`select from webhook.work`).length === 0, 'nothing waits');
+
+test('with an order each key goes strictly one after the other over two replicas, behind a failing head too, and other keys go on', bounded, async () => {
+  const KEYS = ['a', 'b', 'c', 'd'];
+  const ids = new Map<string, string>();
+  const begun: string[] = [];
+  const active = new Map<string, number>();
+  let overlaps = 0;
+  for (let number = 0; number < 12; number += 1) {
+    for (const key of KEYS) ids.set(await shop.put({ orderKey: key, event: `${key} ${number}` }), `${key} ${number}`);
+  }
+  const workers = [1, 2].map(() => shop.hire(async ({ event, attempt }) => {
+    const [key = '', number] = event.split(' ');
+    active.set(key, (active.get(key) ?? 0) + 1);
+    if (active.get(key) !== 1) overlaps += 1;
+    if (attempt === 1) begun.push(event);
+    await new Promise((resolve) => setTimeout(resolve, Math.random() * 3));
+    active.set(key, (active.get(key) ?? 0) - 1);
+    // Heads that fail for a while, and one that dies.
+    if (key === 'a' && number === '0') return FAILED;
+    return Number(number) % 3 === 0 && attempt < 3 ? FAILED : null;
+  }, { maxAttempts: 4 }));
+  await nothingWaits();
+  assert.equal(overlaps, 0, 'two of the same key at once');
+  for (const key of KEYS) assert.deepEqual(begun.filter((event) => event.startsWith(key)), Array.from({ length: 12 }, (_, number) => `${key} ${number}`));
+  assert.ok(begun.indexOf('b 11') > begun.indexOf('a 0') && begun.indexOf('b 1') < begun.indexOf('a 11'), 'keys go side by side');
+  for (const [id, event] of ids) assert.equal((await shop.stateOf(id)).status, event === 'a 0' ? 'dead' : 'done', event);
+  await Promise.all(workers.map((worker) => worker.stop()));
+});
+
+test('while the head of a key waits for its next try, what is behind it waits, and nothing else does', bounded, async () => {
+  const head = await shop.put({ orderKey: 'k', event: 'fails' });
+  const [behind, other, none] = [await shop.put({ orderKey: 'k' }), await shop.put({ orderKey: 'l' }), await shop.put()];
+  const worker = shop.hire(async ({ event, attempt }) => (event === 'fails' && attempt === 1 ? { error: 'not now', retryAfter: 3_600 } : null));
+  for (const id of [other, none]) await untilSql(async () => (await shop.stateOf(id)).status === 'done', 'it is done');
+  await untilSql(async () => (await shop.stateOf(head)).errors.length === 1, 'the head has failed');
+  // Whatever is still to come for the one behind would come in the same claim as this one.
+  const last = await shop.put();
+  worker.wake();
+  await untilSql(async () => (await shop.stateOf(last)).status === 'done', 'another claim was made');
+  assert.deepEqual(await shop.stateOf(behind), { status: 'waiting', attempts: 0, errors: [] });
+  await shop.sql`update webhook.work set due_at = now() where event_id = ${head}`;
+  worker.wake();
+  await nothingWaits();
+  assert.equal((await shop.stateOf(behind)).status, 'done');
+  await worker.stop();
+});
+
+test('the service orders by data.page_id only where WEBHOOK_ORDER says so, and takes from WEBHOOK_EVENTS what is skipped', bounded, async (t) => {
+  const recorder = await startRecorder(t);
+  for (const ordered of [true, false]) {
+    const { url, sql } = await createDatabase(t);
+    const fail = { on: true };
+    recorder.answer((response, { body }) => response.writeHead(fail.on && body.includes('head') ? 503 : 200, { 'retry-after': '3600' }).end());
+    const gatehouse = await startGatehouse(t, ['webhook'], url, {
+      WEBHOOK_FORWARD_URL: recorder.url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on', WEBHOOK_EVENTS: 'page.*, *.head', WEBHOOK_ORDER: ordered ? 'page_id' : undefined,
+    });
+    const post = async (event: string, page_id: string): Promise<string> => (await ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event, data: { page_id } } })).json.id;
+    const head = await post('the.head', 'p1');
+    await untilSql(async () => (await stateOf(sql, head)).errors.length === 1, 'the head has failed');
+    const [same, other, skipped] = [await post('page.updated', 'p1'), await post('page.updated', 'p2'), await post('comment.page.', 'p1')];
+    for (const id of ordered ? [other] : [other, same]) await untilSql(async () => (await stateOf(sql, id)).status === 'done', 'it is done');
+    assert.equal((await stateOf(sql, same)).status, ordered ? 'waiting' : 'done');
+    assert.deepEqual(await stateOf(sql, skipped), { status: 'skipped', attempts: 0, errors: [] });
+    await gatehouse.stop();
+  }
+});
+
+test('a pattern selects whole names, * stands for anything, nothing else is special, and no pattern selects all', () => {
+  const cases: ReadonlyArray<readonly [patterns: string[], selected: string[], left: string[]]> = [
+    [[], ['', 'anything'], []],
+    [['*'], ['', 'a', 'a\nb'], []],
+    [['page.updated'], ['page.updated'], ['page.updated2', 'xpage.updated', 'pageXupdated', 'PAGE.UPDATED', '']],
+    [['page.*'], ['page.', 'page.a', 'page.a.b'], ['page', 'pages.a', 'a.page.b']],
+    [['*.created'], ['a.created', '.created', 'a.b.created'], ['created', 'a.created.b']],
+    [['a*c*e'], ['ace', 'abcde', 'accce'], ['acd', 'aec']],
+    [['a', 'b*'], ['a', 'b', 'bc'], ['c', 'ab']],
+    [['(a|b)', '[ab]', 'a+', 'a?', '^a$', '\\d', 'a{2}', 'a/b-c'], ['(a|b)', '[ab]', 'a+', 'a?', '^a$', '\\d', 'a{2}', 'a/b-c'], ['a', 'b', 'aa', '5', '']],
+  ];
+  for (const [patterns, selected, left] of cases) {
+    const isSelected = selector(patterns);
+    for (const name of selected) assert.equal(isSelected(name), true, `${patterns.join()} selects ${JSON.stringify(name)}`);
+    for (const name of left) assert.equal(isSelected(name), false, `${patterns.join()} leaves ${JSON.stringify(name)}`);
+  }
+});
+
+test('the delay doubles with each attempt, has full jitter, what the target asks for as its least, and an hour as its most', () => {
+  const bounds = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 3_600, 3_600, 3_600];
+  for (const [index, most] of bounds.entries()) {
+    assert.equal(delayAfter(index + 1, 1, null, 0), 0);
+    assert.equal(delayAfter(index + 1, 1, null, 0.5), most / 2);
+    assert.equal(delayAfter(index + 1, 1, null, 1), most);
+  }
+  assert.equal(delayAfter(1, 0.001, null, 1), 0.001);
+  assert.equal(delayAfter(100, 3_600, null, 1), 3_600);
+  assert.equal(delayAfter(2_000, 1, null, 0.5), 1_800, 'however many attempts');
+  assert.equal(delayAfter(3, 1, 120, 1), 120);
+  assert.equal(delayAfter(9, 1, 10, 1), 256, 'what is asked for is the least');
+  assert.equal(delayAfter(1, 1, 86_400, 0), 3_600);
+  const drawn = Array.from({ length: 1_000 }, () => delayAfter(5, 1, null));
+  assert.ok(Math.min(...drawn) < 4 && Math.max(...drawn) > 12 && drawn.every((delay) => delay >= 0 && delay <= 16), 'drawn from the whole range');
+});
+
+test('an error is one line of at most 1,000 characters that drives no terminal', () => {
+  assert.equal(errorLine(' a\r\n\tb\u0000c\u001b[31m\u202ed\u2028e\ufefff\u0085 '), 'a b c [31m d e f');
+  assert.equal(errorLine('x'.repeat(2_000)).length, 1_000);
+});

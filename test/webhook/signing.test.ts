@@ -1,0 +1,58 @@
+/** Signing secrets at rest: opened by the WEBHOOK_SECRET that sealed them, and by nothing else. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createServerKey } from '../../src/crypto/box.ts';
+import { createSigningKey, openSecret, type SealedSecret, sealSecret } from '../../src/webhook/signing.ts';
+import { SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
+
+const key = createSigningKey(WEBHOOK_SECRET);
+const SECRET = SIGNING_SECRETS.notion;
+
+test('what was sealed is opened again, whatever characters it has', () => {
+  for (const secret of [...Object.values(SIGNING_SECRETS), 'ключ 🔑 \u0000', 'x'.repeat(4_000)]) assert.equal(openSecret(key, sealSecret(key, secret)), secret);
+  assert.equal(openSecret(createSigningKey(WEBHOOK_SECRET), sealSecret(key, SECRET)), SECRET, 'after a restart');
+});
+
+test('nothing that is stored holds the secret, and sealing it twice gives nothing that is the same', () => {
+  const [one, other] = [sealSecret(key, SECRET), sealSecret(key, SECRET)];
+  for (const field of [one.half, one.commitment, one.blob]) {
+    for (const form of [SECRET, Buffer.from(SECRET).toString('base64').slice(0, 20), Buffer.from(SECRET).toString('hex')]) assert.ok(!field.includes(form));
+  }
+  assert.notEqual(one.id, other.id);
+  for (const field of ['half', 'commitment', 'blob'] as const) assert.notDeepEqual(one[field], other[field]);
+  assert.equal(sealSecret(key, 'x'.repeat(8)).blob.length, one.blob.length, 'nor does its length show');
+});
+
+test('another WEBHOOK_SECRET opens nothing, and its name in the row does not help', () => {
+  const sealed = sealSecret(key, SECRET);
+  for (const secret of [`${WEBHOOK_SECRET}x`, WEBHOOK_SECRET.slice(1), WEBHOOK_SECRET.toUpperCase(), '']) {
+    const another = createSigningKey(secret);
+    assert.notEqual(another.id, key.id);
+    assert.equal(openSecret(another, sealed), null);
+    assert.equal(openSecret(another, { ...sealed, key_id: another.id }), null, 'with the key id edited');
+  }
+});
+
+test('the same text as SERVER_SECRET is another key: what one service seals, the other cannot open', () => {
+  const ofSecrets = createServerKey(WEBHOOK_SECRET);
+  assert.notEqual(ofSecrets.id, key.id);
+  assert.equal(openSecret({ ...ofSecrets, id: key.id }, sealSecret(key, SECRET)), null);
+});
+
+test('a row that was altered in any bit of any column opens nothing', () => {
+  const sealed = sealSecret(key, SECRET);
+  for (const field of ['half', 'commitment', 'blob'] as const) {
+    for (let bit = 0; bit < sealed[field].length * 8; bit += 1) {
+      const bytes = Buffer.from(sealed[field]);
+      bytes[bit >> 3] = (bytes[bit >> 3] ?? 0) ^ (1 << (bit & 7));
+      assert.equal(openSecret(key, { ...sealed, [field]: bytes }), null, `${field} ${bit}`);
+    }
+  }
+  for (const cut of [0, 1, sealed.blob.length - 1]) assert.equal(openSecret(key, { ...sealed, blob: sealed.blob.subarray(0, cut) }), null);
+});
+
+test('a row that was moved to the place of another opens nothing', () => {
+  const [one, other] = [sealSecret(key, SECRET), sealSecret(key, 'another secret')];
+  const mixtures: readonly SealedSecret[] = [{ ...one, id: other.id }, { ...one, blob: other.blob }, { ...one, blob: other.blob, commitment: other.commitment }, { ...one, half: other.half }];
+  for (const mixture of mixtures) assert.equal(openSecret(key, mixture), null);
+});

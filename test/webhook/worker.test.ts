@@ -1,0 +1,222 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, test } from 'node:test';
+import { LEASE_SECONDS } from '../../src/webhook/rules.ts';
+import { claimWork, endWork, type Held, renewLeases, returnWork } from '../../src/webhook/store/work.ts';
+import { untilSql } from '../support/lanes.ts';
+import { startRelay } from '../support/relay.ts';
+import { bounded, until } from '../support/until.ts';
+import { FAILED, gate, openWorkshop } from '../support/work.ts';
+
+const shop = await openWorkshop({ after });
+const { sql, database } = shop;
+const claim = (most = 100) => claimWork(database, randomUUID(), LEASE_SECONDS, most);
+/** As when 30 seconds have passed and nobody has renewed anything. */
+const endLeases = () => sql`update webhook.work set due_at = now() - interval '1 second'`;
+const statusOf = async (id: string) => (await shop.stateOf(id)).status;
+const ended = (id: string, status = 'done') => untilSql(async () => (await statusOf(id)) === status, `${id} is ${status}`);
+const nothingWaits = () => untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
+async function fresh(count: number): Promise<string[]> {
+  await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
+  return Promise.all(Array.from({ length: count }, () => shop.put()));
+}
+
+test('of two replicas that claim at once each takes what the other does not, and all is taken', async () => {
+  for (let round = 0; round < 5; round += 1) {
+    const ids = await fresh(40);
+    const replicas = await Promise.all(Array.from({ length: 8 }, () => claim(10)));
+    const taken = replicas.flat().map(({ id }) => id);
+    assert.equal(new Set(taken).size, taken.length, 'none twice');
+    while (taken.length < 40) taken.push(...(await claim(10)).map(({ id }) => id));
+    assert.deepEqual(taken.sort(), ids.sort());
+    assert.equal((await claim()).length, 0);
+  }
+});
+
+test('two replicas do each event once between them, and both have some', bounded, async () => {
+  await fresh(0);
+  const done: string[][] = [[], []];
+  const workers = done.map((mine) => shop.hire(async (task) => {
+    mine.push(task.id);
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    return null;
+  }, { concurrency: 5 }));
+  const ids = await Promise.all(Array.from({ length: 300 }, () => shop.put()));
+  for (const { wake } of workers) wake();
+  await nothingWaits();
+  assert.deepEqual(done.flat().sort(), ids.sort());
+  assert.ok(done.every((mine) => mine.length > 0));
+  await Promise.all(workers.map((worker) => worker.stop()));
+});
+
+test('a lease that has ended lets another replica take the event; who held it can complete, renew or give back no more', async () => {
+  const [id = ''] = await fresh(1);
+  const [first] = await claim();
+  assert.ok(first);
+  assert.equal((await claim()).length, 0, 'nobody else while the lease holds');
+  await endLeases();
+  const [second] = await claim();
+  assert.deepEqual([first.attempt, second?.attempt, second?.id], [1, 2, id]);
+  assert.ok(second);
+  const before = await sql`select claim, due_at, attempts from webhook.work`;
+  await endWork(database, [first], 'done', null, 12);
+  await endWork(database, [first], 'dead', 'from the grave', 12);
+  await renewLeases(database, [first], 3_600);
+  await returnWork(database, first, 'from the grave', 3_600);
+  assert.deepEqual([...(await sql`select claim, due_at, attempts from webhook.work`)], [...before]);
+  assert.deepEqual(await shop.stateOf(id), { status: 'waiting', attempts: 2, errors: [] });
+  await endWork(database, [first, second], 'done', null, 12);
+  assert.deepEqual(await shop.stateOf(id), { status: 'done', attempts: 2, errors: [] });
+});
+
+test('a claim of before does not fit after the work was given back and taken again by the same process', async () => {
+  const [id = ''] = await fresh(1);
+  const [first] = await claim();
+  assert.ok(first);
+  await returnWork(database, first, 'failed', 0);
+  await returnWork(database, first, 'failed twice', 0);
+  assert.deepEqual((await shop.stateOf(id)).errors, ['failed'], 'one return only');
+  const [second] = await claim();
+  assert.equal(second?.attempt, 2);
+  await endWork(database, [first], 'done', null, 12);
+  assert.equal(await statusOf(id), 'waiting');
+});
+
+test('a renewal keeps exactly what is still held', async () => {
+  await fresh(3);
+  const held: Held[] = await claim();
+  await endLeases();
+  const [lost] = await claim(1);
+  await endLeases();
+  await renewLeases(database, held, LEASE_SECONDS);
+  const free = (await claim()).map(({ id }) => id);
+  assert.deepEqual(free, [lost?.id], 'the two that were renewed are not due, the one that another had taken is');
+  const [row] = await sql<[{ least: number }]>`select min(extract(epoch from due_at - now()))::float8 as least from webhook.work`;
+  assert.ok(LEASE_SECONDS <= 60 && row.least > 0 && row.least <= LEASE_SECONDS);
+});
+
+test('an attempt counts from its claim on; when every one has taken its process along, the event is dead and says so', bounded, async () => {
+  const [id = ''] = await fresh(1);
+  for (let crash = 1; crash <= 3; crash += 1) {
+    assert.equal((await claim())[0]?.attempt, crash);
+    await endLeases();
+  }
+  let calls = 0;
+  const worker = shop.hire(async () => {
+    calls += 1;
+    return null;
+  }, { maxAttempts: 3 });
+  await ended(id, 'dead');
+  assert.deepEqual(await shop.stateOf(id), { status: 'dead', attempts: 3, errors: ['the process ended during the last attempt'] });
+  assert.equal(calls, 0);
+  await worker.stop();
+});
+
+test('what fails is tried again until WEBHOOK_MAX_ATTEMPTS, then it is dead with every error; what throws has failed, too', bounded, async () => {
+  const [bad = '', thrown = '', late = ''] = await fresh(3);
+  const lines: string[] = [];
+  const worker = shop.hire(async ({ id, attempt }) => {
+    if (id === thrown) throw new Error('a secret message');
+    if (id === late) return attempt < 4 ? FAILED : null;
+    return { error: `attempt ${attempt}\n\u001b[31m${'x'.repeat(5_000)}`, retryAfter: null };
+  }, { maxAttempts: 4 }, { log: (line) => lines.push(line) });
+  await nothingWaits();
+  const state = await shop.stateOf(bad);
+  assert.deepEqual([state.status, state.attempts], ['dead', 4]);
+  assert.deepEqual(state.errors.map((error) => [error.slice(0, 14), error.length]), [1, 2, 3, 4].map((attempt) => [`attempt ${attempt} [31m`, 1_000]));
+  const internal = 'internal error: Error';
+  assert.deepEqual(await shop.stateOf(thrown), { status: 'dead', attempts: 4, errors: [internal, internal, internal, internal] });
+  assert.deepEqual(await shop.stateOf(late), { status: 'done', attempts: 4, errors: [FAILED.error, FAILED.error, FAILED.error] });
+  assert.ok(!lines.join('').includes('a secret message'));
+  await worker.stop();
+});
+
+test('WEBHOOK_CONCURRENCY is never exceeded, and is reached', bounded, async () => {
+  const ids = await fresh(60);
+  let [now, most] = [0, 0];
+  const full = gate();
+  const worker = shop.hire(async () => {
+    now += 1;
+    most = Math.max(most, now);
+    if (now === 4) full.open();
+    await full.opened;
+    await new Promise((resolve) => setTimeout(resolve, Math.random() * 5));
+    now -= 1;
+    return Math.random() < 0.3 ? FAILED : null;
+  }, { concurrency: 4, maxAttempts: 20 });
+  for (let ring = 0; ring < 20; ring += 1) worker.wake();
+  await nothingWaits();
+  assert.equal(most, 4);
+  for (const id of ids) assert.equal(await statusOf(id), 'done');
+  await worker.stop();
+});
+
+test('what takes longer than WEBHOOK_TIMEOUT is told to end and has failed, also where it does not listen', bounded, async () => {
+  const [obedient = '', deaf = ''] = await fresh(2);
+  const worker = shop.hire(
+    ({ id }, stop) => new Promise((resolve) => (id === obedient ? stop.addEventListener('abort', () => resolve({ error: 'cut off', retryAfter: 3_600 })) : undefined)),
+    { timeoutMs: 50, maxAttempts: 1 },
+  );
+  for (const id of [obedient, deaf]) await ended(id, 'dead');
+  for (const id of [obedient, deaf]) assert.deepEqual(await shop.stateOf(id), { status: 'dead', attempts: 1, errors: ['it did not end within 0.05 s'] });
+  await worker.stop();
+});
+
+test('one that hangs holds up none of the others', bounded, async () => {
+  const [stuck = '', ...others] = await fresh(40);
+  const hanging = gate();
+  const worker = shop.hire(async ({ id }) => {
+    if (id === stuck) await hanging.opened;
+    return null;
+  }, { concurrency: 2 });
+  for (const id of others) await ended(id);
+  assert.equal(await statusOf(stuck), 'waiting');
+  hanging.open();
+  await ended(stuck);
+  await worker.stop();
+});
+
+test('at the shutdown nothing more is taken, what is under way finishes, and what does not is given back at once without blame', bounded, async () => {
+  const [finishing = '', stuck = '', ...untouched] = await fresh(5);
+  await sql`update webhook.work set due_at = now() + interval '1 hour' where event_id in ${sql(untouched)}`;
+  const [begun, finish] = [new Set<string>(), gate()];
+  const worker = shop.hire(async ({ id }, stop) => {
+    begun.add(id);
+    if (id === finishing) await finish.opened;
+    else await new Promise((resolve) => stop.addEventListener('abort', resolve));
+    return id === finishing ? null : FAILED;
+  });
+  await until(() => begun.size === 2, 'both are under way');
+  const stopped = worker.stop();
+  await sql`update webhook.work set due_at = now() where event_id in ${sql(untouched)}`;
+  worker.wake();
+  finish.open();
+  await stopped;
+  assert.deepEqual(await shop.stateOf(finishing), { status: 'done', attempts: 1, errors: [] });
+  assert.deepEqual(await shop.stateOf(stuck), { status: 'waiting', attempts: 0, errors: [] }, 'what a shutdown cuts short does not count');
+  assert.deepEqual([...begun].sort(), [finishing, stuck].sort());
+  // Free for another replica now, and not when a lease ends.
+  assert.deepEqual((await claim()).map(({ id }) => id).sort(), [stuck, ...untouched].sort());
+});
+
+test('when the database is away meanwhile, everything is done in the end, and what was done cannot be forgotten twice', bounded, async (t) => {
+  const ids = await fresh(20);
+  const relay = await startRelay(t, shop.databaseUrl);
+  const [begun, cut, lines] = [new Set<string>(), gate(), new Array<string>()];
+  const worker = shop.hire(async ({ id }) => {
+    begun.add(id);
+    await cut.opened;
+    return null;
+  }, {}, { url: relay.url, log: (line) => void lines.push(line) });
+  await until(() => begun.size === 10, 'ten are under way');
+  await relay.cut();
+  cut.open();
+  await until(() => lines.some((line) => line.includes('could not be noted')) && lines.some((line) => line.includes('could not be fetched')), 'the worker has noticed');
+  await relay.mend();
+  await untilSql(async () => (await sql`select from webhook.outcomes`).length === 10, 'the ten that were not under way are done');
+  await endLeases();
+  worker.wake();
+  await nothingWaits();
+  for (const id of ids) assert.equal(await statusOf(id), 'done');
+  await worker.stop();
+});
