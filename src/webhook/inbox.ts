@@ -98,9 +98,10 @@ const MOST_STREAMS = 32;
 /** Server-sent events (HTML Living Standard, 9.2), for as long as the token holds. */
 export async function stream({ visitor }: Ask<unknown, unknown>, service: WebhookService): Promise<Reply<never>> {
   const { database, streams, isServing } = inboxOf(service);
-  if (streams.open >= MOST_STREAMS) throw new Overloaded('too many event streams are open');
   const isOver = async () => !isServing() || (await service.admit(bearerOf(visitor.headers.authorization)))?.role !== 'operator';
   async function* texts(): AsyncGenerator<string> {
+    // Looked at and taken in one step, before the head goes out: many may come at once.
+    if (streams.open >= MOST_STREAMS) throw new Overloaded('too many event streams are open');
     streams.open += 1;
     try {
       let greeting = ': events from now on\n\n';

@@ -7,6 +7,8 @@ import { ask, complain, copies, element, turnTo } from '/pages/page.js';
  */
 
 const PAGE = 20;
+/** @param {{ code: string, words: string }} answer in words for whoever sits at the page */
+const wordsOf = ({ code, words }) => (code === 'unauthorized' ? 'This is not the token of an operator. Check it and try again.' : words);
 /** Held by this field alone. */
 const token = element('token', HTMLInputElement);
 const events = element('events', HTMLUListElement);
@@ -17,11 +19,22 @@ const status = element('status', HTMLElement);
 /** The last one that is listed, and the one that is shown. */
 let last = '';
 let shown = '';
+/** All that are listed, so that what is listed and comes live as well is one line. */
+const listed = new Set();
+/** What the list was asked for; what comes live is held against it. */
+let wanted = { status: '', event: '' };
 
 const when = (/** @type {string} */ time) => new Date(time).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 
+/** @param {Line} line whether it is among those that the list was asked for and does not show yet */
+function isNew({ id, event, status }) {
+  const form = wanted.event.split('*').map((part) => part.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&')).join('.*');
+  return !listed.has(id) && (wanted.status === '' || status === wanted.status) && (wanted.event === '' || new RegExp(`^${form}$`, 's').test(event));
+}
+
 /** @param {Line} line */
 function item(line) {
+  listed.add(line.id);
   const button = document.createElement('button');
   button.type = 'button';
   button.className = 'line';
@@ -34,26 +47,28 @@ function item(line) {
 
 /** @param {string} after the empty text for the newest */
 async function list(after) {
+  if (after === '') wanted = { status: element('of-status', HTMLSelectElement).value, event: element('of-event', HTMLInputElement).value.trim() };
   const query = new URLSearchParams({ limit: String(PAGE) });
-  for (const [name, value] of [['status', element('of-status', HTMLSelectElement).value], ['event', element('of-event', HTMLInputElement).value.trim()], ['after', after]]) {
-    if (name && value) query.set(name, value);
-  }
+  for (const [name, value] of Object.entries({ ...wanted, after })) if (value) query.set(name, value);
   /** @type {Answer<Line[]>} */
   const answer = await ask(`/events?${query}`, { token: token.value });
-  if (!answer.ok) return complain(answer.words);
+  if (!answer.ok) return complain(wordsOf(answer));
   complain('');
-  if (after === '') events.replaceChildren();
-  events.append(...answer.data.map(item));
+  if (after === '') {
+    events.replaceChildren();
+    listed.clear();
+  }
+  events.append(...answer.data.filter(({ id }) => !listed.has(id)).map(item));
   last = answer.data.at(-1)?.id ?? last;
   more.hidden = answer.data.length < PAGE;
-  status.textContent = events.children.length === 0 ? 'There are no such events.' : `${events.children.length} events are listed.`;
+  status.textContent = events.children.length === 0 ? 'There are no such events.' : `${events.children.length} event${events.children.length === 1 ? ' is' : 's are'} listed.`;
 }
 
 /** @param {string} id */
 async function show(id) {
   /** @type {Answer<Details>} */
   const answer = await ask(`/events/${id}`, { token: token.value });
-  if (!answer.ok) return complain(answer.words);
+  if (!answer.ok) return complain(wordsOf(answer));
   const { event, ip, headers, failures } = answer.data;
   const attempts = failures.map(({ attempt, failed_at, error }) => [`Attempt ${attempt}`, `${when(failed_at)}: ${error}`]);
   const facts = [['Event', event.event], ['Status', event.status], ['Received', when(event.received_at)], ['Source', event.source], ['Id', event.id], ['Delivery id', event.delivery_id ?? '–'], ['From', ip ?? '–'], ['Attempts', String(event.attempts)], ...attempts, ...Object.entries(headers)];
@@ -81,7 +96,7 @@ element('back', HTMLButtonElement).addEventListener('click', () => {
 });
 element('again', HTMLButtonElement).addEventListener('click', async () => {
   const answer = await ask(`/events/${shown}/redeliver`, { token: token.value, method: 'POST' });
-  if (!answer.ok) return complain(answer.words);
+  if (!answer.ok) return complain(wordsOf(answer));
   await show(shown);
   status.textContent = 'It will be delivered again.';
 });
@@ -102,7 +117,12 @@ live.addEventListener('change', async () => {
     for (let text = '', part = await reader.read(); !part.done; part = await reader.read()) {
       const records = (text + part.value).split('\n\n');
       text = records.pop() ?? '';
-      for (const data of records.flatMap((record) => /^data: (.*)$/m.exec(record)?.[1] ?? [])) events.prepend(item(JSON.parse(data)));
+      // Only LF ends a line here; to a pattern, U+2028 does so, too.
+      for (const data of records.flatMap((record) => record.split('\n').filter((line) => line.startsWith('data: ')))) {
+        /** @type {Line} */
+        const line = JSON.parse(data.slice('data: '.length));
+        if (isNew(line)) events.prepend(item(line));
+      }
     }
     throw new Error('ended');
   } catch {
