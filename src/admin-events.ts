@@ -1,6 +1,7 @@
 import { checked, inWebhook } from './admin-webhook.ts';
 import { harmless, json, oneLine, printTable, secondsOf } from './admin.ts';
 import { type Command, OperationFailed, UsageError } from './command.ts';
+import { isSource, SOURCE_NAMES } from './webhook/sources.ts';
 import { tail, viewDetails, viewLine } from './webhook/inbox.ts';
 import { type EventLine, findEvent, idsWithStatus, listEvents, redeliver, STATUSES } from './webhook/store/events.ts';
 
@@ -23,11 +24,13 @@ export const EVENT_COMMANDS: readonly Command[] = [
     async run({ text, flag }, { print }) {
       const status = STATUSES.find((one) => one === text('status'));
       if (text('status') !== undefined && !status) throw new UsageError(`event list: status must be one of ${STATUSES.join(', ')}`);
+      const source = text('source');
+      if (source !== undefined && !isSource(source)) throw new UsageError(`event list: source must be one of ${SOURCE_NAMES.join(', ')}`);
       const ago = text('since');
       const since = ago === undefined ? undefined : new Date(Date.now() - secondsOf('event list: --since', ago) * 1000);
       const limit = text('limit') ?? '20';
       if (!/^[1-9][0-9]{0,3}$/.test(limit)) throw new UsageError('event list: --limit must be a whole number from 1 to 9999');
-      const filter = { status, event: text('event'), source: text('source'), since, after: undefined };
+      const filter = { status, event: text('event'), source, since, after: undefined };
       const events = await inWebhook((database) => listEvents(database, filter, Number(limit)));
       if (flag('json')) return print(JSON.stringify(events.map(viewLine)));
       printTable(print, ['ID', 'RECEIVED', 'SOURCE', 'EVENT', 'STATUS', 'ATTEMPTS', 'LAST ERROR'], events.map(cells));
@@ -69,6 +72,7 @@ export const EVENT_COMMANDS: readonly Command[] = [
       });
       if (status === undefined && count === 0) throw new OperationFailed('none of these can be delivered again: unknown, or waiting already');
       note(`${count} event${count === 1 ? '' : 's'} will be delivered again, by a service that is set to deliver.`);
+      if (count < ids.length) note('The others are unknown, or waiting already.');
     },
   },
   {

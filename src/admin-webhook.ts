@@ -91,7 +91,8 @@ export const WEBHOOK_COMMANDS: readonly Command[] = [
         return note(`Now in force for token ${id}.`);
       }
       const secret = await inWebhook((database, key) => showPending(database, id, needed(key)));
-      if (secret === null) throw new OperationFailed('no signing secret waits for this token; have the sender send it (again), and see: gatehouse token list');
+      if (secret === null) throw new OperationFailed('one waits, but it is sealed under another WEBHOOK_SECRET; set the one that the service has');
+      if (secret === false) throw new OperationFailed('no signing secret waits for this token; have the sender send it (again), and see: gatehouse token list');
       note(`This has been handed over by whoever has the token. If it is what the sender shows, run: gatehouse token confirm ${id} --accept ${fingerprint(secret)}`);
       print(secret);
     },

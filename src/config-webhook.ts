@@ -1,23 +1,6 @@
 import type { DatabaseAddress } from './db/pool.ts';
 import { type Environment, type Settings, VARIABLES } from './variables.ts';
-import type { DeliverySettings, Target } from './webhook/start.ts';
-
-export interface WebhookSettings {
-  /** `null` in the plain variant, which keeps nothing. */
-  readonly database: DatabaseAddress | null;
-  readonly token: string | null;
-  /** What signing secrets are sealed under; null if there is to be none. */
-  readonly secret: string | null;
-  readonly appName: string;
-  /** Where events go; null if they wait in the inbox. */
-  readonly target: Target | null;
-  readonly delivery: DeliverySettings;
-  /** Events a second for each token, in one process. */
-  readonly rate: number;
-  readonly eventSeconds: number;
-  readonly deadSeconds: number;
-  readonly inboxPage: boolean;
-}
+import type { WebhookSettings } from './webhook/start.ts';
 
 /** At most one place, so that nobody wonders which of two has dealt with an event. */
 function targetOf(settings: Settings, plain: boolean, problems: string[]): WebhookSettings['target'] {

@@ -3,7 +3,8 @@ import type { ScryptCost } from './crypto/password.ts';
 import type { DatabaseAddress } from './db/pool.ts';
 import type { LogLevel } from './runtime/log.ts';
 import { type Environment, isThisHost, readVariables, type Settings } from './variables.ts';
-import { webhookSettings, type WebhookSettings } from './config-webhook.ts';
+import { webhookSettings } from './config-webhook.ts';
+import type { WebhookSettings } from './webhook/start.ts';
 
 export const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 export type ServiceName = (typeof SERVICES)[number];

@@ -3,9 +3,9 @@ import { BlockList } from 'node:net';
 import { userInfo } from 'node:os';
 import { isAbsolute } from 'node:path';
 import { DEFAULT_COST, isAffordable, type ScryptCost } from './crypto/password.ts';
+import { fromBase64 } from './crypto/text.ts';
 import type { DatabaseAddress } from './db/pool.ts';
 import { parseNetworks } from './http/address.ts';
-import { SCHEMES } from './webhook/signatures.ts';
 import { LOG_LEVELS, type LogLevel } from './runtime/log.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -249,7 +249,8 @@ function forwardUrl(value: string): string | null {
 }
 
 function forwardSecret(value: string): string | null {
-  return SCHEMES.standard.keyOf(value) ? null : '24 to 64 bytes in Base64, with or without whsec_ before them';
+  const bytes = fromBase64(value.replace(/^whsec_/, ''))?.length ?? 0;
+  return bytes >= 24 && bytes <= 64 ? null : '24 to 64 bytes in Base64, with or without whsec_ before them';
 }
 
 function absolutePath(value: string): string | null {

@@ -88,7 +88,7 @@ test('event show tells all of an event, its failures in order, and its body as i
 test('event redeliver drives those named, says how many, and leaves what waits as it is', async (t) => {
   const [one, other, waits] = [await put({ status: 'dead', attempts: 3 }), await put({ status: 'done' }), await put({ status: 'waiting', attempts: 2 })];
   const finished = await run(t, ['redeliver', one, other, waits]);
-  assert.deepEqual(finished, { code: 0, signal: null, stdout: '', stderr: `2 events ${AGAIN}` });
+  assert.deepEqual(finished, { code: 0, signal: null, stdout: '', stderr: `2 events ${AGAIN}The others are unknown, or waiting already.\n` });
   const work = await sql`select event_id, attempts from webhook.work where event_id in ${sql([one, other, waits])} order by attempts`;
   assert.deepEqual(work.map(({ attempts }) => attempts), [0, 0, 2]);
   assert.equal((await sql`select from webhook.outcomes where event_id in ${sql([one, other])}`).length, 0, 'it is as if nothing had become of them');
@@ -129,6 +129,7 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['list', '--since', '800000d'], /--since/],
   [['list', '--limit', '0'], /--limit must be a whole number from 1 to 9999/],
   [['list', '--limit', '10000'], /--limit/],
+  [['list', '--source', 'gihtub'], /source must be one of generic, standard, github/],
   [['list', '--nonsense'], /--nonsense/],
   [['list', idOf('dead')], /./],
   [['show'], /event show takes ID/],

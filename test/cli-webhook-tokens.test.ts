@@ -177,6 +177,7 @@ test("Notion's token is shown as waiting, shown itself to who asks, and put in f
   assert.deepEqual([code, stdout], [0, `${secret}\n`]);
   const [, fingerprint = ''] = /run: gatehouse token confirm [0-9a-f-]{36} --accept ([0-9a-f]{16})\n$/.exec(stderr) ?? [];
   assert.ok(fingerprint !== '', stderr);
+  assertRefused(await run(t, ['confirm', id], { ...environment, WEBHOOK_SECRET: 'another one than that of the service' }), 1, /one waits, but it is sealed under another WEBHOOK_SECRET/);
   assert.equal((await one(t, id))?.pending, true, 'a look changes nothing');
   assert.equal((await sendAs('notion', token, secret)).status, 401);
   for (const wrong of ['0'.repeat(16), '', secret]) assertRefused(await run(t, ['confirm', id, '--accept', wrong]), 1, /no secret with this fingerprint waits for this token/);

@@ -104,6 +104,13 @@ test('the metrics have a listener of their own, which knows nothing of the servi
   assert.equal(headers.get('content-type'), 'text/plain; version=0.0.4; charset=utf-8');
   assert.match(text, /^gatehouse_requests_total\{service="identity",route="POST \/api\/auth\/login",status="200"\} 1$/m);
   assert.match(text, /^gatehouse_requests_total\{service="secrets",route="GET \/api\/store",status="401"\} 1$/m);
+  for (const [body, type] of [['x'.repeat(70_000), 'application/json'], ['event=e', 'application/x-www-form-urlencoded'], ['{', 'application/json']] as const) {
+    await ask('POST', `${house.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body, headers: { 'content-type': type } });
+  }
+  const refused = (await ask('GET', `${house.url.metrics}/metrics`)).text;
+  for (const reason of ['body_too_large', 'unsupported_media_type', 'invalid_body']) {
+    assert.match(refused, new RegExp(`^gatehouse_requests_refused_total\\{service="webhook",route="POST /webhook",reason="${reason}"\\} 1$`, 'm'));
+  }
   assert.match(text, /^gatehouse_database_pending\{service="webhook",lane="read"\} 0$/m);
   assert.equal((await ask('GET', `${house.url.metrics}/api/store`)).status, 404);
   for (const service of SERVICES) assert.equal((await ask('GET', `${house.url[service]}/metrics`)).status, 404, service);

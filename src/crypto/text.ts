@@ -25,3 +25,6 @@ export function fromAnyBase64(text: string): Buffer | null {
   if (!padded || (padding !== '' && (digits.length + padding.length) % 4 !== 0)) return null;
   return fromBase64url(digits);
 }
+
+/** Strict Base64, padded or not, and nothing of Base64url: in what is not meant as a key, such as `whpk_…`, there may be both. */
+export const fromBase64 = (text: string): Buffer | null => (/[-_]/.test(text) ? null : fromAnyBase64(text));

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Reply } from './call.ts';
-import { ERRORS, type Failure } from './errors.ts';
+import { type ErrorCode, ERRORS, type Failure } from './errors.ts';
 import type { Envelope } from './openapi.ts';
 
 /** ASVS 3.4, 4.1.1 and 14.3.2. Every reply of every service carries these. */
@@ -14,6 +14,8 @@ const HEADERS = { 'Content-Type': 'application/json; charset=utf-8', ...BARE_HEA
 /** What goes on the wire. */
 export interface Written {
   readonly status: number;
+  /** Where it is an error. */
+  readonly reason?: ErrorCode;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | AsyncIterable<string>;
 }
@@ -52,6 +54,7 @@ export function failureOf(failure: Failure, requestId: string): Written {
   const retryAfter = details.retryAfterSeconds ?? (status === 503 ? 2 : undefined);
   return {
     status,
+    reason: failure.code,
     headers: {
       ...HEADERS,
       ...(retryAfter === undefined ? {} : { 'Retry-After': String(Math.max(1, Math.ceil(retryAfter))) }),

@@ -130,36 +130,35 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
     lines.set(request.socket, Object.assign(line, { running: line.running + 1, request, response }));
     state.inFlight += 1;
     response.setHeader('X-Request-Id', visit.requestId);
-    let status = 0;
+    let written: Written | null = null;
     try {
-      let written: Written;
       try {
         written = await answer(request, response, visit, expectsContinue);
       } catch (error) {
         if (error instanceof ClientGone) return;
         written = failureOf(troubleOf(error, visit), visit.requestId);
       }
-      status = written.status;
       await write(request, response, written, state.closing);
     } catch (error) {
       const failure = troubleOf(error, visit);
       // Once the head is out the only honest sign of a failure is a connection that breaks off.
       if (response.headersSent) return void response.destroy();
-      const written = failureOf(failure, visit.requestId);
-      status = written.status;
+      written = failureOf(failure, visit.requestId);
       await write(request, response, written, true);
     } finally {
       state.inFlight -= 1;
       line.running -= 1;
       // A reply that was begun before the shutdown has not told its client to close.
       if (state.closing) setImmediate(() => server.closeIdleConnections());
-      record(visit, request.method ?? '', status);
+      record(visit, request.method ?? '', written);
     }
   }
 
-  /** One line and one set of numbers end the visit. Status 0 is a client that left before there was an answer. */
-  function record(visit: Visit, method: string, status: number): void {
+  /** One line and one set of numbers end the visit. @param written null, which is status 0: the client left before there was an answer */
+  function record(visit: Visit, method: string, written: Written | null): void {
     const seconds = (performance.now() - visit.startedAt) / 1000;
+    const status = written?.status ?? 0;
+    if (written?.reason) metrics.count('gatehouse_requests_refused_total', { service: name, route: visit.route, reason: written.reason });
     metrics.count('gatehouse_requests_total', { service: name, route: visit.route, status: String(status) });
     metrics.observe('gatehouse_request_duration_seconds', { service: name, route: visit.route }, seconds);
     log.info('request', {
@@ -198,7 +197,7 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
     const visit = { requestId: randomUUID(), address: addressOf(socket), startedAt: performance.now(), route: '(unreadable)' };
     const failure = parserFailure(error.code);
     socket.end(rawReply(failure, visit.requestId));
-    record(visit, '', failureOf(failure, visit.requestId).status);
+    record(visit, '', failureOf(failure, visit.requestId));
   });
   // A proxy is what we are not; without a listener Node would close without a word.
   server.on('connect', (_request, socket: Duplex) => void socket.end(rawReply(new Failure('invalid_request'), randomUUID())));

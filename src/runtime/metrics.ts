@@ -17,6 +17,7 @@ export interface Metrics {
 
 const HELP: Readonly<Record<string, string>> = {
   gatehouse_requests_total: 'Requests answered, by service, route pattern and status.',
+  gatehouse_requests_refused_total: 'Requests answered with an error, by service, route pattern and reason: the code in the answer.',
   gatehouse_request_duration_seconds: 'From the last byte of the head to the end of the reply.',
   gatehouse_requests_in_flight: 'Requests being worked on.',
   gatehouse_database_pending: 'Statements and transactions under way or waiting, by lane.',
@@ -31,7 +32,6 @@ const HELP: Readonly<Record<string, string>> = {
   gatehouse_events_oldest_seconds: 'Age of the oldest of them.',
   gatehouse_events_dead: 'Webhook events whose delivery has failed for good.',
   gatehouse_delivery_attempts_total: 'Attempts to deliver a webhook event, by outcome.',
-  gatehouse_events_refused_total: 'Webhook requests refused after their token was accepted, by reason.',
   gatehouse_rows_removed_total: 'Rows that housekeeping has removed, by table.',
   process_resident_memory_bytes: 'Resident memory.',
   nodejs_heap_used_bytes: 'Heap in use.',

@@ -10,7 +10,7 @@ const DAY = 86_400;
 
 /** How many tries may fail. Only who has the link can try a passphrase, so the wide limit keeps out no stranger's victim. */
 const TRIES = {
-  /** Share pages: any secret, from one network. */
+  /** Share pages: whatever secret, from one network. */
   link: { tries: 60, seconds: 10 * MINUTE },
   /** Passphrases: one secret, from one network. */
   passphraseHere: { tries: 5, seconds: 15 * MINUTE },

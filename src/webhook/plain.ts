@@ -8,11 +8,10 @@ const ANYBODY = { id: 'anybody', role: 'sender', source: 'generic', secrets: [],
  * The plain variant: no database, no memory. Each event becomes one JSON line.
  * @param token what senders must present, or null for an open door
  */
-export function createPlain(token: string | null, appName: string, { log, metrics, print, isServing }: Surroundings): WebhookService {
+export function createPlain(token: string | null, appName: string, { log, print, isServing }: Surroundings): WebhookService {
   const expected = token === null ? null : digest(token);
   return {
     log,
-    metrics,
     inbox: null,
     secondsToWait: () => 0,
     openSecrets: () => [],

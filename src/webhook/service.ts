@@ -4,7 +4,6 @@ import { isReady } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
 import type { Log } from '../runtime/log.ts';
-import type { Metrics } from '../runtime/metrics.ts';
 import type { Surroundings } from '../runtime/surroundings.ts';
 import { Overloaded } from '../runtime/trouble.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
@@ -18,7 +17,6 @@ import { findSender, insertPending, type Sender } from './store/tokens.ts';
  */
 export interface WebhookService {
   readonly log: Log;
-  readonly metrics: Metrics;
   /** Null in the plain variant, which keeps nothing. */
   readonly inbox: Inbox | null;
   /** @returns who presents this token, or null when it is not one */
@@ -70,7 +68,6 @@ export function createExtended(database: Database, { signingKey, planFor, rate, 
   };
   return {
     log,
-    metrics,
     inbox: { database, streams: { open: 0 }, ring, isServing },
     async admit(token) {
       const sender = token === null ? null : await findSender(database, digest(token));

@@ -1,5 +1,6 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
+import { fromBase64 } from '../crypto/text.ts';
 
 /** What a sender has signed, how, and when. */
 interface Signed {
@@ -24,11 +25,6 @@ const one = (headers: IncomingHttpHeaders, name: string): string | null => {
 };
 const hex = (text: string | undefined): Buffer | null => (/^[0-9a-f]{64}$/.test(text ?? '') ? Buffer.from(text ?? '', 'hex') : null);
 const seconds = (text: string | null | undefined): number | null => (/^[0-9]{1,12}$/.test(text ?? '') ? Number(text) : null);
-/** In its one spelling: where the last character may vary, many texts would be one signature. */
-const base64 = (text: string | undefined): Buffer | null => {
-  const bytes = Buffer.from(text ?? '', 'base64');
-  return bytes.length > 0 && bytes.toString('base64').replace(/=+$/, '') === text?.replace(/=+$/, '') ? bytes : null;
-};
 const asItIs = (secret: string) => Buffer.from(secret, 'utf8');
 
 /** `sha256=` and the HMAC of the body alone, which has no time in it. */
@@ -48,12 +44,12 @@ export const SCHEMES = {
       const named = (name: string) => one(headers, `webhook-${name}`) ?? one(headers, `svix-${name}`);
       const [id, at, list] = [named('id'), named('timestamp'), named('signature')];
       const entries = (list ?? '').split(' ').map((entry) => /^v1,([A-Za-z0-9+/]{43}=)$/.exec(entry)?.[1]);
-      const signatures = entries.flatMap((entry) => base64(entry) ?? []);
+      const signatures = entries.flatMap((entry) => (entry && fromBase64(entry)) || []);
       const time = seconds(at);
       return id === null || time === null || signatures.length === 0 ? null : { prefix: `${id}.${at}.`, signatures, at: time };
     },
     keyOf(secret) {
-      const key = base64(secret.replace(/^whsec_/, ''));
+      const key = fromBase64(secret.replace(/^whsec_/, ''));
       return key && key.length >= 24 && key.length <= 64 ? key : null;
     },
   },

@@ -31,14 +31,17 @@ export interface DeliverySettings extends WorkSettings {
   readonly environment: Readonly<Record<string, string>>;
 }
 
-interface Options {
+export interface WebhookSettings {
   /** `null` for the plain variant, which keeps nothing. */
   readonly database: DatabaseAddress | null;
   readonly token: string | null;
+  /** What signing secrets are sealed under; null if there is to be none. */
   readonly secret: string | null;
   readonly appName: string;
+  /** Where events go; null if they wait in the inbox. */
   readonly target: Target | null;
   readonly delivery: DeliverySettings;
+  /** Events a second for each token, in one process. */
   readonly rate: number;
   readonly eventSeconds: number;
   readonly deadSeconds: number;
@@ -46,7 +49,7 @@ interface Options {
 }
 
 /** The service as the process runs it. */
-export function webhook(options: Options, surroundings: Surroundings) {
+export function webhook(options: WebhookSettings, surroundings: Surroundings) {
   const { token, secret, appName, target, delivery, rate } = options;
   const { log, metrics, announce } = surroundings;
   const common = { envelope: 'bare', unavailable: 'unavailable' } as const;
@@ -95,7 +98,7 @@ function deliveryTo(target: Target, { concurrency, environment }: DeliverySettin
 
 const BATCH = 500;
 
-function jobs(database: Database, metrics: Metrics, { eventSeconds, deadSeconds }: Options, sightings: Set<string>): readonly Job[] {
+function jobs(database: Database, metrics: Metrics, { eventSeconds, deadSeconds }: WebhookSettings, sightings: Set<string>): readonly Job[] {
   const backlog = { waiting: 0, oldest: 0, dead: 0 };
   metrics.gauge('gatehouse_events_waiting', {}, () => backlog.waiting);
   metrics.gauge('gatehouse_events_oldest_seconds', {}, () => backlog.oldest);

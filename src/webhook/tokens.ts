@@ -43,10 +43,10 @@ export async function rotateToken(database: Database, id: string, overlap: numbe
   });
 }
 
-/** @returns the signing secret that a sender has handed over, or null where none waits or it cannot be opened */
-export async function showPending(database: Database, id: string, key: ServerKey): Promise<string | null> {
+/** @returns the signing secret that a sender has handed over, null where it is sealed under another key, or false where none waits */
+export async function showPending(database: Database, id: string, key: ServerKey): Promise<string | null | false> {
   const pending = await database.read((sql) => findPending(sql, id));
-  return pending && openSecret(key, pending);
+  return pending ? openSecret(key, pending) : false;
 }
 
 /** What an operator compares and names a handed-over secret by. */

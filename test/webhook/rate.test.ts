@@ -82,7 +82,7 @@ test('beyond WEBHOOK_RATE a token is answered 429 with Retry-After, nothing is s
   }
   assert.equal(await countEvents(), answers.length - refused.length);
   const metrics = (await ask('GET', `${gatehouse.url.metrics}/metrics`)).text;
-  assert.match(metrics, new RegExp(`^gatehouse_events_refused_total\\{.*reason="too_many_requests".*\\} ${refused.length}$`, 'm'));
+  assert.match(metrics, new RegExp(`^gatehouse_requests_refused_total\\{service="webhook",route="POST /webhook",reason="too_many_requests"\\} ${refused.length}$`, 'm'));
   await gatehouse.stop();
 });
 
