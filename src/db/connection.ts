@@ -63,7 +63,11 @@ export function connect(address: DatabaseAddress, name: string, log: Log, onEnd:
       synchronous_commit: 'on',
       TimeZone: 'UTC',
     },
-    socket: () => (socket ? deadEnd() : (socket = dial(address))),
+    // Not in one step: what fails at once (EMFILE, ENETUNREACH) would be told before `postgres` listens, and end the process.
+    async socket() {
+      await null;
+      return socket ? deadEnd() : (socket = dial(address));
+    },
     onclose() {
       if (client.ended) return;
       client.ended = true;

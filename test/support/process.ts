@@ -55,6 +55,8 @@ interface StartOptions {
   readonly uid?: number;
   readonly gid?: number;
   readonly cwd?: string;
+  /** How many files, sockets and pipes it may have open. */
+  readonly files?: number;
   /** Closes standard output at once, as `… | head -0` does. */
   readonly deaf?: boolean;
 }
@@ -65,9 +67,11 @@ export function startProgram(
   directory: string,
   words: readonly string[],
   environment: Readonly<Record<string, string>>,
-  { input = '', deaf = false, ...options }: StartOptions = {},
+  { input = '', deaf = false, files, ...options }: StartOptions = {},
 ): Running {
-  const child = spawn(process.execPath, [join(directory, 'dist/cli.js'), ...words], { env: { ...environment }, cwd: directory, ...options });
+  const command = [process.execPath, join(directory, 'dist/cli.js'), ...words];
+  const [program = '', ...rest] = files === undefined ? command : ['/bin/sh', '-c', `ulimit -n ${files} && exec "$@"`, 'sh', ...command];
+  const child = spawn(program, rest, { env: { ...environment }, cwd: directory, ...options });
   const written = { stdout: '', stderr: '' };
   child.stdout.setEncoding('utf8').on('data', (text: string) => (written.stdout += text));
   child.stderr.setEncoding('utf8').on('data', (text: string) => (written.stderr += text));
