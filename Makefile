@@ -2,9 +2,10 @@
 
 IMAGE = gatehouse
 FILES =
+ARGS =
 sources := $(shell find src)
 
-.PHONY: help start dev test check typecheck build test-nginx test-browser test-faults test-senders image bench-start bench-sessions bench-flood bench-drain clean clean-data
+.PHONY: help start dev test check typecheck build test-nginx test-browser test-faults test-senders image bench bench-start bench-sessions bench-flood bench-drain clean clean-data
 
 help: ## list the targets (this text)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -42,8 +43,11 @@ test-senders: node_modules/.installed ## let the senders' own libraries sign req
 image: ## build the container image (needs docker; IMAGE=name)
 	docker build --tag $(IMAGE) .
 
+bench: dist/.built ## measure everything beside the plain way and write BENCHMARKS.md; ARGS=--quick takes two minutes and writes nothing
+	@node --import tsx scripts/bench/suite.ts $(ARGS)
+
 bench-start: dist/.built ## measure start-up time and idle memory beside a bare node:http process
-	@node --import tsx scripts/bench/start.ts
+	@node --import tsx scripts/bench/suite.ts start
 
 bench-sessions: dist/.built ## measure the bearer check and the session list at 1,000,000 sessions and at 10,000
 	@node --import tsx scripts/bench/sessions.ts
