@@ -6,7 +6,7 @@
  */
 import { once } from 'node:events';
 import { rmSync, watch } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { firstValue, isSet, keep } from './first-values.ts';
 import { connect, databaseUrl, startPostgres } from './postgres.ts';
@@ -61,6 +61,8 @@ async function startDatabase(): Promise<PostgresServer | undefined> {
 
 function needsDatabase(): boolean {
   const own = ['IDENTITY_DATABASE_URL', 'SECRETS_DATABASE_URL', 'WEBHOOK_DATABASE_URL'];
+  // Whoever has run a command here may still have our own file in the environment.
+  if (resolve(process.env.DATABASE_URL_FILE ?? '') === join(state, 'database-url')) delete process.env.DATABASE_URL_FILE;
   return !isSet(process.env, 'DATABASE_URL') && !own.every((variable) => isSet(process.env, variable));
 }
 

@@ -70,9 +70,9 @@ export const EVENT_COMMANDS: readonly Command[] = [
           if (some.length < BATCH) return all;
         }
       });
-      if (status === undefined && count === 0) throw new OperationFailed('none of these can be delivered again: unknown, or waiting already');
+      if (status === undefined && count === 0) throw new OperationFailed('none of these can be delivered again: unknown, or under way');
       note(`${count} event${count === 1 ? '' : 's'} will be delivered again, by a service that is set to deliver.`);
-      if (count < ids.length) note('The others are unknown, or waiting already.');
+      if (count < ids.length) note('The others are unknown, or under way.');
     },
   },
   {

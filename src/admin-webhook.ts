@@ -9,7 +9,7 @@ import { MIGRATIONS, SCHEMA } from './webhook/migrations.ts';
 import { SCHEMES } from './webhook/signatures.ts';
 import { createSigningKey } from './webhook/signing.ts';
 import { isSource, SOURCE_NAMES, type SourceName, SOURCES } from './webhook/sources.ts';
-import { listTokens, revokeToken } from './webhook/store/tokens.ts';
+import { countByKey, listTokens, revokeToken } from './webhook/store/tokens.ts';
 import { acceptPending, createToken, fingerprint, rotateToken, showPending, type Signing } from './webhook/tokens.ts';
 
 const oneId = { shown: 'ID', least: 1, most: 1 };
@@ -37,7 +37,10 @@ export const WEBHOOK_COMMANDS: readonly Command[] = [
       const secret = await signingSecret('token create', text('signing-secret-file'), source, terminal);
       // Notion alone hands its secret over later. Until then its events are refused.
       if (secret === null && SOURCES[source].scheme !== null && source !== 'notion') throw new UsageError(`token create: source ${source} needs --signing-secret-file`);
-      const { record, token } = await inWebhook((database, key) => createToken(database, { name, role, source }, signing(secret, key)));
+      const { record, token } = await inWebhook(async (database, key) => {
+        if (secret !== null) await warnOfOtherKeys(database, needed(key), terminal);
+        return createToken(database, { name, role, source }, signing(secret, key));
+      });
       terminal.note(`Created token "${record.name}" with id ${record.id}.`);
       terminal.note('The token on standard output is shown this one time:');
       terminal.print(token);
@@ -69,7 +72,9 @@ export const WEBHOOK_COMMANDS: readonly Command[] = [
       const token = await inWebhook(async (database, key) => {
         const known = (await listTokens(database)).find((one) => one.id === id && one.revoked_at === null);
         if (!known) throw new OperationFailed(NO_TOKEN);
-        return rotateToken(database, id, overlap, signing(await signingSecret('token rotate', text('signing-secret-file'), known.source, terminal), key));
+        const secret = await signingSecret('token rotate', text('signing-secret-file'), known.source, terminal);
+        if (secret !== null) await warnOfOtherKeys(database, needed(key), terminal);
+        return rotateToken(database, id, overlap, signing(secret, key));
       });
       if (token === false) throw new OperationFailed(NO_TOKEN);
       terminal.note(`Replaced ${token === null ? 'the signing secret of token' : 'token'} ${id}. The old one holds for ${overlap} seconds more.`);
@@ -115,7 +120,7 @@ async function signingSecret(command: string, file: string | undefined, source: 
   const { scheme } = SOURCES[source];
   if (scheme === null) throw new UsageError(`${command}: source ${source} is not signed; leave out --signing-secret-file, or take another source`);
   const secret = (file === '-' ? await readInput() : read(command, file)).replace(/\r?\n$/, '');
-  if (secret.length < 8 || /\p{Cc}/u.test(secret) || !SCHEMES[scheme].keyOf(secret)) throw new UsageError(`${command}: this is no signing secret of ${source}; give it as the sender shows it`);
+  if (secret.length < 8 || /\p{Cc}/u.test(secret) || !SCHEMES[scheme].keyOf(secret)) throw new UsageError(`${command}: this is no signing secret of ${source}; give it as the sender shows it, in one line: ${scheme === 'standard' ? 'whsec_ and 24 to 64 bytes in Base64' : 'at least 8 characters'}`);
   return secret;
 }
 
@@ -125,6 +130,12 @@ function read(command: string, file: string): string {
   } catch (error) {
     throw new UsageError(`${command}: --signing-secret-file cannot be read (${error instanceof Error && 'code' in error ? String(error.code) : 'unknown'})`);
   }
+}
+
+/** What this seals, a service with another WEBHOOK_SECRET cannot open. */
+async function warnOfOtherKeys(database: Database, { id }: ServerKey, { note }: Terminal): Promise<void> {
+  const others = (await countByKey(database)).filter(({ key_id }) => key_id !== id).reduce((sum, { secrets }) => sum + secrets, 0);
+  if (others > 0) note(`Warning: ${others} live signing secret${others === 1 ? ' is' : 's are'} sealed under another WEBHOOK_SECRET. Make sure that the service has the one that is set here.`);
 }
 
 const signing = (secret: string | null, key: ServerKey | null): Signing | null => (secret === null ? null : { key: needed(key), secret });

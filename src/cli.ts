@@ -1,10 +1,12 @@
 #!/usr/bin/env node
+import { once } from 'node:events';
 import { parseArgs } from 'node:util';
 import { type Arguments, type Command, OperationFailed, type Terminal, UsageError } from './command.ts';
-import { ConfigurationError, readConfig, SERVICES, type ServiceName } from './config.ts';
+import { type Config, ConfigurationError, readConfig, SERVICES, type ServiceName } from './config.ts';
 import { linesOf, readAll } from './input.ts';
 import { describeTrouble, StartupError, Unavailable } from './runtime/trouble.ts';
 import { migrateAll, serve } from './serve.ts';
+import type { Answer, Order } from './workers.ts';
 
 /** sysexits(3): wrong use is 2 by the shells' custom, wrong configuration EX_CONFIG. */
 const EXIT = { done: 0, failed: 1, usage: 2, configuration: 78 } as const;
@@ -19,12 +21,29 @@ const SERVE: Command = {
   options: {},
   async run({ positionals }) {
     const stop = new AbortController();
+    const config = readConfig(serviceNames(positionals), 'serve');
+    if (process.send && (await import('node:cluster')).default.isWorker) return serveAsWorker(config);
     // A second signal of whoever is in a hurry ends the process at once.
     const onSignal = () => (stop.signal.aborted ? process.exit(EXIT.failed) : stop.abort());
     process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
-    await serve(readConfig(serviceNames(positionals), 'serve'), output, stop.signal);
+    if (config.workers === 1) return serve(config, output, stop.signal);
+    await (await import('./workers.ts')).superviseWorkers(config, output, stop.signal);
   },
 };
+
+/** A worker. The process above says when it begins and ends: a terminal, or whoever ends a whole group, signals both. */
+async function serveAsWorker(config: Config): Promise<void> {
+  const stop = new AbortController();
+  for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, () => {});
+  const say = (answer: Answer) => void process.send?.(answer, () => {});
+  const begun = once(process, 'message');
+  let numbers = () => '';
+  process.on('message', (order: Order) => (order === 'stop' ? stop.abort() : order === 'numbers' ? say({ kind: 'numbers', text: numbers() }) : undefined));
+  say({ kind: 'here' });
+  const [order]: unknown[] = await begun;
+  await serve(config, output, stop.signal, { isFirst: order === 'begin as the first', onReady: () => say({ kind: 'ready' }), onNumbers: (text) => (numbers = text) });
+  process.disconnect();
+}
 
 const MIGRATE: Command = {
   name: 'migrate',

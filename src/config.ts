@@ -51,6 +51,8 @@ export interface Config {
   readonly metrics: Place | null;
   readonly migrate: boolean;
   readonly shutdownGraceMs: number;
+  /** Processes that share the ports. */
+  readonly workers: number;
   readonly trustedProxies: BlockList;
   readonly maxBodyBytes: number;
   /** How many passwords are hashed at once, whichever service asks. */
@@ -105,6 +107,7 @@ export function readConfig(services: readonly ServiceName[], purpose: 'serve' | 
     metrics: settings.METRICS_PORT === null ? null : { host: settings.METRICS_HOST ?? '127.0.0.1', port: settings.METRICS_PORT },
     migrate: settings.MIGRATE === 'on',
     shutdownGraceMs: settings.SHUTDOWN_GRACE * 1000,
+    workers: settings.WORKERS,
     trustedProxies: settings.TRUSTED_PROXIES,
     maxBodyBytes: settings.MAX_BODY_BYTES,
     hashesAtOnce: settings.PASSWORD_HASHES,

@@ -2,22 +2,18 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config, ServiceName } from './config.ts';
 import { migrate, type Migration, requireCurrent } from './db/migrate.ts';
 import type { Database } from './db/pool.ts';
-import { open, plain, type Route, route } from './http/call.ts';
-import type { Envelope } from './http/openapi.ts';
-import { createListener, type Listener } from './http/server.ts';
-import { createGate, type Gate } from './runtime/gate.ts';
+import { type Door, doorOptions, openDoor, withMetrics } from './doors.ts';
+import type { Route } from './http/call.ts';
+import { bind, createListener, type ListenerOptions } from './http/server.ts';
 import { type Job, startJobs } from './runtime/jobs.ts';
-import { createLog, type Log } from './runtime/log.ts';
-import { createMetrics, type Metrics } from './runtime/metrics.ts';
 import type { Surroundings } from './runtime/surroundings.ts';
 import { describeTrouble, StartupError, Unavailable } from './runtime/trouble.ts';
+import { createWorld, type Output, type World } from './world.ts';
 
 /** What a service brings to the process; each has one function that makes it, and one line in `createParts`. */
 interface Kit<Service> {
   readonly routes: ReadonlyArray<Route<Service>>;
   readonly service: Service;
-  readonly envelope: Envelope;
-  readonly unavailable: 'service_failed' | 'unavailable';
   /** `null` for a service that keeps nothing. */
   readonly storage: { readonly database: Database; readonly schema: string; readonly migrations: readonly Migration[] } | null;
   /** What must happen exactly once, whichever of any number of replicas does it. */
@@ -27,16 +23,10 @@ interface Kit<Service> {
   readonly work?: () => { stop(): Promise<void> };
 }
 
-interface Door {
-  readonly name: string;
-  readonly host: string;
-  readonly port: number;
-  readonly listener: Listener;
-  readonly log: Log;
-}
-
 /** A service in this process. */
 interface Part extends Door {
+  /** Loads its modules, which are not needed to say that the process lives. */
+  load(): Promise<unknown>;
   /** @returns how many steps were applied */
   migrate(): Promise<number>;
   /** Schema, first run, background work. May be called again after a failure. */
@@ -45,31 +35,13 @@ interface Part extends Door {
   stop(): Promise<void>;
 }
 
-/** Where the process writes: log lines and events as JSON on one, announcements as plain text on the other. */
-export interface Output {
-  readonly stdout: NodeJS.WritableStream;
-  readonly stderr: NodeJS.WritableStream;
-}
-
-interface World {
-  readonly config: Config;
-  readonly output: Output;
-  readonly log: Log;
-  readonly metrics: Metrics;
-  readonly hashing: Gate;
-  stopping: boolean;
-}
-
-/** How many may wait for a password hash. */
-const HASHES_WAITING = 32;
-
-function createWorld(config: Config, output: Output): World {
-  const log = createLog(config.logLevel, (line) => output.stdout.write(line));
-  const metrics = createMetrics();
-  const hashing = createGate(config.hashesAtOnce, HASHES_WAITING, 'a password hash');
-  metrics.gauge('gatehouse_password_hashes_running', {}, () => hashing.running);
-  metrics.gauge('gatehouse_password_hashes_waiting', {}, () => hashing.waiting);
-  return { config, output, log, metrics, hashing, stopping: false };
+/** What a process of several has to do besides serving. */
+export interface Place {
+  /** Does what is to be done once. */
+  readonly isFirst: boolean;
+  readonly onReady: () => void;
+  /** The numbers of this process are asked for by who answers for all. */
+  readonly onNumbers: (text: () => string) => void;
 }
 
 /**
@@ -77,131 +49,121 @@ function createWorld(config: Config, output: Output): World {
  * in flight finish, background work stops, connections close.
  * @throws StartupError when a port is taken, or the database refuses in a way that waiting does not mend
  */
-export async function serve(config: Config, output: Output, signal: AbortSignal): Promise<void> {
+export async function serve(config: Config, output: Output, signal: AbortSignal, place: Place | null = null): Promise<void> {
   const world = createWorld(config, output);
-  for (const warning of config.warnings) world.log.warn(warning);
+  place?.onNumbers(world.metrics.text);
+  if (place) return serveIn(world, signal, place);
+  return withMetrics(world, async () => world.metrics.text(), () => serveIn(world, signal, place));
+}
+
+async function serveIn(world: World, signal: AbortSignal, place: Place | null): Promise<void> {
+  const { config } = world;
+  // However this process ends, but by kill -9, what it has said is written.
+  process.once('exit', world.lines.flush);
+  if (!place || place.isFirst) for (const warning of config.warnings) world.log.warn(warning);
   const parts: Part[] = [];
-  const doors: Door[] = [];
   // The signal may have come while the modules were loaded.
   const stopped = new Promise<void>((resolve) => (signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve(), { once: true })));
   let prepared: Promise<unknown> = Promise.resolve();
   try {
     // The doors open first: the process is alive, and says so, while the rest is loaded and its database on the way.
-    for await (const part of createParts(world)) {
+    for (const part of createParts(world, place)) {
+      await openDoor(part);
       parts.push(part);
-      await openDoor(part, doors);
     }
-    for (const door of metricsDoor(world)) await openDoor(door, doors);
-    prepared = Promise.all(parts.map((part) => prepareUntilDone(part, world, signal)));
+    for (const part of parts) await part.load();
+    prepared = Promise.all(parts.map((part) => prepareUntilDone(part, world, signal))).then(place?.onReady);
     await Promise.race([stopped, prepared.then(() => stopped)]);
     world.log.info('shutting down');
   } finally {
     world.stopping = true;
-    await Promise.all(doors.map((door) => door.listener.close(config.shutdownGraceMs)));
+    await Promise.all(parts.map((part) => part.listener.close(config.shutdownGraceMs)));
     await Promise.all(parts.map((part) => part.stop()));
     // Without connections it cannot go on; only its end is waited for.
     await prepared.catch(() => {});
+    world.lines.flush();
+    process.off('exit', world.lines.flush);
   }
 }
 
 /** Brings the schemas of the configured services up to date. @returns how many steps were applied, by service */
 export async function migrateAll(config: Config, output: Output): Promise<ReadonlyMap<string, number>> {
   const applied = new Map<string, number>();
-  for await (const part of createParts(createWorld(config, output))) {
+  for (const part of createParts(createWorld(config, output), null)) {
     applied.set(part.name, await part.migrate().finally(() => part.stop()));
   }
   return applied;
 }
 
-/** The services that are asked for, one after the other, and only their modules: what is not asked for is not loaded. */
-async function* createParts(world: World): AsyncGenerator<Part> {
+/** How a service speaks: how it wraps a success, and what it calls a dependency that failed. */
+type Voice = Pick<ListenerOptions, 'envelope' | 'unavailable'>;
+const BARE = { envelope: 'bare', unavailable: 'unavailable' } as const;
+
+/** The services that are asked for. What is not asked for is never loaded. */
+function createParts(world: World, place: Place | null): Part[] {
   const { identity, secrets, webhook } = world.config;
-  if (identity) yield createPart('identity', identity, (await import('./identity/start.ts')).identity, world);
-  if (secrets) yield createPart('secrets', secrets, (await import('./secrets/start.ts')).secrets, world);
-  if (webhook) yield createPart('webhook', webhook, (await import('./webhook/start.ts')).webhook, world, { app: webhook.appName });
+  const parts: Part[] = [];
+  if (identity) parts.push(createPart('identity', identity, async () => (await import('./identity/start.ts')).identity, { envelope: 'data', unavailable: 'service_failed' }, world, place));
+  if (secrets) parts.push(createPart('secrets', secrets, async () => (await import('./secrets/start.ts')).secrets, BARE, world, place));
+  if (webhook) parts.push(createPart('webhook', webhook, async () => (await import('./webhook/start.ts')).webhook, BARE, world, place, { app: webhook.appName }));
+  return parts;
 }
 
 function createPart<Options extends { readonly host: string; readonly port: number }, Service>(
   name: ServiceName,
   options: Options,
-  make: (options: Options, surroundings: Surroundings) => Kit<Service>,
+  load: () => Promise<(options: Options, surroundings: Surroundings) => Kit<Service>>,
+  voice: Voice,
   world: World,
+  place: Place | null,
   logFields: Readonly<Record<string, string>> = {},
 ): Part {
   const { config, metrics, output } = world;
   let isPrepared = false;
   const background: Array<{ stop(): Promise<void> }> = [];
   const log = world.log.with({ service: name, ...logFields });
-  const kit = make(options, {
+  const surroundings: Surroundings = {
     log,
     metrics,
     hashing: world.hashing,
     isServing: () => isPrepared && !world.stopping,
     announce: (line) => void output.stderr.write(`${line}\n`),
     print: (line) => new Promise((resolve, reject) => output.stdout.write(line, (error) => (error ? reject(new Unavailable('standard output is closed', false)) : resolve()))),
-  });
-  const { storage } = kit;
-  const bringUpToDate = async () => (storage ? migrate(storage.database, storage.schema, storage.migrations) : 0);
+  };
+  let loading: Promise<Kit<Service>> | null = null;
+  const kit = () => (loading ??= load().then((make) => make(options, surroundings)));
+  const rows = async () => {
+    const { routes, service } = await kit();
+    return bind(routes, service);
+  };
+  const bringUpToDate = async () => {
+    const { storage } = await kit();
+    return storage ? migrate(storage.database, storage.schema, storage.migrations) : 0;
+  };
   return {
     name,
     host: options.host,
     port: options.port,
     log,
-    listener: createListener({ ...kit, ...doorOptions(world), name, host: options.host, port: options.port, log }),
+    listener: createListener({ ...doorOptions(world), ...voice, name, host: options.host, port: options.port, rows, log }),
+    load: kit,
     migrate: bringUpToDate,
     async prepare() {
+      const { storage, firstRun, jobs, work } = await kit();
       if (config.migrate) await bringUpToDate();
       else if (storage) await requireCurrent(storage.database, storage.schema, storage.migrations);
-      await kit.firstRun();
+      await firstRun();
       if (world.stopping) return;
-      background.push(startJobs(kit.jobs, log), ...(kit.work ? [kit.work()] : []));
+      const mine = jobs.filter(({ everywhere }) => everywhere || !place || place.isFirst);
+      background.push(startJobs(mine, log), ...(work ? [work()] : []));
       isPrepared = true;
       log.info('ready');
     },
     async stop() {
       await Promise.all(background.map((one) => one.stop()));
-      await storage?.database.close();
+      await (await loading)?.storage?.database.close();
     },
   };
-}
-
-const doorOptions = ({ config, metrics }: World) => ({ maxBodyBytes: config.maxBodyBytes, trustedProxies: config.trustedProxies, metrics });
-
-/** A listener of its own, off unless METRICS_PORT is set: numbers for the operator are not for the services' callers. */
-function metricsDoor(world: World): Door[] {
-  const { config, metrics } = world;
-  const log = world.log.with({ service: 'metrics' });
-  if (!config.metrics) return [];
-  const rows = [
-    route({
-      ...plain,
-      method: 'GET',
-      pattern: '/metrics',
-      summary: 'Numbers for Prometheus',
-      guard: open,
-      reply: null,
-      handle: async () => ({ text: metrics.text(), contentType: 'text/plain; version=0.0.4; charset=utf-8' }),
-    }),
-  ];
-  const name = 'metrics';
-  const listener = createListener({ ...doorOptions(world), ...config.metrics, name, routes: rows, service: null, envelope: 'bare', unavailable: 'unavailable', log });
-  return [{ ...config.metrics, name, listener, log }];
-}
-
-async function openDoor(door: Door, doors: Door[]): Promise<void> {
-  const { name, host, port, listener, log } = door;
-  try {
-    log.info('listening', { host, port: await listener.listen() });
-    doors.push(door);
-  } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : '';
-    const reasons: Readonly<Record<string, string>> = {
-      EADDRINUSE: `another program listens there; stop it, or set another ${name.toUpperCase()}_PORT`,
-      EACCES: 'this user may not use that port; take one above 1023',
-      EADDRNOTAVAIL: 'this machine does not have that address',
-    };
-    throw new StartupError(`${name} cannot listen on ${host}:${port} (${code}): ${reasons[code] ?? 'check its host and port'}.`);
-  }
 }
 
 /** A database that is away at the start is waited for, however long; one that refuses us is not. */

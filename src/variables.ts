@@ -91,6 +91,7 @@ export const VARIABLES = {
   TRUSTED_PROXIES: networks(),
   MAX_BODY_BYTES: number(65_536, 1_024, 16_777_216),
   SHUTDOWN_GRACE: number(10, 0, 600),
+  WORKERS: number(1, 1, 64),
   ADMIN_USERNAME: text('admin'),
   ADMIN_PASSWORD: text(null),
   ADMIN_EMAIL: text('admin@localhost'),

@@ -85,16 +85,18 @@ test('event show tells all of an event, its failures in order, and its body as i
   assert.deepEqual(JSON.parse(json.stdout), (await inbox.call('GET', `/events/${idOf('dead')}`)).json);
 });
 
-test('event redeliver drives those named, says how many, and leaves what waits as it is', async (t) => {
-  const [one, other, waits] = [await put({ status: 'dead', attempts: 3 }), await put({ status: 'done' }), await put({ status: 'waiting', attempts: 2 })];
-  const finished = await run(t, ['redeliver', one, other, waits]);
-  assert.deepEqual(finished, { code: 0, signal: null, stdout: '', stderr: `2 events ${AGAIN}The others are unknown, or waiting already.\n` });
-  const work = await sql`select event_id, attempts from webhook.work where event_id in ${sql([one, other, waits])} order by attempts`;
-  assert.deepEqual(work.map(({ attempts }) => attempts), [0, 0, 2]);
+test('event redeliver drives those named, hurries what waits, leaves what is under way as it is, and says how many', async (t) => {
+  const [one, other, waits, runs] = [await put({ status: 'dead', attempts: 3 }), await put({ status: 'done' }), await put({ status: 'waiting', attempts: 2 }), await put({ status: 'waiting', attempts: 1 })];
+  await sql`update webhook.work set due_at = now() + interval '1 hour' where event_id = ${waits}`;
+  await sql`update webhook.work set due_at = now() + interval '30 seconds', claim = gen_random_uuid() where event_id = ${runs}`;
+  const finished = await run(t, ['redeliver', one, other, waits, runs]);
+  assert.deepEqual(finished, { code: 0, signal: null, stdout: '', stderr: `3 events ${AGAIN}The others are unknown, or under way.\n` });
+  const work = await sql`select attempts, due_at <= now() as due from webhook.work where event_id in ${sql([one, other, waits, runs])} order by attempts`;
+  assert.deepEqual(work.map(({ attempts, due }) => [attempts, due]), [[0, true], [0, true], [1, false], [2, true]]);
   assert.equal((await sql`select from webhook.outcomes where event_id in ${sql([one, other])}`).length, 0, 'it is as if nothing had become of them');
   assert.equal((await run(t, ['redeliver', await put({ status: 'skipped' })])).stderr, `1 event ${AGAIN}`);
-  assertRefused(await run(t, ['redeliver', waits]), 1, /unknown, or waiting already/);
-  assertRefused(await run(t, ['redeliver', UNKNOWN]), 1, /unknown, or waiting already/);
+  assertRefused(await run(t, ['redeliver', runs]), 1, /unknown, or under way/);
+  assertRefused(await run(t, ['redeliver', UNKNOWN]), 1, /unknown, or under way/);
   await sql`delete from webhook.work where event_id <> ${idOf('waiting')}`;
 });
 

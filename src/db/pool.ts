@@ -20,6 +20,9 @@ export class Duplicate extends Error {
   }
 }
 
+/** The database refuses what a statement brings, and would again. Nothing of it was done. */
+export class Rejected extends Unavailable {}
+
 type Work<T> = (sql: Sql) => Promise<T>;
 type Transaction = <T>(work: Work<T>) => Promise<T>;
 
@@ -176,12 +179,16 @@ function translate(error: unknown, { host, port, sslmode }: DatabaseAddress): un
   if (isUniqueViolation(error)) return new Duplicate(constraintOf(error) ?? '');
   const code = codeOf(error);
   if (error instanceof postgres.PostgresError) {
-    return new Unavailable(`the database refused (SQLSTATE ${code}${HINTS[code] ?? ''})`, mayComeBack(error));
+    const words = `the database refused (SQLSTATE ${code}${HINTS[code] ?? ''})`;
+    return ABOUT_DATA.test(code) ? new Rejected(words, false) : new Unavailable(words, mayComeBack(error));
   }
   if (code === 'unknown') return error;
   const tls = sslmode === 'disable' ? '' : `, sslmode=${sslmode}`;
   return new Unavailable(`the database at ${host}:${port} did not answer (${code}${tls})`, mayComeBack(error));
 }
+
+/** SQLSTATE classes: a value, a constraint, a limit, and what somebody's trigger has raised. */
+const ABOUT_DATA = /^(22|23|54|P0)/;
 
 /** What an operator most often has to mend. */
 const HINTS: Readonly<Record<string, string>> = {

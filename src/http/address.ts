@@ -53,7 +53,7 @@ export function clientAddress(socketAddress: string, forwardedFor: string | unde
   return client;
 }
 
-function isTrusted(address: string, trusted: BlockList): boolean {
+export function isTrusted(address: string, trusted: BlockList): boolean {
   const family = isIP(address);
   return family !== 0 && trusted.check(address, family === 4 ? 'ipv4' : 'ipv6');
 }

@@ -11,6 +11,16 @@ export interface Probed {
 const anyone: Guard<unknown, null> = open;
 const bare = { ...plain, method: 'GET', guard: anyone } as const;
 
+const status = object({ status: text() });
+
+export const livez: Route<unknown> = route({
+  ...bare,
+  pattern: '/livez',
+  summary: 'Whether the process answers',
+  reply: status,
+  handle: async () => ({ data: { status: 'alive' } }),
+});
+
 /** The rows that every service has: the two probes, and the description of all rows, these included. */
 export function withBuiltIns<Service extends Probed>(
   rows: ReadonlyArray<Route<Service>>,
@@ -18,16 +28,9 @@ export function withBuiltIns<Service extends Probed>(
   notReady: Extract<ErrorCode, 'service_failed' | 'unavailable'>,
 ): Array<Route<Service>> {
   let document: string | null = null;
-  const status = object({ status: text() });
   const all: Array<Route<Service>> = [
     ...rows,
-    route({
-      ...bare,
-      pattern: '/livez',
-      summary: 'Whether the process answers',
-      reply: status,
-      handle: async () => ({ data: { status: 'alive' } }),
-    }),
+    livez,
     route({
       ...bare,
       pattern: '/readyz',

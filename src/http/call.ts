@@ -115,14 +115,17 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
     async answer(visitor, service, readBody) {
       let caller = await row.guard.check(visitor, service);
       if (caller instanceof Failure) return caller;
-      const checkedAt = performance.now();
       const refused = row.body.accepts(visitor.headers);
       if (refused) return refused;
-      const raw = row.body.schema ? await readBody() : NO_BYTES;
-      if (raw instanceof Failure) return raw;
-      // A body may take its time, and the caller's rights may have ended meanwhile.
-      if (performance.now() - checkedAt > RIGHTS_MS) caller = await row.guard.check(visitor, service);
-      if (caller instanceof Failure) return caller;
+      let raw: Buffer | Failure = NO_BYTES;
+      if (row.body.schema) {
+        const checkedAt = performance.now();
+        raw = await readBody();
+        if (raw instanceof Failure) return raw;
+        // A body may take its time, and the caller's rights may have ended meanwhile.
+        if (performance.now() - checkedAt > RIGHTS_MS) caller = await row.guard.check(visitor, service);
+        if (caller instanceof Failure) return caller;
+      }
       const path = take(row.path, visitor.parameters, '');
       if (!path.ok) return invalid('invalid_path', path.faults);
       const query = take(row.query, visitor.query, '');

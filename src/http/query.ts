@@ -1,6 +1,8 @@
 /** Query parameters as they came, decoded once; a name given twice keeps both values for the shapes to refuse. */
 export type Query = ReadonlyMap<string, readonly string[]>;
 
+const NO_QUERY: Query = new Map();
+
 /**
  * Splits the target by hand: `new URL('//host/x', base)` would read a host where there is only a path.
  * @param target as in the request line
@@ -14,7 +16,7 @@ export function parseTarget(target: string): { path: string; segments: string[];
   // `/livez` and `/livez/` are the same place.
   if (segments.length > 1 && segments.at(-1) === '') segments.pop();
   try {
-    return { path, segments: segments.map(decodeURIComponent), query: parseQuery(mark < 0 ? '' : target.slice(mark + 1)) };
+    return { path, segments: path.includes('%') ? segments.map(decodeURIComponent) : segments, query: mark < 0 ? NO_QUERY : parseQuery(target.slice(mark + 1)) };
   } catch {
     return null; // URIError: a malformed escape, or bytes that are not UTF-8
   }

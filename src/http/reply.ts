@@ -27,7 +27,7 @@ export function successOf(reply: Reply<unknown>, status: number, envelope: Envel
     const [before, after] = envelope === 'bare' ? ['', ''] : ['{"data":', `,"_meta":${JSON.stringify({ request_id: requestId })}}`];
     return { status, headers: HEADERS, body: listText(reply.items, before, after) };
   }
-  const headers = { ...HEADERS, ...reply.headers };
+  const headers = reply.headers ? { ...HEADERS, ...reply.headers } : HEADERS;
   if (envelope === 'bare') return { status, headers, body: JSON.stringify(reply.data) };
   const meta = { request_id: requestId, ...(reply.pagination ? { pagination: reply.pagination } : {}) };
   return { status, headers, body: JSON.stringify({ data: reply.data, _meta: meta, ...(reply.links ? { _links: reply.links } : {}) }) };
@@ -83,18 +83,35 @@ const DISCARD_BYTES = 1024 * 1024;
 const DISCARD_MS = 1000;
 
 /** Writes a reply, exactly once. Resolves when the last byte is handed to the kernel or the client is gone. */
-export async function write(request: IncomingMessage, response: ServerResponse, written: Written, close: boolean): Promise<void> {
+export function write(request: IncomingMessage, response: ServerResponse, requestId: string, written: Written, close: boolean): Promise<void> | void {
+  if (isUnread(request) || typeof written.body !== 'string') return writeSlowly(request, response, requestId, written, close);
+  const headers = headersOf(requestId, written, close);
+  if (written.status !== 204) headers.push('Content-Length', String(Buffer.byteLength(written.body)));
+  response.writeHead(written.status, headers);
+  // As a text it leaves in one piece with the head.
+  response.end(written.body);
+}
+
+/** Names and values in turn, which Node writes as they are. */
+function headersOf(requestId: string, { headers }: Written, close: boolean): string[] {
+  const list = ['X-Request-Id', requestId];
+  for (const name in headers) list.push(name, headers[name] ?? '');
+  if (close) list.push('Connection', 'close');
+  return list;
+}
+
+/** A reply in pieces, or to a request whose body has not been read to its end. */
+async function writeSlowly(request: IncomingMessage, response: ServerResponse, requestId: string, written: Written, close: boolean): Promise<void> {
   // A small body that came in one packet with its head is complete only a moment after the head.
   if (isUnread(request)) await new Promise((resolve) => setImmediate(resolve));
   const unread = isUnread(request);
-  const last = unread || close ? { Connection: 'close' } : {};
+  const headers = headersOf(requestId, written, unread || close);
   // The client is still sending. To close now would reset the connection, and the answer could be lost with it.
   const discarding = () => (unread ? discard(request) : undefined);
-  if (typeof written.body !== 'string') return writePieces(request, response, written, written.body, last, discarding);
-  const body = Buffer.from(written.body);
-  const length = written.status === 204 ? {} : { 'Content-Length': String(body.length) };
-  response.writeHead(written.status, { ...written.headers, ...length, ...last });
-  if (!unread) return void response.end(body);
+  if (typeof written.body !== 'string') return writePieces(request, response, written.status, headers, written.body, discarding);
+  const { body } = written;
+  if (written.status !== 204) headers.push('Content-Length', String(Buffer.byteLength(body)));
+  response.writeHead(written.status, headers);
   response.flushHeaders();
   response.write(body);
   await discarding();
@@ -110,16 +127,16 @@ function hasBody(request: IncomingMessage): boolean {
 async function writePieces(
   request: IncomingMessage,
   response: ServerResponse,
-  written: Written,
+  status: number,
+  headers: string[],
   pieces: AsyncIterable<string>,
-  last: Record<string, string>,
   discarding: () => Promise<void> | undefined,
 ): Promise<void> {
   const iterator = pieces[Symbol.asyncIterator]();
   try {
     // The first piece is fetched before the head goes out, so that a database that is away is still a proper error.
     let piece = await iterator.next();
-    response.writeHead(written.status, { ...written.headers, ...last });
+    response.writeHead(status, headers);
     const discarded = discarding();
     while (!piece.done && request.method !== 'HEAD' && !response.destroyed) {
       if (!response.write(piece.value)) await drained(response);

@@ -30,10 +30,11 @@ export function createRouter<R extends Located>(rows: readonly R[]) {
     // HEAD is answered wherever GET is (RFC 9110, 9.3.2).
     const route = found.node.methods.get(method === 'HEAD' ? 'GET' : method);
     if (!route) return { kind: 'method_not_allowed', allow: allowed(found.node) };
-    return { kind: 'found', route, parameters: Object.fromEntries(found.parameters) };
+    return { kind: 'found', route, parameters: found.parameters.length === 0 ? NO_PARAMETERS : Object.fromEntries(found.parameters) };
   };
 }
 
+const NO_PARAMETERS = {};
 const createNode = <R>(): Node<R> => ({ children: new Map(), parameter: null, methods: new Map() });
 
 export function segmentsOf(pattern: string): string[] {

@@ -5,9 +5,10 @@ import type { Duplex } from 'node:stream';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { describeTrouble, Overloaded, Unavailable } from '../runtime/trouble.ts';
-import { clientAddress, plainAddress } from './address.ts';
+import { clientAddress, isTrusted, plainAddress } from './address.ts';
 import { ClientGone, readBody } from './body.ts';
-import type { Reply, Route } from './call.ts';
+import { livez } from './builtin.ts';
+import type { Reply, Route, Visitor } from './call.ts';
 import { type ErrorCode, Failure } from './errors.ts';
 import type { Envelope } from './openapi.ts';
 import { parseTarget } from './query.ts';
@@ -33,12 +34,28 @@ const LIMITS = {
   maxBodies: 1_024,
 } as const;
 
-export interface ListenerOptions<Service> {
+/** Finds the row for a method and a path. */
+export type Rows = ReturnType<typeof createRouter<Bound>>;
+
+/** A row with its service folded in, so that a listener need not know of what kind that is. */
+interface Bound extends Pick<Route<unknown>, 'method' | 'pattern' | 'success'> {
+  answer(visitor: Visitor, readBody: () => Promise<Buffer | Failure>): Promise<Reply<unknown> | Failure>;
+}
+
+export const bind = <Service>(routes: ReadonlyArray<Route<Service>>, service: Service): Rows =>
+  createRouter(
+    routes.map(({ method, pattern, success, answer }) => ({ method, pattern, success, answer: (visitor, readBody) => answer(visitor, service, readBody) })),
+  );
+
+/** What a process can answer before anything of a service is loaded. */
+const EARLY = bind([livez], null);
+
+export interface ListenerOptions {
   readonly name: string;
   readonly host: string;
   readonly port: number;
-  readonly routes: ReadonlyArray<Route<Service>>;
-  readonly service: Service;
+  /** Asked for once there is a request for more than whether the process lives. */
+  readonly rows: () => Promise<Rows>;
   readonly envelope: Envelope;
   /** What a failed dependency is called here: the specification wants 500 from identity, the others say 503. */
   readonly unavailable: Extract<ErrorCode, 'service_failed' | 'unavailable'>;
@@ -63,18 +80,19 @@ interface Visit {
   route: string;
 }
 
-/** A connection: how many of its requests are being worked on, and the last one that was begun. */
+/** A connection: who is at its other end, how many of its requests are being worked on, and the last one that was begun. */
 interface Line {
+  readonly address: string;
+  readonly isProxy: boolean;
   running: number;
   request: IncomingMessage;
   response: ServerResponse;
 }
 
 /** The only place that sees a socket: limits, request id, one try/catch, one write. */
-export function createListener<Service>(options: ListenerOptions<Service>): Listener {
+export function createListener(options: ListenerOptions): Listener {
   const { name, log, metrics } = options;
-  const router = createRouter(options.routes);
-  const state = { inFlight: 0, bodies: 0, closing: false };
+  const state: { rows: Rows | null; inFlight: number; bodies: number; closing: boolean } = { rows: null, inFlight: 0, bodies: 0, closing: false };
   const lines = new WeakMap<Duplex, Line>();
   const sockets = new Set<Socket>();
   metrics.gauge('gatehouse_requests_in_flight', { service: name }, () => state.inFlight);
@@ -84,7 +102,12 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
     if (request.httpVersion === '1.1' && request.headers.host === undefined) return fail(new Failure('invalid_request'));
     const target = parseTarget(request.url ?? '');
     if (!target) return fail(new Failure('invalid_target'));
-    const match = router(request.method ?? '', target.segments);
+    const { method = '' } = request;
+    let match = (state.rows ?? EARLY)(method, target.segments);
+    if (!state.rows && match.kind !== 'found') {
+      state.rows = await options.rows();
+      match = state.rows(method, target.segments);
+    }
     if (match.kind === 'no_such_path') return fail(new Failure('no_such_path'));
     if (match.kind === 'method_not_allowed') {
       if (request.method === 'OPTIONS') return methodsOf(match.allow);
@@ -105,7 +128,7 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
       headers: request.headers,
       address: visit.address,
     };
-    const outcome: Reply<unknown> | Failure = await match.route.answer(visitor, options.service, readLimited);
+    const outcome: Reply<unknown> | Failure = await match.route.answer(visitor, readLimited);
     return outcome instanceof Failure ? fail(outcome) : successOf(outcome, match.route.success, options.envelope, visit.requestId);
   }
 
@@ -125,11 +148,12 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
   }
 
   async function handle(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {
-    const visit = greet(request, options.trustedProxies);
-    const line = lines.get(request.socket) ?? { running: 0, request, response };
-    lines.set(request.socket, Object.assign(line, { running: line.running + 1, request, response }));
+    const line = lines.get(request.socket) ?? openLine(request, response);
+    line.running += 1;
+    line.request = request;
+    line.response = response;
+    const visit = greet(request, line, options.trustedProxies);
     state.inFlight += 1;
-    response.setHeader('X-Request-Id', visit.requestId);
     let written: Written | null = null;
     try {
       try {
@@ -138,13 +162,13 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
         if (error instanceof ClientGone) return;
         written = failureOf(troubleOf(error, visit), visit.requestId);
       }
-      await write(request, response, written, state.closing);
+      await write(request, response, visit.requestId, written, state.closing);
     } catch (error) {
       const failure = troubleOf(error, visit);
       // Once the head is out the only honest sign of a failure is a connection that breaks off.
       if (response.headersSent) return void response.destroy();
       written = failureOf(failure, visit.requestId);
-      await write(request, response, written, true);
+      await write(request, response, visit.requestId, written, true);
     } finally {
       state.inFlight -= 1;
       line.running -= 1;
@@ -154,13 +178,30 @@ export function createListener<Service>(options: ListenerOptions<Service>): List
     }
   }
 
+  function openLine(request: IncomingMessage, response: ServerResponse): Line {
+    const address = plainAddress(request.socket.remoteAddress ?? '');
+    const line = { address, isProxy: isTrusted(address, options.trustedProxies), running: 0, request, response };
+    lines.set(request.socket, line);
+    return line;
+  }
+
+  /** The labels of a route's numbers, made once: there are as many as routes and statuses. */
+  const labels = new Map<string, { readonly counted: Record<string, string>; readonly timed: Record<string, string> }>();
+  function labelsOf(route: string, status: number) {
+    const key = `${status} ${route}`;
+    let found = labels.get(key);
+    if (!found) labels.set(key, (found = { counted: { service: name, route, status: String(status) }, timed: { service: name, route } }));
+    return found;
+  }
+
   /** One line and one set of numbers end the visit. @param written null, which is status 0: the client left before there was an answer */
   function record(visit: Visit, method: string, written: Written | null): void {
     const seconds = (performance.now() - visit.startedAt) / 1000;
     const status = written?.status ?? 0;
     if (written?.reason) metrics.count('gatehouse_requests_refused_total', { service: name, route: visit.route, reason: written.reason });
-    metrics.count('gatehouse_requests_total', { service: name, route: visit.route, status: String(status) });
-    metrics.observe('gatehouse_request_duration_seconds', { service: name, route: visit.route }, seconds);
+    const { counted, timed } = labelsOf(visit.route, status);
+    metrics.count('gatehouse_requests_total', counted);
+    metrics.observe('gatehouse_request_duration_seconds', timed, seconds);
     log.info('request', {
       request_id: visit.requestId,
       method,
@@ -228,16 +269,12 @@ function listen(server: Server, port: number, host: string): Promise<number> {
   });
 }
 
-function greet(request: IncomingMessage, trustedProxies: BlockList): Visit {
+function greet(request: IncomingMessage, { address, isProxy }: Line, trustedProxies: BlockList): Visit {
   const given = request.headers['x-request-id'];
   const forwarded = request.headers['x-forwarded-for'];
   return {
     requestId: typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given) ? given : randomUUID(),
-    address: clientAddress(
-      request.socket.remoteAddress ?? '',
-      Array.isArray(forwarded) ? forwarded.join(',') : forwarded,
-      trustedProxies,
-    ),
+    address: isProxy ? clientAddress(address, Array.isArray(forwarded) ? forwarded.join(',') : forwarded, trustedProxies) : address,
     startedAt: performance.now(),
     route: '(none)',
   };

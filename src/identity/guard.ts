@@ -6,7 +6,7 @@ import { isActive, isUsable } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import type { Actor } from './store/audit.ts';
 import { findKeyByDigest } from './store/keys.ts';
-import { findSessionByToken } from './store/sessions.ts';
+import { findCallerByToken } from './store/sessions.ts';
 import { KEY_PREFIX, parseApiKey, parseSessionToken } from './token.ts';
 
 type Credential = { readonly kind: 'session' | 'key'; readonly value: string };
@@ -49,7 +49,7 @@ async function recognise(credential: Credential | null, service: IdentityService
 
 async function bySession(value: string, service: IdentityService): Promise<Caller | null> {
   const token = parseSessionToken(value);
-  const session = token && (await findSessionByToken(service, token));
+  const session = token && (await findCallerByToken(service, token));
   if (!session || !isActive(session)) return null;
   if (session.stale) sight(service.sightings.sessions, session.id);
   return { session, key: null, user: session.user };

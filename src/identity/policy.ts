@@ -1,9 +1,9 @@
 import { Failure } from '../http/errors.ts';
-import type { ApiKey, Session, User } from './rules.ts';
+import type { ApiKey, CallerSession, User } from './rules.ts';
 
 /** Who stands behind a request: the session or the key that was presented, with its user. A key may have none. */
 export interface Caller {
-  readonly session: Session | null;
+  readonly session: CallerSession | null;
   readonly key: ApiKey | null;
   readonly user: User | null;
 }

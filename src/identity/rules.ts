@@ -18,24 +18,28 @@ export interface Account extends User {
   readonly password_hash: string | null;
 }
 
-/** A row of `identity.sessions` with its user. */
-export interface Session {
+/** What is judged of a session at each request: most of what a process ever reads. */
+export interface CallerSession {
   readonly id: string;
-  readonly user_id: string;
   readonly revoked: boolean;
   readonly logged_out: boolean;
-  readonly expires_at: Date;
   /** By the database's clock, the only one for expiry; also when it was idle for too long. */
   readonly expired: boolean;
+  /** Not seen for so long that the next use is to be noted. */
+  readonly stale: boolean;
+  readonly user: User;
+}
+
+/** A row of `identity.sessions` that is not deleted, with its user. */
+export interface Session extends CallerSession {
+  readonly user_id: string;
+  readonly expires_at: Date;
   readonly ip: string | null;
   readonly user_agent: string | null;
   readonly last_seen_at: Date;
-  /** Not seen for so long that the next use is to be noted. */
-  readonly stale: boolean;
   readonly created_at: Date;
   readonly updated_at: Date;
   readonly deleted_at: Date | null;
-  readonly user: User;
 }
 
 /** A row of `identity.api_keys`, with its user if it has one. */
@@ -58,8 +62,8 @@ export interface ApiKey {
 export const mayLogIn = (user: Pick<User, 'enabled' | 'deleted_at'>): boolean => user.enabled && user.deleted_at === null;
 
 /** Whether a session still opens the door. Judged from the row at every request, so that an end holds at once, everywhere. */
-export function isActive(session: Session): boolean {
-  return !session.revoked && !session.logged_out && !session.expired && session.deleted_at === null && mayLogIn(session.user);
+export function isActive(session: CallerSession): boolean {
+  return !session.revoked && !session.logged_out && !session.expired && mayLogIn(session.user);
 }
 
 /** Likewise for a key; that of a user ends with its user. */

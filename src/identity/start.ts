@@ -27,8 +27,6 @@ export function identity(options: Options, surroundings: Surroundings) {
   return {
     routes,
     service,
-    envelope: 'data',
-    unavailable: 'service_failed',
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
     firstRun: () => firstRun(options, database, surroundings),
     jobs: jobs(service),
@@ -71,6 +69,7 @@ export function jobs(service: IdentityService): readonly Job[] {
     {
       name: 'note what was seen',
       everySeconds: 5,
+      everywhere: true,
       async batch() {
         const [sessions, keys] = [[...sightings.sessions], [...sightings.keys]];
         sightings.sessions.clear();

@@ -4,6 +4,8 @@ import { describeTrouble } from './trouble.ts';
 export interface Job {
   readonly name: string;
   readonly everySeconds: number;
+  /** For what each process gathers by itself; else one of several workers does it. */
+  readonly everywhere?: true;
   /** Does one small batch; true means there is more to do now. */
   readonly batch: () => Promise<boolean>;
 }

@@ -88,6 +88,28 @@ export function createMetrics(): Metrics {
   };
 }
 
+/** Of these the worst of several processes counts, and not their sum. */
+const WORST = /^nodejs_eventloop_delay_p99_seconds/;
+
+/** One text of several processes' texts. */
+export function addUp(texts: readonly string[]): string {
+  const families = new Map<string, Map<string, number>>();
+  for (const text of texts) {
+    let family: Map<string, number> | undefined;
+    let help = '';
+    for (const line of text.split('\n')) {
+      if (line.startsWith('# HELP')) help = line;
+      else if (line.startsWith('#')) family = slot(families, `${help}\n${line}`);
+      else if (line !== '') {
+        const end = line.lastIndexOf(' ');
+        const [series, value, before = 0] = [line.slice(0, end), Number(line.slice(end + 1)), family?.get(line.slice(0, end))];
+        family?.set(series, WORST.test(series) ? Math.max(before, value) : before + value);
+      }
+    }
+  }
+  return [...families].map(([head, series]) => `${head}\n${[...series].map(([name, value]) => `${name} ${value}\n`).join('')}`).join('');
+}
+
 function addProcessGauges(gauge: Metrics['gauge']): void {
   const delay = monitorEventLoopDelay({ resolution: 20 });
   delay.enable();
@@ -106,10 +128,18 @@ function slot<T>(all: Map<string, Map<string, T>>, name: string): Map<string, T>
   return series;
 }
 
+/** Of the label sets that are used again and again, as those of a route are. */
+const rendered = new WeakMap<Labels, string>();
+
 const head = (name: string, type: string) => `# HELP ${name} ${HELP[name] ?? name}\n# TYPE ${name} ${type}`;
 
 function render(labels: Labels): string {
-  return Object.entries(labels)
-    .map(([name, value]) => `${name}="${value.replace(/[\\"\n]/g, (found) => (found === '\n' ? '\\n' : `\\${found}`))}"`)
-    .join(',');
+  let text = rendered.get(labels);
+  if (text === undefined) {
+    text = Object.entries(labels)
+      .map(([name, value]) => `${name}="${value.replace(/[\\"\n]/g, (found) => (found === '\n' ? '\\n' : `\\${found}`))}"`)
+      .join(',');
+    rendered.set(labels, text);
+  }
+  return text;
 }

@@ -55,7 +55,7 @@ export async function openSecret(service: SecretsService, visitor: Visitor, id: 
   };
   const text = Buffer.isBuffer(opened) ? opened : await unlocked(keys, opened);
   if (text instanceof Failure) return text;
-  if (!(await useUpRead(database, id, commitment))) return miss(service, visitor, id, 'another reader was first');
+  if (!(await useUpRead(database, { id, commitment }))) return miss(service, visitor, id, 'another reader was first');
   record(service, 'read', { id, keyId }, visitor);
   return { data: { password: text.toString('utf8') } };
 }

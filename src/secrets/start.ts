@@ -15,8 +15,6 @@ export function secrets(options: SecretsOptions & { readonly database: DatabaseA
   return {
     routes: createRoutes(options.limits, options.sharePages),
     service,
-    envelope: 'bare',
-    unavailable: 'unavailable',
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
     firstRun: () => beginWithKey(service),
     jobs: jobs(service),

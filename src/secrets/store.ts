@@ -1,3 +1,4 @@
+import { column, grouped, inPlaces } from '../db/batch.ts';
 import type { Database, Fragment, Sql } from '../db/pool.ts';
 
 export interface NewSecret {
@@ -37,50 +38,72 @@ const living = (sql: Sql): Fragment => sql`blob is not null and (expires_at is n
 const emptied = (sql: Sql): Fragment => sql`blob = null, commitment = null, tag = null`;
 
 /** The database's time, in whole milliseconds: its clock is the only one for expiry, and the seal binds the result. */
-export async function currentTime(database: Database): Promise<Date> {
-  const [row] = await database.read((sql) => sql<[{ now: Date }]>`select date_trunc('milliseconds', now()) as now`);
-  return row.now;
-}
+export const currentTime = (database: Database): Promise<Date> => time(database, null);
 
-export async function insertSecret(database: Database, { id, keyId, commitment, blob, tag, expiresAt, maxReads }: NewSecret): Promise<void> {
-  await database.write(
-    (sql) => sql`
-      insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads)
-      values (${id}, ${keyId}, ${commitment}, ${blob}, ${tag}, ${expiresAt}, ${maxReads})`,
-  );
-}
+const time = grouped(
+  async (database: Database, callers: readonly null[]) => {
+    const [row] = await database.read((sql) => sql<[{ now: Date }]>`select date_trunc('milliseconds', now()) as now`);
+    return callers.map(() => row.now);
+  },
+  { atOnce: 1 },
+);
+
+export const insertSecret = grouped(
+  async (database: Database, secrets: readonly NewSecret[]): Promise<void[]> => {
+    const of = <T extends keyof NewSecret>(name: T) => column(secrets.map((secret) => secret[name]));
+    await database.write(
+      (sql) => sql`
+        insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads)
+        select * from unnest(${of('id')}::text::uuid[], ${of('keyId')}::text::text[], ${of('commitment')}::text::bytea[],
+          ${of('blob')}::text::bytea[], ${of('tag')}::text::bytea[], ${of('expiresAt')}::text::timestamptz[], ${of('maxReads')}::text::integer[])`,
+    );
+    return secrets.map(() => undefined);
+  },
+  { atOnce: 1, bytesOf: ({ blob }) => blob.length },
+);
 
 /** The row, if it still has its content. Nothing is used up. */
-export async function findSecret(database: Database, id: string): Promise<StoredSecret | null> {
-  const [row] = await database.read(
-    (sql) => sql<StoredSecret[]>`
-      select key_id, commitment, blob, tag, expires_at, max_reads, coalesce(expires_at <= now(), false) as expired
-      from secrets.secrets where id = ${id} and blob is not null`,
-  );
-  return row ?? null;
-}
+export const findSecret = grouped(
+  async (database: Database, ids: readonly string[]): Promise<Array<StoredSecret | null>> => {
+    const rows = await database.read(
+      (sql) => sql<Array<StoredSecret & { place: number }>>`
+        select place::int, key_id, commitment, blob, tag, expires_at, max_reads, coalesce(expires_at <= now(), false) as expired
+        from unnest(${column(ids)}::text::uuid[]) with ordinality as wanted (wanted_id, place) join secrets.secrets on id = wanted_id
+        where blob is not null`,
+    );
+    return inPlaces(rows, ids.length);
+  },
+  { atOnce: 1 },
+);
 
 /**
  * Finds, checks and uses up one read, with its receipt, in one statement, so that of any number of simultaneous readers
- * as many win as there are reads left.
+ * as many win as there are reads left. A statement changes a row once: so readers of one secret never share one.
  * @returns whether this reader has won one
  */
-export async function useUpRead(database: Database, id: string, commitment: Buffer): Promise<boolean> {
-  const result = await database.write((sql) => {
-    const lastly = (end: Fragment, otherwise: Fragment) => sql`case when reads + 1 >= max_reads then ${end} else ${otherwise} end`;
-    return sql`
-      update secrets.secrets set
-        reads = reads + 1,
-        last_read_at = now(),
-        blob = ${lastly(sql`null`, sql`blob`)},
-        commitment = ${lastly(sql`null`, sql`commitment`)},
-        tag = ${lastly(sql`null`, sql`tag`)},
-        ending = ${lastly(sql`'read'`, sql`null`)},
-        ended_at = ${lastly(sql`now()`, sql`null`)}
-      where id = ${id} and commitment = ${commitment} and (max_reads is null or reads < max_reads) and ${living(sql)}`;
-  });
-  return result.count === 1;
-}
+export const useUpRead = grouped(
+  async (database: Database, readers: ReadonlyArray<{ readonly id: string; readonly commitment: Buffer }>): Promise<boolean[]> => {
+    const [ids, commitments] = [column(readers.map(({ id }) => id)), column(readers.map(({ commitment }) => commitment))];
+    const won = await database.write((sql) => {
+      const lastly = (end: Fragment, otherwise: Fragment) => sql`case when reads + 1 >= max_reads then ${end} else ${otherwise} end`;
+      return sql<Array<{ id: string }>>`
+        update secrets.secrets set
+          reads = reads + 1,
+          last_read_at = now(),
+          blob = ${lastly(sql`null`, sql`blob`)},
+          commitment = ${lastly(sql`null`, sql`commitment`)},
+          tag = ${lastly(sql`null`, sql`tag`)},
+          ending = ${lastly(sql`'read'`, sql`null`)},
+          ended_at = ${lastly(sql`now()`, sql`null`)}
+        from unnest(${ids}::text::uuid[], ${commitments}::text::bytea[]) as reader (reader_id, brought)
+        where id = reader_id and commitment = brought and (max_reads is null or reads < max_reads) and ${living(sql)}
+        returning id`;
+    });
+    const winners = new Set(won.map(({ id }) => id));
+    return readers.map(({ id }) => winners.has(id));
+  },
+  { atOnce: 1, keyOf: ({ id }) => id },
+);
 
 /** @returns the key id of the secret, or null where there is no such record */
 export async function countFailedRead(database: Database, id: string): Promise<string | null> {

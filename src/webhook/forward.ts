@@ -41,15 +41,20 @@ const lookupPublic: LookupFunction = (host, options, done) => {
   });
 };
 
+/** Whether a URL names a private address itself, which no name is looked up for. */
+export function isOutOfBounds({ hostname }: URL): boolean {
+  const host = hostname.replace(/^\[(.*)\]$/, '$1');
+  return isIP(host) !== 0 && isPrivate(host);
+}
+
 /** POSTs the raw body, signed. Any 2xx is success; redirects are not followed; what the target answers with is not read. */
 export function createForward({ url, secret, allowPrivate, concurrency }: ForwardOptions): Delivery {
   const isTls = url.protocol === 'https:';
   const agent = new (isTls ? HttpsAgent : HttpAgent)({ keepAlive: true, maxSockets: concurrency });
   const key = secret === null ? null : SCHEMES.standard.keyOf(secret);
-  const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
   return {
     async deliver(task, signal) {
-      if (!allowPrivate && isIP(host) !== 0 && isPrivate(host)) return { error: PRIVATE_TARGET, retryAfter: null };
+      if (!allowPrivate && isOutOfBounds(url)) return { error: PRIVATE_TARGET, retryAfter: null };
       const options = { method: 'POST', agent, signal, headers: headersOf(task, key), ...(allowPrivate ? {} : { lookup: lookupPublic }) };
       try {
         return judge(await send((isTls ? httpsRequest : httpRequest)(url, options), task.body));
@@ -61,7 +66,7 @@ export function createForward({ url, secret, allowPrivate, concurrency }: Forwar
   };
 }
 
-const PRIVATE_TARGET = 'the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on if that is meant';
+export const PRIVATE_TARGET = 'the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on if that is meant';
 
 function send(request: ReturnType<typeof httpRequest>, body: Buffer): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {

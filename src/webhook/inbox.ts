@@ -63,12 +63,12 @@ export async function show({ path }: Ask<{ id: string }, unknown>, service: Webh
   return found ? { data: viewDetails(found) } : new Failure('not_found', NO_EVENT);
 }
 
-/** Drives an event again, whatever became of it; one that is waiting goes on waiting. */
+/** Drives an event again, whatever became of it; one that waits for its next attempt gets that now. */
 export async function again({ path }: Ask<{ id: string }, unknown>, service: WebhookService): Promise<Reply<Read<typeof redeliveryShape>> | Failure<'not_found' | 'conflict'>> {
   const { database, ring } = inboxOf(service);
   if (!ring) return new Failure('conflict', { message: 'Nothing delivers events here: WEBHOOK_FORWARD_URL, WEBHOOK_COMMAND and WEBHOOK_HANDLER are not set.' });
   const count = await redeliver(database, [path.id]);
-  // None was driven again by this: it is waiting already, or somebody has just done the same, or it is gone.
+  // None was driven again by this: it is under way, or it is gone.
   if (count === 0 && !(await findEvent(database, path.id))) return new Failure('not_found', NO_EVENT);
   ring();
   return { data: { id: path.id, status: 'waiting' } };

@@ -101,4 +101,9 @@ export const MIGRATIONS: readonly Migration[] = [
       'create index failures_event on webhook.failures (event_id, failed_at)',
     ],
   },
+  {
+    name: 'outcomes are checked',
+    // Others write them, too: see WEBHOOKS.md.
+    statements: [`alter table webhook.outcomes add constraint outcomes_status check (status in ('done', 'dead', 'skipped'))`],
+  },
 ];

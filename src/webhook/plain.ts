@@ -1,4 +1,5 @@
 import { digest, sameDigest } from '../crypto/token.ts';
+import { Failure } from '../http/errors.ts';
 import type { Surroundings } from '../runtime/surroundings.ts';
 import type { WebhookService } from './service.ts';
 
@@ -15,6 +16,7 @@ export function createPlain(token: string | null, appName: string, { log, print,
     inbox: null,
     secondsToWait: () => 0,
     openSecrets: () => [],
+    keyMissing: () => new Failure('key_unknown'),
     keepPending: async () => null,
     async admit(presented) {
       if (expected === null) return ANYBODY;

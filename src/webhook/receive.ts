@@ -30,9 +30,10 @@ async function judge({ visitor, caller, raw }: Arrival, service: WebhookService)
   if (source.scheme !== null) {
     if (source.handsOverKey && isKey(body)) return (await service.keepPending(caller.id, body.verification_token)) ?? { status: 'pending' };
     const secrets = service.openSecrets(caller.secrets);
-    if (secrets instanceof Failure) return secrets;
     const verdict = verify(source.scheme, headers, raw, secrets, Date.now() / 1000);
-    if (verdict !== 'valid') return new Failure('unauthorized', { message: SIGNATURES[verdict] });
+    // It may be signed with the one that cannot be opened: then it is not the sender's mistake.
+    if (verdict === 'wrong signature' && secrets.length < caller.secrets.length) return service.keyMissing(caller.id);
+    if (verdict !== 'valid') return new Failure('unauthorized', { message: caller.secrets.length === 0 ? NO_SECRET : SIGNATURES[verdict] });
   }
   const checked = parsed.ok && caller.source === 'generic' ? take(genericShape, body, '') : parsed;
   if (!checked.ok) return new Failure('invalid_body', { fields: checked.faults });
@@ -42,7 +43,7 @@ async function judge({ visitor, caller, raw }: Arrival, service: WebhookService)
   if (deliveryId instanceof Failure) return deliveryId;
   const event = source.event(headers, body);
   if (typeof event !== 'string' || event === '' || event.length > 1_024 || event.includes('\0')) {
-    return new Failure('invalid_body', { fields: [{ path: '', message: `does not name its kind of event as ${caller.source} does` }] });
+    return new Failure('invalid_body', { fields: [{ path: '', message: `the kind of event must be named ${source.named}` }] });
   }
   return keep({ id: randomUUID(), tokenId: caller.id, source: caller.source, deliveryId, event, headers: safeHeaders(headers), ip: visitor.address, body: raw }, orderKeyOf(body), visitor.requestId, service);
 }
@@ -50,6 +51,7 @@ async function judge({ visitor, caller, raw }: Arrival, service: WebhookService)
 /** Notion sends its key first, unsigned. It is kept aside for an operator to confirm; a key that is in force stays. */
 const isKey = (body: Json): body is { verification_token: string } => typeof body.verification_token === 'string' && /^[\x21-\x7e]{8,255}$/.test(body.verification_token) && Object.keys(body).length === 1;
 
+const NO_SECRET = 'No signing secret is in force for this token. Have the sender hand its own over, and put it in force with: gatehouse token confirm';
 const SIGNATURES = {
   'no signature': "The request is not signed as this token's source signs. Check the token's source and the sender's signing secret.",
   'wrong signature': "The signature is not right. Check that the sender's signing secret is the one given with the token.",

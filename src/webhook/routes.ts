@@ -45,7 +45,7 @@ const inbox: ReadonlyArray<Route<WebhookService>> = [
   }),
   route({ ...plain, method: 'GET', pattern: '/events/stream',
     summary: 'The events as they come, as server-sent events',
-    guard: operator,
+    guard: operator, query: parameters({}, 'refused'),
     reply: null, errors: ['unavailable'], handle: inboxHandlers.stream,
   }),
   route({ ...plain, method: 'GET', pattern: '/events/{id}',

@@ -23,8 +23,10 @@ export interface WebhookService {
   admit(token: string | null): Promise<Sender | null>;
   /** Counts a request of this sender, and says how long the next has to wait; 0 for not at all. */
   secondsToWait(tokenId: string): number;
-  /** @returns the signing secrets themselves; fails closed when none of them can be opened */
-  openSecrets(sealed: readonly SealedSecret[]): readonly string[] | Failure<'key_unknown'>;
+  /** @returns the signing secrets themselves, of those that can be opened */
+  openSecrets(sealed: readonly SealedSecret[]): readonly string[];
+  /** Tells the operator that a signing secret of this token cannot be opened, and the sender to come back. */
+  keyMissing(tokenId: string): Failure<'key_unknown'>;
   /** Keeps a signing secret for an operator to confirm. */
   keepPending(tokenId: string, secret: string): Promise<Failure<'key_unknown'> | null>;
   /** Resolves once the event is safe. */
@@ -62,8 +64,8 @@ const MOST_WAITING_BYTES = 32 * 1024 * 1024;
 export function createExtended(database: Database, { signingKey, planFor, rate, sightings, ring }: ExtendedOptions, { log, metrics, isServing }: Surroundings): WebhookService {
   let waitingBytes = 0;
   metrics.gauge('gatehouse_events_waiting_bytes', {}, () => waitingBytes);
-  const keyMissing = () => {
-    log.error('WEBHOOK_SECRET is missing, or is not the one that signing secrets are sealed under');
+  const keyMissing = (tokenId: string) => {
+    log.error('WEBHOOK_SECRET is missing, or is not the one that signing secrets are sealed under', { token_id: tokenId });
     return new Failure('key_unknown', { message: 'The server cannot check the signatures of this sender. Nothing was stored. Tell the operator.' });
   };
   return {
@@ -75,13 +77,10 @@ export function createExtended(database: Database, { signingKey, planFor, rate, 
       return sender;
     },
     secondsToWait: createRate(rate),
-    openSecrets(sealed) {
-      const secrets = sealed.flatMap((one) => (signingKey && openSecret(signingKey, one)) ?? []);
-      // While WEBHOOK_SECRET is being replaced, one of two may be out of reach.
-      return secrets.length > 0 || sealed.length === 0 ? secrets : keyMissing();
-    },
+    keyMissing,
+    openSecrets: (sealed) => sealed.flatMap((one) => (signingKey && openSecret(signingKey, one)) ?? []),
     async keepPending(tokenId, secret) {
-      if (!signingKey) return keyMissing();
+      if (!signingKey) return keyMissing(tokenId);
       await insertPending(database, tokenId, sealSecret(signingKey, secret));
       log.warn('a sender has handed over its signing secret; it counts once it is confirmed with: gatehouse token confirm', { token_id: tokenId });
       return null;

@@ -14,7 +14,9 @@ export type Json = Readonly<Record<string, unknown>>;
 export interface Source {
   /** How its requests are signed; null for those that are not. */
   readonly scheme: keyof typeof SCHEMES | null;
-  /** @returns what cannot be read as a text is null, and then the event is refused */
+  /** Where the kind of event stands. */
+  readonly named: string;
+  /** @returns what is no text is refused */
   readonly event: (headers: IncomingHttpHeaders, body: Json) => unknown;
   readonly deliveryId: (headers: IncomingHttpHeaders, body: Json) => unknown;
   /** Whether a first, unsigned request brings the key that later ones are signed with. */
@@ -31,22 +33,24 @@ const none = () => null;
 /** Each sender's own names for what we keep, from its documentation. */
 export const SOURCES = {
   /** The interface's own form: `event`, and `data` with a `page_id`. */
-  generic: { scheme: null, event: member('event'), deliveryId: header('webhook-id', 'idempotency-key'), handshake: none },
-  standard: { scheme: 'standard', event: member('type'), deliveryId: header('webhook-id', 'svix-id'), handshake: none },
+  generic: { scheme: null, named: 'in the body as "event"', event: member('event'), deliveryId: header('webhook-id', 'idempotency-key'), handshake: none },
+  standard: { scheme: 'standard', named: 'in the body as "type"', event: member('type'), deliveryId: header('webhook-id', 'svix-id'), handshake: none },
   github: {
     scheme: 'github',
+    named: 'in the header X-GitHub-Event',
     event: header('x-github-event'),
     deliveryId: header('x-github-delivery'),
     handshake: (headers) => (headers['x-github-event'] === 'ping' ? { status: 'pong' } : null),
   },
-  stripe: { scheme: 'stripe', event: member('type'), deliveryId: member('id'), handshake: none },
+  stripe: { scheme: 'stripe', named: 'in the body as "type"', event: member('type'), deliveryId: member('id'), handshake: none },
   slack: {
     scheme: 'slack',
+    named: 'in the body as "type", or in its "event"',
     event: (_headers, { event, type }) => (isJson(event) ? event.type : type),
     deliveryId: member('event_id'),
     handshake: (_headers, { type, challenge }) => (type === 'url_verification' && typeof challenge === 'string' ? { challenge } : null),
   },
-  notion: { scheme: 'notion', event: member('type'), deliveryId: member('id'), handsOverKey: true, handshake: none },
+  notion: { scheme: 'notion', named: 'in the body as "type"', event: member('type'), deliveryId: member('id'), handsOverKey: true, handshake: none },
 } as const satisfies Record<string, Source>;
 
 export type SourceName = keyof typeof SOURCES;

@@ -1,9 +1,12 @@
+import { accessSync, constants } from 'node:fs';
+import { isAbsolute } from 'node:path';
 import { createDatabase, type Database, type DatabaseAddress } from '../db/pool.ts';
 import { digest } from '../crypto/token.ts';
 import type { Job } from '../runtime/jobs.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { Surroundings } from '../runtime/surroundings.ts';
-import { createForward } from './forward.ts';
+import { StartupError } from '../runtime/trouble.ts';
+import { createForward, isOutOfBounds, PRIVATE_TARGET } from './forward.ts';
 import { createHandler } from './handler.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { createPlain } from './plain.ts';
@@ -52,8 +55,7 @@ export interface WebhookSettings {
 export function webhook(options: WebhookSettings, surroundings: Surroundings) {
   const { token, secret, appName, target, delivery, rate } = options;
   const { log, metrics, announce } = surroundings;
-  const common = { envelope: 'bare', unavailable: 'unavailable' } as const;
-  if (!options.database) return { ...common, routes: createRoutes('plain'), service: createPlain(token, appName, surroundings), storage: null, firstRun: async () => {}, jobs: [] };
+  if (!options.database) return { routes: createRoutes('plain'), service: createPlain(token, appName, surroundings), storage: null, firstRun: async () => {}, jobs: [] };
   const database = createDatabase(options.database, SCHEMA, log, metrics);
   const signingKey = secret === null ? null : createSigningKey(secret);
   const isSelected = selector(delivery.events);
@@ -71,7 +73,6 @@ export function webhook(options: WebhookSettings, surroundings: Surroundings) {
     surroundings,
   );
   return {
-    ...common,
     routes: createRoutes('extended', options.inboxPage),
     service,
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
@@ -90,10 +91,27 @@ export function webhook(options: WebhookSettings, surroundings: Surroundings) {
   };
 }
 
+/** @throws StartupError where every attempt would fail: better no start than a thousand dead events */
 function deliveryTo(target: Target, { concurrency, environment }: DeliverySettings): Delivery {
-  if (target.kind === 'forward') return createForward({ ...target, concurrency });
-  if (target.kind === 'command') return createProgram({ ...target, environment });
+  if (target.kind === 'forward') {
+    if (!target.allowPrivate && isOutOfBounds(target.url)) throw new StartupError(`webhook: WEBHOOK_FORWARD_URL: ${PRIVATE_TARGET}.`);
+    return createForward({ ...target, concurrency });
+  }
+  if (target.kind === 'command') {
+    const [program] = target.command;
+    if (isAbsolute(program)) mustAllow(program, constants.X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
+    return createProgram({ ...target, environment });
+  }
+  mustAllow(target.module, constants.R_OK, 'WEBHOOK_HANDLER names a module that cannot be read');
   return createHandler({ ...target, environment });
+}
+
+function mustAllow(path: string, mode: number, otherwise: string): void {
+  try {
+    accessSync(path, mode);
+  } catch (error) {
+    throw new StartupError(`webhook: ${otherwise} (${error instanceof Error && 'code' in error ? String(error.code) : 'unknown'}).`);
+  }
 }
 
 const BATCH = 500;
@@ -107,6 +125,7 @@ function jobs(database: Database, metrics: Metrics, { eventSeconds, deadSeconds 
     {
       name: 'note which tokens were used',
       everySeconds: 5,
+      everywhere: true,
       async batch() {
         const ids = [...sightings];
         sightings.clear();

@@ -70,15 +70,15 @@ export function startWorker(database: Database, delivery: Delivery, settings: Wo
   async function flush(): Promise<void> {
     while (done.length > 0) {
       const batch = done.splice(0, 500);
-      await endWork(database, batch, 'done', null, settings.maxAttempts).catch((error) => log.warn('finished work could not be noted and will be done again', describeTrouble(error)));
+      await endWork(database, batch, 'done', null).catch((error) => log.warn('finished work could not be noted and will be done again', describeTrouble(error)));
     }
     flushing = null;
   }
 
   async function attempt(task: Task): Promise<void> {
-    // Its process ended during its last attempt.
-    const isSpent = task.attempt > settings.maxAttempts;
-    const outcome = isSpent ? { error: 'the process ended during the last attempt', retryAfter: null } : await deliverSafely(task);
+    // Its process ended during its last attempt, or there were to be more of them once.
+    if (task.attempt > settings.maxAttempts) return endWork(database, [task], 'dead', 'no attempt is left: the last one ended with its process, or WEBHOOK_MAX_ATTEMPTS has been lowered', 1);
+    const outcome = await deliverSafely(task);
     metrics.count('gatehouse_delivery_attempts_total', { outcome: outcome === null ? 'done' : 'failed' });
     if (outcome === null) {
       done.push(task);
@@ -89,7 +89,7 @@ export function startWorker(database: Database, delivery: Delivery, settings: Wo
     const facts = { event_id: task.id, attempt: task.attempt, error };
     if (task.attempt >= settings.maxAttempts) {
       log.error('an event is dead: every attempt has failed', facts);
-      return endWork(database, [task], 'dead', error, settings.maxAttempts);
+      return endWork(database, [task], 'dead', error);
     }
     log.warn('a delivery failed and will be tried again', facts);
     const delay = delayAfter(task.attempt, settings.backoffBase, outcome.retryAfter);

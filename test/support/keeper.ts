@@ -6,24 +6,25 @@ export interface Keeper {
   /** The given database URL, by way of here. */
   readonly url: string;
   /**
-   * From the `nth` answer with this mark on, no answer passes any more on the connection it comes on.
+   * From the next answer on that says that rows were updated, no answer passes any more on the connection it comes on.
    * @returns resolves when that answer has come
    */
-  keep(mark: string, nth: number): Promise<void>;
+  keep(): Promise<void>;
 }
 
 interface Owner {
   after(fn: () => Promise<void>): void;
 }
 
-/** How PostgreSQL ends its answer to an UPDATE of one row. It is sent after the commit, where there is no transaction around it. */
-export const UPDATED_ONE = 'UPDATE 1\0';
+/** How PostgreSQL ends its answer to an UPDATE. It is sent after the commit, where there is no transaction around it. */
+const UPDATED = /UPDATE [1-9][0-9]*\0/;
+const LONGEST = 'UPDATE 1000\0'.length;
 
 export async function startKeeper(owner: Owner, databaseUrl: string): Promise<Keeper> {
   const here = new URL(databaseUrl);
   const port = Number(here.port);
   const sockets = new Set<Socket>();
-  let watch: { readonly mark: string; left: number; readonly found: () => void } | null = null;
+  let found: (() => void) | null = null;
   const server = createServer((near) => {
     const far = connect(port, '127.0.0.1');
     near.on('data', (chunk) => void far.write(chunk));
@@ -32,16 +33,15 @@ export async function startKeeper(owner: Owner, databaseUrl: string): Promise<Ke
     let tail = Buffer.alloc(0);
     far.on('data', (chunk: Buffer) => {
       const all = Buffer.concat([tail, chunk]);
-      for (let at = 0; watch && !isKeeping && (at = all.indexOf(watch.mark, at)) >= 0; at += 1) {
-        watch.left -= 1;
-        if (watch.left > 0) continue;
+      const at = found && !isKeeping ? all.toString('latin1').search(UPDATED) : -1;
+      if (at >= 0) {
         isKeeping = true;
         near.write(all.subarray(tail.length, Math.max(at, tail.length)));
-        watch.found();
-        watch = null;
+        found?.();
+        found = null;
       }
       if (isKeeping) return;
-      tail = all.subarray(-(UPDATED_ONE.length - 1));
+      tail = all.subarray(1 - LONGEST);
       near.write(chunk);
     });
     for (const [one, other] of [[near, far], [far, near]] as const) {
@@ -62,6 +62,6 @@ export async function startKeeper(owner: Owner, databaseUrl: string): Promise<Ke
   here.port = String(typeof bound === 'object' ? bound?.port : '');
   return {
     url: here.href,
-    keep: (mark, nth) => new Promise((found) => (watch = { mark, left: nth, found })),
+    keep: () => new Promise((resolve) => (found = resolve)),
   };
 }

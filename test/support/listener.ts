@@ -3,7 +3,7 @@ import { BlockList } from 'node:net';
 import { json } from '../../src/http/body.ts';
 import { type Guard, open, plain, type Route, route } from '../../src/http/call.ts';
 import { Failure } from '../../src/http/errors.ts';
-import { createListener } from '../../src/http/server.ts';
+import { bind, createListener } from '../../src/http/server.ts';
 import { object, text } from '../../src/http/shape.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
@@ -28,8 +28,7 @@ export async function startListener(owner: Owner, routes: ReadonlyArray<Route<nu
     name: 'test',
     host: '127.0.0.1',
     port: 0,
-    routes,
-    service: null,
+    rows: async () => bind(routes, null),
     envelope: 'bare',
     unavailable: 'unavailable',
     maxBodyBytes: MAX_BODY_BYTES,

@@ -96,6 +96,18 @@ test('a pattern selects whole names, * stands for anything, nothing else is spec
   }
 });
 
+/** Every text of these letters up to a length. */
+const textsOf = (letters: string, most: number): string[] => (most === 0 ? [''] : ['', ...[...letters].flatMap((letter) => textsOf(letters, most - 1).map((rest) => letter + rest))]);
+
+test('every short pattern selects of all short names what a regular expression would', () => {
+  const names = textsOf('ab', 5);
+  for (const pattern of textsOf('ab*', 5)) {
+    const expected = new RegExp(`^${pattern.replaceAll('*', '.*')}$`);
+    const isSelected = selector([pattern]);
+    for (const name of names) assert.equal(isSelected(name), expected.test(name), `"${pattern}" and "${name}"`);
+  }
+});
+
 test('no name that a sender can make takes long to be held against a pattern with many stars', () => {
   // A regular expression would need hours for it, and this test would not end.
   assert.equal(selector([`${'*a'.repeat(30)}*b`])('a'.repeat(1_024)), false);

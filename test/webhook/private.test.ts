@@ -56,10 +56,30 @@ test('an address that a NAT64 or 6to4 gateway turns into a private IPv4 one is p
   assert.equal(isPrivate('64:ff9b::808:808'), false, 'a network without IPv4 reaches the public one so');
 });
 
+/** An IPv4 address as the last two pieces of an IPv6 one. */
+const pieces = (address: string) => {
+  const [a = 0, b = 0, c = 0, d = 0] = address.split('.').map(Number);
+  return `${(a * 256 + b).toString(16)}:${(c * 256 + d).toString(16)}`;
+};
+const IPV4 = { private: PRIVATE.flat().filter((address) => address.includes('.')), public: PUBLIC.filter((address) => /^[0-9.]+$/.test(address)) };
+
+test('whichever way an IPv6 address has an IPv4 one inside, it is as private as that; by way of 6to4, Teredo and what is no longer used, always', () => {
+  for (const address of IPV4.private) {
+    const [dotted, hex] = [address, pieces(address)];
+    for (const outer of [`::ffff:${dotted}`, `::ffff:${hex}`, `::${dotted}`, `::ffff:0:${hex}`, `64:ff9b::${dotted}`, `64:ff9b::${hex}`, `64:ff9b:1::${hex}`, `2002:${hex}::`, `2002:${hex}::1`, `2001:0:${hex}::1`]) {
+      assert.equal(isPrivate(outer), true, outer);
+    }
+  }
+  for (const address of IPV4.public) {
+    for (const outer of [`::ffff:${address}`, `::ffff:${pieces(address)}`, `64:ff9b::${address}`]) assert.equal(isPrivate(outer), false, outer);
+    for (const outer of [`2002:${pieces(address)}::1`, `2001:0:${pieces(address)}::1`, `::${address}`]) assert.equal(isPrivate(outer), true, outer);
+  }
+});
+
 const SPELLINGS = [
   '127.0.0.1', '127.0.0.2', '127.1', '2130706433', '0x7f.1', '0x7f000001', '0177.0.0.1', '017700000001', '127.0.0.1.', '①②⑦.0.0.1', '127%2e0.0.1',
   '0.0.0.0', '0', '10.0.0.1', '172.16.0.1', '192.168.1.1', '169.254.169.254', '100.64.0.1',
-  '[::1]', '[::]', '[::ffff:127.0.0.1]', '[::ffff:7f00:1]', '[0:0:0:0:0:0:0:1]', '[::127.0.0.1]', '[fc00::1]', '[fd12:3456::1]', '[fe80::1]', '[ff02::1]',
+  '[::1]', '[::]', '[::ffff:127.0.0.1]', '[::ffff:7f00:1]', '[0:0:0:0:0:0:0:1]', '[::127.0.0.1]', '[::ffff:10.0.0.1]', '[64:ff9b::a00:1]', '[2002:a00:1::]', '[fc00::1]', '[fd12:3456::1]', '[fe80::1]', '[ff02::1]',
   'localhost', 'LOCALHOST',
 ];
 

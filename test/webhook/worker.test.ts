@@ -59,13 +59,13 @@ test('a lease that has ended lets another replica take the event; who held it ca
   assert.deepEqual([first.attempt, second?.attempt, second?.id], [1, 2, id]);
   assert.ok(second);
   const before = await sql`select claim, due_at, attempts from webhook.work`;
-  await endWork(database, [first], 'done', null, 12);
-  await endWork(database, [first], 'dead', 'from the grave', 12);
+  await endWork(database, [first], 'done', null);
+  await endWork(database, [first], 'dead', 'from the grave');
   await renewLeases(database, [first], 3_600);
   await returnWork(database, first, 'from the grave', 3_600);
   assert.deepEqual([...(await sql`select claim, due_at, attempts from webhook.work`)], [...before]);
   assert.deepEqual(await shop.stateOf(id), { status: 'waiting', attempts: 2, errors: [] });
-  await endWork(database, [first, second], 'done', null, 12);
+  await endWork(database, [first, second], 'done', null);
   assert.deepEqual(await shop.stateOf(id), { status: 'done', attempts: 2, errors: [] });
 });
 
@@ -78,7 +78,7 @@ test('a claim of before does not fit after the work was given back and taken aga
   assert.deepEqual((await shop.stateOf(id)).errors, ['failed'], 'one return only');
   const [second] = await claim();
   assert.equal(second?.attempt, 2);
-  await endWork(database, [first], 'done', null, 12);
+  await endWork(database, [first], 'done', null);
   assert.equal(await statusOf(id), 'waiting');
 });
 
@@ -107,8 +107,17 @@ test('an attempt counts from its claim on; when every one has taken its process 
     return null;
   }, { maxAttempts: 3 });
   await ended(id, 'dead');
-  assert.deepEqual(await shop.stateOf(id), { status: 'dead', attempts: 3, errors: ['the process ended during the last attempt'] });
+  assert.deepEqual(await shop.stateOf(id), { status: 'dead', attempts: 3, errors: ['no attempt is left: the last one ended with its process, or WEBHOOK_MAX_ATTEMPTS has been lowered'] });
   assert.equal(calls, 0);
+  await worker.stop();
+});
+
+test('an event that had more attempts than there are now to be is dead with as many as it had', bounded, async () => {
+  const [id = ''] = await fresh(1);
+  await shop.sql`update webhook.work set attempts = 8 where event_id = ${id}`;
+  const worker = shop.hire(async () => null, { maxAttempts: 3 });
+  await ended(id, 'dead');
+  assert.equal((await shop.stateOf(id)).attempts, 8);
   await worker.stop();
 });
 

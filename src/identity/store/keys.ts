@@ -1,3 +1,4 @@
+import { column, grouped, inPlaces } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { type Page, type Part, spanOf } from '../paging.ts';
 import type { ApiKey } from '../rules.ts';
@@ -37,17 +38,28 @@ export async function insertKey(database: Database, actor: Actor, key: NewKey): 
   return rows.length === 1;
 }
 
-async function findKey(database: Database, where: (sql: Sql) => Fragment): Promise<ApiKey | null> {
+export const findKeyByDigest = grouped(
+  async (database: Database, digests: readonly Buffer[]): Promise<Array<ApiKey | null>> => {
+    const rows = await database.read(
+      (sql) => sql<Array<{ place: number }>>`
+        select wanted.place::int, ${keyColumns(sql)}
+        from unnest(${column(digests)}::text::bytea[]) with ordinality as wanted (digest, place)
+        join identity.api_keys k on k.key_digest = wanted.digest left join identity.users u on u.id = k.user_id
+        where k.deleted_at is null`,
+    );
+    return inPlaces(rows, digests.length).map((row) => row && withUser<ApiKey>(row));
+  },
+  { atOnce: 1 },
+);
+
+export async function findKeyById(database: Database, id: string): Promise<ApiKey | null> {
   const [row] = await database.read(
     (sql) => sql`
       select ${keyColumns(sql)} from identity.api_keys k left join identity.users u on u.id = k.user_id
-      where ${where(sql)} and k.deleted_at is null`,
+      where k.id = ${id} and k.deleted_at is null`,
   );
   return row ? withUser<ApiKey>(row) : null;
 }
-
-export const findKeyByDigest = (database: Database, digest: Buffer): Promise<ApiKey | null> => findKey(database, (sql) => sql`k.key_digest = ${digest}`);
-export const findKeyById = (database: Database, id: string): Promise<ApiKey | null> => findKey(database, (sql) => sql`k.id = ${id}`);
 
 /** Newest first, of one user or (null) of all. */
 export function listKeys(database: Database, page: Page, userId: string | null): Promise<Part<ApiKey>> {

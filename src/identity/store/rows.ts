@@ -11,13 +11,19 @@ export const joinedUser = (sql: Sql): Fragment => sql`
   u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
   u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at`;
 
+/** The columns of `joinedUser`, and the members that they become. */
+const JOINED = new Map(
+  ['id', 'first_name', 'last_name', 'username', 'email', 'enabled', 'verified', 'super_admin', 'created_at', 'updated_at', 'deleted_at'].map((name) => [`u_${name}`, name]),
+);
+
 /** Folds the columns of `joinedUser` into a member `user`; null where the join found none. */
 export function withUser<T>(row: object): T {
   const own: Record<string, unknown> = {};
   const user: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(row)) {
-    if (name.startsWith('u_')) user[name.slice(2)] = value;
-    else own[name] = value;
+    const member = JOINED.get(name);
+    if (member === undefined) own[name] = value;
+    else user[member] = value;
   }
   own.user = user.id === null ? null : user;
   // The statement names exactly the columns of T.

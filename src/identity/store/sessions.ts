@@ -1,6 +1,7 @@
+import { column, grouped, inPlaces } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { type Page, type Part, spanOf } from '../paging.ts';
-import type { Account, Session } from '../rules.ts';
+import type { Account, CallerSession, Session } from '../rules.ts';
 import { digestOf, type SessionToken } from '../token.ts';
 import { type Actor, audited, type Entry } from './audit.ts';
 import { counting, idsOf, inOrder, joinedUser, totalOf, withUser } from './rows.ts';
@@ -19,10 +20,12 @@ export const isOver = (sql: Sql, alias: string, idleSeconds: number): Fragment =
   return sql`(${s}.expires_at <= now() ${idle})`;
 };
 
-const sessionColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
-  s.id, s.user_id, s.revoked, s.logged_out, s.expires_at, ${isOver(sql, 's', idleSeconds)} as expired, s.ip, s.user_agent,
-  s.last_seen_at, s.last_seen_at < now() - interval '1 minute' as stale, s.created_at, s.updated_at, s.deleted_at,
+const callerColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
+  s.id, s.revoked, s.logged_out, ${isOver(sql, 's', idleSeconds)} as expired, s.last_seen_at < now() - interval '1 minute' as stale,
   ${joinedUser(sql)}`;
+
+const sessionColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
+  s.user_id, s.expires_at, s.ip, s.user_agent, s.last_seen_at, s.created_at, s.updated_at, s.deleted_at, ${callerColumns(sql, idleSeconds)}`;
 
 export interface NewSession {
   readonly id: string;
@@ -55,15 +58,24 @@ export async function insertSession(database: Database, actor: Actor, session: N
   return rows.length === 1;
 }
 
-export async function findSessionByToken({ database, idleSeconds }: Sessions, token: SessionToken): Promise<Session | null> {
-  const [row] = await database.read(
-    (sql) => sql`
-      select ${sessionColumns(sql, idleSeconds)}
-      from identity.sessions s join identity.users u on u.id = s.user_id
-      where s.token_digest = ${digestOf(token)} and s.deleted_at is null`,
+function byToken<T>(columns: (sql: Sql, idleSeconds: number) => Fragment) {
+  return grouped(
+    async ({ database, idleSeconds }: Sessions, tokens: readonly SessionToken[]): Promise<Array<T | null>> => {
+      const rows = await database.read(
+        (sql) => sql<Array<{ place: number }>>`
+          select wanted.place::int, ${columns(sql, idleSeconds)}
+          from unnest(${column(tokens.map(digestOf))}::text::bytea[]) with ordinality as wanted (digest, place)
+          join identity.sessions s on s.token_digest = wanted.digest join identity.users u on u.id = s.user_id
+          where s.deleted_at is null`,
+      );
+      return inPlaces(rows, tokens.length).map((row) => row && withUser<T>(row));
+    },
+    { atOnce: 1 },
   );
-  return row ? withUser<Session>(row) : null;
 }
+
+export const findCallerByToken = byToken<CallerSession>(callerColumns);
+export const findSessionByToken = byToken<Session>(sessionColumns);
 
 /** @returns whose session it is, or null when there is none with this id */
 export async function findSessionOwner(database: Database, id: string): Promise<string | null> {

@@ -1,3 +1,4 @@
+import { column, grouped } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import type { SourceName } from '../sources.ts';
 
@@ -21,22 +22,47 @@ export interface Acceptance {
 export type Plan = { readonly kind: 'work'; readonly orderKey: string | null } | { readonly kind: 'store' | 'skip' };
 
 /**
- * Stores an event and its work in one statement. Whether it came before is decided by the unique index, never by looking
- * first: two copies in flight would both find nothing. A repetition of one that is dead here drives it again: somebody
- * has asked the sender for it.
+ * Stores events and their work in one statement. Whether one came before is decided by the unique index, never by looking
+ * first: two copies in flight would both find nothing.
+ * @returns for each whether it is new
+ */
+const insertNew = grouped(
+  async (database: Database, events: ReadonlyArray<{ readonly event: NewEvent; readonly plan: Plan }>): Promise<boolean[]> => {
+    const of = (pick: (event: NewEvent, plan: Plan) => string | Buffer | null) => column(events.map(({ event, plan }) => pick(event, plan)));
+    const inserted = await database.write(
+      (sql) => sql<Array<{ id: string }>>`
+        with given as (
+          select * from unnest(
+            ${of(({ id }) => id)}::text::uuid[], ${of(({ tokenId }) => tokenId)}::text::uuid[], ${of(({ source }) => source)}::text::text[],
+            ${of(({ deliveryId }) => deliveryId)}::text::text[], ${of(({ event }) => event)}::text::text[],
+            ${of(({ headers }) => JSON.stringify(headers))}::text::jsonb[], ${of(({ ip }) => ip)}::text::text[], ${of(({ body }) => body)}::text::bytea[],
+            ${of((_, { kind }) => kind)}::text::text[], ${of((_, plan) => (plan.kind === 'work' ? plan.orderKey : null))}::text::text[]
+          ) with ordinality as given (id, token_id, source, delivery_id, event, headers, ip, body, kind, order_key, place)
+        ), event as (
+          -- A moment later each, because deliveries in order go by it.
+          insert into webhook.events (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
+          select id, token_id, source, delivery_id, event, headers, ip, body, now() + place * interval '1 microsecond' from given
+          on conflict (token_id, delivery_id) do nothing returning id, received_at
+        ), work as (
+          insert into webhook.work (event_id, received_at, order_key)
+          select id, received_at, order_key from event join given using (id) where kind = 'work'
+        ), outcome as (
+          insert into webhook.outcomes (event_id, status, attempts) select id, 'skipped', 0 from event join given using (id) where kind = 'skip'
+        )
+        select id from event`,
+    );
+    const made = new Set(inserted.map(({ id }) => id));
+    return events.map(({ event }) => made.has(event.id));
+  },
+  { atOnce: 1, bytesOf: ({ event }) => event.body.length },
+);
+
+/**
+ * Stores an event, once. A repetition of one that is dead here drives it again: somebody has asked the sender for it.
  * @returns `another body` when the delivery id stands for other bytes
  */
 export async function insertEvent(database: Database, event: NewEvent, plan: Plan): Promise<Acceptance | 'another body'> {
-  const inserted = await database.write(
-    (sql) => sql`
-      with event as (
-        insert into webhook.events (id, token_id, source, delivery_id, event, headers, ip, body)
-        values (${event.id}, ${event.tokenId}, ${event.source}, ${event.deliveryId}, ${event.event}, ${JSON.stringify(event.headers)}::text::jsonb, ${event.ip}, ${event.body})
-        on conflict (token_id, delivery_id) do nothing returning id, received_at
-      )${follow(sql, plan)}
-      select id from event`,
-  );
-  if (inserted.count === 1) return { id: event.id, status: 'accepted' };
+  if (await insertNew(database, { event, plan })) return { id: event.id, status: 'accepted' };
   const [first] = await database.read(
     (sql) => sql<Array<{ id: string; same: boolean; dead: boolean }>>`
       select id, body = ${event.body} as same, exists (select from webhook.outcomes where event_id = id and status = 'dead') as dead
@@ -45,14 +71,9 @@ export async function insertEvent(database: Database, event: NewEvent, plan: Pla
   // The first one was removed between the two statements: there is room now.
   if (!first) return insertEvent(database, event, plan);
   if (!first.same) return 'another body';
-  if (first.dead) await redeliver(database, [first.id]);
+  // Or between these two.
+  if (first.dead && (await redeliver(database, [first.id])) === 0) return insertEvent(database, event, plan);
   return { id: first.id, status: 'duplicate' };
-}
-
-function follow(sql: Sql, plan: Plan): Fragment {
-  if (plan.kind === 'work') return sql`, work as (insert into webhook.work (event_id, received_at, order_key) select id, received_at, ${plan.orderKey}::text from event)`;
-  if (plan.kind === 'skip') return sql`, outcome as (insert into webhook.outcomes (event_id, status, attempts) select id, 'skipped', 0 from event)`;
-  return sql``;
 }
 
 export const STATUSES = ['stored', 'waiting', 'done', 'dead', 'skipped'] as const;
@@ -131,13 +152,13 @@ export async function findEvent(database: Database, id: string): Promise<EventDe
   return row ?? null;
 }
 
-/** Drives events again from their first attempt, whatever became of them; what is waiting already goes on. @returns how many */
+/** Drives events again from their first attempt, whatever became of them; what waits for its next one gets that now. @returns how many */
 export async function redeliver(database: Database, ids: readonly string[]): Promise<number> {
   const result = await database.write(
     (sql) => sql`
       with again as (
         insert into webhook.work (event_id, received_at) select id, received_at from webhook.events where id in ${sql(ids)} for key share
-        on conflict (event_id) do nothing returning event_id
+        on conflict (event_id) do update set due_at = now() where work.claim is null returning event_id
       ), forgotten as (delete from webhook.outcomes where event_id in (select event_id from again))
       select event_id from again`,
   );

@@ -1,3 +1,4 @@
+import { column, grouped } from '../../db/batch.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import type { SealedSecret } from '../signing.ts';
 import type { SourceName } from '../sources.ts';
@@ -28,20 +29,26 @@ export interface Sender {
 const STALE_SECONDS = 60;
 
 /** @returns whose live token has this digest, or null; a rotated one holds until its overlap ends */
-export async function findSender(database: Database, digest: Buffer): Promise<Sender | null> {
-  const rows = await database.read(
-    (sql) => sql<Array<Omit<Sender, 'secrets'> & { secret: SealedSecret['id'] | null } & Omit<SealedSecret, 'id'>>>`
-      select t.id, t.role, t.source, coalesce(t.last_used_at < now() - make_interval(secs => ${STALE_SECONDS}), true) as stale,
-        s.id as secret, s.key_id, s.half, s.commitment, s.blob
-      from webhook.tokens t
-      left join webhook.signing_secrets s on s.token_id = t.id and not s.pending and (s.expires_at is null or s.expires_at > now())
-      where (t.digest = ${digest} or (t.previous_digest = ${digest} and t.previous_until > now())) and t.revoked_at is null`,
-  );
-  const [first] = rows;
-  if (!first) return null;
-  const secrets = rows.flatMap(({ secret, key_id, half, commitment, blob }) => (secret === null ? [] : [{ id: secret, key_id, half, commitment, blob }]));
-  return { id: first.id, role: first.role, source: first.source, stale: first.stale, secrets };
-}
+export const findSender = grouped(
+  async (database: Database, digests: readonly Buffer[]): Promise<Array<Sender | null>> => {
+    const rows = await database.read(
+      (sql) => sql<Array<Omit<Sender, 'secrets'> & { place: number; secret: SealedSecret['id'] | null } & Omit<SealedSecret, 'id'>>>`
+        select place::int, t.id, t.role, t.source, coalesce(t.last_used_at < now() - make_interval(secs => ${STALE_SECONDS}), true) as stale,
+          s.id as secret, s.key_id, s.half, s.commitment, s.blob
+        from unnest(${column(digests)}::text::bytea[]) with ordinality as wanted (wanted, place)
+        join webhook.tokens t on t.digest = wanted or (t.previous_digest = wanted and t.previous_until > now())
+        left join webhook.signing_secrets s on s.token_id = t.id and not s.pending and (s.expires_at is null or s.expires_at > now())
+        where t.revoked_at is null`,
+    );
+    const senders: Array<Sender | null> = digests.map(() => null);
+    for (const { place, id, role, source, stale, secret, key_id, half, commitment, blob } of rows) {
+      const secrets = secret === null ? [] : [{ id: secret, key_id, half, commitment, blob }];
+      senders[place - 1] = { id, role, source, stale, secrets: [...(senders[place - 1]?.secrets ?? []), ...secrets] };
+    }
+    return senders;
+  },
+  { atOnce: 1 },
+);
 
 /** Notes that tokens were used. */
 export async function noteUse(database: Database, ids: readonly string[]): Promise<void> {

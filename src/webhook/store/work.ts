@@ -54,15 +54,15 @@ export async function renewLeases(database: Database, held: readonly Held[], lea
 
 /**
  * Ends work, done or dead, of those that are still held.
- * @param most the attempts there may be: a lease after the last one was taken only to end it
+ * @param idle 1 for a lease that was taken only to end it, without an attempt
  */
-export async function endWork(database: Database, held: readonly Held[], status: 'done' | 'dead', error: string | null, most: number): Promise<void> {
+export async function endWork(database: Database, held: readonly Held[], status: 'done' | 'dead', error: string | null, idle: 0 | 1 = 0): Promise<void> {
   const { ids, claims } = arrays(held);
   await database.write(
     (sql) => sql`
       with ended as (
         delete from webhook.work w using unnest(${ids}::text::uuid[], ${claims}::text::uuid[]) as held (id, claim)
-        where w.event_id = held.id and w.claim = held.claim returning w.event_id, least(w.attempts, ${most}) as attempts
+        where w.event_id = held.id and w.claim = held.claim returning w.event_id, w.attempts - ${idle} as attempts
       ), failed as (
         insert into webhook.failures (event_id, attempt, error) select event_id, attempts, ${error}::text from ended where ${error}::text is not null
       )

@@ -1,0 +1,123 @@
+import { Overloaded } from '../runtime/trouble.ts';
+import { Duplicate, Rejected } from './pool.ts';
+
+/** Items of one statement. More would make the first wait for the last, and gain little. */
+const MOST_ITEMS = 128;
+/** And of so many bytes together: what is sent exists three times meanwhile, as bytes, as text and in the socket. */
+const MOST_BYTES = 1024 * 1024;
+/** Who comes when so many wait is refused. */
+const MOST_WAITING = 1_024;
+
+interface Rules<Item> {
+  /** Statements under way. While they are, more items gather, so that the busier it is, the more share one. */
+  readonly atOnce: number;
+  /** Items with the same key never share a statement, and with one at once never overlap; null for those that may. */
+  readonly keyOf?: (item: Item) => string | null;
+  readonly bytesOf?: (item: Item) => number;
+}
+
+interface Caller<Item, Result> {
+  readonly item: Item;
+  readonly resolve: (result: Result) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/**
+ * Lets callers that come at about the same time share one statement: one round trip, and for a write one flush to disk,
+ * which is most of its cost. Nothing is remembered: each statement is sent after the last of its callers has asked, so
+ * each sees what it would have seen alone.
+ *
+ * A caller gets the outcome of its own item, and a success only after the commit. When the database refuses what a
+ * shared statement brings, nothing of it was done, and each item is tried alone, so that only the wrong one fails. When
+ * the connection ends, all fail, as each would have alone. Who leaves is not taken out: what was asked for is done.
+ * @param run one statement for several items @returns one result for each, in their order
+ */
+export function grouped<Context extends object, Item, Result>(
+  run: (context: Context, items: readonly Item[]) => Promise<readonly Result[]>,
+  rules: Rules<Item>,
+): (context: Context, item: Item) => Promise<Result> {
+  const groups = new WeakMap<Context, (item: Item) => Promise<Result>>();
+  return (context, item) => {
+    let group = groups.get(context);
+    if (!group) groups.set(context, (group = createGroup((items) => run(context, items), rules)));
+    return group(item);
+  };
+}
+
+function createGroup<Item, Result>(run: (items: readonly Item[]) => Promise<readonly Result[]>, rules: Rules<Item>): (item: Item) => Promise<Result> {
+  let waiting: Array<Caller<Item, Result>> = [];
+  let running = 0;
+  let isPlanned = false;
+
+  /** At the end of this turn of the event loop: what else it brings goes with it. */
+  function plan(): void {
+    if (isPlanned || waiting.length === 0 || running >= rules.atOnce) return;
+    isPlanned = true;
+    setImmediate(() => {
+      isPlanned = false;
+      const [now, later] = divide(waiting, rules);
+      waiting = later;
+      void send(now);
+      plan();
+    });
+  }
+
+  async function send(callers: ReadonlyArray<Caller<Item, Result>>): Promise<void> {
+    running += 1;
+    try {
+      const results = await run(callers.map(({ item }) => item));
+      if (results.length !== callers.length) throw new Error('internal error: there is a result for each item');
+      results.forEach((result, index) => callers[index]?.resolve(result));
+    } catch (error) {
+      const isOfOne = callers.length > 1 && (error instanceof Rejected || error instanceof Duplicate);
+      if (isOfOne) await Promise.all(callers.map((caller) => send([caller])));
+      else for (const caller of callers) caller.reject(error);
+    } finally {
+      running -= 1;
+      plan();
+    }
+  }
+
+  return (item) =>
+    new Promise((resolve, reject) => {
+      if (waiting.length >= MOST_WAITING) return reject(new Overloaded('too many are waiting for a shared statement of the database'));
+      waiting.push({ item, resolve, reject });
+      plan();
+    });
+}
+
+/** Who goes now and who later, in the order in which they came. */
+function divide<Item, Result>(
+  waiting: ReadonlyArray<Caller<Item, Result>>,
+  { keyOf = () => null, bytesOf = () => 0 }: Rules<Item>,
+): [now: Array<Caller<Item, Result>>, later: Array<Caller<Item, Result>>] {
+  const now: Array<Caller<Item, Result>> = [];
+  const later: Array<Caller<Item, Result>> = [];
+  const keys = new Set<string>();
+  let bytes = 0;
+  for (const caller of waiting) {
+    const key = keyOf(caller.item);
+    bytes += bytesOf(caller.item);
+    const fits = now.length === 0 || (now.length < MOST_ITEMS && bytes <= MOST_BYTES && !(key !== null && keys.has(key)));
+    (fits ? now : later).push(caller);
+    if (key !== null) keys.add(key);
+  }
+  return [now, later];
+}
+
+/** Values of one column as PostgreSQL reads an array from a text, so that one statement serves any number of items. */
+export function column(values: ReadonlyArray<string | Buffer | Date | number | null>): string {
+  const written = values.map((value) => {
+    if (value === null) return 'NULL';
+    if (typeof value === 'number') return String(value);
+    if (Buffer.isBuffer(value)) return `"\\\\x${value.toString('hex')}"`;
+    return value instanceof Date ? value.toISOString() : `"${value.replace(/["\\]/g, '\\$&')}"`;
+  });
+  return `{${written.join()}}`;
+}
+
+/** Puts rows, each of which says in `place`, counted from 1, whose it is, in the order of the items; null where there is none. */
+export function inPlaces<Row extends { readonly place: number }>(rows: readonly Row[], items: number): Array<Row | null> {
+  const placed = new Map(rows.map((row) => [row.place, row]));
+  return Array.from({ length: items }, (_, index) => placed.get(index + 1) ?? null);
+}

@@ -1,0 +1,96 @@
+import cluster, { type Worker } from 'node:cluster';
+import type { Config } from './config.ts';
+import { addUp } from './runtime/metrics.ts';
+import { withMetrics } from './doors.ts';
+import { StartupError } from './runtime/trouble.ts';
+import { createWorld, type Output } from './world.ts';
+
+/** What a worker is told, and what it answers. The first one also does what is to be done once. */
+export type Order = 'begin' | 'begin as the first' | 'stop' | 'numbers';
+export type Answer = { readonly kind: 'here' | 'ready' } | { readonly kind: 'numbers'; readonly text: string };
+
+/** Workers that end by themselves so often within so long are not started again. */
+const MOST_ENDS = 5;
+const ENDS_MS = 60_000;
+const NUMBERS_MS = 1_000;
+
+/**
+ * `WORKERS=n`: n processes on the same ports, by Node's own cluster. This one opens the ports, hands connections out in
+ * turn, and answers for the numbers of all. The first worker begins alone, so that what can go wrong at a start goes
+ * wrong once; one that ends by itself later has a successor.
+ * @throws StartupError when the first cannot start, or too many have ended
+ */
+export async function superviseWorkers(config: Config, output: Output, signal: AbortSignal): Promise<void> {
+  const world = createWorld(config, output);
+  const { log, metrics } = world;
+  const workers = new Map<number, Worker>();
+  const ends: number[] = [];
+  let giveUp: (why: Error) => void = () => {};
+  const failed = new Promise<never>((_, reject) => (giveUp = reject));
+  failed.catch(() => {});
+
+  function start(number: number): Promise<void> {
+    const worker = cluster.fork();
+    workers.set(number, worker);
+    return new Promise((resolve) => {
+      let isReady = false;
+      worker.on('message', (answer: Answer) => {
+        if (answer.kind === 'here') tell(worker, number === 1 ? 'begin as the first' : 'begin');
+        if (answer.kind !== 'ready') return;
+        isReady = true;
+        resolve();
+      });
+      worker.once('exit', (code, killedBy) => {
+        workers.delete(number);
+        if (signal.aborted) return;
+        const facts = { worker: number, code, signal: killedBy };
+        if (!isReady) return giveUp(new StartupError('a worker has ended before it was ready.'));
+        ends.push(Date.now());
+        if (ends.filter((at) => Date.now() - at < ENDS_MS).length > MOST_ENDS) return giveUp(new StartupError('too many workers have ended in too short a time.'));
+        log.error('a worker has ended and is started again', facts);
+        void start(number);
+      });
+    });
+  }
+
+  const stopped = new Promise<void>((resolve) => (signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve(), { once: true })));
+  const numbers = async () => addUp([metrics.text(), ...(await Promise.all([...workers.values()].map(numbersOf)))]);
+  await withMetrics(world, numbers, async () => {
+    try {
+      const started = start(1).then(async () => {
+        await Promise.all(Array.from({ length: config.workers - 1 }, (_, index) => start(index + 2)));
+        log.info('every worker is ready', { workers: config.workers });
+      });
+      await Promise.race([stopped, failed, started.then(() => stopped)]);
+    } finally {
+      await Promise.all([...workers.values()].map(endOf));
+    }
+  });
+}
+
+/** Lets a worker finish what it is doing; it has its own limit for that. */
+function endOf(worker: Worker): Promise<void> {
+  return new Promise((resolve) => {
+    if (worker.isDead()) return resolve();
+    worker.once('exit', () => resolve());
+    if (worker.isConnected()) tell(worker, 'stop', () => worker.process.kill('SIGKILL'));
+    else worker.process.kill('SIGKILL');
+  });
+}
+
+/** @returns nothing of one that does not answer: it is ending, or busy for too long */
+function numbersOf(worker: Worker): Promise<string> {
+  return new Promise((resolve) => {
+    const done = (text: string) => {
+      clearTimeout(timer);
+      worker.off('message', onMessage);
+      resolve(text);
+    };
+    const onMessage = (answer: Answer) => (answer.kind === 'numbers' ? done(answer.text) : undefined);
+    const timer = setTimeout(done, NUMBERS_MS, '');
+    worker.on('message', onMessage);
+    tell(worker, 'numbers', () => done(''));
+  });
+}
+
+const tell = (worker: Worker, order: Order, otherwise = () => {}) => worker.send(order, (error) => (error ? otherwise() : undefined));

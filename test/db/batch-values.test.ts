@@ -1,0 +1,101 @@
+/** Values that go to the database as one text for a whole column: each arrives as it would have alone. */
+import assert from 'node:assert/strict';
+import { randomBytes, randomInt } from 'node:crypto';
+import { after, test } from 'node:test';
+import { column, inPlaces } from '../../src/db/batch.ts';
+import { createDatabase } from '../support/database.ts';
+
+const { sql } = await createDatabase({ after });
+
+type Value = string | Buffer | Date | number | null;
+/** As the statements of the services take a column apart. */
+const arrived = async (values: readonly Value[], type: string): Promise<unknown[]> =>
+  (await sql.unsafe(`select value from unnest($1::text::${type}[]) with ordinality as given (value, place) order by place`, [column(values)])).map(({ value }) => value);
+/** As a parameter of its own. */
+const alone = async (value: Value, type: string): Promise<unknown> => (await sql.unsafe(`select $1::${type} as value`, [value]))[0]?.value;
+
+const TEXTS = [
+  '', ' ', '  a  ', 'a', 'NULL', 'null', 'Null', '"NULL"', '"', '""', '\\', '\\\\', '\\"', '"\\', "'", "''", ',', ',,', '{', '}', '{}', '{a,b}', '{{', '(', ')', '[1:2]={a,b}',
+  '\n', '\r', '\r\n', '\t', '\v', '\f', '\b', 'a\nb', '\u0001', '\u001f', '\u007f', '\u0085', '\u00a0', '\ufeff', '\u200b', '\u2028', '\uffff', '\ufffe', '\ufffd',
+  'é', 'e\u0301', 'ß', '漢字', '😀', '👩‍👩‍👧', '\u{10ffff}', '\\n', '\\x41', '\\u0041', 'E\'\\\\', '$1', '%s', ';', '--', '/*', "'); drop table things; --", '\\N', 't', 'true', '0', '-1', '1e3',
+  'x'.repeat(100_000), '"\\'.repeat(10_000),
+];
+
+test('every text arrives as it would have alone, whatever it means to the writing of an array', async () => {
+  const found = await arrived(TEXTS, 'text');
+  assert.deepEqual(found, TEXTS);
+  for (const [index, text] of TEXTS.entries()) assert.equal(found[index], await alone(text, 'text'), JSON.stringify(text));
+});
+
+test('a single text, no text and the word NULL beside nothing at all are told apart', async () => {
+  for (const text of TEXTS) assert.deepEqual(await arrived([text], 'text'), [text]);
+  assert.deepEqual(await arrived([], 'text'), []);
+  assert.deepEqual(await arrived([null], 'text'), [null]);
+  assert.deepEqual(await arrived(['NULL', null, '', null, 'null'], 'text'), ['NULL', null, '', null, 'null']);
+});
+
+test('half of a surrogate pair becomes U+FFFD, as it would alone', async () => {
+  const halves = ['\ud800', '\udfff', 'a\ud83db', '\ude00\ud83d', '\ud83d"', '\ud83d\\'];
+  const found = await arrived(halves, 'text');
+  for (const [index, half] of halves.entries()) assert.equal(found[index], await alone(half, 'text'));
+  assert.deepEqual(found, ['\ufffd', '\ufffd', 'a\ufffdb', '\ufffd\ufffd', '\ufffd"', '\ufffd\\']);
+});
+
+test('a text that PostgreSQL cannot hold is refused, as it would be alone, and never cut off', async () => {
+  const refused = { code: '22021' };
+  await assert.rejects(alone('a\0b', 'text'), refused);
+  await assert.rejects(arrived(['a', 'a\0b'], 'text'), refused);
+});
+
+test('any text of the letters that mean something arrives unchanged', async () => {
+  const letters = ['"', '\\', ',', '{', '}', ' ', '\n', 'N', 'U', 'L', "'", 'x', '\ud83d\ude00', '\uffff', '\t', '='];
+  const texts = Array.from({ length: 3_000 }, () => Array.from({ length: randomInt(0, 12) }, () => letters[randomInt(letters.length)]).join(''));
+  assert.deepEqual(await arrived(texts, 'text'), texts);
+});
+
+test('every byte arrives, none, and many, as it would alone', async () => {
+  const buffers = [
+    Buffer.alloc(0), ...Array.from({ length: 256 }, (_, byte) => Buffer.of(byte)), Buffer.from(Array.from({ length: 256 }, (_, byte) => byte)),
+    Buffer.from('\\x41'), Buffer.from('"\\{},NULL'), Buffer.from('NULL'), randomBytes(300_000),
+  ];
+  const found = await arrived([...buffers, null], 'bytea');
+  assert.equal(found.pop(), null);
+  assert.deepEqual(found, buffers);
+  for (const index of [0, 1, 93, 256, 257]) assert.deepEqual(found[index], await alone(buffers[index] ?? null, 'bytea'));
+});
+
+test('dates arrive to the millisecond, in whatever zone the session is', async () => {
+  const dates = [new Date(0), new Date(-1), new Date('2030-01-02T03:04:05.678Z'), new Date('1999-12-31T23:59:59.999Z'), new Date('0001-01-01T00:00:00.000Z'), new Date('9999-12-31T23:59:59.999Z'), new Date('2024-02-29T12:00:00+05:45')];
+  for (const zone of ['UTC', 'Asia/Kathmandu', 'America/St_Johns']) {
+    await sql`select set_config('TimeZone', ${zone}, false)`;
+    // Read as numbers: the writing of a date of long ago is another matter.
+    const rows = await sql<Array<{ time: number | null }>>`
+      select (extract(epoch from value) * 1000)::float8 as time from unnest(${column([...dates, null])}::text::timestamptz[]) with ordinality as given (value, place) order by place`;
+    assert.deepEqual(rows.map(({ time }) => time), [...dates.map((date) => date.getTime()), null], zone);
+  }
+  await sql`reset timezone`;
+});
+
+test('numbers arrive as they are, and those that a column cannot hold are refused', async () => {
+  const whole = [0, 1, -1, 2_147_483_647, -2_147_483_648];
+  assert.deepEqual(await arrived([...whole, null], 'integer'), [...whole, null]);
+  const broken = [0.1, -1.5, 1e21, 5e-324, 1.7976931348623157e308, Number.MAX_SAFE_INTEGER, Number.EPSILON, NaN, Infinity, -Infinity];
+  assert.deepEqual(await arrived(broken, 'float8'), broken);
+  await assert.rejects(arrived([1, 2_147_483_648], 'integer'), { code: '22003' });
+  await assert.rejects(arrived([1, 1.5], 'integer'), { code: '22P02' });
+});
+
+test('ids and JSON arrive in their own types', async () => {
+  const ids = ['123e4567-e89b-42d3-a456-426614174000', '00000000-0000-0000-0000-000000000000'];
+  assert.deepEqual(await arrived([...ids, null], 'uuid'), [...ids, null]);
+  const objects = [{}, { a: '"\\{},' }, { 'user-agent': 'x "y" \\ {z}', nothing: null, 'é😀': ['NULL'] }];
+  assert.deepEqual(await arrived(objects.map((object) => JSON.stringify(object)), 'jsonb'), objects);
+});
+
+test('rows are put in the places they name, and where there is none is null', () => {
+  const row = (place: number) => ({ place, of: `the ${place}.` });
+  assert.deepEqual(inPlaces([row(3), row(1)], 4), [row(1), null, row(3), null]);
+  assert.deepEqual(inPlaces([row(2), row(1)], 2), [row(2), row(1)].reverse());
+  assert.deepEqual(inPlaces([], 2), [null, null]);
+  assert.deepEqual(inPlaces([], 0), []);
+});

@@ -1,0 +1,247 @@
+/** Callers that share a statement: who goes with whom, in which order, and what each is told. */
+import assert from 'node:assert/strict';
+import { before, test, type TestContext } from 'node:test';
+import { grouped } from '../../src/db/batch.ts';
+import { type Database, Duplicate, Rejected } from '../../src/db/pool.ts';
+import { Overloaded, Unavailable } from '../../src/runtime/trouble.ts';
+import { createDatabase } from '../support/database.ts';
+import { openLanes, untilSql } from '../support/lanes.ts';
+import { idsOf, makeThings, outcomeOf, outcomesOf, someThings, standInTheWay, stored, storing, type Thing, turn } from '../support/things.ts';
+
+const file = await createDatabase();
+const MIB = 1024 * 1024;
+
+before(() => makeThings(file.sql));
+
+const open = (t: TestContext): Database => openLanes(t, file.url, 'grouped');
+const told = (list: readonly Thing[]): string[] => list.map(({ id, size }) => `${id} of size ${size ?? 1}`);
+const storedOf = (list: readonly Thing[]) => stored(file.sql, list);
+/** By how many transactions these were stored. */
+const commits = async (list: readonly Thing[]): Promise<number> => (await file.sql`select distinct xmin::text from things where id in ${file.sql(idsOf(list))}`).length;
+
+function unavailable(outcome: unknown): Unavailable {
+  assert.ok(outcome instanceof Unavailable, String(outcome));
+  return outcome;
+}
+
+test('callers of one turn share one statement and one commit, and each is told of its own item', async (t) => {
+  const [database, { store, statements }] = [open(t), storing({ atOnce: 1 })];
+  const things = someThings(100).map((thing, index) => ({ ...thing, size: index + 1 }));
+  const calls = things.map(async (thing, index) => {
+    // Some a few steps later, but in the same turn.
+    for (let step = 0; step < index % 4; step += 1) await null;
+    return store(database, thing);
+  });
+  assert.deepEqual(await Promise.all(calls), told(things));
+  assert.deepEqual(statements.map((ids) => ids.length), [100]);
+  assert.equal(await commits(things), 1);
+  assert.equal((await storedOf(things)).length, 100);
+});
+
+test('no more than 128 share one statement, in the order in which they came, and none waits for somebody to come later', async (t) => {
+  const [database, { store, statements }] = [open(t), storing({ atOnce: 1 })];
+  const things = someThings(300);
+  assert.deepEqual(await Promise.all(things.map((thing) => store(database, thing))), told(things));
+  assert.deepEqual(statements, [idsOf(things.slice(0, 128)), idsOf(things.slice(128, 256)), idsOf(things.slice(256))]);
+  assert.deepEqual(await storedOf(things), idsOf(things));
+  assert.equal(await commits(things), 3);
+});
+
+test('no more than 1 MiB shares one statement, a bigger item goes alone, and nobody overtakes it', async (t) => {
+  const [database, { store, statements }] = [open(t), storing({ atOnce: 1 })];
+  const sizes = [MIB / 2, MIB / 2, 1, 3 * MIB, 1, MIB - 1, 2, MIB, 0, MIB + 1];
+  const things = sizes.flatMap((bytes) => someThings(1, { bytes }));
+  assert.deepEqual(await Promise.all(things.map((thing) => store(database, thing))), told(things));
+  const byBytes = (ids: number[]) => ids.map((id) => things.find((thing) => thing.id === id)?.bytes);
+  assert.deepEqual(statements.map(byBytes), [[MIB / 2, MIB / 2], [1], [3 * MIB], [1, MIB - 1], [2], [MIB, 0], [MIB + 1]]);
+  assert.deepEqual(await storedOf(things), idsOf(things));
+});
+
+for (const atOnce of [1, 2]) {
+  test(`while ${atOnce === 1 ? 'a statement is' : 'two statements are'} under way, those who come in any turn gather, and then go together`, async (t) => {
+    const [database, { store, statements }] = [open(t), storing({ atOnce })];
+    const [held, gathered] = [someThings(atOnce), someThings(50)];
+    const other = await standInTheWay(t, file.url, held[0] ?? assert.fail());
+    const calls = [];
+    for (const thing of [...held, ...gathered]) {
+      calls.push(store(database, thing));
+      await turn();
+    }
+    await other.met();
+    assert.deepEqual(statements, held.map(({ id }) => [id]));
+    await other.leave();
+    assert.deepEqual(await Promise.all(calls), told([...held, ...gathered]));
+    assert.deepEqual(statements, [...held.map(({ id }) => [id]), idsOf(gathered)]);
+    assert.deepEqual(await storedOf([...held, ...gathered]), idsOf([...held, ...gathered]));
+  });
+}
+
+test('items with the same key never share a statement and keep their order, and those without a key go with any', async (t) => {
+  const [database, { store, statements }] = [open(t), storing({ atOnce: 1 })];
+  const keys = ['a', 'a', 'b', 'a', 'b', undefined, 'c', undefined];
+  const things = keys.flatMap((key) => someThings(1, key === undefined ? {} : { key }));
+  assert.deepEqual(await Promise.all(things.map((thing) => store(database, thing))), told(things));
+  const [a1, a2, b1, a3, b2, none, c, other] = idsOf(things);
+  assert.deepEqual(statements, [[a1, b1, none, c, other], [a2, b2], [a3]]);
+});
+
+test('nobody is answered by a statement that was sent before they asked, be it for the same item', async (t) => {
+  const database = open(t);
+  const gates: Array<() => void> = [];
+  const count = grouped(
+    async (context: Database, ids: readonly number[]) => {
+      const rows = await context.read((sql) => sql<Array<{ id: number }>>`select id from things where id in ${sql(ids)}`);
+      await new Promise<void>((resolve) => gates.push(resolve));
+      return ids.map((wanted) => rows.filter(({ id }) => id === wanted).length);
+    },
+    { atOnce: 2 },
+  );
+  const [thing] = someThings(1);
+  assert.ok(thing);
+  const before = count(database, thing.id);
+  await untilSql(async () => gates.length === 1, 'the first has looked');
+  await storing({ atOnce: 1 }).store(database, thing);
+  const after = count(database, thing.id);
+  await untilSql(async () => gates.length === 2, 'the second has looked by itself');
+  for (const letGo of gates) letGo();
+  assert.deepEqual([await before, await after], [0, 1]);
+});
+
+test('what the database refuses of a shared statement fails alone, and its neighbours are stored, once and in their order', async (t) => {
+  const [database, { store, statements }] = [open(t), storing({ atOnce: 1 })];
+  const [taken] = someThings(1);
+  assert.ok(taken);
+  await store(database, { ...taken, name: 'taken' });
+  const good = someThings(12, { size: 7 });
+  const [range, rule, unique, twin] = [
+    { id: 1_000_001, size: 70_000 },
+    { id: 1_000_002, size: 0 },
+    { id: 1_000_003, name: 'taken' },
+    { id: good[1]?.id ?? 0 },
+  ];
+  const all = [...good.slice(0, 3), range, ...good.slice(3, 6), rule, twin, ...good.slice(6, 9), unique, ...good.slice(9)];
+  statements.length = 0;
+  const outcomes = await outcomesOf(all.map((thing) => store(database, thing)));
+  assert.deepEqual(outcomes.filter((outcome) => typeof outcome === 'string'), told(good));
+  const failed = (thing: Thing) => outcomes[all.indexOf(thing)];
+  for (const [thing, code] of [[range, '22003'], [rule, '23514']] as const) {
+    const error = failed(thing);
+    assert.ok(error instanceof Rejected && error.message.includes(code), String(error));
+  }
+  for (const [thing, constraint] of [[unique, 'things_name'], [twin, 'things_id']] as const) {
+    const error = failed(thing);
+    assert.ok(error instanceof Duplicate && error.constraint === constraint, String(error));
+  }
+  assert.deepEqual(await storedOf(good), idsOf(good));
+  assert.deepEqual(await storedOf([range, rule, unique]), []);
+  assert.deepEqual(statements, [idsOf(all), ...all.map(({ id }) => [id])]);
+  // Where a unique index is all that refuses something, too.
+  const around = someThings(2);
+  const [first, again, last] = await outcomesOf([around[0], { id: 1_000_004, name: 'taken' }, around[1]].map((thing) => store(database, thing ?? assert.fail())));
+  assert.ok(again instanceof Duplicate && again.constraint === 'things_name', String(again));
+  assert.deepEqual([first, last], told(around));
+  // And whoever comes next shares a statement again.
+  const later = someThings(5);
+  assert.deepEqual(await Promise.all(later.map((thing) => store(database, thing))), told(later));
+  assert.equal(await commits(later), 1);
+});
+
+test('a statement that times out fails all its callers, who may come again, and holds up nobody after them', async (t) => {
+  const [database, { store, statements }] = [open(t), storing({ atOnce: 1 })];
+  await database.write((sql) => sql`set statement_timeout = 300`);
+  const [late, later] = [someThings(3), someThings(4)];
+  const other = await standInTheWay(t, file.url, late[1] ?? assert.fail());
+  const calls = outcomesOf(late.map((thing) => store(database, thing)));
+  await other.met();
+  const next = later.map((thing) => store(database, thing));
+  for (const outcome of await calls) assert.match(unavailable(outcome).message, /57014/);
+  assert.deepEqual(await Promise.all(next), told(later));
+  assert.deepEqual(statements, [idsOf(late), idsOf(later)]);
+  await other.leave();
+  assert.deepEqual(await storedOf(late), []);
+  assert.deepEqual(await Promise.all(late.map((thing) => store(database, thing))), told(late));
+});
+
+test('of items that are tried alone one may still time out, and its neighbours get their own outcomes', async (t) => {
+  const [database, { store }] = [open(t), storing({ atOnce: 1 })];
+  await database.write((sql) => sql`set statement_timeout = 300`);
+  const [wrong, slow, ...good] = [...someThings(1, { size: 0 }), ...someThings(4)];
+  assert.ok(wrong && slow);
+  await standInTheWay(t, file.url, slow);
+  const outcomes = await outcomesOf([wrong, ...good.slice(0, 1), slow, ...good.slice(1)].map((thing) => store(database, thing)));
+  assert.ok(outcomes[0] instanceof Rejected);
+  assert.match(unavailable(outcomes[2]).message, /57014/);
+  assert.deepEqual([outcomes[1], ...outcomes.slice(3)], told(good));
+  assert.deepEqual(await storedOf([wrong, slow, ...good]), idsOf(good));
+});
+
+const mistakes: ReadonlyArray<readonly [what: string, run: (items: readonly number[]) => Promise<number[]>]> = [
+  ['rejects with an error of ours', () => Promise.reject(new RangeError('of ours'))],
+  ['throws before it begins', () => { throw new RangeError('of ours'); }],
+];
+
+for (const [what, run] of mistakes) {
+  test(`a statement that ${what} fails all its callers with it, is not tried again, and holds up nobody after them`, async () => {
+    let runs = 0;
+    const share = grouped((_: object, items: readonly number[]) => ((runs += 1) === 1 ? run(items) : Promise.resolve([...items])), { atOnce: 1 });
+    const context = {};
+    for (const outcome of await Promise.allSettled([1, 2, 3].map((item) => share(context, item)))) {
+      assert.ok(outcome.status === 'rejected' && outcome.reason instanceof RangeError && outcome.reason.message === 'of ours');
+    }
+    assert.equal(runs, 1);
+    assert.deepEqual(await Promise.all([4, 5].map((item) => share(context, item))), [4, 5]);
+  });
+}
+
+for (const [what, results] of [['too few', 2], ['too many', 4], ['no', 0]] as const) {
+  test(`where a statement gives ${what} results for three callers, none is told anything but of the mistake`, async () => {
+    let runs = 0;
+    const share = grouped(async (_: object, items: readonly number[]) => ((runs += 1) === 1 ? Array.from({ length: results }, () => 0) : items), { atOnce: 1 });
+    const context = {};
+    for (const outcome of await Promise.allSettled([1, 2, 3].map((item) => share(context, item)))) {
+      assert.ok(outcome.status === 'rejected' && outcome.reason instanceof Error);
+      assert.match(outcome.reason.message, /^internal error/);
+    }
+    assert.deepEqual(await Promise.all([4, 5].map((item) => share(context, item))), [4, 5]);
+  });
+}
+
+test('of 10,000 callers at once 1,024 wait and are answered, the others are refused at once, and then there is room again', async (t) => {
+  const [database, { store, statements }] = [open(t), storing({ atOnce: 1 })];
+  const [held] = someThings(1);
+  assert.ok(held);
+  const other = await standInTheWay(t, file.url, held);
+  const first = store(database, held);
+  await other.met();
+  const crowd = someThings(10_000);
+  const refused: Thing[] = [];
+  const calls = crowd.map((thing) => outcomeOf(store(database, thing)).then((outcome) => {
+    if (outcome instanceof Overloaded) refused.push(thing);
+    return outcome;
+  }));
+  await turn();
+  // Nothing has been answered meanwhile: the statement under way still stands before the other transaction.
+  assert.deepEqual(idsOf(refused), idsOf(crowd.slice(1_024)));
+  assert.equal(statements.length, 1);
+  await other.leave();
+  assert.deepEqual((await Promise.all(calls)).slice(0, 1_024), told(crowd.slice(0, 1_024)));
+  assert.deepEqual([await first], told([held]));
+  assert.deepEqual(await storedOf(crowd), idsOf(crowd.slice(0, 1_024)));
+  assert.deepEqual(statements.slice(1).map((ids) => ids.length), Array<number>(8).fill(128));
+  const again = crowd.slice(-1_024);
+  assert.deepEqual(await Promise.all(again.map((thing) => store(database, thing))), told(again));
+});
+
+test('the callers of one database are no neighbours of those of another', async (t) => {
+  const { store, statements } = storing({ atOnce: 1 });
+  const [one, two] = [open(t), open(t)];
+  const [held, ...others] = someThings(5);
+  assert.ok(held);
+  const other = await standInTheWay(t, file.url, held);
+  const first = store(one, held);
+  await other.met();
+  assert.deepEqual(await Promise.all(others.map((thing) => store(two, thing))), told(others));
+  assert.deepEqual(statements, [[held.id], idsOf(others)]);
+  await other.leave();
+  assert.deepEqual([await first], told([held]));
+});

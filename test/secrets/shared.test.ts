@@ -1,0 +1,155 @@
+/** Readers that share statements, over two replicas: as many win as there are reads, and each is told the truth. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { connect } from '../../scripts/postgres.ts';
+import { createDatabase } from '../support/database.ts';
+import { AUTH_TOKEN, startGatehouse } from '../support/gatehouse.ts';
+import { openLanes, untilSql } from '../support/lanes.ts';
+import { secretsClient } from '../support/secrets.ts';
+import { connectTo, headOf, type RawAnswer } from '../support/socket.ts';
+import { turn } from '../support/things.ts';
+import { useUpRead } from '../../src/secrets/store.ts';
+
+const { url: databaseUrl, sql } = await createDatabase();
+const [one, other] = [
+  (await startGatehouse({ after }, ['secrets'], databaseUrl)).url.secrets,
+  (await startGatehouse({ after }, ['secrets'], databaseUrl)).url.secrets,
+];
+const clients = [one, other].map((url) => secretsClient(url));
+const clientOf = (turns: number) => clients[turns % 2] ?? assert.fail();
+
+interface Kept {
+  readonly id: string;
+  readonly secret: string;
+  readonly text: string;
+}
+
+let texts = 0;
+const keepMany = (count: number, maxReads: number): Promise<Kept[]> =>
+  Promise.all(Array.from({ length: count }, async () => {
+    const text = `text-${(texts += 1)}`;
+    const { id, secret } = await clientOf(texts).keep(text, { max_reads: maxReads });
+    return { id, secret, text };
+  }));
+
+const rowOf = async (id: string) => (await sql`select reads::int as reads, failed_reads::int as failed_reads, ending, blob is null as empty from secrets.secrets where id = ${id}`)[0];
+
+/** @param answers of one secret with three reads  @param readers how many asked */
+async function assertThreeWon({ id, text }: Kept, answers: ReadonlyArray<Pick<RawAnswer, 'status' | 'json'>>, readers: number): Promise<void> {
+  assert.equal(answers.length, readers);
+  const won = answers.filter(({ status }) => status === 200);
+  assert.equal(won.length, 3);
+  for (const { json } of won) assert.equal(json.password, text);
+  for (const { status, json } of answers) if (status !== 200) assert.deepEqual([status, json.error.code], [404, 'not_found']);
+  assert.deepEqual({ ...(await rowOf(id)) }, { reads: 3, failed_reads: readers - 3, ending: 'read', empty: true });
+}
+
+test('of 64 simultaneous readers of eight secrets with three reads, over two replicas, exactly three of each win', async () => {
+  for (let round = 0; round < 3; round += 1) {
+    const kept = await keepMany(8, 3);
+    const answers = await Promise.all(Array.from({ length: 64 }, async (_, index) => {
+      const secret = kept[index % 8] ?? assert.fail();
+      return { secret, answer: await clientOf(Math.floor(index / 8)).decrypt(secret.id, secret.secret) };
+    }));
+    for (const secret of kept) await assertThreeWon(secret, answers.filter((one) => one.secret === secret).map(({ answer }) => answer), 8);
+  }
+});
+
+/** Sent in one piece on one connection, so that all come in one turn; the answers in their order. */
+async function readInOneTurn(url: string, readers: readonly Kept[]): Promise<RawAnswer[]> {
+  const client = await connectTo(url);
+  try {
+    client.send(readers.map(({ id, secret }) => {
+      const body = JSON.stringify({ secret });
+      return `${headOf([`POST /api/store/decrypt?id=${id} HTTP/1.1`, 'Host: gatehouse', `Authorization: Bearer ${AUTH_TOKEN}`, 'Content-Type: application/json', `Content-Length: ${body.length}`])}${body}`;
+    }).join(''));
+    const answers = [];
+    while (answers.length < readers.length) answers.push(await client.answer());
+    return answers;
+  } finally {
+    client.leave();
+  }
+}
+
+test('readers that come to two replicas in one turn each, in opposite orders, upper case ids among them, win three of each, too', async () => {
+  for (let round = 0; round < 3; round += 1) {
+    const kept = await keepMany(8, 3);
+    const readers = [...kept, ...kept.map((one) => ({ ...one, id: one.id.toUpperCase() })), ...kept, ...kept];
+    const [here, there] = [readers, [...readers].reverse()];
+    const [answersHere, answersThere] = await Promise.all([readInOneTurn(one, here), readInOneTurn(other, there)]);
+    const answers = [...here.map((reader, index) => ({ reader, answer: answersHere[index] ?? assert.fail() })), ...there.map((reader, index) => ({ reader, answer: answersThere[index] ?? assert.fail() }))];
+    for (const secret of kept) await assertThreeWon(secret, answers.filter(({ reader }) => reader.text === secret.text).map(({ answer }) => answer), 8);
+  }
+});
+
+test('however an id is written it is one secret, so that of those who come in one turn with either writing one wins the only read', async () => {
+  for (const order of [0, 1]) {
+    const kept = (await keepMany(1, 1))[0] ?? assert.fail();
+    const writings = [kept.id, kept.id.toUpperCase()];
+    const readers = (order === 0 ? writings : writings.reverse()).map((id) => ({ ...kept, id }));
+    const answers = await readInOneTurn(one, readers);
+    assert.deepEqual(answers.map(({ status }) => status), [200, 404]);
+  }
+});
+
+test('secrets that are kept in one turn are each opened by their own key, and expire and end by their own conditions', async () => {
+  const client = await connectTo(one);
+  const wishes = Array.from({ length: 30 }, (_, number) => ({ password: `own-${number}-😀"\\{},NULL`, ...(number % 3 === 0 ? { max_reads: 1 } : number % 3 === 1 ? { expires_in: 3_600 } : {}) }));
+  client.send(wishes.map((wish) => {
+    const body = JSON.stringify(wish);
+    return `${headOf(['POST /api/store/encrypt HTTP/1.1', 'Host: gatehouse', `Authorization: Bearer ${AUTH_TOKEN}`, 'Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`])}${body}`;
+  }).join(''));
+  const ids: string[] = [];
+  for (const [index, wish] of wishes.entries()) {
+    const { status, json, body } = await client.answer();
+    assert.equal(status, 201, body);
+    ids.push(json.id);
+    for (const expected of index % 3 === 0 ? [200, 404] : [200, 200]) {
+      const answer = await clientOf(index).decrypt(json.id, json.secret);
+      assert.equal(answer.status, expected, answer.text);
+      if (expected === 200) assert.equal(answer.json.password, wish.password);
+    }
+    const [row] = await sql`select max_reads, expires_at from secrets.secrets where id = ${json.id}`;
+    assert.deepEqual([row?.max_reads, row?.expires_at?.toISOString() ?? null], ['max_reads' in wish ? 1 : null, json.expires_at]);
+  }
+  client.leave();
+});
+
+test('when the shared statements of two replicas take the same secrets in opposite order and one is ended as a deadlock, every reader is told the truth', async (t) => {
+  const place = await createDatabase(t);
+  const { url } = await startGatehouse(t, ['secrets'], place.url);
+  const client = secretsClient(url.secrets);
+  // Rows are locked in the order in which a statement names them, as PostgreSQL does it by itself once the table is large.
+  for (const setting of ['enable_hashjoin', 'enable_mergejoin', 'enable_seqscan', 'enable_bitmapscan', 'enable_sort']) {
+    await place.sql.unsafe(`alter database ${new URL(place.url).pathname.slice(1)} set ${setting} = off`);
+  }
+  // Who has locked a row waits there for the test.
+  await place.sql`create function pause() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock_shared(1); return new; end'`;
+  await place.sql`create trigger pause before update on secrets.secrets for each row execute function pause()`;
+  const deadlocks = async () => Number((await place.sql`select deadlocks from pg_stat_database where datname = current_database()`)[0]?.deadlocks);
+  const replicas = [openLanes(t, place.url, 'left'), openLanes(t, place.url, 'right')];
+  const waiting = async () => (await place.sql`select from pg_stat_activity where wait_event_type = 'Lock' and application_name in ('gatehouse-left', 'gatehouse-right')`).length;
+
+  const kept = await Promise.all(['a', 'b'].map((text) => client.keep(text, { max_reads: 3 })));
+  const rows = await Promise.all(kept.map(async ({ id }) => (await place.sql<Array<{ commitment: Buffer }>>`select commitment from secrets.secrets where id = ${id}`)[0] ?? assert.fail()));
+  const readers = kept.map(({ id }, index) => ({ id, commitment: rows[index]?.commitment ?? assert.fail() }));
+  const blocker = connect(place.url);
+  t.after(() => blocker.end({ timeout: 0 }));
+  await blocker`select pg_advisory_lock(1)`;
+  const before = await deadlocks();
+  const calls: Array<Promise<boolean>> = [];
+  for (const [index, replica] of replicas.entries()) {
+    for (const reader of index === 0 ? readers : [...readers].reverse()) calls.push(useUpRead(replica, reader));
+    await turn();
+  }
+  const outcomes = Promise.all(calls);
+  await untilSql(async () => (await waiting()) === 2, 'each has its first row');
+  await blocker`select pg_advisory_unlock(1)`;
+  assert.deepEqual(await outcomes, [true, true, true, true]);
+  await untilSql(async () => (await deadlocks()) > before, 'there was a deadlock');
+  const used = await place.sql<Array<{ reads: number }>>`select reads::int as reads from secrets.secrets`;
+  assert.deepEqual(used.map(({ reads }) => reads), [2, 2]);
+  // One read is left of each: of two more readers of both, in opposite orders again, one wins each.
+  const last = await Promise.all(replicas.flatMap((replica, index) => (index === 0 ? readers : [...readers].reverse()).map(async (reader) => ({ id: reader.id, won: await useUpRead(replica, reader) }))));
+  for (const { id } of readers) assert.deepEqual(last.filter((one) => one.id === id).map(({ won }) => won).sort(), [false, true]);
+});

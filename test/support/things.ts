@@ -1,0 +1,83 @@
+/** A small table, and statements that callers share to fill it: for tests of grouped statements by themselves. */
+import { connect } from '../../scripts/postgres.ts';
+import type { Sql } from 'postgres';
+import { column, grouped } from '../../src/db/batch.ts';
+import type { Database } from '../../src/db/pool.ts';
+import { untilSql } from './lanes.ts';
+
+export interface Thing {
+  readonly id: number;
+  /** None like another. */
+  readonly name?: string;
+  /** Greater than 0 and at most 32,767, or the database refuses it. */
+  readonly size?: number;
+  /** What it counts for against the limit of bytes, and what its key is. */
+  readonly bytes?: number;
+  readonly key?: string;
+}
+
+export async function makeThings(sql: Sql): Promise<void> {
+  await sql`
+    create table things (
+      place integer generated always as identity,
+      id integer constraint things_id unique,
+      name text constraint things_name unique,
+      size smallint constraint things_size check (size > 0)
+    )`;
+}
+
+/** Stores things, and writes down which went by one statement. What a caller is told is made by the database from its own thing. */
+export function storing(rules: { readonly atOnce: number }) {
+  const statements: number[][] = [];
+  const store = grouped(
+    async (database: Database, things: readonly Thing[]): Promise<string[]> => {
+      statements.push(things.map(({ id }) => id));
+      const [ids, names, sizes] = [column(things.map(({ id }) => id)), column(things.map(({ name }) => name ?? null)), column(things.map(({ size }) => size ?? 1))];
+      const rows = await database.write(
+        (sql) => sql<Array<{ id: number; told: string }>>`
+          insert into things (id, name, size)
+          select id, name, size from unnest(${ids}::text::integer[], ${names}::text::text[], ${sizes}::text::smallint[]) with ordinality as given (id, name, size, nth) order by nth
+          returning id, id || ' of size ' || size as told`,
+      );
+      const told = new Map(rows.map((row) => [row.id, row.told]));
+      return things.map(({ id }) => told.get(id) ?? 'nothing');
+    },
+    { ...rules, keyOf: ({ key }) => key ?? null, bytesOf: ({ bytes }) => bytes ?? 0 },
+  );
+  return { store, statements };
+}
+
+/** So many things, with ids of their own. */
+let things = 0;
+export const someThings = (count: number, more: Partial<Thing> = {}): Thing[] => Array.from({ length: count }, () => ({ ...more, id: (things += 1) }));
+export const idsOf = (list: readonly Thing[]): number[] => list.map(({ id }) => id);
+
+/** What is stored of these, in the order in which it was. */
+export async function stored(sql: Sql, list: readonly Thing[]): Promise<number[]> {
+  return (await sql<Array<{ id: number }>>`select id from things where id in ${sql(idsOf(list))} order by place`).map(({ id }) => id);
+}
+
+/** Another transaction that has just stored this thing: whoever stores it, too, waits for the end of that one. */
+export async function standInTheWay(owner: { after(fn: () => Promise<void>): void }, url: string, { id }: Thing) {
+  const other = connect(url);
+  // The end of its connection is the end of its transaction.
+  owner.after(() => other.end({ timeout: 0 }));
+  await other`begin`;
+  await other`insert into things (id) values (${id})`;
+  const [row] = await other<[{ pid: number }]>`select pg_backend_pid() as pid`;
+  const looking = connect(url);
+  owner.after(() => looking.end());
+  return {
+    /** Resolves when a statement waits for it. */
+    met: () => untilSql(async () => (await looking`select from pg_stat_activity where ${row?.pid ?? 0} = any (pg_blocking_pids(pid))`).length > 0, 'a statement waits'),
+    leave: async () => void (await other`rollback`),
+  };
+}
+
+/** How each ended: what it was told, or the error. */
+export type Outcome = string | Error;
+export const outcomeOf = (work: Promise<string>): Promise<Outcome> => work.catch((error: unknown) => (error instanceof Error ? error : new Error(String(error))));
+export const outcomesOf = (calls: ReadonlyArray<Promise<string>>): Promise<Outcome[]> => Promise.all(calls.map(outcomeOf));
+
+/** The end of this turn of the event loop, when what came in it has been sent. */
+export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));

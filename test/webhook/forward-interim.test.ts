@@ -1,0 +1,87 @@
+/** A target that answers with a change of protocol or with nothing but promises: a failed attempt, and no hang. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type Socket } from 'node:net';
+import { after, test } from 'node:test';
+import { createForward } from '../../src/webhook/forward.ts';
+import { createDatabase } from '../support/database.ts';
+import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
+import { untilSql } from '../support/lanes.ts';
+import { bounded } from '../support/until.ts';
+import { deliverOnce, stateOf, taskOf } from '../support/work.ts';
+
+const SWITCH = 'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n';
+const UNREACHED = 'the target could not be reached (unknown)';
+const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n';
+
+/** Answers each request with what is set then, below HTTP, and leaves the connection open. */
+const target = { answer: (_socket: Socket): void => {}, requests: 0 };
+const sockets = new Set<Socket>();
+const server = createServer((socket) => {
+  sockets.add(socket);
+  socket.on('error', () => {}).on('close', () => sockets.delete(socket));
+  socket.on('data', () => {
+    target.requests += 1;
+    target.answer(socket);
+  });
+});
+server.listen(0, '127.0.0.1');
+await once(server, 'listening');
+after(() => {
+  for (const socket of sockets) socket.destroy();
+  server.close();
+});
+const bound = server.address();
+const url = `http://127.0.0.1:${typeof bound === 'object' ? bound?.port : ''}/`;
+const forward = createForward({ url: new URL(url), secret: null, allowPrivate: true, concurrency: 1 });
+after(() => forward.close());
+const never = new AbortController().signal;
+
+test('a change of protocol has failed at once, without a time limit, and its connection serves no further event', bounded, async () => {
+  const cases = [[SWITCH, UNREACHED], ['HTTP/1.1 101 X\r\n\r\n', 'the target answered 101'], [`HTTP/1.1 103 Early Hints\r\n\r\n${SWITCH}`, UNREACHED], [`${SWITCH}${OK}`, UNREACHED]] as const;
+  for (const [answer, error] of cases) {
+    target.answer = (socket) => void socket.write(answer);
+    assert.deepEqual(await forward.deliver(taskOf(), never), { error, retryAfter: null }, answer);
+    target.answer = (socket) => void socket.write(OK);
+    assert.equal(await forward.deliver(taskOf(), never), null, 'the next event');
+  }
+});
+
+test('a promise before the answer is no answer: what comes then decides', bounded, async () => {
+  for (const interim of ['100 Continue', '102 Processing', '103 Early Hints', '199 X']) {
+    target.answer = (socket) => void socket.write(`HTTP/1.1 ${interim}\r\n\r\nHTTP/1.1 ${interim}\r\n\r\n${OK}`);
+    assert.equal(await forward.deliver(taskOf(), never), null, interim);
+    target.answer = (socket) => void socket.write(`HTTP/1.1 ${interim}\r\n\r\nHTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n`);
+    assert.deepEqual(await forward.deliver(taskOf(), never), { error: 'the target answered 503', retryAfter: null }, interim);
+  }
+});
+
+test('promises without end meet the time limit, and the next event goes on', bounded, async () => {
+  target.answer = (socket) => {
+    const promise = () => (socket.destroyed ? undefined : void socket.write('HTTP/1.1 103 Early Hints\r\n\r\n', () => setTimeout(promise, 1)));
+    promise();
+  };
+  assert.notEqual(await deliverOnce(forward, taskOf(), 300), null);
+  target.answer = (socket) => void socket.write(OK);
+  assert.equal(await forward.deliver(taskOf(), never), null);
+});
+
+test('in the service each change of protocol is one failed attempt, the event is dead in the end, and later ones are done', bounded, async (t) => {
+  const database = await createDatabase(t);
+  // One place, and a time limit that this test does not wait for.
+  const gatehouse = await startGatehouse(t, ['webhook'], database.url, {
+    WEBHOOK_FORWARD_URL: url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on', WEBHOOK_CONCURRENCY: '1', WEBHOOK_MAX_ATTEMPTS: '3', WEBHOOK_BACKOFF_BASE_MS: '1', WEBHOOK_TIMEOUT: '300',
+  });
+  const post = async (): Promise<string> => (await ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event: 'e', data: { page_id: 'p' } } })).json.id;
+  const ended = (id: string) => untilSql(async () => (await stateOf(database.sql, id)).status !== 'waiting', 'the event has ended');
+  target.requests = 0;
+  target.answer = (socket) => void socket.write(SWITCH);
+  const dead = await post();
+  await ended(dead);
+  assert.deepEqual(await stateOf(database.sql, dead), { status: 'dead', attempts: 3, errors: [UNREACHED, UNREACHED, UNREACHED] });
+  assert.equal(target.requests, 3);
+  target.answer = (socket) => void socket.write(OK);
+  const done = await post();
+  await ended(done);
+  assert.deepEqual(await stateOf(database.sql, done), { status: 'done', attempts: 1, errors: [] });
+});

@@ -1,0 +1,162 @@
+/** Retention and redelivery of the same event at the same time: one of them has it, whole, and nothing is left half. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, test } from 'node:test';
+import type { Sql } from 'postgres';
+import { connect } from '../../scripts/postgres.ts';
+import type { Database } from '../../src/db/pool.ts';
+import { SCHEMA } from '../../src/webhook/migrations.ts';
+import { insertEvent, type NewEvent, redeliver, removeEnded } from '../../src/webhook/store/events.ts';
+import { openInbox } from '../support/inbox.ts';
+import { openLanes, untilSql } from '../support/lanes.ts';
+import { bounded } from '../support/until.ts';
+import { openWorkshop } from '../support/work.ts';
+
+const shop = await openWorkshop({ after });
+const { sql, database } = shop;
+/** As of another replica: on connections of its own. */
+const other = openLanes({ after }, shop.databaseUrl, SCHEMA);
+
+const DAY = 86_400;
+const remove = (on: Database) => removeEnded(on, 'dead', 90 * DAY, 500);
+const locksWaitedFor = async (at: Sql) => (await at`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`).length;
+
+async function deadEvent(deliveryId?: string): Promise<string> {
+  const id = await shop.put({ plan: { kind: 'store' }, ...(deliveryId === undefined ? {} : { deliveryId }) });
+  await sql`insert into webhook.outcomes (event_id, status, attempts, ended_at) values (${id}, 'dead', 12, now() - interval '91 days')`;
+  await sql`insert into webhook.failures (event_id, attempt, error) values (${id}, 12, 'an error')`;
+  return id;
+}
+
+/** Does its work in a transaction that stays open until it is told to end: the moment between doing and having done. */
+async function hold(url: string, work: (on: Database) => Promise<unknown>): Promise<() => Promise<void>> {
+  const holder = connect(url);
+  await holder`begin`;
+  await work({ ...database, write: (statement) => statement(holder) });
+  return async () => {
+    await holder`commit`;
+    await holder.end();
+  };
+}
+
+/** What the tables hold of an event. */
+async function rowsOf(id: string, at = sql): Promise<Record<string, number>> {
+  const rows: Record<string, number> = { events: (await at`select from webhook.events where id = ${id}`).length };
+  for (const table of ['work', 'outcomes', 'failures']) rows[table] = (await at`select from webhook.${at(table)} where event_id = ${id}`).length;
+  return rows;
+}
+const GONE = { events: 0, work: 0, outcomes: 0, failures: 0 };
+const WAITING = { events: 1, work: 1, outcomes: 0, failures: 1 };
+
+test('an event that is being removed is not driven again: once it is gone, no work is left of it', bounded, async () => {
+  const id = await deadEvent();
+  const end = await hold(shop.databaseUrl, remove);
+  const driven = redeliver(database, [id]);
+  await untilSql(async () => (await locksWaitedFor(sql)) === 1, 'the redelivery waits for the removal');
+  await end();
+  assert.equal(await driven, 0);
+  assert.deepEqual(await rowsOf(id), GONE);
+});
+
+test('an event that is being driven again is not removed: it waits, and what failed before stays on record', bounded, async () => {
+  const id = await deadEvent();
+  const end = await hold(shop.databaseUrl, (on) => redeliver(on, [id]));
+  const removed = remove(database);
+  await untilSql(async () => (await locksWaitedFor(sql)) === 1, 'the removal waits for the redelivery');
+  await end();
+  assert.equal(await removed, 0);
+  assert.deepEqual(await rowsOf(id), WAITING);
+});
+
+test('where each waits for the other, one of them gives way and tries again, and neither fails', bounded, async () => {
+  const id = await deadEvent();
+  // Both may take the event's row no further than this one lets them: the removal has the outcome, and waits.
+  const reader = connect(shop.databaseUrl);
+  await reader`begin`;
+  await reader`select from webhook.events where id = ${id} for key share`;
+  const removed = remove(other);
+  await untilSql(async () => (await locksWaitedFor(sql)) === 1, 'the removal waits');
+  // The redelivery has the event, and waits for the outcome.
+  const driven = redeliver(database, [id]);
+  await untilSql(async () => (await locksWaitedFor(sql)) === 2, 'the redelivery waits');
+  await reader`commit`;
+  await reader.end();
+  const outcome = [await removed, await driven];
+  assert.ok(outcome[0] !== outcome[1], `one of both has it: ${outcome.join()}`);
+  assert.deepEqual(await rowsOf(id), outcome[0] === 1 ? GONE : WAITING);
+});
+
+test('POST /events/{id}/redeliver of an event that is being removed is answered 404, and leaves nothing behind', bounded, async (t) => {
+  const inbox = await openInbox(t, { WEBHOOK_COMMAND: '["/bin/true"]' });
+  const id = await inbox.put({ status: 'dead', errors: ['an error'] });
+  await inbox.sql`update webhook.outcomes set ended_at = now() - interval '91 days'`;
+  const end = await hold(inbox.databaseUrl, remove);
+  const answer = inbox.call('POST', `/events/${id}/redeliver`);
+  await untilSql(async () => (await locksWaitedFor(inbox.sql)) === 1, 'the redelivery waits for the removal');
+  await end();
+  assert.equal((await answer).status, 404);
+  assert.deepEqual(await rowsOf(id, inbox.sql), GONE);
+});
+
+test('a delivery that its sender repeats while the first one is being removed is accepted anew, not lost with it', bounded, async () => {
+  const first = await deadEvent('repeated');
+  const end = await hold(shop.databaseUrl, remove);
+  const repeated = shop.send({ deliveryId: 'repeated' });
+  await untilSql(async () => (await locksWaitedFor(sql)) === 1, 'the repetition waits for the removal');
+  await end();
+  const accepted = await repeated;
+  assert.ok(accepted !== 'another body' && accepted.status === 'accepted' && accepted.id !== first);
+  assert.deepEqual(await rowsOf(first), GONE);
+  assert.deepEqual(await rowsOf(accepted.id), { ...WAITING, failures: 0 });
+});
+
+for (const [when, removeBefore] of [['after it was met, and before it is looked at', true], ['after it was found dead, and before it is driven again', false]] as const) {
+  test(`a delivery that its sender repeats, and that is removed ${when}, is accepted anew`, bounded, async () => {
+    const first = await deadEvent(`removed ${when}`);
+    // What lies between two statements of one call, made wide enough for the other to come in between.
+    const slow: Database = {
+      ...database,
+      async read(statement) {
+        if (removeBefore) await remove(other);
+        const found = await database.read(statement);
+        if (!removeBefore) await remove(other);
+        return found;
+      },
+    };
+    const [token] = await sql<Array<{ id: string }>>`select id from webhook.tokens`;
+    const event: NewEvent = { id: randomUUID(), tokenId: token?.id ?? '', source: 'generic', deliveryId: `removed ${when}`, event: 'page.updated', headers: {}, ip: '127.0.0.1', body: Buffer.from('{}') };
+    const answer = await insertEvent(slow, event, { kind: 'work', orderKey: null });
+    assert.ok(answer !== 'another body');
+    assert.deepEqual(await rowsOf(first), GONE);
+    assert.deepEqual(await rowsOf(answer.id), { ...WAITING, failures: 0 }, `what was answered "${answer.status}" is there, and waits`);
+  });
+}
+
+test('whoever comes first, of many events that are removed, driven and worked on at once each is gone whole or dealt with once', bounded, async () => {
+  await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
+  const done: string[] = [];
+  const worker = shop.hire(async ({ id }) => {
+    done.push(id);
+    return null;
+  });
+  const driven = new Set<string>();
+  const drive = async (id: string) => (await redeliver(database, [id])) === 1 && driven.add(id);
+  const removeSome = () => removeEnded(other, 'dead', 90 * DAY, 3);
+  for (let round = 0; round < 10; round += 1) {
+    const [first = '', ...ids] = await Promise.all(Array.from({ length: 30 }, () => deadEvent()));
+    // One of each is sure to happen; then they meet, coming from the same end or from both.
+    await drive(first);
+    await removeSome();
+    const removing = (async () => {
+      while ((await removeSome()) > 0);
+    })();
+    await Promise.all([removing, ...(round % 2 === 0 ? ids : ids.reverse()).map(drive)]);
+    worker.wake();
+  }
+  await untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
+  const left = (await sql<Array<{ id: string }>>`select id from webhook.events`).map(({ id }) => id).sort();
+  assert.deepEqual(left, [...driven].sort(), 'what is left was driven again, and the other way round');
+  assert.deepEqual([...done].sort(), left);
+  for (const table of ['outcomes', 'failures']) assert.deepEqual((await sql<Array<{ id: string }>>`select event_id as id from webhook.${sql(table)} order by 1`).map(({ id }) => id).sort(), left, table);
+  await worker.stop();
+});

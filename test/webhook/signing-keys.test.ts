@@ -1,0 +1,64 @@
+/** WEBHOOK_SECRET while it is being replaced, on replicas that have the one or the other: what can be opened lets in, and nothing else. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, test } from 'node:test';
+import { createSigningKey } from '../../src/webhook/signing.ts';
+import { rotateToken } from '../../src/webhook/tokens.ts';
+import { createDatabase } from '../support/database.ts';
+import { ask, type Gatehouse, startGatehouse } from '../support/gatehouse.ts';
+import { addToken, openWebhook, signatureOf, type SignedSource, WEBHOOK_SECRET } from '../support/senders.ts';
+
+const { url, sql } = await createDatabase();
+const SECRETS = { before: `${WEBHOOK_SECRET}-of-before`, now: WEBHOOK_SECRET };
+const replicas = {
+  before: await startGatehouse({ after }, ['webhook'], url, { WEBHOOK_SECRET: SECRETS.before }),
+  now: await startGatehouse({ after }, ['webhook'], url, { WEBHOOK_SECRET: SECRETS.now }),
+};
+const database = openWebhook({ after }, url);
+
+/** The sender's own secrets: the old one is sealed under the WEBHOOK_SECRET of before, the new one under that of now. */
+const OWN: Readonly<Record<SignedSource, { before: string; now: string }>> = {
+  standard: { before: `whsec_${Buffer.alloc(24, 1).toString('base64')}`, now: `whsec_${Buffer.alloc(24, 2).toString('base64')}` },
+  github: { before: 'github secret of before', now: 'github secret of now' },
+  stripe: { before: 'whsec_stripe_of_before', now: 'whsec_stripe_of_now' },
+  slack: { before: 'slack secret of before', now: 'slack secret of now' },
+  notion: { before: 'secret_notion_of_before', now: 'secret_notion_of_now' },
+};
+const SOURCES: readonly SignedSource[] = ['standard', 'github', 'stripe', 'slack', 'notion'];
+
+function send(to: Gatehouse, source: SignedSource, token: string, secret: string) {
+  const body = JSON.stringify({ id: randomUUID(), event_id: randomUUID(), type: 'x' });
+  const named: Record<string, string> = source === 'github' ? { 'x-github-event': 'x', 'x-github-delivery': randomUUID() } : {};
+  return ask('POST', `${to.url.webhook}/webhook`, { bearer: token, body, headers: { ...named, ...signatureOf(source, secret, body, { id: randomUUID() }) } });
+}
+const countEvents = async () => (await sql`select from webhook.events`).length;
+const keyErrors = ({ log }: Gatehouse) => log().filter(({ level, message }) => level === 'error' && message === 'WEBHOOK_SECRET is missing, or is not the one that signing secrets are sealed under').length;
+
+test('a token whose one secret is sealed under the other WEBHOOK_SECRET: 503 there for every signature, stored nowhere, logged each time; accepted where it can be opened', async () => {
+  for (const source of SOURCES) {
+    const { token } = await addToken(database, source, OWN[source].before, SECRETS.before);
+    const [events, logged] = [await countEvents(), keyErrors(replicas.now)];
+    for (const secret of [OWN[source].before, OWN[source].now]) {
+      const { status, json, headers } = await send(replicas.now, source, token, secret);
+      assert.deepEqual([status, json.error.code], [503, 'key_unknown'], source);
+      assert.match(headers.get('retry-after') ?? '', /^[1-9][0-9]*$/, 'the sender is to come back');
+    }
+    assert.equal(await countEvents(), events, source);
+    assert.equal(keyErrors(replicas.now), logged + 2, source);
+    assert.equal((await send(replicas.before, source, token, OWN[source].before)).json.status, 'accepted', source);
+  }
+});
+
+test('of two overlapping secrets each replica accepts what is signed by the one that it can open, and never what it cannot judge', async () => {
+  for (const source of SOURCES) {
+    const { id, token } = await addToken(database, source, OWN[source].before, SECRETS.before);
+    await rotateToken(database, id, 3_600, { key: createSigningKey(SECRETS.now), secret: OWN[source].now });
+    for (const which of ['before', 'now'] as const) {
+      assert.equal((await send(replicas[which], source, token, OWN[source][which])).json.status, 'accepted', `${source}, ${which}`);
+      const events = await countEvents();
+      const other = await send(replicas[which], source, token, OWN[source][which === 'now' ? 'before' : 'now']);
+      assert.equal(other.status, 503, `${source}, ${which}: ${other.text}`);
+      assert.equal(await countEvents(), events, `${source}, ${which}`);
+    }
+  }
+});
