@@ -39,12 +39,14 @@ export type Rows = ReturnType<typeof createRouter<Bound>>;
 
 /** A row with its service folded in, so that a listener need not know of what kind that is. */
 interface Bound extends Pick<Route<unknown>, 'method' | 'pattern' | 'success'> {
+  /** Method and pattern, as the log and the numbers have it. */
+  readonly name: string;
   answer(visitor: Visitor, readBody: () => Promise<Buffer | Failure>): Promise<Reply<unknown> | Failure>;
 }
 
 export const bind = <Service>(routes: ReadonlyArray<Route<Service>>, service: Service): Rows =>
   createRouter(
-    routes.map(({ method, pattern, success, answer }) => ({ method, pattern, success, answer: (visitor, readBody) => answer(visitor, service, readBody) })),
+    routes.map(({ method, pattern, success, answer }) => ({ name: `${method} ${pattern}`, method, pattern, success, answer: (visitor, readBody) => answer(visitor, service, readBody) })),
   );
 
 /** What a process can answer before anything of a service is loaded. */
@@ -113,7 +115,7 @@ export function createListener(options: ListenerOptions): Listener {
       if (request.method === 'OPTIONS') return methodsOf(match.allow);
       return fail(new Failure('method_not_allowed', { headers: { Allow: match.allow } }));
     }
-    visit.route = `${match.route.method} ${match.route.pattern}`;
+    visit.route = match.route.name;
     const readLimited = async () => {
       if (state.bodies >= LIMITS.maxBodies) return new Failure('overloaded');
       if (expectsContinue && Number(request.headers['content-length'] ?? 0) <= options.maxBodyBytes) response.writeContinue();
@@ -186,12 +188,13 @@ export function createListener(options: ListenerOptions): Listener {
   }
 
   /** The labels of a route's numbers, made once: there are as many as routes and statuses. */
-  const labels = new Map<string, { readonly counted: Record<string, string>; readonly timed: Record<string, string> }>();
+  const labels = new Map<string, { readonly timed: Record<string, string>; readonly counted: Map<number, Record<string, string>> }>();
   function labelsOf(route: string, status: number) {
-    const key = `${status} ${route}`;
-    let found = labels.get(key);
-    if (!found) labels.set(key, (found = { counted: { service: name, route, status: String(status) }, timed: { service: name, route } }));
-    return found;
+    let found = labels.get(route);
+    if (!found) labels.set(route, (found = { timed: { service: name, route }, counted: new Map() }));
+    let counted = found.counted.get(status);
+    if (!counted) found.counted.set(status, (counted = { ...found.timed, status: String(status) }));
+    return { timed: found.timed, counted };
   }
 
   /** One line and one set of numbers end the visit. @param written null, which is status 0: the client left before there was an answer */

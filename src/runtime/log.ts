@@ -22,7 +22,10 @@ export function createLog(level: LogLevel, write: (line: string) => void, always
     if (LOG_LEVELS.indexOf(name) < least) return () => {};
     // What every line has is written once; the rest goes on where this object ends.
     const same = JSON.stringify({ level: name, ...always }).slice(1, -1);
-    return (message: string, fields?: Fields) => write(`{"time":"${new Date().toISOString()}",${same},${JSON.stringify({ message, ...fields }).slice(1)}\n`);
+    return (message: string, fields?: Fields) => {
+      const rest = fields ? JSON.stringify(fields) : '{}';
+      write(`{"time":"${now()}",${same},"message":${JSON.stringify(message)}${rest === '{}' ? '}' : `,${rest.slice(1)}`}\n`);
+    };
   };
   return {
     debug: at('debug'),
@@ -31,6 +34,14 @@ export function createLog(level: LogLevel, write: (line: string) => void, always
     error: at('error'),
     with: (fields) => createLog(level, write, { ...always, ...fields }),
   };
+}
+
+let moment = { at: 0, text: '' };
+/** Written once for all lines of a millisecond. */
+function now(): string {
+  const at = Date.now();
+  if (at !== moment.at) moment = { at, text: new Date(at).toISOString() };
+  return moment.text;
 }
 
 /** Lines on their way to where they are written. */
