@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import type { Worker } from 'node:cluster';
 import { once } from 'node:events';
 import { parseArgs } from 'node:util';
 import { type Arguments, type Command, OperationFailed, type Terminal, UsageError } from './command.ts';
@@ -22,7 +23,8 @@ const SERVE: Command = {
   async run({ positionals }) {
     const stop = new AbortController();
     const config = readConfig(serviceNames(positionals), 'serve');
-    if (process.send && (await import('node:cluster')).default.isWorker) return serveAsWorker(config);
+    const worker = process.send && (await import('node:cluster')).default.worker;
+    if (worker) return serveAsWorker(config, worker);
     // A second signal of whoever is in a hurry ends the process at once.
     const onSignal = () => (stop.signal.aborted ? process.exit(EXIT.failed) : stop.abort());
     process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
@@ -32,7 +34,7 @@ const SERVE: Command = {
 };
 
 /** A worker. The process above says when it begins and ends: a terminal, or whoever ends a whole group, signals both. */
-async function serveAsWorker(config: Config): Promise<void> {
+async function serveAsWorker(config: Config, worker: Worker): Promise<void> {
   const stop = new AbortController();
   for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, () => {});
   const say = (answer: Answer) => void process.send?.(answer, () => {});
@@ -41,8 +43,12 @@ async function serveAsWorker(config: Config): Promise<void> {
   process.on('message', (order: Order) => (order === 'stop' ? stop.abort() : order === 'numbers' ? say({ kind: 'numbers', text: numbers() }) : undefined));
   say({ kind: 'here' });
   const [order]: unknown[] = await begun;
-  await serve(config, output, stop.signal, { isFirst: order === 'begin as the first', onReady: () => say({ kind: 'ready' }), onNumbers: (text) => (numbers = text) });
-  process.disconnect();
+  try {
+    await serve(config, output, stop.signal, { isFirst: order === 'begin as the first', onReady: () => say({ kind: 'ready' }), onNumbers: (text) => (numbers = text) });
+  } finally {
+    // The channel keeps the process alive. To cut it would have Node end the process, whatever is still to be written.
+    worker.disconnect();
+  }
 }
 
 const MIGRATE: Command = {

@@ -1,3 +1,4 @@
+import { livez } from './http/builtin.ts';
 import { open, plain, route } from './http/call.ts';
 import { bind, createListener, type Listener } from './http/server.ts';
 import type { Log } from './runtime/log.ts';
@@ -49,7 +50,7 @@ export async function withMetrics(world: World, numbers: () => Promise<string>, 
     reply: null,
     handle: async () => ({ text: await numbers(), contentType: 'text/plain; version=0.0.4; charset=utf-8' }),
   });
-  const rows = async () => bind([row], null);
+  const rows = async () => bind([row, livez], null);
   const listener = createListener({ ...doorOptions(world), ...config.metrics, name, rows, envelope: 'bare', unavailable: 'unavailable', log });
   await openDoor({ ...config.metrics, name, listener, log });
   return work().finally(() => listener.close(config.shutdownGraceMs));

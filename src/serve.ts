@@ -152,7 +152,8 @@ function createPart<Options extends { readonly host: string; readonly port: numb
       const { storage, firstRun, jobs, work } = await kit();
       if (config.migrate) await bringUpToDate();
       else if (storage) await requireCurrent(storage.database, storage.schema, storage.migrations);
-      await firstRun();
+      // The first worker is ready before there are others.
+      if (!place || place.isFirst) await firstRun();
       if (world.stopping) return;
       const mine = jobs.filter(({ everywhere }) => everywhere || !place || place.isFirst);
       background.push(startJobs(mine, log), ...(work ? [work()] : []));

@@ -1,6 +1,7 @@
 import cluster, { type Worker } from 'node:cluster';
+import type { Readable } from 'node:stream';
 import type { Config } from './config.ts';
-import { addUp } from './runtime/metrics.ts';
+import { addUp, countersOf } from './runtime/metrics.ts';
 import { withMetrics } from './doors.ts';
 import { StartupError } from './runtime/trouble.ts';
 import { createWorld, type Output } from './world.ts';
@@ -25,6 +26,12 @@ export async function superviseWorkers(config: Config, output: Output, signal: A
   const { log, metrics } = world;
   const workers = new Map<number, Worker>();
   const ends: number[] = [];
+  // A counter must not fall: who reads it would take it for one that began anew, and all of it for news.
+  const last = new Map<Worker, string>();
+  let past = '';
+  cluster.setupPrimary({ stdio: ['inherit', 'pipe', 'inherit', 'ipc'] });
+  let hasBegun = false;
+  let stopping = false;
   let giveUp: (why: Error) => void = () => {};
   const failed = new Promise<never>((_, reject) => (giveUp = reject));
   failed.catch(() => {});
@@ -32,39 +39,66 @@ export async function superviseWorkers(config: Config, output: Output, signal: A
   function start(number: number): Promise<void> {
     const worker = cluster.fork();
     workers.set(number, worker);
+    // Each scrape listens for its answer.
+    worker.setMaxListeners(0);
+    if (worker.process.stdout) forward(worker.process.stdout, output.stdout);
     return new Promise((resolve) => {
-      let isReady = false;
       worker.on('message', (answer: Answer) => {
-        if (answer.kind === 'here') tell(worker, number === 1 ? 'begin as the first' : 'begin');
+        // What is sent before a worker listens is lost, also that it is to stop.
+        if (answer.kind === 'here') tell(worker, stopping ? 'stop' : number === 1 ? 'begin as the first' : 'begin');
         if (answer.kind !== 'ready') return;
-        isReady = true;
+        hasBegun = true;
         resolve();
       });
       worker.once('exit', (code, killedBy) => {
         workers.delete(number);
-        if (signal.aborted) return;
+        past = addUp([past, countersOf(last.get(worker) ?? '')]);
+        last.delete(worker);
+        if (stopping) return;
         const facts = { worker: number, code, signal: killedBy };
-        if (!isReady) return giveUp(new StartupError('a worker has ended before it was ready.'));
+        if (!hasBegun) return giveUp(new StartupError('a worker has ended before it was ready.'));
         ends.push(Date.now());
         if (ends.filter((at) => Date.now() - at < ENDS_MS).length > MOST_ENDS) return giveUp(new StartupError('too many workers have ended in too short a time.'));
         log.error('a worker has ended and is started again', facts);
-        void start(number);
+        void start(number).then(resolve);
       });
     });
   }
 
   const stopped = new Promise<void>((resolve) => (signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve(), { once: true })));
-  const numbers = async () => addUp([metrics.text(), ...(await Promise.all([...workers.values()].map(numbersOf)))]);
+  const numbers = async () => {
+    const asked = [...workers.values()];
+    await Promise.all(asked.map(async (worker) => {
+      const text = await numbersOf(worker);
+      if (text !== '' && !worker.isDead()) last.set(worker, text);
+    }));
+    return addUp([metrics.text(), past, ...last.values()]);
+  };
   await withMetrics(world, numbers, async () => {
     try {
       const started = start(1).then(async () => {
+        if (stopping) return;
         await Promise.all(Array.from({ length: config.workers - 1 }, (_, index) => start(index + 2)));
         log.info('every worker is ready', { workers: config.workers });
       });
       await Promise.race([stopped, failed, started.then(() => stopped)]);
     } finally {
+      stopping = true;
       await Promise.all([...workers.values()].map(endOf));
     }
+  });
+}
+
+/** One process writes: what several write into one pipe is whole only as long as there is room for all of it at once. */
+function forward(from: Readable, to: NodeJS.WritableStream): void {
+  let rest: Buffer = Buffer.alloc(0);
+  from.on('data', (bytes: Buffer) => {
+    const end = bytes.lastIndexOf('\n') + 1;
+    const lines = end === 0 ? null : Buffer.concat([rest, bytes.subarray(0, end)]);
+    rest = end === 0 ? Buffer.concat([rest, bytes]) : bytes.subarray(end);
+    if (!lines) return;
+    from.pause();
+    to.write(lines, () => from.resume());
   });
 }
 

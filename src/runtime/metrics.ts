@@ -91,6 +91,9 @@ export function createMetrics(): Metrics {
 /** Of these the worst of several processes counts, and not their sum. */
 const WORST = /^nodejs_eventloop_delay_p99_seconds/;
 
+/** Without the gauges: what a process that has ended leaves behind. */
+export const countersOf = (text: string): string => text.split(/^(?=# HELP)/m).filter((family) => !/^# TYPE \S+ gauge$/m.test(family)).join('');
+
 /** One text of several processes' texts. */
 export function addUp(texts: readonly string[]): string {
   const families = new Map<string, Map<string, number>>();

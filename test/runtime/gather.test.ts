@@ -1,0 +1,123 @@
+/** Log lines are written together: in few writes, in order, and to the last one however the process ends. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { readConfig } from '../../src/config.ts';
+import { gather } from '../../src/runtime/log.ts';
+import { migrateAll } from '../../src/serve.ts';
+import { createDatabase } from '../support/database.ts';
+import { ask, variables } from '../support/gatehouse.ts';
+import { buildProgram, startProgram } from '../support/process.ts';
+import { connectTo, headOf } from '../support/socket.ts';
+import { bounded } from '../support/until.ts';
+
+const program = buildProgram();
+const file = await createDatabase();
+await migrateAll(readConfig(['identity'], 'administer', { DATABASE_URL: file.url }), process);
+
+const UNDIVIDED = 4_096;
+
+function gathering() {
+  const writes: string[] = [];
+  return { writes, lines: gather((text) => void writes.push(text)) };
+}
+
+const line = (bytes: number, mark = 'x') => `${mark.repeat(bytes - 1)}\n`;
+
+test('the lines of one turn go in one write, and those of the next in another', async () => {
+  const { writes, lines } = gathering();
+  for (const text of ['a\n', 'b\n', 'c\n']) lines.add(text);
+  await Promise.resolve();
+  lines.add('d\n');
+  assert.deepEqual(writes, [], 'not before the turn is over');
+  await turn();
+  assert.deepEqual(writes, ['a\nb\nc\nd\n']);
+  lines.add('e\n');
+  await turn();
+  assert.deepEqual(writes, ['a\nb\nc\nd\n', 'e\n']);
+  await turn();
+  assert.equal(writes.length, 2, 'where there is nothing, nothing is written');
+});
+
+test('no write is larger than what a pipe takes undivided, but for a line that is larger by itself', async () => {
+  const { writes, lines } = gathering();
+  const added = [line(UNDIVIDED - 10), line(10), line(1, ''), line(5_000), line(100), line(UNDIVIDED), line(4_000), line(97), line(2_500, 'é'), line(2_000), line(97)];
+  for (const text of added) lines.add(text);
+  await turn();
+  assert.equal(writes.join(''), added.join(''), 'in order, and each once');
+  for (const text of writes) {
+    assert.ok(text.endsWith('\n'));
+    assert.ok(Buffer.byteLength(text) <= UNDIVIDED || text.indexOf('\n') === text.length - 1, `${Buffer.byteLength(text)} bytes in one write`);
+  }
+  assert.equal(writes[0], `${line(UNDIVIDED - 10)}${line(10)}`, 'and they are filled to the last byte');
+  assert.equal(writes.length, 9);
+});
+
+test('a thousand lines stay in their order and take few writes', async () => {
+  const { writes, lines } = gathering();
+  const added = Array.from({ length: 1_000 }, (_, number) => `${JSON.stringify({ number, text: 'é'.repeat(number % 120) })}\n`);
+  for (const [index, text] of added.entries()) {
+    lines.add(text);
+    if (index % 100 === 99) await turn();
+  }
+  assert.equal(writes.join(''), added.join(''));
+  const bytes = Buffer.byteLength(added.join(''));
+  assert.ok(writes.length < 2 * (bytes / UNDIVIDED + 10), `${writes.length} writes for ${bytes} bytes`);
+});
+
+test('what has gathered can be written at once, and is not written again', async () => {
+  const { writes, lines } = gathering();
+  lines.flush();
+  assert.deepEqual(writes, []);
+  lines.add('a\n');
+  lines.flush();
+  lines.flush();
+  assert.deepEqual(writes, ['a\n']);
+  lines.add('b\n');
+  await turn();
+  await turn();
+  assert.deepEqual(writes, ['a\n', 'b\n']);
+});
+
+test('a line that is added while others are being written is neither lost nor out of turn', async () => {
+  const writes: string[] = [];
+  const lines = gather((text) => {
+    writes.push(text);
+    if (writes.length < 4) lines.add(`after ${writes.length}\n`);
+  });
+  lines.add('first\n');
+  for (let count = 0; count < 6; count += 1) await turn();
+  assert.deepEqual(writes, ['first\n', 'after 1\n', 'after 2\n', 'after 3\n']);
+});
+
+/** Lets the process end as the test wants within the turn in which the line of the last request was gathered. */
+const endsBy = (how: string) => {
+  const code = `import{ServerResponse as R}from'node:http';const e=R.prototype.end;
+    R.prototype.end=function(...a){const r=e.apply(this,a);if(this.req.url==='/livez?last'){let n=0;const f=()=>n++<200?Promise.resolve().then(f):process.nextTick(()=>{${how}});f()}return r}`;
+  return { NODE_OPTIONS: `--import=data:text/javascript;base64,${Buffer.from(code).toString('base64')}` };
+};
+
+const ENDS: ReadonlyArray<readonly [what: string, how: string, code: number]> = [
+  ['process.exit', 'process.exit(7)', 7],
+  ['an error that nobody catches', "throw new Error('of the test')", 1],
+  ['a second signal', "process.emit('SIGTERM');process.emit('SIGTERM')", 1],
+  ['SIGTERM', "process.kill(process.pid,'SIGTERM')", 0],
+];
+
+for (const [what, how, code] of ENDS) {
+  test(`no line is lost, and none is written twice, when the process ends by ${what}`, bounded, async (t) => {
+    const running = startProgram(t, program, ['serve', 'identity'], { ...variables(file.url), ...endsBy(how) });
+    await running.ready('identity');
+    const url = await running.url('identity');
+    const ids = ['one', 'two', 'three'];
+    for (const id of ids) await ask('GET', `${url}/livez`, { headers: { 'x-request-id': id } });
+    const client = await connectTo(url);
+    t.after(() => client.leave());
+    // Two in one packet, so that their lines belong to one turn.
+    client.send(headOf(['GET /livez HTTP/1.1', 'Host: x', 'X-Request-Id: four']) + headOf(['GET /livez?last HTTP/1.1', 'Host: x', 'X-Request-Id: five']));
+    assert.deepEqual(await running.ended, { code, signal: null }, running.stderr());
+    const told = running.log().filter(({ message }) => message === 'request').map(({ request_id }) => request_id);
+    assert.deepEqual(told, [...ids, 'four', 'five']);
+    assert.equal(running.stdout().split('\n').length, running.log().length + 1, 'and nothing but whole lines');
+  });
+}
