@@ -23,6 +23,9 @@ export interface Client {
 
 /** The server ends a statement, or a transaction in which nothing happens, after this long. */
 export const STATEMENT_MS = 10_000;
+/** One plan for good, by the indexes: to plan anew costs several times what such a statement does, and a plan that was made for a small table stays. */
+const BY_INDEX = { plan_cache_mode: 'force_generic_plan', enable_seqscan: 'off', enable_hashjoin: 'off', enable_mergejoin: 'off', jit: 'off' } as const;
+
 /** How long a server has to take leave once nothing more is asked of it. */
 const LAST_WORD_MS = 250;
 
@@ -32,8 +35,10 @@ const LAST_WORD_MS = 250;
  * with no database behind it.
  * Every option is set here: what is left out, `postgres` would take from PG… environment variables.
  * @param onEnd called once when the connection has ended; the client must not be used again
+ * @param isPlannedOnce for statements that find their rows by an index, whatever the values and however small a table was
+ * when they were planned
  */
-export function connect(address: DatabaseAddress, name: string, log: Log, onEnd: (client: Client) => void): Client {
+export function connect(address: DatabaseAddress, name: string, log: Log, onEnd: (client: Client) => void, isPlannedOnce = false): Client {
   let socket: Socket | null = null;
   const options = {
     host: address.host,
@@ -62,6 +67,7 @@ export function connect(address: DatabaseAddress, name: string, log: Log, onEnd:
       // An acknowledged write must survive a crash, whatever the server's or the role's default.
       synchronous_commit: 'on',
       TimeZone: 'UTC',
+      ...(isPlannedOnce ? BY_INDEX : {}),
     },
     // Not in one step: what fails at once (EMFILE, ENETUNREACH) would be told before `postgres` listens, and end the process.
     async socket() {

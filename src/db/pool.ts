@@ -56,8 +56,8 @@ const TRANSACTIONS_WAITING = 256;
 const DEAD_AFTER_MS = 15_000;
 
 export function createDatabase(address: DatabaseAddress, name: string, log: Log, metrics: Metrics): Database {
-  const create = (lane: string) => createLane((onEnd) => connect(address, name, log, onEnd), (error) => translate(error, address), name, lane, metrics);
-  const lanes = { read: create('read'), write: create('write'), list: create('list') };
+  const create = (lane: string, isPlannedOnce = false) => createLane((onEnd) => connect(address, name, log, onEnd, isPlannedOnce), (error) => translate(error, address), name, lane, metrics);
+  const lanes = { read: create('read', true), write: create('write', true), list: create('list') };
   const transactionLanes = Array.from({ length: TRANSACTION_LANES }, (_, index) => create(`transaction ${index + 1}`));
   const free = [...transactionLanes];
   const all = [...Object.values(lanes), ...transactionLanes];
