@@ -1,6 +1,5 @@
 #!/usr/bin/env node
 import type { Worker } from 'node:cluster';
-import { once } from 'node:events';
 import { parseArgs } from 'node:util';
 import { type Arguments, type Command, OperationFailed, type Terminal, UsageError } from './command.ts';
 import { type Config, ConfigurationError, readConfig, SERVICES, type ServiceName } from './config.ts';
@@ -38,11 +37,16 @@ async function serveAsWorker(config: Config, worker: Worker): Promise<void> {
   const stop = new AbortController();
   for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, () => {});
   const say = (answer: Answer) => void process.send?.(answer, () => {});
-  const begun = once(process, 'message');
   let numbers = () => '';
-  process.on('message', (order: Order) => (order === 'stop' ? stop.abort() : order === 'numbers' ? say({ kind: 'numbers', text: numbers() }) : undefined));
+  const begun = new Promise<Order>((resolve) =>
+    process.on('message', (order: Order) => {
+      if (order === 'numbers') return say({ kind: 'numbers', text: numbers() });
+      if (order === 'stop') stop.abort();
+      resolve(order);
+    }),
+  );
   say({ kind: 'here' });
-  const [order]: unknown[] = await begun;
+  const order = await begun;
   try {
     await serve(config, output, stop.signal, { isFirst: order === 'begin as the first', onReady: () => say({ kind: 'ready' }), onNumbers: (text) => (numbers = text) });
   } finally {

@@ -1,6 +1,7 @@
 import { livez } from './http/builtin.ts';
 import { open, plain, route } from './http/call.ts';
-import { bind, createListener, type Listener } from './http/server.ts';
+import { bind } from './http/rows.ts';
+import { createListener, type Listener } from './http/server.ts';
 import type { Log } from './runtime/log.ts';
 import { StartupError } from './runtime/trouble.ts';
 import type { World } from './world.ts';

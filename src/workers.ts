@@ -14,6 +14,8 @@ export type Answer = { readonly kind: 'here' | 'ready' } | { readonly kind: 'num
 const MOST_ENDS = 5;
 const ENDS_MS = 60_000;
 const NUMBERS_MS = 1_000;
+/** What a worker may need to end, after its requests have: the longest statement, and a delivery that is given back. */
+const ENDING_MS = 20_000;
 
 /**
  * `WORKERS=n`: n processes on the same ports, by Node's own cluster. This one opens the ports, hands connections out in
@@ -24,6 +26,7 @@ const NUMBERS_MS = 1_000;
 export async function superviseWorkers(config: Config, output: Output, signal: AbortSignal): Promise<void> {
   const world = createWorld(config, output);
   const { log, metrics } = world;
+  process.once('exit', world.lines.flush);
   const workers = new Map<number, Worker>();
   const ends: number[] = [];
   // A counter must not fall: who reads it would take it for one that began anew, and all of it for news.
@@ -84,7 +87,8 @@ export async function superviseWorkers(config: Config, output: Output, signal: A
       await Promise.race([stopped, failed, started.then(() => stopped)]);
     } finally {
       stopping = true;
-      await Promise.all([...workers.values()].map(endOf));
+      await Promise.all([...workers.values()].map((worker) => endOf(worker, config.shutdownGraceMs + ENDING_MS)));
+      process.off('exit', world.lines.flush);
     }
   });
 }
@@ -102,11 +106,15 @@ function forward(from: Readable, to: NodeJS.WritableStream): void {
   });
 }
 
-/** Lets a worker finish what it is doing; it has its own limit for that. */
-function endOf(worker: Worker): Promise<void> {
+/** Lets a worker finish what it is doing; one that hangs is killed. */
+function endOf(worker: Worker, mostMs: number): Promise<void> {
   return new Promise((resolve) => {
     if (worker.isDead()) return resolve();
-    worker.once('exit', () => resolve());
+    const timer = setTimeout(() => worker.process.kill('SIGKILL'), mostMs);
+    worker.once('exit', () => {
+      clearTimeout(timer);
+      resolve();
+    });
     if (worker.isConnected()) tell(worker, 'stop', () => worker.process.kill('SIGKILL'));
     else worker.process.kill('SIGKILL');
   });

@@ -190,3 +190,12 @@ test('a configuration that is wrong is told once, before there is any worker', b
   assert.match(running.stderr(), /^gatehouse: SERVER_SECRET must be set[^\n]*\n$/);
   assert.equal(running.stdout(), '');
 });
+
+test('a worker that hangs is killed in the end, and does not keep the others from ending in order', { timeout: 120_000 }, async (t) => {
+  const house = await startWorkers(t, program, { ...three, SHUTDOWN_GRACE: '0' }, ['identity']);
+  const [, hanging = 0] = house.workers();
+  process.kill(hanging, 'SIGSTOP');
+  house.signal('SIGTERM');
+  assert.deepEqual(await house.ended, { code: 0, signal: null });
+  await until(() => !isAlive(hanging), 'it is gone');
+});

@@ -197,3 +197,18 @@ test('one worker is no process of its own', bounded, async (t) => {
     assert.deepEqual(childrenOf(running.pid), []);
   }
 });
+
+test('the first worker knows that it is the first, also when its numbers are asked for before it has begun', bounded, async (t) => {
+  for (let start = 1; start <= 4; start += 1) {
+    const house = startProgram(t, program, ['serve', 'secrets'], { ...three, WORKERS: '2', METRICS_PORT: '0', AUTH_TOKEN: 'a-short-one' });
+    const metrics = await house.url('metrics');
+    let isReady = false;
+    const ready = until(() => house.log().some(({ message }) => message === 'every worker is ready'), 'all are ready').then(() => (isReady = true));
+    while (!isReady) await ask('GET', `${metrics}/metrics`);
+    await ready;
+    // Only the first one does what is to be done once, such as this.
+    assert.equal(house.log().filter(({ level }) => level === 'warn').length, 1, house.stdout());
+    house.signal('SIGTERM');
+    await house.ended;
+  }
+});

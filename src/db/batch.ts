@@ -5,8 +5,9 @@ import { Duplicate, Rejected } from './pool.ts';
 const MOST_ITEMS = 128;
 /** And of so many bytes together: what is sent exists three times meanwhile, as bytes, as text and in the socket. */
 const MOST_BYTES = 1024 * 1024;
-/** Who comes when so many wait is refused. */
+/** Who comes when so many wait is refused, and who has waited for so long: nobody listens any more for what is done later. */
 const MOST_WAITING = 1_024;
+const MOST_WAIT_MS = 10_000;
 
 interface Rules<Item> {
   /** Statements under way. While they are, more items gather, so that the busier it is, the more share one. */
@@ -18,6 +19,7 @@ interface Rules<Item> {
 
 interface Caller<Item, Result> {
   readonly item: Item;
+  readonly since: number;
   readonly resolve: (result: Result) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -55,9 +57,10 @@ function createGroup<Item, Result>(run: (items: readonly Item[]) => Promise<read
     isPlanned = true;
     setImmediate(() => {
       isPlanned = false;
-      const [now, later] = divide(waiting, rules);
+      const since = performance.now() - MOST_WAIT_MS;
+      const [now, later] = divide(waiting.filter((caller) => caller.since > since || turnAway(caller)), rules);
       waiting = later;
-      void send(now);
+      if (now.length > 0) void send(now);
       plan();
     });
   }
@@ -80,10 +83,14 @@ function createGroup<Item, Result>(run: (items: readonly Item[]) => Promise<read
 
   return (item) =>
     new Promise((resolve, reject) => {
-      if (waiting.length >= MOST_WAITING) return reject(new Overloaded('too many are waiting for a shared statement of the database'));
-      waiting.push({ item, resolve, reject });
+      if (waiting.length >= MOST_WAITING) return turnAway({ reject });
+      waiting.push({ item, since: performance.now(), resolve, reject });
       plan();
     });
+}
+
+function turnAway({ reject }: Pick<Caller<unknown, unknown>, 'reject'>): void {
+  reject(new Overloaded('too many are waiting for a shared statement of the database'));
 }
 
 /** Who goes now and who later, in the order in which they came. */

@@ -187,8 +187,8 @@ function translate(error: unknown, { host, port, sslmode }: DatabaseAddress): un
   return new Unavailable(`the database at ${host}:${port} did not answer (${code}${tls})`, mayComeBack(error));
 }
 
-/** SQLSTATE classes: a value, a constraint, a limit, and what somebody's trigger has raised. */
-const ABOUT_DATA = /^(22|23|54|P0)/;
+/** SQLSTATE classes: a value, a constraint, a limit, what somebody's trigger has raised; and a damaged row. */
+const ABOUT_DATA = /^(22|23|54|P0|XX00[12])/;
 
 /** What an operator most often has to mend. */
 const HINTS: Readonly<Record<string, string>> = {

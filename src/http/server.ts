@@ -7,13 +7,12 @@ import type { Metrics } from '../runtime/metrics.ts';
 import { describeTrouble, Overloaded, Unavailable } from '../runtime/trouble.ts';
 import { clientAddress, isTrusted, plainAddress } from './address.ts';
 import { ClientGone, readBody } from './body.ts';
-import { livez } from './builtin.ts';
-import type { Reply, Route, Visitor } from './call.ts';
+import type { Reply } from './call.ts';
 import { type ErrorCode, Failure } from './errors.ts';
 import type { Envelope } from './openapi.ts';
 import { parseTarget } from './query.ts';
 import { failureOf, methodsOf, rawReply, successOf, write, type Written } from './reply.ts';
-import { createRouter } from './router.ts';
+import { EARLY, type Rows } from './rows.ts';
 
 /**
  * Limits at the door. Node's defaults let a silent client hold a connection for minutes, so each is set by name.
@@ -33,24 +32,6 @@ const LIMITS = {
   /** Bodies that are still arriving. Requests without one, such as the probes, are not kept waiting by those with. */
   maxBodies: 1_024,
 } as const;
-
-/** Finds the row for a method and a path. */
-export type Rows = ReturnType<typeof createRouter<Bound>>;
-
-/** A row with its service folded in, so that a listener need not know of what kind that is. */
-interface Bound extends Pick<Route<unknown>, 'method' | 'pattern' | 'success'> {
-  /** Method and pattern, as the log and the numbers have it. */
-  readonly name: string;
-  answer(visitor: Visitor, readBody: () => Promise<Buffer | Failure>): Promise<Reply<unknown> | Failure>;
-}
-
-export const bind = <Service>(routes: ReadonlyArray<Route<Service>>, service: Service): Rows =>
-  createRouter(
-    routes.map(({ method, pattern, success, answer }) => ({ name: `${method} ${pattern}`, method, pattern, success, answer: (visitor, readBody) => answer(visitor, service, readBody) })),
-  );
-
-/** What a process can answer before anything of a service is loaded. */
-const EARLY = bind([livez], null);
 
 export interface ListenerOptions {
   readonly name: string;
@@ -226,9 +207,12 @@ export function createListener(options: ListenerOptions): Listener {
     requireHostHeader: false,
   });
   server.timeout = LIMITS.inactivityTimeout;
-  server.maxConnections = LIMITS.maxConnections;
   server.maxRequestsPerSocket = LIMITS.maxRequestsPerSocket;
-  server.on('connection', (socket: Socket) => void sockets.add(socket.on('close', () => sockets.delete(socket))));
+  server.on('connection', (socket: Socket) => {
+    // Not by `server.maxConnections`: with several workers the surplus would be handed round among them for ever.
+    if (sockets.size >= LIMITS.maxConnections) return void socket.destroy();
+    sockets.add(socket.on('close', () => sockets.delete(socket)));
+  });
   server.on('request', (request, response) => void handle(request, response, false));
   // Without this, Node invites the body in before anybody has looked at the credential.
   server.on('checkContinue', (request, response) => void handle(request, response, true));
@@ -244,7 +228,10 @@ export function createListener(options: ListenerOptions): Listener {
     record(visit, '', failureOf(failure, visit.requestId));
   });
   // A proxy is what we are not; without a listener Node would close without a word.
-  server.on('connect', (_request, socket: Duplex) => void socket.end(rawReply(new Failure('invalid_request'), randomUUID())));
+  server.on('connect', (_request, socket: Duplex) => {
+    // From here on nobody else listens: a client that resets the connection would end the process, one that stays would be kept.
+    socket.on('error', () => {}).end(rawReply(new Failure('invalid_request'), randomUUID()), () => socket.destroy());
+  });
 
   return {
     listen: () => listen(server, options.port, options.host),

@@ -83,7 +83,9 @@ export const findSecret = grouped(
  */
 export const useUpRead = grouped(
   async (database: Database, readers: ReadonlyArray<{ readonly id: string; readonly commitment: Buffer }>): Promise<boolean[]> => {
-    const [ids, commitments] = [column(readers.map(({ id }) => id)), column(readers.map(({ commitment }) => commitment))];
+    // In one order everywhere, so that two replicas never wait for each other's rows.
+    const inOrder = [...readers].sort((one, other) => (one.id < other.id ? -1 : 1));
+    const [ids, commitments] = [column(inOrder.map(({ id }) => id)), column(inOrder.map(({ commitment }) => commitment))];
     const won = await database.write((sql) => {
       const lastly = (end: Fragment, otherwise: Fragment) => sql`case when reads + 1 >= max_reads then ${end} else ${otherwise} end`;
       return sql<Array<{ id: string }>>`

@@ -4,10 +4,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { before, test, type TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { connect, startPostgres } from '../../scripts/postgres.ts';
 import { column, grouped } from '../../src/db/batch.ts';
 import { type Database, Rejected } from '../../src/db/pool.ts';
-import { Unavailable } from '../../src/runtime/trouble.ts';
+import { Overloaded, Unavailable } from '../../src/runtime/trouble.ts';
 import { createDatabase } from '../support/database.ts';
 import { kill, openLanes, untilSql } from '../support/lanes.ts';
 import { startKeeper } from '../support/keeper.ts';
@@ -215,4 +216,29 @@ test('when the database is closed and the statement under way does not end, ever
   await database.close();
   (await Promise.all(calls)).forEach(assertUnavailable);
   assert.deepEqual(await storedOf(waiting), []);
+});
+
+test('who has waited for ten seconds is turned away, and what was asked for is not done later, when nobody listens', { timeout: 60_000 }, async () => {
+  const done: number[] = [];
+  let release = () => {};
+  const held = new Promise<void>((resolve) => (release = resolve));
+  const call = grouped(
+    async (_context: object, items: readonly number[]) => {
+      done.push(...items);
+      if (items.includes(1)) await held;
+      return items;
+    },
+    { atOnce: 1 },
+  );
+  const context = {};
+  const first = call(context, 1);
+  await until(() => done.length === 1, 'the first is under way');
+  const second = call(context, 2);
+  await sleep(10_100);
+  const third = call(context, 3);
+  release();
+  assert.equal(await first, 1);
+  await assert.rejects(second, Overloaded);
+  assert.equal(await third, 3);
+  assert.deepEqual(done, [1, 3]);
 });

@@ -22,3 +22,18 @@ test('with every place for a body taken, a further body is refused and a request
   const body = '{"name":"posted"}';
   assert.equal((await exchange(url, ['POST /a HTTP/1.1', HOST, `Content-Length: ${body.length}`], body)).status, 200);
 });
+
+test('beyond 4,096 connections a further one is closed, and those that are there go on', { timeout: 60_000 }, async (t) => {
+  const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
+  const clients = [];
+  // Some at a time: a kernel keeps no more waiting at a door.
+  for (let wave = 0; wave < 32; wave += 1) clients.push(...(await Promise.all(Array.from({ length: 128 }, () => connectTo(own.url)))));
+  const [first, second] = clients;
+  assert.ok(first && second);
+  first.send(headOf(['GET /a HTTP/1.1', HOST]));
+  assert.equal((await first.answer()).status, 200);
+  await (await connectTo(own.url)).closed();
+  second.send(headOf(['GET /a HTTP/1.1', HOST]));
+  assert.equal((await second.answer()).status, 200);
+  for (const client of clients) client.leave();
+});

@@ -39,9 +39,10 @@ const insertNew = grouped(
             ${of((_, { kind }) => kind)}::text::text[], ${of((_, plan) => (plan.kind === 'work' ? plan.orderKey : null))}::text::text[]
           ) with ordinality as given (id, token_id, source, delivery_id, event, headers, ip, body, kind, order_key, place)
         ), event as (
-          -- A moment later each, because deliveries in order go by it.
+          -- A moment later each, because deliveries in order go by it. Inserted in one order everywhere, so that two replicas
+          -- never wait for each other's rows.
           insert into webhook.events (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
-          select id, token_id, source, delivery_id, event, headers, ip, body, now() + place * interval '1 microsecond' from given
+          select id, token_id, source, delivery_id, event, headers, ip, body, now() + place * interval '1 microsecond' from given order by token_id, delivery_id, place
           on conflict (token_id, delivery_id) do nothing returning id, received_at
         ), work as (
           insert into webhook.work (event_id, received_at, order_key)

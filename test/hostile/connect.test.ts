@@ -1,0 +1,35 @@
+/** CONNECT asks for a tunnel, which there is none of: who asks, and how it leaves, must touch nobody else. */
+import assert from 'node:assert/strict';
+import { connect } from 'node:net';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { get, startListener } from '../support/listener.ts';
+import { exchange } from '../support/socket.ts';
+import { bounded } from '../support/until.ts';
+
+const CONNECT = 'CONNECT gatehouse.test:1 HTTP/1.1\r\nHost: gatehouse.test\r\n\r\n';
+const rows = [get('/a', async () => ({ data: 'a' }))];
+const dial = (url: string, allowHalfOpen = false) => connect({ port: Number(new URL(url).port), host: '127.0.0.1', allowHalfOpen }).on('error', () => {});
+
+test('a client that asks for a tunnel and resets the connection, at whatever moment, ends nothing but itself', bounded, async (t) => {
+  const { url } = await startListener(t, rows);
+  for (let pause = 0; pause < 30; pause += 1) {
+    const socket = dial(url);
+    await new Promise<void>((resolve) => socket.once('connect', () => socket.write(CONNECT, () => resolve())));
+    if (pause > 0) await sleep(pause);
+    socket.resetAndDestroy();
+    assert.equal((await exchange(url, ['GET /a HTTP/1.1', 'Host: x'])).status, 200);
+  }
+});
+
+test('a client that asks for a tunnel is told no, and does not hold up the end by keeping its side open', bounded, async () => {
+  const ends: Array<() => Promise<void>> = [];
+  const { url } = await startListener({ after: (end) => void ends.push(end) }, rows);
+  const socket = dial(url, true);
+  let said = '';
+  await new Promise<void>((resolve) => socket.on('data', (part) => (said += part.toString())).once('end', resolve).write(CONNECT));
+  assert.match(said, /^HTTP\/1\.1 400 /);
+  // With no grace at all: it would wait for this client for ever.
+  for (const end of ends) await end();
+  socket.destroy();
+});
