@@ -46,7 +46,7 @@ for (const lane of LANES) {
     void answered.then(() => (open = false));
     // In the transaction lanes each waiter gets a connection of its own, so there is one more to kill until all have left.
     while (open) {
-      await file.sql`select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'gatehouse-crowd' and state = 'active'`;
+      await file.sql`select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'gatehouse-crowd' and state = 'active'`;
     }
     for (const outcome of await answered) assertPassing(outcome);
     assert.deepEqual(await ask(database, lane, 'select 1 as one'), { one: 1 });
