@@ -5,14 +5,14 @@ import { Duplicate, Rejected } from './pool.ts';
 const MOST_ITEMS = 128;
 /** And of so many bytes together: what is sent exists three times meanwhile, as bytes, as text and in the socket. */
 const MOST_BYTES = 1024 * 1024;
+/** How many turns of the event loop a statement waits for more to share it. */
+const MOST_TURNS = 3;
 /** Who comes when so many wait is refused, and who has waited for so long: nobody listens any more for what is done later. */
 const MOST_WAITING = 1_024;
 const MOST_WAIT_MS = 10_000;
 
 interface Rules<Item> {
-  /** Statements under way. While they are, more items gather, so that the busier it is, the more share one. */
-  readonly atOnce: number;
-  /** Items with the same key never share a statement, and with one at once never overlap; null for those that may. */
+  /** Items with the same key never share a statement; null for those that may. */
   readonly keyOf?: (item: Item) => string | null;
   readonly bytesOf?: (item: Item) => number;
 }
@@ -26,7 +26,8 @@ interface Caller<Item, Result> {
 
 /**
  * Lets callers that come at about the same time share one statement: one round trip, and for a write one flush to disk,
- * which is most of its cost. Nothing is remembered: each statement is sent after the last of its callers has asked, so
+ * which is most of its cost. One statement is under way at a time, and while it is, more items gather: the busier it is,
+ * the more share one. Nothing is remembered: each statement is sent after the last of its callers has asked, so
  * each sees what it would have seen alone.
  *
  * A caller gets the outcome of its own item, and a success only after the commit. When the database refuses what a
@@ -36,7 +37,7 @@ interface Caller<Item, Result> {
  */
 export function grouped<Context extends object, Item, Result>(
   run: (context: Context, items: readonly Item[]) => Promise<readonly Result[]>,
-  rules: Rules<Item>,
+  rules: Rules<Item> = {},
 ): (context: Context, item: Item) => Promise<Result> {
   const groups = new WeakMap<Context, (item: Item) => Promise<Result>>();
   return (context, item) => {
@@ -48,25 +49,32 @@ export function grouped<Context extends object, Item, Result>(
 
 function createGroup<Item, Result>(run: (items: readonly Item[]) => Promise<readonly Result[]>, rules: Rules<Item>): (item: Item) => Promise<Result> {
   let waiting: Array<Caller<Item, Result>> = [];
-  let running = 0;
-  let isPlanned = false;
+  /** Whether a statement is under way, or about to be. */
+  let isBusy = false;
 
-  /** At the end of this turn of the event loop: what else it brings goes with it. */
   function plan(): void {
-    if (isPlanned || waiting.length === 0 || running >= rules.atOnce) return;
-    isPlanned = true;
-    setImmediate(() => {
-      isPlanned = false;
-      const since = performance.now() - MOST_WAIT_MS;
-      const [now, later] = divide(waiting.filter((caller) => caller.since > since || turnAway(caller)), rules);
-      waiting = later;
-      if (now.length > 0) void send(now);
+    if (isBusy || waiting.length === 0) return;
+    isBusy = true;
+    gather(waiting.length, MOST_TURNS);
+  }
+
+  /** To the end of this turn of the event loop, and on while each turn brings more. */
+  function gather(before: number, turns: number): void {
+    setImmediate(() => (turns > 1 && waiting.length > before && waiting.length < MOST_ITEMS ? gather(waiting.length, turns - 1) : begin()));
+  }
+
+  function begin(): void {
+    const since = performance.now() - MOST_WAIT_MS;
+    const [now, later] = divide(waiting.filter((caller) => caller.since > since || turnAway(caller)), rules);
+    waiting = later;
+    void send(now).then(() => {
+      isBusy = false;
       plan();
     });
   }
 
   async function send(callers: ReadonlyArray<Caller<Item, Result>>): Promise<void> {
-    running += 1;
+    if (callers.length === 0) return;
     try {
       const results = await run(callers.map(({ item }) => item));
       if (results.length !== callers.length) throw new Error('internal error: there is a result for each item');
@@ -75,9 +83,6 @@ function createGroup<Item, Result>(run: (items: readonly Item[]) => Promise<read
       const isOfOne = callers.length > 1 && (error instanceof Rejected || error instanceof Duplicate);
       if (isOfOne) await Promise.all(callers.map((caller) => send([caller])));
       else for (const caller of callers) caller.reject(error);
-    } finally {
-      running -= 1;
-      plan();
     }
   }
 
@@ -114,17 +119,26 @@ function divide<Item, Result>(
 
 /** Values of one column as PostgreSQL reads an array from a text, so that one statement serves any number of items. */
 export function column(values: ReadonlyArray<string | Buffer | Date | number | null>): string {
-  const written = values.map((value) => {
+  const items = values.map((value) => {
     if (value === null) return 'NULL';
     if (typeof value === 'number') return String(value);
-    if (Buffer.isBuffer(value)) return `"\\\\x${value.toString('hex')}"`;
+    if (Buffer.isBuffer(value)) return written(value.toString('hex'));
     return value instanceof Date ? value.toISOString() : `"${value.replace(/["\\]/g, '\\$&')}"`;
   });
-  return `{${written.join()}}`;
+  return `{${items.join()}}`;
 }
 
-/** Puts rows, each of which says in `place`, counted from 1, whose it is, in the order of the items; null where there is none. */
-export function inPlaces<Row extends { readonly place: number }>(rows: readonly Row[], items: number): Array<Row | null> {
-  const placed = new Map(rows.map((row) => [row.place, row]));
-  return Array.from({ length: items }, (_, index) => placed.get(index + 1) ?? null);
+const written = (digits: string) => `"\\\\x${digits}"`;
+/** The same for bytes that are in hexadecimal digits already. */
+export const bytesColumn = (all: readonly string[]): string => `{${all.map(written).join()}}`;
+
+/**
+ * One row, or null, for each key, in the order of the keys. Who asks with the same key gets the same row.
+ * @param rows emptied here: the driver's functions that end a statement are made where V8 keeps what is old, and hold on to
+ * statement and rows until V8 goes through all of that
+ */
+export function inOrderOf<Row>(keys: readonly string[], rows: Row[], keyOf: (row: Row) => string): Array<Row | null> {
+  const found = new Map<string, Row>();
+  for (const row of rows.splice(0)) found.set(keyOf(row), row);
+  return keys.map((key) => found.get(key) ?? null);
 }

@@ -117,24 +117,32 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
       if (caller instanceof Failure) return caller;
       const refused = row.body.accepts(visitor.headers);
       if (refused) return refused;
-      let raw: Buffer | Failure = NO_BYTES;
-      if (row.body.schema) {
-        const checkedAt = performance.now();
-        raw = await readBody();
-        if (raw instanceof Failure) return raw;
-        // A body may take its time, and the caller's rights may have ended meanwhile.
-        if (performance.now() - checkedAt > RIGHTS_MS) caller = await row.guard.check(visitor, service);
-        if (caller instanceof Failure) return caller;
-      }
-      const path = take(row.path, visitor.parameters, '');
-      if (!path.ok) return invalid('invalid_path', path.faults);
-      const query = take(row.query, visitor.query, '');
-      if (!query.ok) return invalid('invalid_query', query.faults);
-      const body = row.body.parse(raw);
-      if (!body.ok) return invalid('invalid_body', body.faults);
-      return row.handle({ visitor, caller, path: path.value, query: query.value, body: body.value, raw }, service);
+      if (!row.body.schema) return handle(row, visitor, caller, NO_BYTES, service);
+      const checkedAt = performance.now();
+      const raw = await readBody();
+      if (raw instanceof Failure) return raw;
+      // A body may take its time, and the caller's rights may have ended meanwhile.
+      if (performance.now() - checkedAt > RIGHTS_MS) caller = await row.guard.check(visitor, service);
+      return caller instanceof Failure ? caller : handle(row, visitor, caller, raw, service);
     },
   };
+}
+
+/** Apart from what waits, because V8 keeps all that an async function may ever need for as long as it waits. */
+function handle<Service, Caller, Path, Search, Body, Data, Code extends ErrorCode>(
+  row: Row<Service, Caller, Path, Search, Body, Data, Code>,
+  visitor: Visitor,
+  caller: Caller,
+  raw: Buffer,
+  service: Service,
+): Failure | Promise<Reply<Data> | Failure> {
+  const path = take(row.path, visitor.parameters, '');
+  if (!path.ok) return invalid('invalid_path', path.faults);
+  const query = take(row.query, visitor.query, '');
+  if (!query.ok) return invalid('invalid_query', query.faults);
+  const body = row.body.parse(raw);
+  if (!body.ok) return invalid('invalid_body', body.faults);
+  return row.handle({ visitor, caller, path: path.value, query: query.value, body: body.value, raw }, service);
 }
 
 /** How long ago a caller may have been looked up when the handler begins. */

@@ -7,7 +7,6 @@ import type { Metrics } from '../runtime/metrics.ts';
 import { describeTrouble, Overloaded, Unavailable } from '../runtime/trouble.ts';
 import { clientAddress, isTrusted, plainAddress } from './address.ts';
 import { ClientGone, readBody } from './body.ts';
-import type { Reply } from './call.ts';
 import { type ErrorCode, Failure } from './errors.ts';
 import type { Envelope } from './openapi.ts';
 import { parseTarget } from './query.ts';
@@ -80,16 +79,18 @@ export function createListener(options: ListenerOptions): Listener {
   const sockets = new Set<Socket>();
   metrics.gauge('gatehouse_requests_in_flight', { service: name }, () => state.inFlight);
 
-  async function answer(request: IncomingMessage, response: ServerResponse, visit: Visit, expectsContinue: boolean): Promise<Written> {
+  function answer(request: IncomingMessage, response: ServerResponse, visit: Visit, expectsContinue: boolean): Written | Promise<Written> {
     const fail = (failure: Failure) => failureOf(failure, visit.requestId);
     if (request.httpVersion === '1.1' && request.headers.host === undefined) return fail(new Failure('invalid_request'));
     const target = parseTarget(request.url ?? '');
     if (!target) return fail(new Failure('invalid_target'));
     const { method = '' } = request;
-    let match = (state.rows ?? EARLY)(method, target.segments);
+    const match = (state.rows ?? EARLY)(method, target.segments);
     if (!state.rows && match.kind !== 'found') {
-      state.rows = await options.rows();
-      match = state.rows(method, target.segments);
+      return options.rows().then((rows) => {
+        state.rows = rows;
+        return answer(request, response, visit, expectsContinue);
+      });
     }
     if (match.kind === 'no_such_path') return fail(new Failure('no_such_path'));
     if (match.kind === 'method_not_allowed') {
@@ -111,8 +112,8 @@ export function createListener(options: ListenerOptions): Listener {
       headers: request.headers,
       address: visit.address,
     };
-    const outcome: Reply<unknown> | Failure = await match.route.answer(visitor, readLimited);
-    return outcome instanceof Failure ? fail(outcome) : successOf(outcome, match.route.success, options.envelope, visit.requestId);
+    const { route } = match;
+    return route.answer(visitor, readLimited).then((outcome) => (outcome instanceof Failure ? fail(outcome) : successOf(outcome, route.success, options.envelope, visit.requestId)));
   }
 
   /** Three kinds of trouble: refused work, a dependency's fault, our own bug. A foreign message never reaches the client. */

@@ -172,34 +172,30 @@ export type Values<M extends Members> = { readonly [K in keyof M]: Read<M[K]> };
  * cannot silently change the outcome.
  */
 export function object<M extends Members>(members: M, others: 'ignored' | 'refused' = 'ignored'): Shape<Values<M>> {
+  const entries = Object.entries(members);
   return {
     schema: { ...objectSchema(members), ...(others === 'refused' ? { additionalProperties: false } : {}) },
     read(input, at, faults) {
-      if (typeof input !== 'object' || input === null || Array.isArray(input)) return fault(faults, at, 'must be a JSON object');
-      const given = new Map<string, unknown>(Object.entries(input));
+      if (!isRecord(input)) return fault(faults, at, 'must be a JSON object');
       const before = faults.length;
       if (others === 'refused') {
-        for (const name of given.keys()) {
+        for (const name of Object.keys(input)) {
           // The name is the caller's own text: it is cut short, and never the value.
           if (!Object.hasOwn(members, name)) fault(faults, pointer(at, name.slice(0, 64)), 'is not a member that this request knows');
         }
       }
-      return readMembers(members, (name) => given.get(name), (name) => pointer(at, name), faults, before);
+      return readMembers(entries, (name) => (Object.hasOwn(input, name) ? input[name] : undefined), (name) => pointer(at, name), faults, before);
     },
   };
 }
 
 /** Any JSON object, as it is. */
 export function record(): Shape<Readonly<Record<string, unknown>>> {
-  const { schema, read } = object({});
-  return {
-    schema,
-    read(input, at, faults) {
-      const checked = read(input, at, faults);
-      return checked === FAULTY ? FAULTY : Object.fromEntries(Object.entries(Object(input)));
-    },
-  };
+  const { schema } = object({});
+  return { schema, read: (input, at, faults) => (isRecord(input) ? input : fault(faults, at, 'must be a JSON object')) };
 }
+
+const isRecord = (input: unknown): input is Readonly<Record<string, unknown>> => typeof input === 'object' && input !== null && !Array.isArray(input);
 
 /** A moment in a request (RFC 3339, with its offset). */
 export function moment(description: string): Shape<Date> {
@@ -221,6 +217,7 @@ export function moment(description: string): Shape<Date> {
  * @param others as for `object`
  */
 export function parameters<M extends Members>(members: M, others: 'ignored' | 'refused' = 'ignored'): Shape<Values<M>> {
+  const entries = Object.entries(members);
   return {
     schema: objectSchema(members),
     read(input, _at, faults) {
@@ -229,26 +226,27 @@ export function parameters<M extends Members>(members: M, others: 'ignored' | 'r
       if (others === 'refused') {
         for (const name of query.keys()) if (!Object.hasOwn(members, name)) fault(faults, name.slice(0, 64), 'is not a parameter that this request knows');
       }
-      for (const name of Object.keys(members)) {
+      for (const [name] of entries) {
         if ((query.get(name)?.length ?? 0) > 1) fault(faults, name, 'must be given only once');
       }
-      return readMembers(members, (name) => query.get(name)?.[0], (name) => name, faults, before);
+      return readMembers(entries, (name) => query.get(name)?.[0], (name) => name, faults, before);
     },
   };
 }
 
 /** Nothing is asked for, and whatever comes is ignored. */
-export const nothing: Shape<Record<never, never>> = { schema: {}, read: () => ({}) };
+const NOTHING = {};
+export const nothing: Shape<Record<never, never>> = { schema: {}, read: () => NOTHING };
 
 function readMembers<M extends Members>(
-  members: M,
+  members: ReadonlyArray<readonly [string, Shape<unknown>]>,
   value: (name: string) => unknown,
   place: (name: string) => string,
   faults: Fault[],
   before: number,
 ): Values<M> | typeof FAULTY {
   const result: Record<string, unknown> = {};
-  for (const [name, shape] of Object.entries(members)) {
+  for (const [name, shape] of members) {
     const given = value(name);
     if (given === undefined) {
       if (shape.missing) result[name] = shape.missing.value;

@@ -1,4 +1,4 @@
-import { column, grouped, inPlaces } from '../db/batch.ts';
+import { column, grouped, inOrderOf } from '../db/batch.ts';
 import type { Database, Fragment, Sql } from '../db/pool.ts';
 
 export interface NewSecret {
@@ -45,7 +45,6 @@ const time = grouped(
     const [row] = await database.read((sql) => sql<[{ now: Date }]>`select date_trunc('milliseconds', now()) as now`);
     return callers.map(() => row.now);
   },
-  { atOnce: 1 },
 );
 
 export const insertSecret = grouped(
@@ -59,21 +58,19 @@ export const insertSecret = grouped(
     );
     return secrets.map(() => undefined);
   },
-  { atOnce: 1, bytesOf: ({ blob }) => blob.length },
+  { bytesOf: ({ blob }) => blob.length },
 );
 
 /** The row, if it still has its content. Nothing is used up. */
 export const findSecret = grouped(
   async (database: Database, ids: readonly string[]): Promise<Array<StoredSecret | null>> => {
     const rows = await database.read(
-      (sql) => sql<Array<StoredSecret & { place: number }>>`
-        select place::int, key_id, commitment, blob, tag, expires_at, max_reads, coalesce(expires_at <= now(), false) as expired
-        from unnest(${column(ids)}::text::uuid[]) with ordinality as wanted (wanted_id, place) join secrets.secrets on id = wanted_id
-        where blob is not null`,
+      (sql) => sql<Array<StoredSecret & { id: string }>>`
+        select id, key_id, commitment, blob, tag, expires_at, max_reads, coalesce(expires_at <= now(), false) as expired
+        from secrets.secrets where id = any (${column(ids)}::text::uuid[]) and blob is not null`,
     );
-    return inPlaces(rows, ids.length);
+    return inOrderOf(ids, rows, ({ id }) => id);
   },
-  { atOnce: 1 },
 );
 
 /**
@@ -104,7 +101,7 @@ export const useUpRead = grouped(
     const winners = new Set(won.map(({ id }) => id));
     return readers.map(({ id }) => winners.has(id));
   },
-  { atOnce: 1, keyOf: ({ id }) => id },
+  { keyOf: ({ id }) => id },
 );
 
 /** @returns the key id of the secret, or null where there is no such record */

@@ -1,5 +1,5 @@
 import { bearerOf } from '../crypto/token.ts';
-import type { Guard } from '../http/call.ts';
+import type { Guard, Visitor } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import type { WebhookService } from './service.ts';
 import type { Sender } from './store/tokens.ts';
@@ -15,14 +15,17 @@ export const operator: Guard<WebhookService, Sender> = {
   },
 };
 
+function fromQuery({ query }: Visitor): string | null {
+  const given = query.get('token') ?? [];
+  return (given.length === 1 ? given[0] : null) ?? null;
+}
+
 /** The token in the query, as the specification has it, or as bearer, which no access log writes down (ASVS 14.2.1). */
 export const token: Guard<WebhookService, Sender> = {
   security: ['token', 'bearer'],
   errors: ['unauthorized', 'unavailable'],
   async check(visitor, service) {
-    const given = visitor.query.get('token') ?? [];
-    const presented = bearerOf(visitor.headers.authorization) ?? (given.length === 1 ? given[0] : null) ?? null;
-    const sender = await service.admit(presented);
+    const sender = await service.admit(bearerOf(visitor.headers.authorization) ?? fromQuery(visitor));
     if (sender?.role === 'sender') return sender;
     return new Failure('unauthorized', { message: 'Send a valid token as "Authorization: Bearer …" or in the query as ?token=….' });
   },

@@ -22,7 +22,7 @@ export function createPlain(token: string | null, appName: string, { log, print,
       if (expected === null) return ANYBODY;
       return presented !== null && sameDigest(digest(presented), expected) ? ANYBODY : null;
     },
-    async accept(event, _orderKey, requestId) {
+    async accept(event, _pageId, requestId) {
       const facts = { time: new Date().toISOString(), app: appName, message: 'event', id: event.id, request_id: requestId, delivery_id: event.deliveryId };
       // The body's own text, which the row's shape has found to be JSON: parsed and printed again, long numbers would
       // change. A line break in JSON can only stand between two tokens.

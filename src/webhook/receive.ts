@@ -20,7 +20,7 @@ export async function receive(call: Arrival, service: WebhookService): Promise<R
 }
 
 /** The signature is judged over the raw bytes, before anything is done with what is in them. */
-async function judge({ visitor, caller, raw }: Arrival, service: WebhookService): Promise<Received | Refused> {
+function judge({ visitor, caller, raw }: Arrival, service: WebhookService): Received | Refused | Promise<Received | Refused> {
   const { headers } = visitor;
   const wait = service.secondsToWait(caller.id);
   if (wait > 0) return new Failure('too_many_requests', { message: 'This token sends more than WEBHOOK_RATE requests a second. Nothing was stored. Send it again after Retry-After.', retryAfterSeconds: wait });
@@ -28,7 +28,7 @@ async function judge({ visitor, caller, raw }: Arrival, service: WebhookService)
   const parsed = json(record()).parse(raw);
   const body = parsed.ok ? parsed.value : {};
   if (source.scheme !== null) {
-    if (source.handsOverKey && isKey(body)) return (await service.keepPending(caller.id, body.verification_token)) ?? { status: 'pending' };
+    if (source.handsOverKey && isKey(body)) return service.keepPending(caller.id, body.verification_token).then((refused) => refused ?? { status: 'pending' });
     const secrets = service.openSecrets(caller.secrets);
     const verdict = verify(source.scheme, headers, raw, secrets, Date.now() / 1000);
     // It may be signed with the one that cannot be opened: then it is not the sender's mistake.
@@ -45,7 +45,7 @@ async function judge({ visitor, caller, raw }: Arrival, service: WebhookService)
   if (typeof event !== 'string' || event === '' || event.length > 1_024 || event.includes('\0')) {
     return new Failure('invalid_body', { fields: [{ path: '', message: `the kind of event must be named ${source.named}` }] });
   }
-  return keep({ id: randomUUID(), tokenId: caller.id, source: caller.source, deliveryId, event, headers: safeHeaders(headers), ip: visitor.address, body: raw }, orderKeyOf(body), visitor.requestId, service);
+  return keep({ id: randomUUID(), tokenId: caller.id, source: caller.source, deliveryId, event, headers: safeHeaders(headers), ip: visitor.address, body: raw }, pageIdOf(body), visitor.requestId, service);
 }
 
 /** Notion sends its key first, unsigned. It is kept aside for an operator to confirm; a key that is in force stays. */
@@ -58,8 +58,8 @@ const SIGNATURES = {
   'too old': "The signature's time is more than five minutes from now: a replay, or a clock that is wrong.",
 } as const;
 
-async function keep(event: NewEvent, orderKey: string | null, requestId: string, service: WebhookService): Promise<Received | Failure<'conflict'>> {
-  const outcome = await service.accept(event, orderKey, requestId);
+async function keep(event: NewEvent, pageId: string | null, requestId: string, service: WebhookService): Promise<Received | Failure<'conflict'>> {
+  const outcome = await service.accept(event, pageId, requestId);
   if (outcome !== 'another body') return outcome;
   const digest = createHash('sha256').update(event.body).digest('hex');
   service.log.warn('a delivery id came again with another body', { request_id: requestId, token_id: event.tokenId, delivery_id: event.deliveryId, ip: event.ip, body_sha256: digest });
@@ -67,10 +67,9 @@ async function keep(event: NewEvent, orderKey: string | null, requestId: string,
 }
 
 /** What events are kept in order by, where the operator wants that. */
-function orderKeyOf({ data }: Json): string | null {
+function pageIdOf({ data }: Json): string | null {
   const pageId: unknown = Object(data).page_id;
-  // Hashed, because an index takes no text of any length.
-  return typeof pageId === 'string' ? createHash('sha256').update(pageId).digest('base64url') : null;
+  return typeof pageId === 'string' ? pageId : null;
 }
 
 /** The sender's own name for a delivery; it is what tells a repetition. */
@@ -83,8 +82,16 @@ function deliveryIdOf(value: unknown, headers: IncomingHttpHeaders): string | nu
 }
 
 /** Kept with an event, because whoever handles it may need them; none of these is a credential. */
-const SAFE = /^(content-type|user-agent|x-github-(event|delivery|hook-id)|webhook-(id|timestamp)|svix-(id|timestamp)|x-slack-(retry-num|retry-reason)|idempotency-key)$/;
+const SAFE = [
+  'content-type', 'user-agent', 'x-github-event', 'x-github-delivery', 'x-github-hook-id', 'webhook-id', 'webhook-timestamp',
+  'svix-id', 'svix-timestamp', 'x-slack-retry-num', 'x-slack-retry-reason', 'idempotency-key',
+] as const;
 
 function safeHeaders(headers: IncomingHttpHeaders): Record<string, string> {
-  return Object.fromEntries(Object.entries(headers).flatMap(([name, value]) => (SAFE.test(name) && typeof value === 'string' ? [[name, value.slice(0, 1_024)]] : [])));
+  const safe: Record<string, string> = {};
+  for (const name of SAFE) {
+    const value = headers[name];
+    if (typeof value === 'string') safe[name] = value.slice(0, 1_024);
+  }
+  return safe;
 }

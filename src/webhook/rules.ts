@@ -1,3 +1,5 @@
+import { digest } from '../crypto/token.ts';
+
 /** How long a worker that has gone silent keeps its work. */
 export const LEASE_SECONDS = 30;
 
@@ -12,6 +14,9 @@ export function delayAfter(attempt: number, base: number, asked: number | null, 
   const jittered = random * Math.min(LONGEST_DELAY, base * 2 ** (attempt - 1));
   return Math.min(LONGEST_DELAY, Math.max(jittered, asked ?? 0));
 }
+
+/** What the events of a page are kept in order by: hashed, because an index takes no text of any length. */
+export const orderKeyOf = (pageId: string): string => digest(pageId).toString('base64url');
 
 /** @param patterns names in which `*` stands for any characters; none selects everything */
 export function selector(patterns: readonly string[]): (event: string) => boolean {

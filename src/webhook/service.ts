@@ -30,7 +30,7 @@ export interface WebhookService {
   /** Keeps a signing secret for an operator to confirm. */
   keepPending(tokenId: string, secret: string): Promise<Failure<'key_unknown'> | null>;
   /** Resolves once the event is safe. */
-  accept(event: NewEvent, orderKey: string | null, requestId: string): Promise<Acceptance | 'another body'>;
+  accept(event: NewEvent, pageId: string | null, requestId: string): Promise<Acceptance | 'another body'>;
   ready(): Promise<boolean>;
 }
 
@@ -47,8 +47,8 @@ export interface Inbox {
 export interface ExtendedOptions {
   /** Null without WEBHOOK_SECRET. */
   readonly signingKey: ServerKey | null;
-  /** What becomes of an event of this name and key. */
-  readonly planFor: (event: string, orderKey: string | null) => Plan;
+  /** What becomes of an event of this name, about this page. */
+  readonly planFor: (event: string, pageId: string | null) => Plan;
   /** Events a second for each token. */
   readonly rate: number;
   /** Tokens whose use is to be noted, away from any request's path. */
@@ -85,11 +85,11 @@ export function createExtended(database: Database, { signingKey, planFor, rate, 
       log.warn('a sender has handed over its signing secret; it counts once it is confirmed with: gatehouse token confirm', { token_id: tokenId });
       return null;
     },
-    async accept(event, orderKey) {
+    async accept(event, pageId) {
       if (waitingBytes + event.body.length > MOST_WAITING_BYTES) throw new Overloaded('too many bytes are waiting to be stored');
       waitingBytes += event.body.length;
       try {
-        const plan = planFor(event.event, orderKey);
+        const plan = planFor(event.event, pageId);
         const outcome = await insertEvent(database, event, plan);
         if (outcome === 'another body') return outcome;
         metrics.count('gatehouse_events_received_total', { source: event.source, status: outcome.status });

@@ -12,7 +12,7 @@ import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { createPlain } from './plain.ts';
 import { createProgram } from './program.ts';
 import { createRoutes } from './routes.ts';
-import { selector } from './rules.ts';
+import { orderKeyOf, selector } from './rules.ts';
 import { createExtended } from './service.ts';
 import { createSigningKey } from './signing.ts';
 import { removeEnded } from './store/events.ts';
@@ -65,7 +65,7 @@ export function webhook(options: WebhookSettings, surroundings: Surroundings) {
     database,
     {
       signingKey,
-      planFor: (event, orderKey) => (!target ? { kind: 'store' } : isSelected(event) ? { kind: 'work', orderKey: delivery.ordered ? orderKey : null } : { kind: 'skip' }),
+      planFor: (event, pageId) => (!target ? { kind: 'store' } : isSelected(event) ? { kind: 'work', orderKey: delivery.ordered && pageId !== null ? orderKeyOf(pageId) : null } : { kind: 'skip' }),
       rate,
       sightings,
       ring: target && (() => worker?.wake()),

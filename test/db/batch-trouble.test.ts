@@ -13,7 +13,7 @@ import { createDatabase } from '../support/database.ts';
 import { kill, openLanes, untilSql } from '../support/lanes.ts';
 import { startKeeper } from '../support/keeper.ts';
 import { startRelay } from '../support/relay.ts';
-import { idsOf, makeThings, type Outcome, outcomeOf, someThings, standInTheWay, stored, storing, type Thing, turn } from '../support/things.ts';
+import { idsOf, makeThings, type Outcome, outcomeOf, someThings, standInTheWay, stored, storing, type Thing } from '../support/things.ts';
 import { bounded, until } from '../support/until.ts';
 
 const file = await createDatabase();
@@ -38,7 +38,7 @@ async function untilStored(database: Database, store: (database: Database, thing
 
 test('when the connection is cut under a shared statement all its callers are told, those who wait too, and it goes on', async (t) => {
   const relay = await startRelay(t, file.url);
-  const [database, { store, statements }] = [openLanes(t, relay.url, 'cut'), storing({ atOnce: 1 })];
+  const [database, { store, statements }] = [openLanes(t, relay.url, 'cut'), storing()];
   const [underWay, waiting] = [someThings(10), someThings(200)];
   const other = await standInTheWay(t, file.url, underWay[5] ?? assert.fail());
   const calls = underWay.map((thing) => outcomeOf(store(database, thing)));
@@ -57,7 +57,7 @@ test('when the connection is cut under a shared statement all its callers are to
 
 test('when the connection is cut while items are tried alone, the wrong one keeps its own error and the others are told', async (t) => {
   const relay = await startRelay(t, file.url);
-  const [database, { store }] = [openLanes(t, relay.url, 'alone'), storing({ atOnce: 1 })];
+  const [database, { store }] = [openLanes(t, relay.url, 'alone'), storing()];
   const [wrong, before, slow, after] = [...someThings(1, { size: 0 }), ...someThings(3)];
   assert.ok(wrong && before && slow && after);
   const other = await standInTheWay(t, file.url, slow);
@@ -85,14 +85,13 @@ test('when the answer to a committed statement is lost, its callers are told of 
         update things set size = size + 1 from unnest(${column(ids)}::text::integer[]) as given (wanted) where id = wanted returning id, size`);
       return ids.map((wanted) => String(rows.find(({ id }) => id === wanted)?.size));
     },
-    { atOnce: 1 },
   );
-  const { store } = storing({ atOnce: 1 });
+  const { store } = storing();
   const [lost, waiting] = [someThings(30), someThings(30)];
   await Promise.all([...lost, ...waiting].map((thing) => store(database, thing)));
   const held = keeper.keep();
   const calls = lost.map(({ id }) => outcomeOf(grow(database, id)));
-  await turn();
+  await until(() => statements === 1, 'the first is sent');
   calls.push(...waiting.map(({ id }) => outcomeOf(grow(database, id))));
   await held;
   const [backend] = await file.sql<Array<{ pid: number }>>`select pid from pg_stat_activity where application_name = 'gatehouse-kept' and query like '%update things%'`;
@@ -145,7 +144,7 @@ async function startDoomed(t: TestContext) {
 test('when PostgreSQL is killed with kill -9 under shared statements, whoever was told "stored" is stored, nobody hangs, and it goes on', bounded, async (t) => {
   const doomed = await startDoomed(t);
   await doomed.look(makeThings);
-  const [database, { store, statements }] = [openLanes(t, doomed.relay.url, 'doomed'), storing({ atOnce: 1 })];
+  const [database, { store, statements }] = [openLanes(t, doomed.relay.url, 'doomed'), storing()];
   const outcomes = new Map<Thing, Outcome>();
   let [goesOn, isUp] = [true, true];
   /** Asks for one after the other, and while there is no server waits for the next one. */
@@ -189,7 +188,7 @@ test('when PostgreSQL is killed with kill -9 under shared statements, whoever wa
 });
 
 test('when the database is closed, the statement under way ends, who waits is told of a failure, and so is who comes later', async (t) => {
-  const [database, { store }] = [openLanes(t, file.url, 'closed'), storing({ atOnce: 1 })];
+  const [database, { store }] = [openLanes(t, file.url, 'closed'), storing()];
   const [underWay, waiting, late] = [someThings(3), someThings(300), someThings(3)];
   const other = await standInTheWay(t, file.url, underWay[1] ?? assert.fail());
   const calls = underWay.map((thing) => outcomeOf(store(database, thing)));
@@ -207,7 +206,7 @@ test('when the database is closed, the statement under way ends, who waits is to
 });
 
 test('when the database is closed and the statement under way does not end, everybody is told of a failure all the same', async (t) => {
-  const [database, { store }] = [openLanes(t, file.url, 'stuck'), storing({ atOnce: 1 })];
+  const [database, { store }] = [openLanes(t, file.url, 'stuck'), storing()];
   const [underWay, waiting] = [someThings(3), someThings(300)];
   const other = await standInTheWay(t, file.url, underWay[1] ?? assert.fail());
   const calls = underWay.map((thing) => outcomeOf(store(database, thing)));
@@ -228,7 +227,6 @@ test('who has waited for ten seconds is turned away, and what was asked for is n
       if (items.includes(1)) await held;
       return items;
     },
-    { atOnce: 1 },
   );
   const context = {};
   const first = call(context, 1);

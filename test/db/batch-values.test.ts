@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomInt } from 'node:crypto';
 import { after, test } from 'node:test';
-import { column, inPlaces } from '../../src/db/batch.ts';
+import { bytesColumn, column, inOrderOf } from '../../src/db/batch.ts';
 import { createDatabase } from '../support/database.ts';
 
 const { sql } = await createDatabase({ after });
@@ -92,10 +92,20 @@ test('ids and JSON arrive in their own types', async () => {
   assert.deepEqual(await arrived(objects.map((object) => JSON.stringify(object)), 'jsonb'), objects);
 });
 
-test('rows are put in the places they name, and where there is none is null', () => {
-  const row = (place: number) => ({ place, of: `the ${place}.` });
-  assert.deepEqual(inPlaces([row(3), row(1)], 4), [row(1), null, row(3), null]);
-  assert.deepEqual(inPlaces([row(2), row(1)], 2), [row(2), row(1)].reverse());
-  assert.deepEqual(inPlaces([], 2), [null, null]);
-  assert.deepEqual(inPlaces([], 0), []);
+test('each key gets its row, as often as it was asked with, and null where there is none; the rows are taken out', () => {
+  const row = (key: string) => ({ key, of: `that of ${key}` });
+  const ordered = (keys: readonly string[], rows: ReadonlyArray<{ key: string }>) => inOrderOf(keys, [...rows], ({ key }) => key);
+  assert.deepEqual(ordered(['a', 'b', 'c', 'd'], [row('c'), row('a')]), [row('a'), null, row('c'), null]);
+  assert.deepEqual(ordered(['a', 'b', 'a'], [row('b'), row('a')]), [row('a'), row('b'), row('a')]);
+  assert.deepEqual(ordered(['a', '__proto__'], []), [null, null]);
+  assert.deepEqual(ordered([], [row('a')]), []);
+  const rows = [row('a'), row('b')];
+  inOrderOf(['a'], rows, ({ key }) => key);
+  assert.deepEqual(rows, []);
+});
+
+test('bytes that are in hexadecimal digits arrive as those that are not', async () => {
+  const bytes = ['', '00', 'ff00', '5c227d2c'].map((digits) => Buffer.from(digits, 'hex'));
+  assert.equal(bytesColumn(bytes.map((one) => one.toString('hex'))), column(bytes));
+  assert.deepEqual(await arrived(bytes, 'bytea'), bytes);
 });

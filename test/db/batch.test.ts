@@ -25,7 +25,7 @@ function unavailable(outcome: unknown): Unavailable {
 }
 
 test('callers of one turn share one statement and one commit, and each is told of its own item', async (t) => {
-  const [database, { store, statements }] = [open(t), storing({ atOnce: 1 })];
+  const [database, { store, statements }] = [open(t), storing()];
   const things = someThings(100).map((thing, index) => ({ ...thing, size: index + 1 }));
   const calls = things.map(async (thing, index) => {
     // Some a few steps later, but in the same turn.
@@ -39,7 +39,7 @@ test('callers of one turn share one statement and one commit, and each is told o
 });
 
 test('no more than 128 share one statement, in the order in which they came, and none waits for somebody to come later', async (t) => {
-  const [database, { store, statements }] = [open(t), storing({ atOnce: 1 })];
+  const [database, { store, statements }] = [open(t), storing()];
   const things = someThings(300);
   assert.deepEqual(await Promise.all(things.map((thing) => store(database, thing))), told(things));
   assert.deepEqual(statements, [idsOf(things.slice(0, 128)), idsOf(things.slice(128, 256)), idsOf(things.slice(256))]);
@@ -48,7 +48,7 @@ test('no more than 128 share one statement, in the order in which they came, and
 });
 
 test('no more than 1 MiB shares one statement, a bigger item goes alone, and nobody overtakes it', async (t) => {
-  const [database, { store, statements }] = [open(t), storing({ atOnce: 1 })];
+  const [database, { store, statements }] = [open(t), storing()];
   const sizes = [MIB / 2, MIB / 2, 1, 3 * MIB, 1, MIB - 1, 2, MIB, 0, MIB + 1];
   const things = sizes.flatMap((bytes) => someThings(1, { bytes }));
   assert.deepEqual(await Promise.all(things.map((thing) => store(database, thing))), told(things));
@@ -57,27 +57,47 @@ test('no more than 1 MiB shares one statement, a bigger item goes alone, and nob
   assert.deepEqual(await storedOf(things), idsOf(things));
 });
 
-for (const atOnce of [1, 2]) {
-  test(`while ${atOnce === 1 ? 'a statement is' : 'two statements are'} under way, those who come in any turn gather, and then go together`, async (t) => {
-    const [database, { store, statements }] = [open(t), storing({ atOnce })];
-    const [held, gathered] = [someThings(atOnce), someThings(50)];
-    const other = await standInTheWay(t, file.url, held[0] ?? assert.fail());
-    const calls = [];
-    for (const thing of [...held, ...gathered]) {
-      calls.push(store(database, thing));
-      await turn();
-    }
-    await other.met();
-    assert.deepEqual(statements, held.map(({ id }) => [id]));
-    await other.leave();
-    assert.deepEqual(await Promise.all(calls), told([...held, ...gathered]));
-    assert.deepEqual(statements, [...held.map(({ id }) => [id]), idsOf(gathered)]);
-    assert.deepEqual(await storedOf([...held, ...gathered]), idsOf([...held, ...gathered]));
-  });
-}
+test('while a statement is under way, those who come in any turn gather, and then go together', async (t) => {
+  const [database, { store, statements }] = [open(t), storing()];
+  const [[held], gathered] = [someThings(1), someThings(50)];
+  assert.ok(held);
+  const other = await standInTheWay(t, file.url, held);
+  const calls = [];
+  for (const thing of [held, ...gathered]) {
+    calls.push(store(database, thing));
+    await turn();
+  }
+  await other.met();
+  assert.deepEqual(statements, [[held.id]]);
+  await other.leave();
+  assert.deepEqual(await Promise.all(calls), told([held, ...gathered]));
+  assert.deepEqual(statements, [[held.id], idsOf(gathered)]);
+  assert.deepEqual(await storedOf([held, ...gathered]), idsOf([held, ...gathered]));
+});
+
+test('a statement waits on while each turn brings more, for three turns at the most, and for nobody after a turn that brings none', async (t) => {
+  const [database, { store, statements }] = [open(t), storing()];
+  const [early, ...crowd] = someThings(6);
+  assert.ok(early);
+  const calls = [store(database, early)];
+  for (const thing of crowd) {
+    calls.push(store(database, thing));
+    await turn();
+  }
+  assert.deepEqual(await Promise.all(calls), told([early, ...crowd]));
+  assert.deepEqual(statements[0], idsOf([early, ...crowd.slice(0, 3)]));
+  statements.length = 0;
+  const [first, late] = someThings(2);
+  assert.ok(first && late);
+  const before = store(database, first);
+  await turn();
+  await turn();
+  assert.deepEqual(await Promise.all([before, store(database, late)]), told([first, late]));
+  assert.deepEqual(statements, [[first.id], [late.id]]);
+});
 
 test('items with the same key never share a statement and keep their order, and those without a key go with any', async (t) => {
-  const [database, { store, statements }] = [open(t), storing({ atOnce: 1 })];
+  const [database, { store, statements }] = [open(t), storing()];
   const keys = ['a', 'a', 'b', 'a', 'b', undefined, 'c', undefined];
   const things = keys.flatMap((key) => someThings(1, key === undefined ? {} : { key }));
   assert.deepEqual(await Promise.all(things.map((thing) => store(database, thing))), told(things));
@@ -94,21 +114,21 @@ test('nobody is answered by a statement that was sent before they asked, be it f
       await new Promise<void>((resolve) => gates.push(resolve));
       return ids.map((wanted) => rows.filter(({ id }) => id === wanted).length);
     },
-    { atOnce: 2 },
   );
   const [thing] = someThings(1);
   assert.ok(thing);
   const before = count(database, thing.id);
   await untilSql(async () => gates.length === 1, 'the first has looked');
-  await storing({ atOnce: 1 }).store(database, thing);
+  await storing().store(database, thing);
   const after = count(database, thing.id);
+  gates[0]?.();
   await untilSql(async () => gates.length === 2, 'the second has looked by itself');
-  for (const letGo of gates) letGo();
+  gates[1]?.();
   assert.deepEqual([await before, await after], [0, 1]);
 });
 
 test('what the database refuses of a shared statement fails alone, and its neighbours are stored, once and in their order', async (t) => {
-  const [database, { store, statements }] = [open(t), storing({ atOnce: 1 })];
+  const [database, { store, statements }] = [open(t), storing()];
   const [taken] = someThings(1);
   assert.ok(taken);
   await store(database, { ...taken, name: 'taken' });
@@ -147,7 +167,7 @@ test('what the database refuses of a shared statement fails alone, and its neigh
 });
 
 test('a statement that times out fails all its callers, who may come again, and holds up nobody after them', async (t) => {
-  const [database, { store, statements }] = [open(t), storing({ atOnce: 1 })];
+  const [database, { store, statements }] = [open(t), storing()];
   await database.write((sql) => sql`set statement_timeout = 300`);
   const [late, later] = [someThings(3), someThings(4)];
   const other = await standInTheWay(t, file.url, late[1] ?? assert.fail());
@@ -163,7 +183,7 @@ test('a statement that times out fails all its callers, who may come again, and 
 });
 
 test('of items that are tried alone one may still time out, and its neighbours get their own outcomes', async (t) => {
-  const [database, { store }] = [open(t), storing({ atOnce: 1 })];
+  const [database, { store }] = [open(t), storing()];
   await database.write((sql) => sql`set statement_timeout = 300`);
   const [wrong, slow, ...good] = [...someThings(1, { size: 0 }), ...someThings(4)];
   assert.ok(wrong && slow);
@@ -183,7 +203,7 @@ const mistakes: ReadonlyArray<readonly [what: string, run: (items: readonly numb
 for (const [what, run] of mistakes) {
   test(`a statement that ${what} fails all its callers with it, is not tried again, and holds up nobody after them`, async () => {
     let runs = 0;
-    const share = grouped((_: object, items: readonly number[]) => ((runs += 1) === 1 ? run(items) : Promise.resolve([...items])), { atOnce: 1 });
+    const share = grouped((_: object, items: readonly number[]) => ((runs += 1) === 1 ? run(items) : Promise.resolve([...items])));
     const context = {};
     for (const outcome of await Promise.allSettled([1, 2, 3].map((item) => share(context, item)))) {
       assert.ok(outcome.status === 'rejected' && outcome.reason instanceof RangeError && outcome.reason.message === 'of ours');
@@ -196,7 +216,7 @@ for (const [what, run] of mistakes) {
 for (const [what, results] of [['too few', 2], ['too many', 4], ['no', 0]] as const) {
   test(`where a statement gives ${what} results for three callers, none is told anything but of the mistake`, async () => {
     let runs = 0;
-    const share = grouped(async (_: object, items: readonly number[]) => ((runs += 1) === 1 ? Array.from({ length: results }, () => 0) : items), { atOnce: 1 });
+    const share = grouped(async (_: object, items: readonly number[]) => ((runs += 1) === 1 ? Array.from({ length: results }, () => 0) : items));
     const context = {};
     for (const outcome of await Promise.allSettled([1, 2, 3].map((item) => share(context, item)))) {
       assert.ok(outcome.status === 'rejected' && outcome.reason instanceof Error);
@@ -207,7 +227,7 @@ for (const [what, results] of [['too few', 2], ['too many', 4], ['no', 0]] as co
 }
 
 test('of 10,000 callers at once 1,024 wait and are answered, the others are refused at once, and then there is room again', async (t) => {
-  const [database, { store, statements }] = [open(t), storing({ atOnce: 1 })];
+  const [database, { store, statements }] = [open(t), storing()];
   const [held] = someThings(1);
   assert.ok(held);
   const other = await standInTheWay(t, file.url, held);
@@ -233,7 +253,7 @@ test('of 10,000 callers at once 1,024 wait and are answered, the others are refu
 });
 
 test('the callers of one database are no neighbours of those of another', async (t) => {
-  const { store, statements } = storing({ atOnce: 1 });
+  const { store, statements } = storing();
   const [one, two] = [open(t), open(t)];
   const [held, ...others] = someThings(5);
   assert.ok(held);

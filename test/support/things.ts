@@ -27,7 +27,7 @@ export async function makeThings(sql: Sql): Promise<void> {
 }
 
 /** Stores things, and writes down which went by one statement. What a caller is told is made by the database from its own thing. */
-export function storing(rules: { readonly atOnce: number }) {
+export function storing() {
   const statements: number[][] = [];
   const store = grouped(
     async (database: Database, things: readonly Thing[]): Promise<string[]> => {
@@ -42,7 +42,7 @@ export function storing(rules: { readonly atOnce: number }) {
       const told = new Map(rows.map((row) => [row.id, row.told]));
       return things.map(({ id }) => told.get(id) ?? 'nothing');
     },
-    { ...rules, keyOf: ({ key }) => key ?? null, bytesOf: ({ bytes }) => bytes ?? 0 },
+    { keyOf: ({ key }) => key ?? null, bytesOf: ({ bytes }) => bytes ?? 0 },
   );
   return { store, statements };
 }

@@ -1,14 +1,17 @@
-import { column, grouped, inPlaces } from '../../db/batch.ts';
+import { bytesColumn, grouped, inOrderOf } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { type Page, type Part, spanOf } from '../paging.ts';
 import type { ApiKey } from '../rules.ts';
 import { type Actor, audited, type Entry } from './audit.ts';
-import { counting, idsOf, inOrder, joinedUser, totalOf, withUser } from './rows.ts';
+import { counting, idsOf, inOrder, type JoinedUser, joinedUser, totalOf, userOf } from './rows.ts';
 
 const keyColumns = (sql: Sql): Fragment => sql`
   k.id, k.key_prefix, k.name, k.user_id, k.revoked, k.expires_at, coalesce(k.expires_at <= now(), false) as expired,
   k.last_used_at, coalesce(k.last_used_at < now() - interval '1 minute', true) as stale,
   k.created_at, k.updated_at, k.deleted_at, ${joinedUser(sql)}`;
+
+type KeyRow = Omit<ApiKey, 'user'> & JoinedUser;
+const keyOf = (row: KeyRow): ApiKey => ({ ...row, user: row.u_id ? userOf(row) : null });
 
 export interface NewKey {
   readonly id: string;
@@ -39,26 +42,25 @@ export async function insertKey(database: Database, actor: Actor, key: NewKey): 
 }
 
 export const findKeyByDigest = grouped(
-  async (database: Database, digests: readonly Buffer[]): Promise<Array<ApiKey | null>> => {
+  async (database: Database, keys: readonly Buffer[]): Promise<Array<ApiKey | null>> => {
+    const digests = keys.map((key) => key.toString('hex'));
     const rows = await database.read(
-      (sql) => sql<Array<{ place: number }>>`
-        select wanted.place::int, ${keyColumns(sql)}
-        from unnest(${column(digests)}::text::bytea[]) with ordinality as wanted (digest, place)
-        join identity.api_keys k on k.key_digest = wanted.digest left join identity.users u on u.id = k.user_id
-        where k.deleted_at is null`,
+      (sql) => sql<Array<KeyRow & { digest: string }>>`
+        select encode(k.key_digest, 'hex') as digest, ${keyColumns(sql)}
+        from identity.api_keys k left join identity.users u on u.id = k.user_id
+        where k.key_digest = any (${bytesColumn(digests)}::text::bytea[]) and k.deleted_at is null`,
     );
-    return inPlaces(rows, digests.length).map((row) => row && withUser<ApiKey>(row));
+    return inOrderOf(digests, rows, ({ digest }) => digest).map((row) => row && keyOf(row));
   },
-  { atOnce: 1 },
 );
 
 export async function findKeyById(database: Database, id: string): Promise<ApiKey | null> {
   const [row] = await database.read(
-    (sql) => sql`
+    (sql) => sql<KeyRow[]>`
       select ${keyColumns(sql)} from identity.api_keys k left join identity.users u on u.id = k.user_id
       where k.id = ${id} and k.deleted_at is null`,
   );
-  return row ? withUser<ApiKey>(row) : null;
+  return row ? keyOf(row) : null;
 }
 
 /** Newest first, of one user or (null) of all. */
@@ -66,12 +68,12 @@ export function listKeys(database: Database, page: Page, userId: string | null):
   return database.list(async (sql) => {
     const total = await totalOf(sql, 'api_keys', { userId });
     const where = userId === null ? sql`x.deleted_at is null` : sql`x.deleted_at is null and x.user_id = ${userId}`;
-    const rows = await sql`
+    const rows = await sql<KeyRow[]>`
       select ${keyColumns(sql)}
       from (${idsOf(sql, sql`identity.api_keys`, where, 'newest first', spanOf(page, total))}) page
       join identity.api_keys k on k.id = page.id left join identity.users u on u.id = k.user_id
       order by ${inOrder(sql, 'k', true)}`;
-    return { rows: rows.map((row) => withUser<ApiKey>(row)), total };
+    return { rows: rows.map(keyOf), total };
   });
 }
 

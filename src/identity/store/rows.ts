@@ -1,5 +1,6 @@
 import type { Fragment, Sql } from '../../db/pool.ts';
 import type { Span } from '../paging.ts';
+import type { User } from '../rules.ts';
 
 export const userColumns = (sql: Sql): Fragment => sql`
   u.id, u.first_name, u.last_name, u.username, u.email, u.enabled, u.verified, u.super_admin,
@@ -11,24 +12,22 @@ export const joinedUser = (sql: Sql): Fragment => sql`
   u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
   u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at`;
 
-/** The columns of `joinedUser`, and the members that they become. */
-const JOINED = new Map(
-  ['id', 'first_name', 'last_name', 'username', 'email', 'enabled', 'verified', 'super_admin', 'created_at', 'updated_at', 'deleted_at'].map((name) => [`u_${name}`, name]),
-);
+/** The columns of `joinedUser`; all null where the join found nobody. */
+export type JoinedUser = { readonly [Name in keyof User as `u_${Name}`]: User[Name] };
 
-/** Folds the columns of `joinedUser` into a member `user`; null where the join found none. */
-export function withUser<T>(row: object): T {
-  const own: Record<string, unknown> = {};
-  const user: Record<string, unknown> = {};
-  for (const [name, value] of Object.entries(row)) {
-    const member = JOINED.get(name);
-    if (member === undefined) own[name] = value;
-    else user[member] = value;
-  }
-  own.user = user.id === null ? null : user;
-  // The statement names exactly the columns of T.
-  return own as T;
-}
+export const userOf = (row: JoinedUser): User => ({
+  id: row.u_id,
+  first_name: row.u_first_name,
+  last_name: row.u_last_name,
+  username: row.u_username,
+  email: row.u_email,
+  enabled: row.u_enabled,
+  verified: row.u_verified,
+  super_admin: row.u_super_admin,
+  created_at: row.u_created_at,
+  updated_at: row.u_updated_at,
+  deleted_at: row.u_deleted_at,
+});
 
 /**
  * The ids of one page. Only these are looked up in the table: to walk over the others, the index suffices.

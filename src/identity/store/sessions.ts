@@ -1,10 +1,10 @@
-import { column, grouped, inPlaces } from '../../db/batch.ts';
+import { bytesColumn, grouped, inOrderOf } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { type Page, type Part, spanOf } from '../paging.ts';
 import type { Account, CallerSession, Session } from '../rules.ts';
 import { digestOf, type SessionToken } from '../token.ts';
 import { type Actor, audited, type Entry } from './audit.ts';
-import { counting, idsOf, inOrder, joinedUser, totalOf, withUser } from './rows.ts';
+import { counting, idsOf, inOrder, type JoinedUser, joinedUser, totalOf, userOf } from './rows.ts';
 import { clearing } from './throttles.ts';
 
 /** What the look-ups need to know. */
@@ -20,12 +20,15 @@ export const isOver = (sql: Sql, alias: string, idleSeconds: number): Fragment =
   return sql`(${s}.expires_at <= now() ${idle})`;
 };
 
-const callerColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
-  s.id, s.revoked, s.logged_out, ${isOver(sql, 's', idleSeconds)} as expired, s.last_seen_at < now() - interval '1 minute' as stale,
-  ${joinedUser(sql)}`;
-
 const sessionColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
-  s.user_id, s.expires_at, s.ip, s.user_agent, s.last_seen_at, s.created_at, s.updated_at, s.deleted_at, ${callerColumns(sql, idleSeconds)}`;
+  s.id, s.user_id, s.revoked, s.logged_out, s.expires_at, ${isOver(sql, 's', idleSeconds)} as expired, s.ip, s.user_agent,
+  s.last_seen_at, s.last_seen_at < now() - interval '1 minute' as stale, s.created_at, s.updated_at, s.deleted_at, ${joinedUser(sql)}`;
+
+/** Whose digest it is, in hexadecimal digits. */
+type Digest = { readonly digest: string };
+
+type SessionRow = Omit<Session, 'user'> & JoinedUser;
+const sessionOf = (row: SessionRow): Session => ({ ...row, user: userOf(row) });
 
 export interface NewSession {
   readonly id: string;
@@ -58,24 +61,39 @@ export async function insertSession(database: Database, actor: Actor, session: N
   return rows.length === 1;
 }
 
-function byToken<T>(columns: (sql: Sql, idleSeconds: number) => Fragment) {
-  return grouped(
-    async ({ database, idleSeconds }: Sessions, tokens: readonly SessionToken[]): Promise<Array<T | null>> => {
-      const rows = await database.read(
-        (sql) => sql<Array<{ place: number }>>`
-          select wanted.place::int, ${columns(sql, idleSeconds)}
-          from unnest(${column(tokens.map(digestOf))}::text::bytea[]) with ordinality as wanted (digest, place)
-          join identity.sessions s on s.token_digest = wanted.digest join identity.users u on u.id = s.user_id
-          where s.deleted_at is null`,
-      );
-      return inPlaces(rows, tokens.length).map((row) => row && withUser<T>(row));
-    },
-    { atOnce: 1 },
-  );
-}
+/**
+ * Asked with every request, and so in one piece: each part of a statement is a promise, and V8 keeps those that nobody
+ * awaits until it goes through all of its memory.
+ */
+export const findCallerByToken = grouped(
+  async ({ database, idleSeconds }: Sessions, tokens: readonly SessionToken[]): Promise<Array<CallerSession | null>> => {
+    const digests = tokens.map((token) => digestOf(token).toString('hex'));
+    const rows = await database.read(
+      (sql) => sql<Array<Omit<CallerSession, 'user'> & JoinedUser & Digest>>`
+        select encode(s.token_digest, 'hex') as digest, s.id, s.revoked, s.logged_out, s.last_seen_at < now() - interval '1 minute' as stale,
+          s.expires_at <= now() or (${idleSeconds} > 0 and s.last_seen_at <= now() - make_interval(secs => ${idleSeconds})) as expired,
+          u.id as u_id, u.first_name as u_first_name, u.last_name as u_last_name, u.username as u_username, u.email as u_email,
+          u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
+          u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at
+        from identity.sessions s join identity.users u on u.id = s.user_id
+        where s.token_digest = any (${bytesColumn(digests)}::text::bytea[]) and s.deleted_at is null`,
+    );
+    return inOrderOf(digests, rows, ({ digest }) => digest).map((row) => row && { id: row.id, revoked: row.revoked, logged_out: row.logged_out, expired: row.expired, stale: row.stale, user: userOf(row) });
+  },
+);
 
-export const findCallerByToken = byToken<CallerSession>(callerColumns);
-export const findSessionByToken = byToken<Session>(sessionColumns);
+export const findSessionByToken = grouped(
+  async ({ database, idleSeconds }: Sessions, tokens: readonly SessionToken[]): Promise<Array<Session | null>> => {
+    const digests = tokens.map((token) => digestOf(token).toString('hex'));
+    const rows = await database.read(
+      (sql) => sql<Array<SessionRow & Digest>>`
+        select encode(s.token_digest, 'hex') as digest, ${sessionColumns(sql, idleSeconds)}
+        from identity.sessions s join identity.users u on u.id = s.user_id
+        where s.token_digest = any (${bytesColumn(digests)}::text::bytea[]) and s.deleted_at is null`,
+    );
+    return inOrderOf(digests, rows, ({ digest }) => digest).map((row) => row && sessionOf(row));
+  },
+);
 
 /** @returns whose session it is, or null when there is none with this id */
 export async function findSessionOwner(database: Database, id: string): Promise<string | null> {
@@ -101,12 +119,12 @@ export function listSessions({ database, idleSeconds }: Sessions, page: Page, { 
     const all = active === true ? 0 : await totalOf(sql, 'sessions', { userId });
     const [counted] = active === null ? [] : await sql<[{ n: number }]>`select count(*)::int as n from identity.sessions x where ${ofUser} and ${isActive}`;
     const total = active === null || !counted ? all : active ? counted.n : all - counted.n;
-    const rows = await sql`
+    const rows = await sql<SessionRow[]>`
       select ${sessionColumns(sql, idleSeconds)}
       from (${idsOf(sql, sql`identity.sessions`, where, 'newest first', spanOf(page, total))}) page
       join identity.sessions s on s.id = page.id join identity.users u on u.id = s.user_id
       order by ${inOrder(sql, 's', true)}`;
-    return { rows: rows.map((row) => withUser<Session>(row)), total };
+    return { rows: rows.map(sessionOf), total };
   });
 }
 

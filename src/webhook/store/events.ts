@@ -55,7 +55,7 @@ const insertNew = grouped(
     const made = new Set(inserted.map(({ id }) => id));
     return events.map(({ event }) => made.has(event.id));
   },
-  { atOnce: 1, bytesOf: ({ event }) => event.body.length },
+  { bytesOf: ({ event }) => event.body.length },
 );
 
 /**

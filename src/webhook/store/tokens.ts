@@ -1,4 +1,4 @@
-import { column, grouped } from '../../db/batch.ts';
+import { bytesColumn, grouped } from '../../db/batch.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import type { SealedSecret } from '../signing.ts';
 import type { SourceName } from '../sources.ts';
@@ -30,24 +30,26 @@ const STALE_SECONDS = 60;
 
 /** @returns whose live token has this digest, or null; a rotated one holds until its overlap ends */
 export const findSender = grouped(
-  async (database: Database, digests: readonly Buffer[]): Promise<Array<Sender | null>> => {
+  async (database: Database, presented: readonly Buffer[]): Promise<Array<Sender | null>> => {
+    const digests = presented.map((digest) => digest.toString('hex'));
+    const wanted = bytesColumn([...new Set(digests)]);
     const rows = await database.read(
-      (sql) => sql<Array<Omit<Sender, 'secrets'> & { place: number; secret: SealedSecret['id'] | null } & Omit<SealedSecret, 'id'>>>`
-        select place::int, t.id, t.role, t.source, coalesce(t.last_used_at < now() - make_interval(secs => ${STALE_SECONDS}), true) as stale,
+      (sql) => sql<Array<Omit<Sender, 'secrets'> & { current: string; previous: string | null; secret: SealedSecret['id'] | null } & Omit<SealedSecret, 'id'>>>`
+        select encode(t.digest, 'hex') as current, case when t.previous_until > now() then encode(t.previous_digest, 'hex') end as previous,
+          t.id, t.role, t.source, coalesce(t.last_used_at < now() - make_interval(secs => ${STALE_SECONDS}), true) as stale,
           s.id as secret, s.key_id, s.half, s.commitment, s.blob
-        from unnest(${column(digests)}::text::bytea[]) with ordinality as wanted (wanted, place)
-        join webhook.tokens t on t.digest = wanted or (t.previous_digest = wanted and t.previous_until > now())
+        from webhook.tokens t
         left join webhook.signing_secrets s on s.token_id = t.id and not s.pending and (s.expires_at is null or s.expires_at > now())
-        where t.revoked_at is null`,
+        where (t.digest = any (${wanted}::text::bytea[]) or t.previous_digest = any (${wanted}::text::bytea[])) and t.revoked_at is null`,
     );
-    const senders: Array<Sender | null> = digests.map(() => null);
-    for (const { place, id, role, source, stale, secret, key_id, half, commitment, blob } of rows) {
+    const senders = new Map<string | null, Sender>();
+    for (const { current, previous, id, role, source, stale, secret, key_id, half, commitment, blob } of rows) {
       const secrets = secret === null ? [] : [{ id: secret, key_id, half, commitment, blob }];
-      senders[place - 1] = { id, role, source, stale, secrets: [...(senders[place - 1]?.secrets ?? []), ...secrets] };
+      const sender = { id, role, source, stale, secrets: [...(senders.get(current)?.secrets ?? []), ...secrets] };
+      senders.set(current, sender).set(previous, sender);
     }
-    return senders;
+    return digests.map((digest) => senders.get(digest) ?? null);
   },
-  { atOnce: 1 },
 );
 
 /** Notes that tokens were used. */
