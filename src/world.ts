@@ -1,3 +1,4 @@
+import type { Writable } from 'node:stream';
 import type { Config } from './config.ts';
 import { createGate, type Gate } from './runtime/gate.ts';
 import { createLog, gather, type Lines, type Log } from './runtime/log.ts';
@@ -5,7 +6,7 @@ import { createMetrics, type Metrics } from './runtime/metrics.ts';
 
 /** Where the process writes: log lines and events as JSON on one, announcements as plain text on the other. */
 export interface Output {
-  readonly stdout: NodeJS.WritableStream;
+  readonly stdout: Writable;
   readonly stderr: NodeJS.WritableStream;
 }
 
@@ -24,7 +25,7 @@ export interface World {
 const HASHES_WAITING = 32;
 
 export function createWorld(config: Config, output: Output): World {
-  const lines = gather((text) => output.stdout.write(text));
+  const lines = gather((text) => output.stdout.write(text), () => output.stdout.writableLength);
   const log = createLog(config.logLevel, lines.add);
   const metrics = createMetrics();
   const hashing = createGate(config.hashesAtOnce, HASHES_WAITING, 'a password hash');

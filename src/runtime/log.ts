@@ -54,15 +54,28 @@ export interface Lines {
 /** So many bytes at once reach a pipe undivided, whoever else writes into it (POSIX, PIPE_BUF on Linux). */
 const UNDIVIDED = 4_096;
 
-/** Gathers the lines of a turn of the event loop into few writes, because a write for each costs as much as an answer. */
-export function gather(write: (lines: string) => void): Lines {
+/** What waits for a reader that has stopped. More is dropped: the memory is needed, and a service goes on without its log. */
+const MOST_UNWRITTEN = 1024 * 1024;
+
+/**
+ * Gathers the lines of a turn of the event loop into few writes, because a write for each costs as much as an answer.
+ * @param unwritten bytes that were written before and have not left the process
+ */
+export function gather(write: (lines: string) => void, unwritten: () => number): Lines {
   let gathered = '';
   let bytes = 0;
+  let count = 0;
+  let dropped = 0;
   const flush = () => {
     if (bytes === 0) return;
-    const lines = gathered;
+    const [lines, lost] = [gathered, dropped];
+    const isFull = unwritten() > MOST_UNWRITTEN;
+    dropped = isFull ? lost + count : 0;
     gathered = '';
     bytes = 0;
+    count = 0;
+    if (isFull) return;
+    if (lost > 0) write(`{"time":"${now()}","level":"warn","message":"log lines were dropped, because nobody read them","lines":${lost}}\n`);
     write(lines);
   };
   return {
@@ -72,6 +85,7 @@ export function gather(write: (lines: string) => void): Lines {
       if (bytes === 0) setImmediate(flush);
       gathered += line;
       bytes += more;
+      count += 1;
     },
     flush,
   };

@@ -1,5 +1,7 @@
 /** Log lines are written together: in few writes, in order, and to the last one however the process ends. */
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { readConfig } from '../../src/config.ts';
@@ -9,7 +11,7 @@ import { createDatabase } from '../support/database.ts';
 import { ask, variables } from '../support/gatehouse.ts';
 import { buildProgram, startProgram } from '../support/process.ts';
 import { connectTo, headOf } from '../support/socket.ts';
-import { bounded } from '../support/until.ts';
+import { bounded, until } from '../support/until.ts';
 
 const program = buildProgram();
 const file = await createDatabase();
@@ -19,7 +21,7 @@ const UNDIVIDED = 4_096;
 
 function gathering() {
   const writes: string[] = [];
-  return { writes, lines: gather((text) => void writes.push(text)) };
+  return { writes, lines: gather((text) => void writes.push(text), () => 0) };
 }
 
 const line = (bytes: number, mark = 'x') => `${mark.repeat(bytes - 1)}\n`;
@@ -84,10 +86,73 @@ test('a line that is added while others are being written is neither lost nor ou
   const lines = gather((text) => {
     writes.push(text);
     if (writes.length < 4) lines.add(`after ${writes.length}\n`);
-  });
+  }, () => 0);
   lines.add('first\n');
   for (let count = 0; count < 6; count += 1) await turn();
   assert.deepEqual(writes, ['first\n', 'after 1\n', 'after 2\n', 'after 3\n']);
+});
+
+test('while more than a MiB waits for a reader, lines are dropped, and how many is said when there is room again', async () => {
+  const writes: string[] = [];
+  let unwritten = 1024 * 1024;
+  const lines = gather((text) => void writes.push(text), () => unwritten);
+  lines.add('a\n');
+  await turn();
+  assert.deepEqual(writes, ['a\n'], 'not yet');
+  unwritten += 1;
+  for (let count = 0; count < 3; count += 1) {
+    lines.add('b\n');
+    lines.add('c\n');
+    await turn();
+  }
+  assert.equal(writes.length, 1);
+  unwritten = 0;
+  lines.add('d\n');
+  await turn();
+  const [, notice = '', rest] = writes;
+  const { time, ...told } = JSON.parse(notice);
+  assert.ok(Math.abs(Date.parse(time) - Date.now()) < 60_000, time);
+  assert.deepEqual(told, { level: 'warn', message: 'log lines were dropped, because nobody read them', lines: 6 });
+  assert.equal(rest, 'd\n');
+  lines.add('e\n');
+  await turn();
+  assert.deepEqual(writes.slice(3), ['e\n'], 'and it is said once');
+});
+
+test('a process whose log nobody reads goes on, in bounded memory, and tells afterwards how many lines are missing', bounded, async (t) => {
+  const child = spawn(process.execPath, [join(program, 'dist/cli.js'), 'serve', 'identity'], { env: variables(file.url), stdio: ['ignore', 'pipe', 'ignore'] });
+  t.after(() => void child.kill('SIGKILL'));
+  let read = '';
+  const listen = (part: Buffer) => (read += part.toString('utf8'));
+  child.stdout.on('data', listen);
+  const parsed = (): Array<Record<string, unknown>> => read.split('\n').slice(0, -1).map((text) => JSON.parse(text));
+  await until(() => parsed().some(({ message }) => message === 'ready'), 'it is ready');
+  const port = parsed().find(({ message }) => message === 'listening')?.port;
+  child.stdout.off('data', listen).pause();
+  const client = await connectTo(`http://127.0.0.1:${String(port)}`);
+  t.after(() => client.leave());
+  const REQUESTS = 8_000;
+  const request = headOf(['GET /livez HTTP/1.1', 'Host: x', `X-Request-Id: ${'y'.repeat(128)}`]);
+  for (let sent = 0; sent < REQUESTS; sent += 100) {
+    client.send(request.repeat(100));
+    for (let answered = 0; answered < 100; answered += 1) assert.equal((await client.answer()).status, 200);
+  }
+  child.stdout.on('data', listen).resume();
+  const last = headOf(['GET /livez HTTP/1.1', 'Host: x', 'X-Request-Id: last']);
+  let more = 0;
+  await until(() => {
+    client.send(last);
+    more += 1;
+    return parsed().some(({ request_id }) => request_id === 'last');
+  }, 'the log goes on');
+  const lines = parsed();
+  const seen = lines.filter(({ request_id }) => request_id === 'y'.repeat(128)).length;
+  const missing = lines.filter(({ message }) => message === 'log lines were dropped, because nobody read them');
+  assert.equal(missing.length, 1);
+  const count = Number(missing[0]?.lines);
+  const facts = `${seen} seen, ${count} missing, ${more} more`;
+  assert.ok(seen + count >= REQUESTS && seen + count <= REQUESTS + more, facts);
+  assert.ok(seen > 1_000 && count > 1_000, facts);
 });
 
 /** Lets the process end as the test wants within the turn in which the line of the last request was gathered. */
