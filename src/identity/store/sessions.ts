@@ -62,8 +62,8 @@ export async function insertSession(database: Database, actor: Actor, session: N
 }
 
 /**
- * Asked with every request, and so in one piece: each part of a statement is a promise, and V8 keeps those that nobody
- * awaits until it goes through all of its memory.
+ * Asked with every request, and so in one piece: each part of a statement is an object of the driver's of its own, and V8
+ * keeps it until it goes through all of its memory; see `inOrderOf`.
  */
 export const findCallerByToken = grouped(
   async ({ database, idleSeconds }: Sessions, tokens: readonly SessionToken[]): Promise<Array<CallerSession | null>> => {
