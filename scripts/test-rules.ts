@@ -26,3 +26,15 @@ export function findNarrowing(file: string, source: string): string[] {
     .split('\n')
     .flatMap((line, index) => (narrowing.test(line) ? [`narrowed with only: ${file}:${index + 1}`] : []));
 }
+
+/**
+ * While a file waits between its tests, node:test may find that all it knows have ended and call the file's `after`:
+ * then what the later tests need is closed. It happens on a slow machine alone.
+ */
+export function findLateAwait(file: string, source: string): string[] {
+  const lines = source.split('\n');
+  const first = lines.findIndex((line) => /^\s*test\(/.test(line));
+  return lines.flatMap((line, index) =>
+    first !== -1 && index > first && /^(for )?await\b|^(const|let) .*= await\b/.test(line) ? [`waits between tests: ${file}:${index + 1}`] : [],
+  );
+}

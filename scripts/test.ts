@@ -11,7 +11,7 @@ import { spec } from 'node:test/reporters';
 import { startPostgres } from './postgres.ts';
 import { runMain } from './setup-error.ts';
 import { makeTemporary, removeTemporary } from './temporary.ts';
-import { findNarrowing, findSilentSkip } from './test-rules.ts';
+import { findLateAwait, findNarrowing, findSilentSkip } from './test-rules.ts';
 
 const root = dirname(import.meta.dirname);
 const interruption = new AbortController();
@@ -22,8 +22,11 @@ async function main(): Promise<number> {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => interruption.abort());
   const named = process.argv.slice(2).map((file) => resolve(file));
   const files = named.length > 0 ? named : findTests(join(root, 'test'));
-  const narrowed = files.flatMap((file) => findNarrowing(relative(root, file), readFileSync(file, 'utf8')));
-  if (narrowed.length > 0) return report(narrowed);
+  const misleading = files.flatMap((file) => {
+    const [name, source] = [relative(root, file), readFileSync(file, 'utf8')];
+    return [...findNarrowing(name, source), ...findLateAwait(name, source)];
+  });
+  if (misleading.length > 0) return report(misleading);
 
   const given = process.env.TEST_POSTGRES_URL;
   if (given) return runFiles(files);

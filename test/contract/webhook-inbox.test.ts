@@ -9,6 +9,17 @@ import { untilSql } from '../support/lanes.ts';
 const inbox = await openInbox({ after });
 const { url, sql, call, put } = inbox;
 
+// Here something delivers: a program that fails for some events.
+const working = await openInbox({ after }, {
+  WEBHOOK_COMMAND: JSON.stringify([process.execPath, '-e', 'process.exit(process.env.EVENT_NAME === "ends badly" ? 1 : 0)']),
+  WEBHOOK_MAX_ATTEMPTS: '1',
+  WEBHOOK_EVENTS: 'ends*',
+});
+
+const REVOKED = 'revoked-operator-0123456789abcdefghijklmno';
+await addOperator(sql, REVOKED);
+await sql`update webhook.tokens set revoked_at = now() where digest = ${createHash('sha256').update(REVOKED).digest()}`;
+
 // By name: how many seconds ago, and what became of it.
 const known = new Map<string, string>();
 for (const [name, wish] of Object.entries({
@@ -145,9 +156,6 @@ for (const [search, ...paths] of WRONG) {
   });
 }
 
-const REVOKED = 'revoked-operator-0123456789abcdefghijklmno';
-await addOperator(sql, REVOKED);
-await sql`update webhook.tokens set revoked_at = now() where digest = ${createHash('sha256').update(REVOKED).digest()}`;
 const ROWS = [['GET', '/events'], ['GET', '/events/stream'], ['GET', `/events/${idOf('dead')}`], ['POST', `/events/${idOf('dead')}/redeliver`]] as const;
 for (const [method, path] of ROWS) {
   test(`${method} ${path.replace(/[0-9a-f-]{36}/, '{id}')} is for an operator's bearer token alone`, async () => {
@@ -203,12 +211,6 @@ test('what is not there is 404, and what is no id 400, for showing and for deliv
   assert.equal((await call('GET', `/events/${idOf('dead')}/redeliver`)).status, 405);
 });
 
-// Here something delivers: a program that fails for some events.
-const working = await openInbox({ after }, {
-  WEBHOOK_COMMAND: JSON.stringify([process.execPath, '-e', 'process.exit(process.env.EVENT_NAME === "ends badly" ? 1 : 0)']),
-  WEBHOOK_MAX_ATTEMPTS: '1',
-  WEBHOOK_EVENTS: 'ends*',
-});
 const again = (id: string) => working.call('POST', `/events/${id}/redeliver`);
 const details = async (id: string) => (await working.call('GET', `/events/${id}`)).json;
 const ended = (id: string, status: string) => untilSql(async () => (await details(id)).event.status === status, `the event is ${status}`);

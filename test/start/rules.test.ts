@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { findNarrowing, findSilentSkip } from '../../scripts/test-rules.ts';
+import { findLateAwait, findNarrowing, findSilentSkip } from '../../scripts/test-rules.ts';
 
 const narrow = 'only';
 
@@ -20,6 +20,15 @@ test('every spelling of a narrowed run is found', () => {
     assert.deepEqual(findNarrowing('a.test.ts', `// first line\n${line}`), ['narrowed with only: a.test.ts:2']);
   }
   assert.deepEqual(findNarrowing('a.test.ts', `{ ${narrow}: false } // the only true one; readonly: true`), []);
+});
+
+test('a file that waits between its tests is found', () => {
+  for (const line of ['await open();', 'const one = await open({', 'let [one] = await open();', 'for await (const one of all()) {}']) {
+    assert.deepEqual(findLateAwait('a.test.ts', `${line}\ntest('x', f);\n\n${line}`), ['waits between tests: a.test.ts:4'], line);
+    assert.deepEqual(findLateAwait('a.test.ts', `for (;;) {\n  test('x', f);\n}\n${line}`), ['waits between tests: a.test.ts:4'], line);
+    assert.deepEqual(findLateAwait('a.test.ts', `${line}\ntest('x', async () => {\n  ${line}\n});`), [], line);
+    assert.deepEqual(findLateAwait('a.test.ts', line), [], line);
+  }
 });
 
 /** What `make test` does with files of this content. */
@@ -64,6 +73,12 @@ test('make test fails when a test was left out in silence', () => {
   assert.match(run.output, /todo without a reason: "some day"/);
   assert.match(run.output, /no test in .*planted-3\.test\.ts/);
   assert.match(run.output, /no test in .*planted-4\.test\.ts/);
+});
+
+test('make test fails when a file waits between its tests', () => {
+  const run = runTests("test('early', () => {});\nawait 1;\ntest('late', () => {});");
+  assert.equal(run.status, 1, run.output);
+  assert.match(run.output, /waits between tests: .*planted-0\.test\.ts:3/);
 });
 
 test('make test fails when it was narrowed', () => {
