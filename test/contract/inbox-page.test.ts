@@ -4,6 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { after, test } from 'node:test';
 import { ask, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN } from '../support/inbox.ts';
+import { PAGE_SECURITY, SCRIPT } from '../support/pages.ts';
 import { exchange } from '../support/socket.ts';
 
 const inbox = await openInbox({ after }, { INBOX_PAGE: 'on', LOG_LEVEL: 'debug' });
@@ -14,16 +15,6 @@ const shared = new URL('../../src/http/pages/', import.meta.url);
 const read = (name: string) => readFileSync(new URL(name, readdirSync(shared).includes(name) ? shared : source), 'utf8');
 const raw = (line: string) => exchange(base, [`${line} HTTP/1.1`, 'Host: x', 'Connection: close']);
 
-const SECURITY = {
-  'cache-control': 'no-store',
-  'content-security-policy':
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
-  'cross-origin-opener-policy': 'same-origin',
-  'cross-origin-resource-policy': 'same-origin',
-  'referrer-policy': 'no-referrer',
-  'x-content-type-options': 'nosniff',
-};
-const SCRIPT = 'text/javascript; charset=utf-8';
 const FILES: ReadonlyArray<readonly [path: string, file: string, type: string]> = [
   ['/inbox', 'inbox.html', 'text/html; charset=utf-8'],
   ['/inbox/', 'inbox.html', 'text/html; charset=utf-8'],
@@ -62,7 +53,7 @@ for (const [path, file, type] of FILES) {
       const { date, 'x-request-id': requestId, connection, 'content-length': length, ...rest } = Object.fromEntries(headers);
       assert.ok(date !== undefined && requestId !== undefined && connection === 'close');
       assert.equal(Number(length), Buffer.byteLength(read(file)));
-      assert.deepEqual(rest, { 'content-type': type, ...SECURITY });
+      assert.deepEqual(rest, { 'content-type': type, ...PAGE_SECURITY });
     }
   });
 }

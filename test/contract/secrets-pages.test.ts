@@ -7,6 +7,7 @@ import { gzipSync } from 'node:zlib';
 import { createDatabase } from '../support/database.ts';
 import { keepExpired } from '../support/expired.ts';
 import { ask, AUTH_TOKEN, startGatehouse } from '../support/gatehouse.ts';
+import { PAGE_SECURITY, SCRIPT } from '../support/pages.ts';
 import { secretsClient } from '../support/secrets.ts';
 import { exchange } from '../support/socket.ts';
 
@@ -29,17 +30,7 @@ const readsOf = async (id: string) => {
   return { ...row };
 };
 
-const SECURITY = {
-  'cache-control': 'no-store',
-  'content-security-policy':
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
-  'cross-origin-opener-policy': 'same-origin',
-  'cross-origin-resource-policy': 'same-origin',
-  'referrer-policy': 'no-referrer',
-  'x-content-type-options': 'nosniff',
-};
 const HTML = 'text/html; charset=utf-8';
-const SCRIPT = 'text/javascript; charset=utf-8';
 const FILES: ReadonlyArray<readonly [path: string, file: string, type: string]> = [
   ['/', 'make.html', HTML],
   [`/s/${randomUUID()}`, 'reveal.html', HTML],
@@ -81,13 +72,13 @@ for (const [path, file, type] of FILES) {
       const { date, 'x-request-id': requestId, connection, 'content-length': length, ...rest } = Object.fromEntries(headers);
       assert.ok(date !== undefined && requestId !== undefined && connection === 'close');
       assert.equal(Number(length), Buffer.byteLength(read(file)));
-      assert.deepEqual(rest, { 'content-type': type, ...SECURITY });
+      assert.deepEqual(rest, { 'content-type': type, ...PAGE_SECURITY });
     }
   });
 }
 
 test('the policy allows nothing inline, nothing evaluated, no scheme and no other origin', () => {
-  const policy = SECURITY['content-security-policy'];
+  const policy = PAGE_SECURITY['content-security-policy'];
   assert.doesNotMatch(policy, /unsafe|eval|nonce|sha\d|https?:|data:|blob:|\*|\./);
   for (const directive of policy.split('; ').slice(0, -1)) assert.match(directive, /^[a-z-]+ '(none|self)'$/);
 });

@@ -1,15 +1,12 @@
 /** Connections and servers that die under a shared statement: every caller gets its true outcome, nobody hangs, and it goes on. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { before, test, type TestContext } from 'node:test';
+import { before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { connect, startPostgres } from '../../scripts/postgres.ts';
 import { column, grouped } from '../../src/db/batch.ts';
 import { type Database, Rejected } from '../../src/db/pool.ts';
 import { Overloaded, Unavailable } from '../../src/runtime/trouble.ts';
 import { createDatabase } from '../support/database.ts';
+import { startDoomed } from '../support/doomed.ts';
 import { kill, openLanes, untilSql } from '../support/lanes.ts';
 import { startKeeper } from '../support/keeper.ts';
 import { startRelay } from '../support/relay.ts';
@@ -107,44 +104,10 @@ test('when the answer to a committed statement is lost, its callers are told of 
   assert.equal(statements, 2);
 });
 
-/** A PostgreSQL of the test's own, as it is shipped. */
-async function startDoomed(t: TestContext) {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-batch-'));
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
-  const launch = async () => {
-    const server = await startPostgres({ directory, durable: true });
-    t.after(() => server.stop());
-    return server;
-  };
-  let server = await launch();
-  const relay = await startRelay(t, server.url);
-  return {
-    relay,
-    url: () => server.url,
-    async look<T>(work: (sql: ReturnType<typeof connect>) => Promise<T>): Promise<T> {
-      const sql = connect(server.url);
-      try {
-        return await work(sql);
-      } finally {
-        await sql.end();
-      }
-    },
-    async kill() {
-      process.kill(server.processId, 'SIGKILL');
-      await server.ended;
-      await relay.cut();
-    },
-    async restart() {
-      server = await launch();
-      await relay.mend(server.url);
-    },
-  };
-}
-
 test('when PostgreSQL is killed with kill -9 under shared statements, whoever was told "stored" is stored, nobody hangs, and it goes on', bounded, async (t) => {
   const doomed = await startDoomed(t);
-  await doomed.look(makeThings);
-  const [database, { store, statements }] = [openLanes(t, doomed.relay.url, 'doomed'), storing()];
+  await doomed.query(makeThings);
+  const [database, { store, statements }] = [openLanes(t, doomed.relayUrl, 'doomed'), storing()];
   const outcomes = new Map<Thing, Outcome>();
   let [goesOn, isUp] = [true, true];
   /** Asks for one after the other, and while there is no server waits for the next one. */
@@ -177,7 +140,7 @@ test('when PostgreSQL is killed with kill -9 under shared statements, whoever wa
   await clients;
   const list = [...outcomes.keys()];
   const told = acknowledged(list, [...outcomes.values()]);
-  const found = await doomed.look((sql) => stored(sql, list));
+  const found = await doomed.query((sql) => stored(sql, list));
   assert.equal(new Set(found).size, found.length, 'nothing is stored twice');
   assert.deepEqual(idsOf(told).filter((id) => !found.includes(id)), [], 'told "stored", and gone');
   const failures = [...outcomes.values()].filter((outcome) => typeof outcome !== 'string');

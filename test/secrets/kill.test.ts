@@ -4,19 +4,15 @@
  */
 import assert from 'node:assert/strict';
 import { randomInt } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
-import { connect, type PostgresServer, startPostgres } from '../../scripts/postgres.ts';
 import { createDatabase } from '../support/database.ts';
+import { startDoomed } from '../support/doomed.ts';
 import { type Answer, ask, startGatehouse, variables } from '../support/gatehouse.ts';
 import { startKeeper } from '../support/keeper.ts';
 import { untilSql } from '../support/lanes.ts';
 import { buildProgram, type Running, startProgram } from '../support/process.ts';
-import { startRelay } from '../support/relay.ts';
 import { type SecretsClient, secretsClient } from '../support/secrets.ts';
 import { bounded, until } from '../support/until.ts';
 
@@ -163,45 +159,24 @@ async function assertAllOpen(client: SecretsClient, kept: readonly Kept[]): Prom
   }
 }
 
-/** A PostgreSQL of the test's own, as it is shipped, and a service that finds it again after it was killed. */
-async function startDoomed(t: TestContext) {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-kill-'));
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
-  const launch = async () => {
-    const server = await startPostgres({ directory, durable: true });
-    t.after(() => server.stop());
-    return server;
-  };
-  let server: PostgresServer = await launch();
-  const relay = await startRelay(t, server.url);
-  const keeper = await startKeeper(t, relay.url);
+/** A service that finds its PostgreSQL again after that was killed. */
+async function startOnDoomed(t: TestContext) {
+  const doomed = await startDoomed(t);
+  const keeper = await startKeeper(t, doomed.relayUrl);
   const { url } = await startGatehouse(t, ['secrets'], keeper.url);
   return {
+    ...doomed,
     keeper,
     client: secretsClient(url.secrets),
-    async query<T>(work: (sql: Sql) => Promise<T>): Promise<T> {
-      const sql = connect(server.url);
-      try {
-        return await work(sql);
-      } finally {
-        await sql.end();
-      }
-    },
-    async kill() {
-      process.kill(server.processId, 'SIGKILL');
-      await server.ended;
-      await relay.cut();
-    },
     async restart() {
-      server = await launch();
-      await relay.mend(server.url);
+      await doomed.restart();
       while ((await ask('GET', `${url.secrets}/readyz`)).status !== 200);
     },
   };
 }
 
 test('no read is given out twice when PostgreSQL is killed, between the commit of a read and its answer or at any other moment', bounded, async (t) => {
-  const { keeper, client, query, kill, restart } = await startDoomed(t);
+  const { keeper, client, query, kill, restart } = await startOnDoomed(t);
   const { read, total, twice, of } = ledger();
   for (const moment of ['kept', 'any', 'kept', 'any', 'any', 'any'] as const) {
     const kept = await keepMany(client, 40);
@@ -222,7 +197,7 @@ test('no read is given out twice when PostgreSQL is killed, between the commit o
 });
 
 test('every secret that was acknowledged opens after PostgreSQL was killed under load', bounded, async (t) => {
-  const { client, kill, restart } = await startDoomed(t);
+  const { client, kill, restart } = await startOnDoomed(t);
   const acknowledged: Kept[] = [];
   const load = store(client, acknowledged);
   for (let round = 0; round < 3; round += 1) {

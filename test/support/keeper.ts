@@ -1,6 +1,5 @@
 /** A stretch of network that can keep back what a database has answered: the work is done, and who asked for it does not learn so. */
-import { once } from 'node:events';
-import { connect, createServer, type Socket } from 'node:net';
+import { openPassage } from './passage.ts';
 
 export interface Keeper {
   /** The given database URL, by way of here. */
@@ -21,12 +20,8 @@ const UPDATED = /UPDATE [1-9][0-9]*\0/;
 const LONGEST = 'UPDATE 1000\0'.length;
 
 export async function startKeeper(owner: Owner, databaseUrl: string): Promise<Keeper> {
-  const here = new URL(databaseUrl);
-  const port = Number(here.port);
-  const sockets = new Set<Socket>();
   let found: (() => void) | null = null;
-  const server = createServer((near) => {
-    const far = connect(port, '127.0.0.1');
+  const { url } = await openPassage(owner, databaseUrl, (near, far) => {
     near.on('data', (chunk) => void far.write(chunk));
     let isKeeping = false;
     // A mark may come in two pieces.
@@ -44,24 +39,9 @@ export async function startKeeper(owner: Owner, databaseUrl: string): Promise<Ke
       tail = all.subarray(1 - LONGEST);
       near.write(chunk);
     });
-    for (const [one, other] of [[near, far], [far, near]] as const) {
-      sockets.add(one);
-      one.on('error', () => {}).on('close', () => {
-        sockets.delete(one);
-        other.destroy();
-      });
-    }
   });
-  owner.after(async () => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const bound = server.address();
-  here.port = String(typeof bound === 'object' ? bound?.port : '');
   return {
-    url: here.href,
+    url,
     keep: () => new Promise((resolve) => (found = resolve)),
   };
 }

@@ -1,7 +1,6 @@
 /** What PostgreSQL really does for a service: the plan of every statement that it runs, as its auto_explain tells it. */
-import { once } from 'node:events';
-import { connect, createServer, type Socket } from 'node:net';
 import type { TestDatabase } from './database.ts';
+import { openPassage } from './passage.ts';
 
 /** A table that a plan reads, and how. */
 export interface Scan {
@@ -50,33 +49,13 @@ const SETTINGS = {
 
 /** Whoever connects by way of here is told the plan of each statement as a notice, which is read in passing. */
 export async function observe(owner: Owner, { url, sql }: TestDatabase): Promise<Observatory> {
-  const here = new URL(url);
-  const port = Number(here.port);
-  for (const [name, value] of Object.entries(SETTINGS)) await sql.unsafe(`alter database ${here.pathname.slice(1)} set ${name} = '${value}'`);
+  for (const [name, value] of Object.entries(SETTINGS)) await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set ${name} = '${value}'`);
   const found: Scan[] = [];
-  const sockets = new Set<Socket>();
-  const server = createServer({ noDelay: true }, (near) => {
-    const far = connect({ port, host: '127.0.0.1', noDelay: true });
-    const read = reader((notice) => found.push(...scansOf(notice)));
-    far.on('data', read);
-    for (const [one, other] of [[near, far], [far, near]] as const) {
-      sockets.add(one);
-      one.pipe(other);
-      one.on('error', () => {}).on('close', () => {
-        sockets.delete(one);
-        other.destroy();
-      });
-    }
+  const passage = await openPassage(owner, url, (near, far) => {
+    near.pipe(far).pipe(near);
+    far.on('data', reader((notice) => found.push(...scansOf(notice))));
   });
-  owner.after(async () => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const bound = server.address();
-  here.port = String(typeof bound === 'object' ? bound?.port : '');
-  return { url: here.href, scans: () => found.splice(0) };
+  return { url: passage.url, scans: () => found.splice(0) };
 }
 
 /** Reads the server's side of the protocol: a byte for the kind, the length, the content. @param take gets the text of each notice */

@@ -1,23 +1,15 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { connect, startPostgres } from '../../scripts/postgres.ts';
+import { startDoomed } from '../support/doomed.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
-import { startRelay } from '../support/relay.ts';
 import { secretsClient } from '../support/secrets.ts';
 
 const SENDERS = 8;
 
 test('what was acknowledged survives kill -9 of the database under load, and the services recover by themselves', async (t) => {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-crash-'));
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
-  const doomed = await startPostgres({ directory, durable: true });
-  t.after(() => doomed.stop());
-  const relay = await startRelay(t, doomed.url);
-  const { url } = await startGatehouse(t, ['secrets', 'webhook'], relay.url);
+  const doomed = await startDoomed(t);
+  const { url } = await startGatehouse(t, ['secrets', 'webhook'], doomed.relayUrl);
   const secrets = secretsClient(url.secrets);
   const probe = async (service: 'secrets' | 'webhook', path: string) => (await ask('GET', `${url[service]}/${path}`)).status;
 
@@ -53,19 +45,14 @@ test('what was acknowledged survives kill -9 of the database under load, and the
   };
 
   await reach(() => events.size >= 50 && kept.size >= 50);
-  process.kill(doomed.processId, 'SIGKILL');
-  await doomed.ended;
-  // Nobody listens there any more.
-  await relay.cut();
+  await doomed.kill();
   await reach(() => refused.length >= 2 * SENDERS);
   for (const service of ['secrets', 'webhook'] as const) {
     assert.deepEqual([await probe(service, 'readyz'), await probe(service, 'livez')], [503, 200]);
   }
   const [eventsBefore, keptBefore] = [events.size, kept.size];
 
-  const next = await startPostgres({ directory, durable: true });
-  t.after(() => next.stop());
-  await relay.mend(next.url);
+  await doomed.restart();
   await reach(() => events.size >= eventsBefore + 50 && kept.size >= keptBefore + 50);
   load.goesOn = false;
   await senders;
@@ -76,12 +63,10 @@ test('what was acknowledged survives kill -9 of the database under load, and the
     assert.equal(json.error.code, 'unavailable');
     assert.ok(headers.has('retry-after'));
   }
-  const sql = connect(next.url);
-  t.after(() => sql.end());
-  const stored = await sql`select delivery_id, id from webhook.events`;
+  const stored = await doomed.query((sql) => sql`select delivery_id, id from webhook.events`);
   assert.deepEqual(new Map(stored.map(({ delivery_id, id }) => [delivery_id, id])), events, 'every delivery once, under the id that was answered');
   assert.equal(stored.length, events.size);
-  const ids = new Set((await sql`select id from secrets.secrets`).map(({ id }) => id));
+  const ids = new Set((await doomed.query((sql) => sql`select id from secrets.secrets`)).map(({ id }) => id));
   for (const id of kept.keys()) assert.ok(ids.has(id), id);
   for (const [id, secret] of [...kept].filter((_, index) => index % 20 === 0)) assert.equal((await secrets.decrypt(id, secret)).status, 200);
 });
