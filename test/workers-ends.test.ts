@@ -126,11 +126,11 @@ test('a signal in the middle of the start ends all in order, however far they ar
 
 test('five ends within a minute are made good, and with the sixth the whole ends with 1 and one line', bounded, async (t) => {
   const house = await startWorkers(t, program, { ...three, WORKERS: '2' }, ['identity']);
-  for (let end = 1; end <= 5; end += 1) await house.replace(house.workers().at(end % 2) ?? 0);
+  for (let end = 1; end <= 5; end += 1) await house.replace(house.workers().at(end % 2) ?? assert.fail('there is a worker'));
   const pids = house.workers();
   assert.equal(pids.length, 2);
   const said = house.stderr();
-  process.kill(pids[0] ?? 0, 'SIGKILL');
+  process.kill(pids[0] ?? assert.fail('there is a worker'), 'SIGKILL');
   assert.deepEqual(await house.ended, { code: 1, signal: null });
   assert.equal(house.stderr().slice(said.length), 'gatehouse: too many workers have ended in too short a time.\n');
   assert.equal(house.count('a worker has ended and is started again'), 5);
@@ -145,7 +145,7 @@ test('a worker that is killed while it starts has a successor, too', bounded, as
     process.kill(victim, 'SIGKILL');
     const isNew = (pid: number) => !before.includes(pid);
     await until(() => house.workers().some(isNew));
-    const successor = house.workers().find(isNew) ?? 0;
+    const successor = house.workers().find(isNew) ?? assert.fail('the successor has ended by itself');
     before.push(successor);
     process.kill(successor, 'SIGKILL');
     await until(() => house.count('ready') === ready + 1 || !isAlive(house.pid), 'the successor of the successor is ready');

@@ -80,7 +80,7 @@ function start(t: TestContext, variables: Record<string, string> = {}, ...args: 
       await until(() => over || text.includes(part), `"${part}"`);
       assert.ok(text.includes(part), `ended without "${part}":\n${text}`);
     },
-    press: (signal) => process.kill(-(child.pid ?? 0), signal),
+    press: (signal) => process.kill(-(child.pid ?? assert.fail('it was started')), signal),
     kill: () => child.kill('SIGKILL'),
   };
 }

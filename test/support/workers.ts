@@ -40,6 +40,8 @@ export async function startWorkers(
   const urls = { identity: await url('identity'), secrets: await url('secrets'), webhook: await url('webhook'), metrics: await url('metrics') };
   const workers = () => childrenOf(running.pid);
   const count = (message: string) => running.log().filter((line) => line.message === message).length;
+  // The workers' own lines come by other pipes, and may come later.
+  await until(() => count('ready') === Number(environment.WORKERS) * services.length, "every worker's own line is there");
   return {
     ...running,
     services: urls,
