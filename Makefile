@@ -16,7 +16,7 @@ start: dist/.built ## start PostgreSQL, if DATABASE_URL is not set, and the thre
 dev: node_modules/.installed ## the same from source, again after every change
 	@node --import tsx scripts/start.ts --watch
 
-test: dist/.built ## run every test on a PostgreSQL of its own, or some: make test FILES="test/a.test.ts"
+test: dist/.built ## run every test on a PostgreSQL of its own, or some: make test FILES="test/structure.test.ts"
 	@node --import tsx scripts/test.ts $(FILES)
 
 check: typecheck test ## check the types and run every test: what must pass before a change is merged

@@ -32,9 +32,13 @@ export function findNarrowing(file: string, source: string): string[] {
  * then what the later tests need is closed. It happens on a slow machine alone.
  */
 export function findLateAwait(file: string, source: string): string[] {
-  const lines = source.split('\n');
-  const first = lines.findIndex((line) => /^\s*test\(/.test(line));
-  return lines.flatMap((line, index) =>
-    first !== -1 && index > first && /^(for )?await\b|^(const|let) .*= await\b/.test(line) ? [`waits between tests: ${file}:${index + 1}`] : [],
-  );
+  let [isLate, isBlock] = [false, false];
+  return source.split('\n').flatMap((line, index) => {
+    // What stands at the margin, and in the loops and conditions that begin there, is done while the file is loaded.
+    if (/^\S/.test(line)) isBlock = /^(for|if|while|try|\{)\b.*\{$/.test(line);
+    const isLoaded = /^\S/.test(line) || (isBlock && /^ {2}\S/.test(line));
+    const isFound = isLate && isLoaded && /\bawait\b/.test(line) && !/\basync\b|^\s*(\/\/|\*)/.test(line);
+    isLate ||= /^\s*test\(/.test(line);
+    return isFound ? [`waits between tests: ${file}:${index + 1}`] : [];
+  });
 }

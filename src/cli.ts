@@ -11,6 +11,9 @@ import type { Answer, Order } from './workers.ts';
 /** sysexits(3): wrong use is 2 by the shells' custom, wrong configuration EX_CONFIG. */
 const EXIT = { done: 0, failed: 1, usage: 2, configuration: 78 } as const;
 
+/** How long the last log lines may take to be read. */
+const LAST_WORDS_MS = 1_000;
+
 const output = { stdout: process.stdout, stderr: process.stderr };
 const services = { shown: '[SERVICE…]', least: 0, most: SERVICES.length };
 
@@ -23,12 +26,14 @@ const SERVE: Command = {
     const stop = new AbortController();
     const config = readConfig(serviceNames(positionals), 'serve');
     const worker = process.send && (await import('node:cluster')).default.worker;
-    if (worker) return serveAsWorker(config, worker);
+    // Who ends a process waits for its end. What a reader that has stopped does not take by then is lost.
+    const leave = () => void setTimeout(() => process.exit(), LAST_WORDS_MS).unref();
+    if (worker) return serveAsWorker(config, worker).finally(leave);
     // A second signal of whoever is in a hurry ends the process at once.
     const onSignal = () => (stop.signal.aborted ? process.exit(EXIT.failed) : stop.abort());
     process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
-    if (config.workers === 1) return serve(config, output, stop.signal);
-    await (await import('./workers.ts')).superviseWorkers(config, output, stop.signal);
+    const run = config.workers === 1 ? serve : (await import('./workers.ts')).superviseWorkers;
+    await run(config, output, stop.signal).finally(leave);
   },
 };
 

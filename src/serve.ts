@@ -8,7 +8,7 @@ import { bind } from './http/rows.ts';
 import { createListener, type ListenerOptions } from './http/server.ts';
 import { type Job, startJobs } from './runtime/jobs.ts';
 import type { Surroundings } from './runtime/surroundings.ts';
-import { describeTrouble, StartupError, Unavailable } from './runtime/trouble.ts';
+import { describeTrouble, Overloaded, StartupError, Unavailable } from './runtime/trouble.ts';
 import { createWorld, type Output, type World } from './world.ts';
 
 /** What a service brings to the process; each has one function that makes it, and one line in `createParts`. */
@@ -129,7 +129,7 @@ function createPart<Options extends { readonly host: string; readonly port: numb
     hashing: world.hashing,
     isServing: () => isPrepared && !world.stopping,
     announce: (line) => void output.stderr.write(`${line}\n`),
-    print: (line) => new Promise((resolve, reject) => output.stdout.write(line, (error) => (error ? reject(new Unavailable('standard output is closed', false)) : resolve()))),
+    print: (line) => print(output, line),
   };
   let loading: Promise<Kit<Service>> | null = null;
   const kit = () => (loading ??= load().then((make) => make(options, surroundings)));
@@ -166,6 +166,16 @@ function createPart<Options extends { readonly host: string; readonly port: numb
       await (await loading)?.storage?.database.close();
     },
   };
+}
+
+/** What may wait to be printed for a reader that has stopped: its senders leave, and it stays. */
+const MOST_UNPRINTED = 8 * 1024 * 1024;
+
+function print({ stdout }: Output, line: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (stdout.writableLength > MOST_UNPRINTED) return reject(new Overloaded('too much waits to be read from standard output'));
+    stdout.write(line, (error) => (error ? reject(new Unavailable('standard output is closed', false)) : resolve()));
+  });
 }
 
 /** A database that is away at the start is waited for, however long; one that refuses us is not. */

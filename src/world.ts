@@ -25,7 +25,15 @@ export interface World {
 const HASHES_WAITING = 32;
 
 export function createWorld(config: Config, output: Output): World {
-  const lines = gather((text) => output.stdout.write(text), () => output.stdout.writableLength);
+  // Its own, and not what the stream holds: the plain receiver's events go the same way, and their senders wait for them.
+  let unwritten = 0;
+  const lines = gather(
+    (text) => {
+      unwritten += text.length;
+      output.stdout.write(text, () => (unwritten -= text.length));
+    },
+    () => unwritten,
+  );
   const log = createLog(config.logLevel, lines.add);
   const metrics = createMetrics();
   const hashing = createGate(config.hashesAtOnce, HASHES_WAITING, 'a password hash');

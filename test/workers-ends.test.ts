@@ -124,6 +124,16 @@ test('a signal in the middle of the start ends all in order, however far they ar
   }
 });
 
+test('a signal to all that ends a worker before the process above it has heard of it is no failure', bounded, async (t) => {
+  const running = startAny(t, program, ['serve'], { ...three, METRICS_PORT: '0' }, OWN_GROUP);
+  await until(() => childrenOf(running.pid).length > 0, 'there is a worker');
+  const [worker = assert.fail()] = childrenOf(running.pid);
+  process.kill(worker, 'SIGTERM');
+  await until(() => !isAlive(worker), 'it has ended: it was too young to mind');
+  process.kill(running.pid, 'SIGTERM');
+  assert.deepEqual(await running.ended, { code: 0, signal: null }, running.stderr());
+});
+
 test('five ends within a minute are made good, and with the sixth the whole ends with 1 and one line', bounded, async (t) => {
   const house = await startWorkers(t, program, { ...three, WORKERS: '2' }, ['identity']);
   for (let end = 1; end <= 5; end += 1) await house.replace(house.workers().at(end % 2) ?? assert.fail('there is a worker'));

@@ -1,5 +1,5 @@
 import type { Database, Sql } from './pool.ts';
-import { constraintOf, wasMadeBySomebodyElse } from './retry.ts';
+import { codeOf, constraintOf, wasMadeBySomebodyElse } from './retry.ts';
 import { Unavailable } from '../runtime/trouble.ts';
 
 /** One step of a schema. Steps are numbered from 1 by their place in the list; one that was published never changes. */
@@ -8,6 +8,10 @@ export interface Migration {
   /** Statements without parameters; each is a constant of the program. */
   readonly statements: readonly string[];
 }
+
+/** SQLSTATE of a lock that was not to be had in time, and how long the others are let pass then. */
+const LOCK_NOT_AVAILABLE = '55P03';
+const STAND_BACK_MS = 1_000;
 
 /**
  * Brings a schema up to date. Any number of replicas may do so at once: each step is one transaction whose first
@@ -27,7 +31,9 @@ export async function migrate(database: Database, schema: string, migrations: re
         applied += 1;
       } catch (error) {
         // Another replica has just done this step. Any other index that is violated is the step's own trouble.
-        if (constraintOf(error) !== 'migrations_pkey') throw error;
+        if (constraintOf(error) === 'migrations_pkey') continue;
+        if (codeOf(error) !== LOCK_NOT_AVAILABLE) throw error;
+        await new Promise((resolve) => setTimeout(resolve, STAND_BACK_MS));
       }
     }
   });
@@ -85,7 +91,12 @@ async function versionOf(sql: Sql, schema: string): Promise<number> {
   return row.version;
 }
 
+/**
+ * Where a table is read for long, as by a dump, whoever comes later waits behind a step that waits for the table, and replicas
+ * that serve come later. So a step waits for a moment only, and is tried again.
+ */
 async function apply(sql: Sql, schema: string, version: number, { name, statements }: Migration): Promise<void> {
+  await sql`set local lock_timeout = '2s'`;
   await sql`insert into ${sql(schema)}.migrations (version, name) values (${version}, ${name})`;
   for (const statement of statements) await sql.unsafe(statement);
 }

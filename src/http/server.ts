@@ -187,7 +187,7 @@ export function createListener(options: ListenerOptions): Listener {
     const { counted, timed } = labelsOf(visit.route, status);
     metrics.count('gatehouse_requests_total', counted);
     metrics.observe('gatehouse_request_duration_seconds', timed, seconds);
-    log.info('request', {
+    log.often('request', {
       request_id: visit.requestId,
       method,
       route: visit.route,

@@ -8,6 +8,8 @@ export interface Log {
   info(message: string, fields?: Fields): void;
   warn(message: string, fields?: Fields): void;
   error(message: string, fields?: Fields): void;
+  /** As `info`, for what anybody can cause any number of: the first that is dropped where the log is not read fast enough. */
+  often(message: string, fields?: Fields): void;
   /** The same log with fields that every line carries. */
   with(fields: Fields): Log;
 }
@@ -16,15 +18,15 @@ export interface Log {
  * @param level lines below it are not written; `silent` writes none
  * @param write takes one line with its newline
  */
-export function createLog(level: LogLevel, write: (line: string) => void, always: Fields = {}): Log {
+export function createLog(level: LogLevel, write: Lines['add'], always: Fields = {}): Log {
   const least = LOG_LEVELS.indexOf(level);
-  const at = (name: LogLevel) => {
+  const at = (name: LogLevel, isOften = false) => {
     if (LOG_LEVELS.indexOf(name) < least) return () => {};
     // What every line has is written once; the rest goes on where this object ends.
     const same = JSON.stringify({ level: name, ...always }).slice(1, -1);
     return (message: string, fields?: Fields) => {
       const rest = fields ? JSON.stringify(fields) : '{}';
-      write(`{"time":"${now()}",${same},"message":${JSON.stringify(message)}${rest === '{}' ? '}' : `,${rest.slice(1)}`}\n`);
+      write(`{"time":"${now()}",${same},"message":${JSON.stringify(message)}${rest === '{}' ? '}' : `,${rest.slice(1)}`}\n`, isOften);
     };
   };
   return {
@@ -32,6 +34,7 @@ export function createLog(level: LogLevel, write: (line: string) => void, always
     info: at('info'),
     warn: at('warn'),
     error: at('error'),
+    often: at('info', true),
     with: (fields) => createLog(level, write, { ...always, ...fields }),
   };
 }
@@ -46,46 +49,46 @@ function now(): string {
 
 /** Lines on their way to where they are written. */
 export interface Lines {
-  add(line: string): void;
-  /** Writes what has gathered, now. */
+  /** @param isOften dropped before others are */
+  add(line: string, isOften?: boolean): void;
+  /** Writes what has gathered, now, and how much is missing. */
   flush(): void;
 }
 
 /** So many bytes at once reach a pipe undivided, whoever else writes into it (POSIX, PIPE_BUF on Linux). */
 const UNDIVIDED = 4_096;
 
-/** What waits for a reader that has stopped. More is dropped: the memory is needed, and a service goes on without its log. */
-const MOST_UNWRITTEN = 1024 * 1024;
+/**
+ * What may wait for a reader that has stopped, or is too slow. More is dropped: the memory is needed, and a service goes on
+ * without its log. A stranger who sends requests faster than their lines are read drops no other lines with that.
+ */
+const MOST_UNWRITTEN = 4 * 1024 * 1024;
+const MOST_OFTEN = 1024 * 1024;
 
 /**
  * Gathers the lines of a turn of the event loop into few writes, because a write for each costs as much as an answer.
- * @param unwritten bytes that were written before and have not left the process
+ * @param unwritten how much was written before and has not left the process
  */
 export function gather(write: (lines: string) => void, unwritten: () => number): Lines {
   let gathered = '';
   let bytes = 0;
-  let count = 0;
   let dropped = 0;
   const flush = () => {
-    if (bytes === 0) return;
-    const [lines, lost] = [gathered, dropped];
-    const isFull = unwritten() > MOST_UNWRITTEN;
-    dropped = isFull ? lost + count : 0;
+    const [lines, missing] = [gathered, dropped];
     gathered = '';
     bytes = 0;
-    count = 0;
-    if (isFull) return;
-    if (lost > 0) write(`{"time":"${now()}","level":"warn","message":"log lines were dropped, because nobody read them","lines":${lost}}\n`);
-    write(lines);
+    dropped = 0;
+    if (missing > 0) write(`{"time":"${now()}","level":"warn","message":"log lines were dropped, because they were not read fast enough","lines":${missing}}\n`);
+    if (lines !== '') write(lines);
   };
   return {
-    add(line) {
+    add(line, isOften = false) {
+      if (unwritten() + bytes > (isOften ? MOST_OFTEN : MOST_UNWRITTEN)) return void (dropped += 1);
       const more = Buffer.byteLength(line);
       if (bytes + more > UNDIVIDED) flush();
       if (bytes === 0) setImmediate(flush);
       gathered += line;
       bytes += more;
-      count += 1;
     },
     flush,
   };

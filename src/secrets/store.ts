@@ -80,7 +80,7 @@ export const findSecret = grouped(
  */
 export const useUpRead = grouped(
   async (database: Database, readers: ReadonlyArray<{ readonly id: string; readonly commitment: Buffer }>): Promise<boolean[]> => {
-    // In one order everywhere, so that two replicas never wait for each other's rows.
+    // In one order, so that two replicas seldom wait for each other's rows; where they do, one is tried again.
     const inOrder = [...readers].sort((one, other) => (one.id < other.id ? -1 : 1));
     const [ids, commitments] = [column(inOrder.map(({ id }) => id)), column(inOrder.map(({ commitment }) => commitment))];
     const won = await database.write((sql) => {
@@ -95,7 +95,7 @@ export const useUpRead = grouped(
           ending = ${lastly(sql`'read'`, sql`null`)},
           ended_at = ${lastly(sql`now()`, sql`null`)}
         from unnest(${ids}::text::uuid[], ${commitments}::text::bytea[]) as reader (reader_id, brought)
-        where id = reader_id and commitment = brought and (max_reads is null or reads < max_reads) and ${living(sql)}
+        where id = any (${ids}::text::uuid[]) and id = reader_id and commitment = brought and (max_reads is null or reads < max_reads) and ${living(sql)}
         returning id`;
     });
     const winners = new Set(won.map(({ id }) => id));

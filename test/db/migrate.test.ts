@@ -1,10 +1,12 @@
 /** Schemas are brought up to date by any number of replicas, one step at a time, whole or not at all. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
+import { connect } from '../../scripts/postgres.ts';
 import { isCurrent, isReady, migrate, type Migration, oneAtATime, requireCurrent, turnsTable } from '../../src/db/migrate.ts';
 import { Unavailable } from '../../src/runtime/trouble.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { openLanes, untilSql } from '../support/lanes.ts';
+import { bounded } from '../support/until.ts';
 
 /** Each step leaves a row behind, so that one which ran twice would be seen. */
 const STEPS: readonly Migration[] = [
@@ -34,6 +36,30 @@ test('a schema that is up to date is left alone', async (t) => {
   assert.equal(await migrate(database, 'house', STEPS), 1, 'only what is new is applied');
   assert.equal(await migrate(database, 'house', STEPS.slice(0, 1)), 0, 'an older program leaves newer steps alone');
   assert.deepEqual(await traces(file), [1, 2, 3]);
+});
+
+test('a step that waits for a table which somebody reads for long lets others at the table, and is done in the end', bounded, async (t) => {
+  const file = await createDatabase(t);
+  await migrate(open(t, file), 'house', STEPS.slice(0, 1));
+  const other = connect(file.url);
+  t.after(() => other.end({ timeout: 0 }));
+  const reader = await other.reserve();
+  await reader`begin`;
+  await reader`select from house.traces`;
+  const applied = migrate(open(t, file), 'house', STEPS);
+  const waits = async () => (await file.sql`select from pg_locks l join pg_database d on d.oid = l.database where not granted and mode = 'AccessExclusiveLock' and datname = current_database()`).length > 0;
+  for (let round = 0; round < 2; round += 1) {
+    await untilSql(waits, 'the step waits');
+    // It stands in a queue behind the step, and comes to its end although the reader is still there.
+    await file.sql.begin(async (sql) => {
+      await sql`set local lock_timeout = '15s'`;
+      await sql`insert into house.traces values (10)`;
+    });
+  }
+  await reader`commit`;
+  reader.release();
+  assert.equal(await applied, 2);
+  assert.deepEqual(await traces(file), [1, 2, 3, 10, 10], 'each once, however often it was tried');
 });
 
 test('a role that may not create anything can still find the schema up to date', async (t) => {

@@ -1,8 +1,9 @@
 /** Log lines are written together: in few writes, in order, and to the last one however the process ends. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { test, type TestContext } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { readConfig } from '../../src/config.ts';
 import { gather } from '../../src/runtime/log.ts';
@@ -92,52 +93,81 @@ test('a line that is added while others are being written is neither lost nor ou
   assert.deepEqual(writes, ['first\n', 'after 1\n', 'after 2\n', 'after 3\n']);
 });
 
-test('while more than a MiB waits for a reader, lines are dropped, and how many is said when there is room again', async () => {
+const MISSING = 'log lines were dropped, because they were not read fast enough';
+
+test('where too much waits for a reader lines are dropped, those of requests long before others, and how many is said with the next', async () => {
   const writes: string[] = [];
   let unwritten = 1024 * 1024;
   const lines = gather((text) => void writes.push(text), () => unwritten);
-  lines.add('a\n');
+  lines.add('a\n', true);
   await turn();
   assert.deepEqual(writes, ['a\n'], 'not yet');
-  unwritten += 1;
-  for (let count = 0; count < 3; count += 1) {
-    lines.add('b\n');
-    lines.add('c\n');
-    await turn();
-  }
-  assert.equal(writes.length, 1);
-  unwritten = 0;
-  lines.add('d\n');
+  lines.add('b\n');
+  for (let count = 0; count < 3; count += 1) lines.add('c\n', true);
   await turn();
   const [, notice = '', rest] = writes;
   const { time, ...told } = JSON.parse(notice);
   assert.ok(Math.abs(Date.parse(time) - Date.now()) < 60_000, time);
-  assert.deepEqual(told, { level: 'warn', message: 'log lines were dropped, because nobody read them', lines: 6 });
-  assert.equal(rest, 'd\n');
+  assert.deepEqual(told, { level: 'warn', message: MISSING, lines: 3 }, 'what is gathered counts');
+  assert.equal(rest, 'b\n');
+  unwritten = 4 * 1024 * 1024;
+  lines.add('d\n');
   lines.add('e\n');
   await turn();
-  assert.deepEqual(writes.slice(3), ['e\n'], 'and it is said once');
+  assert.deepEqual([JSON.parse(writes[3] ?? '').lines, ...writes.slice(4)], [1, 'd\n']);
+  unwritten = 0;
+  lines.add('f\n', true);
+  await turn();
+  assert.deepEqual(writes.slice(5), ['f\n'], 'and it is said once');
 });
 
-test('a process whose log nobody reads goes on, in bounded memory, and tells afterwards how many lines are missing', bounded, async (t) => {
-  const child = spawn(process.execPath, [join(program, 'dist/cli.js'), 'serve', 'identity'], { env: variables(file.url), stdio: ['ignore', 'pipe', 'ignore'] });
+test('what was dropped last is told at the end, too', async () => {
+  const writes: string[] = [];
+  const lines = gather((text) => void writes.push(text), () => 5 * 1024 * 1024);
+  lines.add('a\n');
+  await turn();
+  assert.deepEqual(writes, []);
+  lines.flush();
+  assert.equal(JSON.parse(writes[0] ?? '').lines, 1);
+  lines.flush();
+  assert.equal(writes.length, 1);
+});
+
+const REQUESTS = 8_000;
+
+/** A process whose log is not read after it is ready, and that has answered many requests meanwhile. */
+async function startUnread(t: TestContext, environment: Record<string, string> = {}) {
+  const child = spawn(process.execPath, [join(program, 'dist/cli.js'), 'serve', 'identity'], { env: { ...variables(file.url), ...environment }, stdio: ['ignore', 'pipe', 'ignore'] });
   t.after(() => void child.kill('SIGKILL'));
   let read = '';
   const listen = (part: Buffer) => (read += part.toString('utf8'));
   child.stdout.on('data', listen);
   const parsed = (): Array<Record<string, unknown>> => read.split('\n').slice(0, -1).map((text) => JSON.parse(text));
   await until(() => parsed().some(({ message }) => message === 'ready'), 'it is ready');
-  const port = parsed().find(({ message }) => message === 'listening')?.port;
+  const port = parsed().find(({ service, message }) => service === 'identity' && message === 'listening')?.port;
   child.stdout.off('data', listen).pause();
   const client = await connectTo(`http://127.0.0.1:${String(port)}`);
   t.after(() => client.leave());
-  const REQUESTS = 8_000;
   const request = headOf(['GET /livez HTTP/1.1', 'Host: x', `X-Request-Id: ${'y'.repeat(128)}`]);
   for (let sent = 0; sent < REQUESTS; sent += 100) {
     client.send(request.repeat(100));
     for (let answered = 0; answered < 100; answered += 1) assert.equal((await client.answer()).status, 200);
   }
-  child.stdout.on('data', listen).resume();
+  return { child, client, parsed, readOn: () => void child.stdout.on('data', listen).resume() };
+}
+
+for (const workers of ['1', '2']) {
+  test(`a process whose log nobody reads ends all the same when it is told to, with WORKERS=${workers}`, bounded, async (t) => {
+    const { child, client } = await startUnread(t, { WORKERS: workers, SHUTDOWN_GRACE: '1' });
+    await client.leave();
+    child.kill('SIGTERM');
+    assert.deepEqual(await once(child, 'exit'), [0, null]);
+  });
+}
+
+test('a process whose log nobody reads goes on, in bounded memory, and tells afterwards how many lines are missing', bounded, async (t) => {
+  const { client, parsed, readOn } = await startUnread(t);
+  readOn();
   const last = headOf(['GET /livez HTTP/1.1', 'Host: x', 'X-Request-Id: last']);
   let more = 0;
   await until(() => {
@@ -147,9 +177,8 @@ test('a process whose log nobody reads goes on, in bounded memory, and tells aft
   }, 'the log goes on');
   const lines = parsed();
   const seen = lines.filter(({ request_id }) => request_id === 'y'.repeat(128)).length;
-  const missing = lines.filter(({ message }) => message === 'log lines were dropped, because nobody read them');
-  assert.equal(missing.length, 1);
-  const count = Number(missing[0]?.lines);
+  const missing = lines.filter(({ message }) => message === MISSING);
+  const count = missing.reduce((sum, { lines }) => sum + Number(lines), 0);
   const facts = `${seen} seen, ${count} missing, ${more} more`;
   assert.ok(seen + count >= REQUESTS && seen + count <= REQUESTS + more, facts);
   assert.ok(seen > 1_000 && count > 1_000, facts);

@@ -23,11 +23,17 @@ test('every spelling of a narrowed run is found', () => {
 });
 
 test('a file that waits between its tests is found', () => {
-  for (const line of ['await open();', 'const one = await open({', 'let [one] = await open();', 'for await (const one of all()) {}']) {
-    assert.deepEqual(findLateAwait('a.test.ts', `${line}\ntest('x', f);\n\n${line}`), ['waits between tests: a.test.ts:4'], line);
-    assert.deepEqual(findLateAwait('a.test.ts', `for (;;) {\n  test('x', f);\n}\n${line}`), ['waits between tests: a.test.ts:4'], line);
-    assert.deepEqual(findLateAwait('a.test.ts', `${line}\ntest('x', async () => {\n  ${line}\n});`), [], line);
-    assert.deepEqual(findLateAwait('a.test.ts', line), [], line);
+  const first = "test('x', f);\n";
+  const waiting = ['await open();', 'const one = await open({', 'one = wrap(await open());', 'const {\n  one,\n} = await open();', 'for await (const one of all()) {}', 'for (const one of all) {\n  await one;\n}', 'if (one) {\n  const two = await one;\n}'];
+  for (const lines of waiting) {
+    const where = 1 + lines.split('\n').findIndex((line) => line.includes('await'));
+    for (const before of [first, `for (;;) {\n  ${first}}\n`]) {
+      assert.deepEqual(findLateAwait('a.test.ts', before + lines), [`waits between tests: a.test.ts:${before.split('\n').length - 1 + where}`], lines);
+    }
+    assert.deepEqual(findLateAwait('a.test.ts', lines + first), [], lines);
+  }
+  for (const fine of ["test('y', async () => {\n  await f();\n});", 'const open = async () => await f();', 'async function open() {\n  await f();\n}', '// await it', "for (;;) {\n  test('y', async () => {\n    await f();\n  });\n}"]) {
+    assert.deepEqual(findLateAwait('a.test.ts', first + fine), [], fine);
   }
 });
 

@@ -1,0 +1,31 @@
+/** A statement that was planned while there were few secrets finds its own by the index when there are many. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { createDatabase } from '../support/database.ts';
+import { startGatehouse } from '../support/gatehouse.ts';
+import { observe } from '../support/plans.ts';
+import { secretsClient } from '../support/secrets.ts';
+
+const file = await createDatabase();
+const observatory = await observe({ after }, file);
+const client = secretsClient((await startGatehouse({ after }, ['secrets'], observatory.url)).url.secrets);
+
+test('a read looks at no secret but its own, also before PostgreSQL has counted how many there are', async () => {
+  const read = async (times: number) => {
+    for (let time = 0; time < times; time += 1) {
+      const { id, secret } = await client.keep('text', { max_reads: 1 });
+      assert.equal((await client.decrypt(id, secret)).status, 200);
+    }
+  };
+  // No statement is planned anew after this.
+  await read(10);
+  await client.keep('another');
+  await file.sql`
+    insert into secrets.secrets
+    select (jsonb_populate_record(s, jsonb_build_object('id', gen_random_uuid()))).* from secrets.secrets s, generate_series(1, 2000) where blob is not null`;
+  observatory.scans();
+  await read(3);
+  const scans = observatory.scans().filter(({ table }) => table === 'secrets.secrets');
+  assert.ok(scans.length >= 6, 'a look and a use for each');
+  for (const { node, rows, statement } of scans) assert.ok(rows <= 1, `${node} of ${rows} rows for ${statement}`);
+});
