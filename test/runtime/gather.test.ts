@@ -1,8 +1,6 @@
 /** Log lines are written together: in few writes, in order, and to the last one however the process ends. */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { readConfig } from '../../src/config.ts';
@@ -12,6 +10,7 @@ import { createDatabase } from '../support/database.ts';
 import { ask, variables } from '../support/gatehouse.ts';
 import { buildProgram, startProgram } from '../support/process.ts';
 import { connectTo, headOf } from '../support/socket.ts';
+import { startUnread } from '../support/unread.ts';
 import { bounded, until } from '../support/until.ts';
 
 const program = buildProgram();
@@ -135,30 +134,22 @@ test('what was dropped last is told at the end, too', async () => {
 
 const REQUESTS = 8_000;
 
-/** A process whose log is not read after it is ready, and that has answered many requests meanwhile. */
-async function startUnread(t: TestContext, environment: Record<string, string> = {}) {
-  const child = spawn(process.execPath, [join(program, 'dist/cli.js'), 'serve', 'identity'], { env: { ...variables(file.url), ...environment }, stdio: ['ignore', 'pipe', 'ignore'] });
-  t.after(() => void child.kill('SIGKILL'));
-  let read = '';
-  const listen = (part: Buffer) => (read += part.toString('utf8'));
-  child.stdout.on('data', listen);
-  const parsed = (): Array<Record<string, unknown>> => read.split('\n').slice(0, -1).map((text) => JSON.parse(text));
-  await until(() => parsed().some(({ message }) => message === 'ready'), 'it is ready');
-  const port = parsed().find(({ service, message }) => service === 'identity' && message === 'listening')?.port;
-  child.stdout.off('data', listen).pause();
-  const client = await connectTo(`http://127.0.0.1:${String(port)}`);
+/** A process whose log is not read, and that has answered many requests meanwhile. */
+async function startBusy(t: TestContext, environment: Record<string, string> = {}) {
+  const unread = await startUnread(t, program, 'identity', { ...variables(file.url), ...environment });
+  const client = await connectTo(unread.url);
   t.after(() => client.leave());
   const request = headOf(['GET /livez HTTP/1.1', 'Host: x', `X-Request-Id: ${'y'.repeat(128)}`]);
   for (let sent = 0; sent < REQUESTS; sent += 100) {
     client.send(request.repeat(100));
     for (let answered = 0; answered < 100; answered += 1) assert.equal((await client.answer()).status, 200);
   }
-  return { child, client, parsed, readOn: () => void child.stdout.on('data', listen).resume() };
+  return { ...unread, client };
 }
 
 for (const workers of ['1', '2']) {
   test(`a process whose log nobody reads ends all the same when it is told to, with WORKERS=${workers}`, bounded, async (t) => {
-    const { child, client } = await startUnread(t, { WORKERS: workers, SHUTDOWN_GRACE: '1' });
+    const { child, client } = await startBusy(t, { WORKERS: workers, SHUTDOWN_GRACE: '1' });
     await client.leave();
     child.kill('SIGTERM');
     assert.deepEqual(await once(child, 'exit'), [0, null]);
@@ -166,7 +157,7 @@ for (const workers of ['1', '2']) {
 }
 
 test('a process whose log nobody reads goes on, in bounded memory, and tells afterwards how many lines are missing', bounded, async (t) => {
-  const { client, parsed, readOn } = await startUnread(t);
+  const { client, parsed, readOn } = await startBusy(t);
   readOn();
   const last = headOf(['GET /livez HTTP/1.1', 'Host: x', 'X-Request-Id: last']);
   let more = 0;

@@ -1,0 +1,28 @@
+/** A service whose standard output nobody reads for a while. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+import type { ServiceName } from '../../src/config.ts';
+import { until } from './until.ts';
+
+export interface Unread {
+  readonly child: ChildProcess;
+  readonly url: string;
+  /** The lines that were read, before it was ready and after `readOn`. */
+  parsed(): Array<Record<string, unknown>>;
+  readOn(): void;
+}
+
+/** Resolves when it is ready; what it writes after that stays in the pipe, and behind it. */
+export async function startUnread(t: TestContext, program: string, name: ServiceName, environment: Readonly<Record<string, string>>): Promise<Unread> {
+  const child = spawn(process.execPath, [join(program, 'dist/cli.js'), 'serve', name], { env: environment, stdio: ['ignore', 'pipe', 'ignore'] });
+  t.after(() => void child.kill('SIGKILL'));
+  let read = '';
+  const listen = (part: Buffer) => (read += part.toString('utf8'));
+  child.stdout.on('data', listen);
+  const parsed = (): Array<Record<string, unknown>> => read.split('\n').slice(0, -1).map((text) => JSON.parse(text));
+  await until(() => parsed().some(({ message }) => message === 'ready'), 'it is ready');
+  const port = parsed().find(({ service, message }) => service === name && message === 'listening')?.port;
+  child.stdout.off('data', listen).pause();
+  return { child, url: `http://127.0.0.1:${String(port)}`, parsed, readOn: () => void child.stdout.on('data', listen).resume() };
+}
