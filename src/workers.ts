@@ -14,6 +14,7 @@ export type Answer = { readonly kind: 'here' | 'ready' } | { readonly kind: 'num
 const MOST_ENDS = 5;
 const ENDS_MS = 60_000;
 const NUMBERS_MS = 1_000;
+/** How much later than a worker this process may hear of a signal to all. */
 const SAME_SIGNAL_MS = 250;
 /** What a worker may need to end, after its requests have: the longest statement, and a delivery that is given back. */
 const ENDING_MS = 20_000;
@@ -60,7 +61,7 @@ export async function superviseWorkers(config: Config, output: Output, signal: A
         last.delete(worker);
         if (stopping) return;
         const facts = { worker: number, code, signal: killedBy };
-        // A signal to the whole group may end a worker before this process hears of its own.
+        // No failure where a signal to the whole group has ended it.
         if (!hasBegun) return void setTimeout(() => giveUp(new StartupError('a worker has ended before it was ready.')), killedBy === null ? 0 : SAME_SIGNAL_MS);
         ends.push(Date.now());
         if (ends.filter((at) => Date.now() - at < ENDS_MS).length > MOST_ENDS) return giveUp(new StartupError('too many workers have ended in too short a time.'));

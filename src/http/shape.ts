@@ -234,8 +234,8 @@ export function parameters<M extends Members>(members: M, others: 'ignored' | 'r
   };
 }
 
-/** Nothing is asked for, and whatever comes is ignored. */
 const NOTHING = {};
+/** Nothing is asked for, and whatever comes is ignored. */
 export const nothing: Shape<Record<never, never>> = { schema: {}, read: () => NOTHING };
 
 function readMembers<M extends Members>(
