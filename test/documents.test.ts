@@ -6,17 +6,17 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
-import { EVENT_COMMANDS } from '../src/admin-events.ts';
-import { IDENTITY_COMMANDS } from '../src/admin-identity.ts';
-import { SECRETS_COMMANDS } from '../src/admin-secrets.ts';
-import { WEBHOOK_COMMANDS } from '../src/admin-webhook.ts';
+import { EVENT_COMMANDS } from '../src/commands/events.ts';
+import { IDENTITY_COMMANDS } from '../src/commands/identity.ts';
+import { SECRETS_COMMANDS } from '../src/commands/secrets.ts';
+import { WEBHOOK_COMMANDS } from '../src/commands/webhook.ts';
 import type { Route } from '../src/http/call.ts';
 import { ERRORS } from '../src/http/errors.ts';
 import { routes as identity } from '../src/identity/routes.ts';
 import { createRoutes } from '../src/secrets/routes.ts';
-import { VARIABLES } from '../src/variables.ts';
 import { createRoutes as createWebhookRoutes } from '../src/webhook/routes.ts';
 import { createDatabase } from './support/database.ts';
+import { VARIABLES } from './support/settings.ts';
 import { ADMIN_PASSWORD, AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
 
 const webhook = createWebhookRoutes('extended', true);
@@ -33,8 +33,8 @@ function table(heading: string): string[][] {
 }
 
 test('README lists every variable with its default, and none that does not exist', () => {
-  const said = table('Configuration').map(([name, byDefault]) => [name, byDefault]);
-  assert.deepEqual(said, Object.entries(VARIABLES).map(([name, variable]) => [name, variable.byDefault]));
+  const said = table('Configuration').map(([name, fallback]) => [name, fallback]);
+  assert.deepEqual(said, Object.entries(VARIABLES).map(([name, variable]) => [name, variable.fallback]));
 });
 
 test('README lists every error code with its status and message', () => {
@@ -47,7 +47,7 @@ test('README lists every endpoint', () => {
   const own = (routes: ReadonlyArray<Route<never>>) => routes.filter(({ pattern }) => !builtIn.includes(pattern));
   const expected = [
     ...own(identity).map(row('identity')),
-    ...own(createRoutes({ seconds: 1, mostSeconds: 1, reads: 1, mostReads: 1 }, true)).map(row('secrets')),
+    ...own(createRoutes({ seconds: 1, maxSeconds: 1, reads: 1, maxReads: 1 }, true)).map(row('secrets')),
     ...own(webhook).map(row('webhook')),
     ...identity.filter(({ pattern }) => builtIn.includes(pattern)).map(row('each')),
   ];

@@ -18,7 +18,7 @@ import { makeTemporary, removeTemporary } from '../temporary.ts';
 import { checkEntry, type Entry, readCalls } from './books.ts';
 
 const SECONDS = Number(process.env.FAULTS_SECONDS ?? 60);
-const LEAST_KILLS = 20;
+const MIN_KILLS = 20;
 const SENDERS = 12;
 const SEED = Number(process.env.FAULTS_SEED ?? randomInt(2 ** 31));
 const TRIES = 5;
@@ -181,7 +181,7 @@ test(`nothing that was acknowledged is lost, and everything ends, whatever dies 
   const failed = Promise.all([senders, still]).then(() => new Promise<never>(() => {}));
   const deadline = Date.now() + SECONDS * 1000;
   const total = () => kills.receiver + kills.connection + kills.database;
-  while (Date.now() < deadline || total() < LEAST_KILLS) {
+  while (Date.now() < deadline || total() < MIN_KILLS) {
     await Promise.race([sleep(500 + random() * 2_000), failed]);
     // Each kind at least once.
     const choice = [0.7, 0.9, 0][total()] ?? random();
@@ -210,7 +210,7 @@ test(`nothing that was acknowledged is lost, and everything ends, whatever dies 
   const cut = attempts.filter(({ ends }) => ends === null).length;
   t.diagnostic(`seed ${SEED}: ${acknowledged.size} events acknowledged, ${stored.length} stored, kills: ${JSON.stringify(kills)}, ${attempts.length} calls of the handler, ${cut} of them cut short, all ended ${took} ms after the last kill`);
 
-  assert.ok(total() >= LEAST_KILLS && Math.min(...Object.values(kills)) > 0 && cut > 0, 'the kills met something');
+  assert.ok(total() >= MIN_KILLS && Math.min(...Object.values(kills)) > 0 && cut > 0, 'the kills met something');
   assert.equal(left, 0, `${left} events are still open`);
   const byDelivery = new Map(stored.map((row) => [row.delivery_id, row]));
   assert.equal(byDelivery.size, stored.length, 'no id is stored twice');

@@ -30,7 +30,7 @@ const TAG_BYTES = 16;
 const KEY_ID_BYTES = 8;
 const LENGTH_BYTES = 4;
 /** Every ordinary password is stored at this length; above it, lengths leak about their logarithm's logarithm. */
-const LEAST_PADDED = 256;
+const MIN_PADDED = 256;
 
 export interface ServerKey {
   /** Hex; names the server secret without telling anything of it. */
@@ -42,7 +42,7 @@ export interface ServerKey {
 }
 
 /** What is sealed in besides the text, so that a row of the database cannot be swapped or its conditions edited. */
-export interface Conditions {
+export interface BoundMetadata {
   /** The record's UUID. */
   readonly id: string;
   /** Milliseconds since 1970, or null for never. */
@@ -59,7 +59,7 @@ export interface Sealed {
 /** What an envelope of version 2 holds in the place of a text. */
 export interface Locked extends Sealed {
   /** For `stretch`. */
-  readonly stretching: string;
+  readonly kdfParams: string;
 }
 
 /** @param secret the server secret: a text of high entropy, which is not stretched */
@@ -83,22 +83,22 @@ export function commitmentOf(serverKey: ServerKey, clientKey: Buffer, recordId: 
 }
 
 /** What is stored to recognise an altered row by, without the client's key. */
-export function rowTagOf(serverKey: ServerKey, conditions: Conditions, { blob, commitment }: Sealed): Buffer {
+export function rowTagOf(serverKey: ServerKey, conditions: BoundMetadata, { blob, commitment }: Sealed): Buffer {
   return createHmac('sha256', serverKey.rowKey).update(associatedData(serverKey, conditions, 0)).update(commitment).update(blob).digest();
 }
 
 /** @param tag null in rows that are older than tags: what is altered in them shows when the right key is brought */
-export function isUnaltered(serverKey: ServerKey, conditions: Conditions, sealed: Sealed, tag: Buffer | null): boolean {
+export function isUnaltered(serverKey: ServerKey, conditions: BoundMetadata, sealed: Sealed, tag: Buffer | null): boolean {
   if (!isSealable(conditions) || sealed.commitment.length !== KEY_BYTES) return false;
   return tag === null || (tag.length === KEY_BYTES && timingSafeEqual(tag, rowTagOf(serverKey, conditions, sealed)));
 }
 
-export function seal(serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, text: Buffer): Sealed {
+export function seal(serverKey: ServerKey, clientKey: Buffer, conditions: BoundMetadata, text: Buffer): Sealed {
   return sealAs(TEXT, serverKey, clientKey, conditions, text);
 }
 
 /** @param stretched the passphrase, after the work that `stretching` says */
-export function sealLocked(serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, text: Buffer, stretching: string, stretched: Buffer): Sealed {
+export function sealLocked(serverKey: ServerKey, clientKey: Buffer, conditions: BoundMetadata, text: Buffer, stretching: string, stretched: Buffer): Sealed {
   const inner = seal(serverKey, lockedKey(clientKey, stretched), conditions, text);
   const content = Buffer.concat([Buffer.of(stretching.length), Buffer.from(stretching), inner.commitment, inner.blob]);
   return sealAs(LOCKED, serverKey, clientKey, conditions, content);
@@ -108,26 +108,26 @@ export function sealLocked(serverKey: ServerKey, clientKey: Buffer, conditions: 
  * @returns the text, or what still needs the passphrase, or null when anything does not fit: another key, record,
  * condition, version, length or bit. Nothing is returned before the tag has been checked.
  */
-export function unseal(serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, sealed: Sealed): Buffer | Locked | null {
+export function unseal(serverKey: ServerKey, clientKey: Buffer, conditions: BoundMetadata, sealed: Sealed): Buffer | Locked | null {
   if (sealed.blob[0] === TEXT) return unsealAs(TEXT, serverKey, clientKey, conditions, sealed);
   const content = sealed.blob[0] === LOCKED ? unsealAs(LOCKED, serverKey, clientKey, conditions, sealed) : null;
   const end = 1 + (content?.[0] ?? 0);
   if (!content || content.length < end + KEY_BYTES) return null;
   return {
-    stretching: content.subarray(1, end).toString('latin1'),
+    kdfParams: content.subarray(1, end).toString('latin1'),
     commitment: content.subarray(end, end + KEY_BYTES),
     blob: content.subarray(end + KEY_BYTES),
   };
 }
 
 /** @returns the text, or null for another passphrase */
-export function unlock(serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, locked: Locked, stretched: Buffer): Buffer | null {
+export function unlock(serverKey: ServerKey, clientKey: Buffer, conditions: BoundMetadata, locked: Locked, stretched: Buffer): Buffer | null {
   return unsealAs(TEXT, serverKey, lockedKey(clientKey, stretched), conditions, locked);
 }
 
 const lockedKey = (clientKey: Buffer, stretched: Buffer): Buffer => Buffer.from(hkdfSync('sha256', clientKey, stretched, `${LABEL}passphrase`, KEY_BYTES));
 
-function sealAs(version: number, serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, content: Buffer): Sealed {
+function sealAs(version: number, serverKey: ServerKey, clientKey: Buffer, conditions: BoundMetadata, content: Buffer): Sealed {
   if (!isSealable(conditions)) throw new RangeError('internal error: a limit is null or a positive whole number');
   const { key, commitment } = derive(serverKey, clientKey, conditions.id);
   const nonce = randomBytes(NONCE_BYTES);
@@ -137,11 +137,11 @@ function sealAs(version: number, serverKey: ServerKey, clientKey: Buffer, condit
   return { blob, commitment };
 }
 
-function unsealAs(version: number, serverKey: ServerKey, clientKey: Buffer, conditions: Conditions, sealed: Sealed): Buffer | null {
+function unsealAs(version: number, serverKey: ServerKey, clientKey: Buffer, conditions: BoundMetadata, sealed: Sealed): Buffer | null {
   // Conditions come from the row: an edited one may be anything.
   if (!isSealable(conditions)) return null;
   const { blob } = sealed;
-  if (blob[0] !== version || blob.length < 1 + NONCE_BYTES + LEAST_PADDED + TAG_BYTES) return null;
+  if (blob[0] !== version || blob.length < 1 + NONCE_BYTES + MIN_PADDED + TAG_BYTES) return null;
   const { key, commitment } = derive(serverKey, clientKey, conditions.id);
   if (sealed.commitment.length !== commitment.length || !timingSafeEqual(sealed.commitment, commitment)) return null;
   const nonce = blob.subarray(1, 1 + NONCE_BYTES);
@@ -156,7 +156,7 @@ function unsealAs(version: number, serverKey: ServerKey, clientKey: Buffer, cond
   }
 }
 
-function isSealable({ expiresAt, maxReads }: Conditions): boolean {
+function isSealable({ expiresAt, maxReads }: BoundMetadata): boolean {
   const fits = (limit: number | null, most: number) => limit === null || (Number.isInteger(limit) && limit > 0 && limit <= most);
   return fits(expiresAt, Number.MAX_SAFE_INTEGER) && fits(maxReads, 2 ** 32 - 1);
 }
@@ -169,7 +169,7 @@ function derive(serverKey: ServerKey, clientKey: Buffer, recordId: string): { ke
 }
 
 /** Fixed lengths only, and zero, which no limit may be, for "no limit": no two sets of conditions have the same bytes. */
-function associatedData(serverKey: ServerKey, { id, expiresAt, maxReads }: Conditions, version: number): Buffer {
+function associatedData(serverKey: ServerKey, { id, expiresAt, maxReads }: BoundMetadata, version: number): Buffer {
   const limits = Buffer.alloc(12);
   limits.writeBigUInt64BE(BigInt(expiresAt ?? 0), 0);
   limits.writeUInt32BE(maxReads ?? 0, 8);
@@ -191,7 +191,7 @@ function unpad(padded: Buffer): Buffer | null {
 
 /** Padmé above a floor ("Reducing Metadata Leakage from Encrypted Files", PURBs, 2019): at most 12 % longer. */
 export function paddedLength(length: number): number {
-  if (length <= LEAST_PADDED) return LEAST_PADDED;
+  if (length <= MIN_PADDED) return MIN_PADDED;
   const exponent = Math.floor(Math.log2(length));
   const bits = exponent - (Math.floor(Math.log2(exponent)) + 1);
   const step = 2 ** bits;

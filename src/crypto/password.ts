@@ -1,4 +1,5 @@
 import { randomBytes, scrypt, timingSafeEqual } from 'node:crypto';
+import { Expected, number, type Variable } from '../runtime/variables.ts';
 
 /** scrypt's cost: N = 2^logN, block size r, parallelism p (RFC 7914). Memory per hash: 128 · N · r bytes. */
 export interface ScryptCost {
@@ -14,8 +15,8 @@ export const DEFAULT_COST: ScryptCost = { logN: 15, r: 8, p: 3 };
  * What a stored hash may ask of us. Rows come from the database: one that asks for gigabytes must not stop the process.
  * Raise it when the default comes near (today an eighth of it).
  */
-const MOST_BYTES = 256 * 1024 * 1024;
-const MOST_WORK = 2 ** 20 * 8;
+const MAX_BYTES = 256 * 1024 * 1024;
+const MAX_WORK = 2 ** 20 * 8;
 
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
@@ -25,11 +26,23 @@ const PHC = { stretching: new RegExp(`^${STRETCHING}$`), hash: new RegExp(String
 /** Whether this cost is one we would compute: used for the setting and for stored hashes alike. */
 export function isAffordable({ logN, r, p }: ScryptCost): boolean {
   // RFC 7914, section 2: N < 2^(128 · r / 8).
-  return logN >= 1 && r >= 1 && p >= 1 && logN < 16 * r && 128 * 2 ** logN * r <= MOST_BYTES && 2 ** logN * r * p <= MOST_WORK;
+  return logN >= 1 && r >= 1 && p >= 1 && logN < 16 * r && 128 * 2 ** logN * r <= MAX_BYTES && 2 ** logN * r * p <= MAX_WORK;
 }
 
+function scryptCost(): Variable<ScryptCost> {
+  const parse = (text: string) => {
+    const found = /^ln=([0-9]{1,2}),r=([0-9]{1,2}),p=([0-9]{1,2})$/.exec(text);
+    const cost = { logN: Number(found?.[1]), r: Number(found?.[2]), p: Number(found?.[3]) };
+    return isAffordable(cost) ? cost : new Expected('a cost such as ln=15,r=8,p=3 that needs at most 256 MiB');
+  };
+  return { fallback: 'ln=15,r=8,p=3', unset: DEFAULT_COST, parse };
+}
+
+/** Of every service that hashes passwords or passphrases. */
+export const HASHING_VARIABLES = { PASSWORD_HASHES: number(2, 1, 64), PASSWORD_SCRYPT: scryptCost() } as const;
+
 /** @returns what `stretch` needs to do the same work again: cost and a fresh salt, as a PHC string without a hash */
-export const createStretching = (cost: ScryptCost): string =>
+export const createKdfParams = (cost: ScryptCost): string =>
   `$scrypt$ln=${cost.logN},r=${cost.r},p=${cost.p}$${unpadded(randomBytes(SALT_BYTES))}`;
 
 /**
@@ -44,7 +57,7 @@ export function stretch(password: string, stretching: string): Promise<Buffer> {
 
 /** @returns a PHC string: `$scrypt$ln=15,r=8,p=3$salt$hash`, Base64 without padding */
 export async function hashPassword(password: string, cost: ScryptCost): Promise<string> {
-  const stretching = createStretching(cost);
+  const stretching = createKdfParams(cost);
   return `${stretching}$${unpadded(await stretch(password, stretching))}`;
 }
 

@@ -1,15 +1,15 @@
-import { Overloaded } from '../runtime/trouble.ts';
+import { Overloaded } from '../runtime/errors.ts';
 import { Duplicate, Rejected } from './pool.ts';
 
 /** Items of one statement. More would make the first wait for the last, and gain little. */
-const MOST_ITEMS = 128;
+const MAX_ITEMS = 128;
 /** And of so many bytes together: what is sent exists three times meanwhile, as bytes, as text and in the socket. */
-const MOST_BYTES = 1024 * 1024;
+const MAX_BYTES = 1024 * 1024;
 /** How many turns of the event loop a statement waits for more to share it. */
-const MOST_TURNS = 3;
+const MAX_TURNS = 3;
 /** Who comes when so many wait is refused, and who has waited for so long: nobody listens any more for what is done later. */
-const MOST_WAITING = 1_024;
-const MOST_WAIT_MS = 10_000;
+const MAX_WAITING = 1_024;
+const MAX_WAIT_MS = 10_000;
 
 interface Rules<Item> {
   /** Items with the same key never share a statement; null for those that may. */
@@ -35,7 +35,7 @@ interface Caller<Item, Result> {
  * the connection ends, all fail, as each would have alone. Who leaves is not taken out: what was asked for is done.
  * @param run one statement for several items @returns one result for each, in their order
  */
-export function grouped<Context extends object, Item, Result>(
+export function batched<Context extends object, Item, Result>(
   run: (context: Context, items: readonly Item[]) => Promise<readonly Result[]>,
   rules: Rules<Item> = {},
 ): (context: Context, item: Item) => Promise<Result> {
@@ -55,16 +55,16 @@ function createGroup<Item, Result>(run: (items: readonly Item[]) => Promise<read
   function plan(): void {
     if (isBusy || waiting.length === 0) return;
     isBusy = true;
-    gather(waiting.length, MOST_TURNS);
+    gather(waiting.length, MAX_TURNS);
   }
 
   /** To the end of this turn of the event loop, and on while each turn brings more. */
   function gather(before: number, turns: number): void {
-    setImmediate(() => (turns > 1 && waiting.length > before && waiting.length < MOST_ITEMS ? gather(waiting.length, turns - 1) : begin()));
+    setImmediate(() => (turns > 1 && waiting.length > before && waiting.length < MAX_ITEMS ? gather(waiting.length, turns - 1) : begin()));
   }
 
   function begin(): void {
-    const since = performance.now() - MOST_WAIT_MS;
+    const since = performance.now() - MAX_WAIT_MS;
     const [now, later] = divide(waiting.filter((caller) => caller.since > since || turnAway(caller)), rules);
     waiting = later;
     void send(now).then(() => {
@@ -88,7 +88,7 @@ function createGroup<Item, Result>(run: (items: readonly Item[]) => Promise<read
 
   return (item) =>
     new Promise((resolve, reject) => {
-      if (waiting.length >= MOST_WAITING) return turnAway({ reject });
+      if (waiting.length >= MAX_WAITING) return turnAway({ reject });
       waiting.push({ item, since: performance.now(), resolve, reject });
       plan();
     });
@@ -110,7 +110,7 @@ function divide<Item, Result>(
   for (const caller of waiting) {
     const key = keyOf(caller.item);
     bytes += bytesOf(caller.item);
-    const fits = now.length === 0 || (now.length < MOST_ITEMS && bytes <= MOST_BYTES && !(key !== null && keys.has(key)));
+    const fits = now.length === 0 || (now.length < MAX_ITEMS && bytes <= MAX_BYTES && !(key !== null && keys.has(key)));
     (fits ? now : later).push(caller);
     if (key !== null) keys.add(key);
   }
@@ -118,7 +118,7 @@ function divide<Item, Result>(
 }
 
 /** Values of one column as PostgreSQL reads an array from a text, so that one statement serves any number of items. */
-export function column(values: ReadonlyArray<string | Buffer | Date | number | null>): string {
+export function arrayLiteral(values: ReadonlyArray<string | Buffer | Date | number | null>): string {
   const items = values.map((value) => {
     if (value === null) return 'NULL';
     if (typeof value === 'number') return String(value);
@@ -130,14 +130,14 @@ export function column(values: ReadonlyArray<string | Buffer | Date | number | n
 
 const written = (digits: string) => `"\\\\x${digits}"`;
 /** The same for bytes that are in hexadecimal digits already. */
-export const bytesColumn = (all: readonly string[]): string => `{${all.map(written).join()}}`;
+export const hexArrayLiteral = (all: readonly string[]): string => `{${all.map(written).join()}}`;
 
 /**
  * One row, or null, for each key, in the order of the keys. Who asks with the same key gets the same row.
  * @param rows emptied here: the driver's functions that end a statement are made where V8 keeps what is old, and hold on to
  * statement and rows until V8 goes through all of that
  */
-export function inOrderOf<Row>(keys: readonly string[], rows: Row[], keyOf: (row: Row) => string): Array<Row | null> {
+export function alignToKeys<Row>(keys: readonly string[], rows: Row[], keyOf: (row: Row) => string): Array<Row | null> {
   const found = new Map<string, Row>();
   for (const row of rows.splice(0)) found.set(keyOf(row), row);
   return keys.map((key) => found.get(key) ?? null);

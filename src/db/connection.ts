@@ -1,6 +1,10 @@
 import { Socket } from 'node:net';
+import { userInfo } from 'node:os';
 import postgres, { type Sql } from 'postgres';
 import type { Log } from '../runtime/log.ts';
+import { Expected, type Variable } from '../runtime/variables.ts';
+
+const SSL_MODES = ['disable', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
 
 /** Where a database is and how to speak to it; checked by the configuration. */
 export interface DatabaseAddress {
@@ -10,7 +14,42 @@ export interface DatabaseAddress {
   readonly user: string;
   readonly password: string;
   /** As in libpq: `prefer` encrypts if the server can, `require` insists, `verify-*` also check the certificate. */
-  readonly sslmode: 'disable' | 'prefer' | 'require' | 'verify-ca' | 'verify-full';
+  readonly sslmode: (typeof SSL_MODES)[number];
+}
+
+/** Stands in where a problem is reported, so that the rest can still be checked. */
+export const NO_DATABASE: DatabaseAddress = { host: '', port: 0, database: '', user: '', password: '', sslmode: 'disable' };
+
+export const isThisHost = (host: string): boolean => host.startsWith('/') || ['localhost', '127.0.0.1', '::1'].includes(host);
+
+const URL_FORM = 'postgres://user:password@host:5432/database, with "sslmode" as its only parameter';
+
+/** A variable that holds a database URL. */
+export function databaseUrl(): Variable<DatabaseAddress | null> {
+  const parse = (text: string) => {
+    try {
+      return parseDatabaseUrl(new URL(text));
+    } catch {
+      return new Expected(URL_FORM); // not a URL, or malformed percent escapes in it
+    }
+  };
+  return { fallback: '–', unset: null, parse };
+}
+
+/** `postgres` would send parameters it does not know to the server; here an unknown one is rejected. */
+function parseDatabaseUrl(url: URL): DatabaseAddress | Expected {
+  const [database = '', user, password = ''] = [url.pathname.slice(1), url.username, url.password].map(decodeURIComponent);
+  const host = decodeURIComponent(url.hostname).replace(/^\[(.*)\]$/, '$1') || 'localhost';
+  const names = [...url.searchParams.keys()].join();
+  const isOne = /^postgres(ql)?:$/.test(url.protocol) && database !== '' && !host.includes(',');
+  if (!isOne || !['', 'sslmode'].includes(names)) return new Expected(URL_FORM);
+  const given = url.searchParams.get('sslmode');
+  const byHost = isThisHost(host) ? 'disable' : 'prefer';
+  const sslmode = given === null ? byHost : SSL_MODES.find((mode) => mode === given);
+  if (!sslmode) return new Expected(`a URL whose sslmode is one of ${SSL_MODES.join(', ')}`);
+  // U+0000 ends a text in PostgreSQL's protocol: what follows it would be read as another field.
+  if (`${database}${user}${password}`.includes('\0')) return new Expected(URL_FORM);
+  return { host, port: Number(url.port || 5432), database, user: user || userInfo().username, password, sslmode };
 }
 
 /** A client of `postgres` for exactly one connection, and whether that connection has ended. */

@@ -1,6 +1,6 @@
 import type { Database, Sql } from './pool.ts';
-import { codeOf, constraintOf, wasMadeBySomebodyElse } from './retry.ts';
-import { Unavailable } from '../runtime/trouble.ts';
+import { codeOf, constraintOf, lostCreationRace } from './retry.ts';
+import { Unavailable } from '../runtime/errors.ts';
 
 /** One step of a schema. Steps are numbered from 1 by their place in the list; one that was published never changes. */
 export interface Migration {
@@ -76,7 +76,7 @@ async function createLedger(sql: Sql, schema: string): Promise<void> {
       )`;
   } catch (error) {
     // "If not exists" is itself a race: two replicas may both find nothing, and the slower one is refused.
-    if (!wasMadeBySomebodyElse(error)) throw error;
+    if (!lostCreationRace(error)) throw error;
     await createLedger(sql, schema);
   }
 }
@@ -105,20 +105,20 @@ async function apply(sql: Sql, schema: string, version: number, { name, statemen
  * Runs work in a transaction that no other replica's `once` of the same name overlaps: the later one waits and then
  * sees what the first committed. For first-run steps that must happen exactly once.
  */
-export async function oneAtATime<T>(database: Database, schema: string, name: string, work: (sql: Sql) => Promise<T>): Promise<T> {
+export async function withNamedLock<T>(database: Database, schema: string, name: string, work: (sql: Sql) => Promise<T>): Promise<T> {
   return database.transaction(async (sql) => {
-    await takeTurn(sql, schema, name);
+    await takeNamedLock(sql, schema, name);
     return work(sql);
   });
 }
 
 /** Inside a transaction: waits until no other one has the turn of this name, and keeps it to the end. */
-export async function takeTurn(sql: Sql, schema: string, name: string): Promise<void> {
+export async function takeNamedLock(sql: Sql, schema: string, name: string): Promise<void> {
   await sql`
     insert into ${sql(schema)}.turns (name, taken_at) values (${name}, now())
     on conflict (name) do update set taken_at = now()`;
 }
 
 /** The table of `oneAtATime`; each schema's first step makes it. */
-export const turnsTable = (schema: string): string =>
+export const locksTable = (schema: string): string =>
   `create table ${schema}.turns (name text primary key, taken_at timestamptz not null)`;

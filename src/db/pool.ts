@@ -1,10 +1,10 @@
 import postgres, { type Sql } from 'postgres';
 import type { Log } from '../runtime/log.ts';
 import { type Client, connect, type DatabaseAddress } from './connection.ts';
-import { createGate } from '../runtime/gate.ts';
+import { createLimiter } from '../runtime/limiter.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { Overloaded, Unavailable } from '../runtime/trouble.ts';
-import { codeOf, constraintOf, endsConnection, isUniqueViolation, mayComeBack, withRetry } from './retry.ts';
+import { Overloaded, Unavailable } from '../runtime/errors.ts';
+import { codeOf, constraintOf, endsConnection, isUniqueViolation, isTemporary, withRetry } from './retry.ts';
 
 export type { DatabaseAddress, Sql };
 /** A part of a statement. */
@@ -49,7 +49,7 @@ export interface Database {
 }
 
 /** How many statements may be under way or waiting in one lane; more are refused. */
-const MOST_PENDING = 1_024;
+const MAX_PENDING = 1_024;
 const TRANSACTION_LANES = 2;
 const TRANSACTIONS_WAITING = 256;
 /** Longer than STATEMENT_MS: a statement that is older means that the connection is dead, whatever TCP believes. */
@@ -63,7 +63,7 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   const all = [...Object.values(lanes), ...transactionLanes];
   const maintaining = new Set<Client>();
   let isClosed = false;
-  const gate = createGate(TRANSACTION_LANES, TRANSACTIONS_WAITING, 'a database transaction');
+  const gate = createLimiter(TRANSACTION_LANES, TRANSACTIONS_WAITING, 'a database transaction');
   return {
     read: (work) => lanes.read.run(({ sql }) => work(sql)),
     write: (work) => lanes.write.run(({ sql }) => withRetry(() => work(sql))),
@@ -140,7 +140,7 @@ function createLane(
     void client.close(0);
   };
   const pending = new Map<symbol, { readonly client: Client; readonly since: number }>();
-  metrics.gauge('gatehouse_database_pending', { service, lane }, () => pending.size);
+  metrics.gauge('gatehouse_database_pending', 'Statements and transactions under way or waiting, by connection.', { service, lane }, () => pending.size);
   const sweeper = setInterval(() => {
     const oldest = pending.values().next().value;
     if (oldest && performance.now() - oldest.since > DEAD_AFTER_MS) retire(oldest.client);
@@ -148,7 +148,7 @@ function createLane(
   sweeper.unref();
   return {
     async run(work) {
-      if (pending.size >= MOST_PENDING) throw new Overloaded(`too many are waiting for the ${lane} lane of the database`);
+      if (pending.size >= MAX_PENDING) throw new Overloaded(`too many are waiting for the ${lane} lane of the database`);
       if (isClosed) throw closedForGood();
       const client = (current ??= open(retire));
       const key = Symbol();
@@ -180,11 +180,11 @@ function translate(error: unknown, { host, port, sslmode }: DatabaseAddress): un
   const code = codeOf(error);
   if (error instanceof postgres.PostgresError) {
     const words = `the database refused (SQLSTATE ${code}${HINTS[code] ?? ''})`;
-    return ABOUT_DATA.test(code) ? new Rejected(words, false) : new Unavailable(words, mayComeBack(error));
+    return ABOUT_DATA.test(code) ? new Rejected(words, false) : new Unavailable(words, isTemporary(error));
   }
   if (code === 'unknown') return error;
   const tls = sslmode === 'disable' ? '' : `, sslmode=${sslmode}`;
-  return new Unavailable(`the database at ${host}:${port} did not answer (${code}${tls})`, mayComeBack(error));
+  return new Unavailable(`the database at ${host}:${port} did not answer (${code}${tls})`, isTemporary(error));
 }
 
 /** SQLSTATE classes: a value, a constraint, a limit, what somebody's trigger has raised; and a damaged row. */

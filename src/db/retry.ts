@@ -25,12 +25,12 @@ export function constraintOf(error: unknown): string | null {
   return error instanceof Error && 'constraint_name' in error && typeof error.constraint_name === 'string' ? error.constraint_name : null;
 }
 
-export const wasMadeBySomebodyElse = (error: unknown): boolean => MADE.has(codeOf(error));
+export const lostCreationRace = (error: unknown): boolean => MADE.has(codeOf(error));
 export const isUniqueViolation = (error: unknown): boolean => codeOf(error) === '23505';
 /** After these the connection is of no more use: the server ends it, or it has ended. */
 export const endsConnection = (error: unknown): boolean => NOT_YET.has(codeOf(error)) || CONNECTION.has(codeOf(error));
 /** Whether waiting may help, as opposed to a wrong password or a missing database. */
-export const mayComeBack = (error: unknown): boolean => endsConnection(error) || AGAIN.has(codeOf(error));
+export const isTemporary = (error: unknown): boolean => endsConnection(error) || AGAIN.has(codeOf(error));
 
 /** Runs short work again, after a short random pause, when the database asks for that. */
 export async function withRetry<T>(work: () => Promise<T>): Promise<T> {

@@ -1,23 +1,26 @@
 import { BlockList, isIP } from 'node:net';
+import { Expected, type Variable } from '../runtime/variables.ts';
 
-/**
- * @param networks addresses or CIDR ranges, as in `10.0.0.0/8,::1`
- * @returns the set of trusted proxies, or the first entry that is neither
- */
-export function parseNetworks(networks: string): BlockList | { readonly wrong: string } {
+const NETWORKS_FORM = 'a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1';
+
+/** A variable that holds a list of networks. */
+export const networks = (): Variable<BlockList> => ({ fallback: '–', unset: new BlockList(), parse: parseNetworks });
+
+/** @param text addresses or CIDR ranges, as in `10.0.0.0/8,::1` */
+export function parseNetworks(text: string): BlockList | Expected {
   const list = new BlockList();
-  for (const entry of networks.split(',').map((part) => part.trim()).filter((part) => part !== '')) {
+  for (const entry of text.split(',').map((part) => part.trim()).filter((part) => part !== '')) {
     const [address = '', prefix, extra] = entry.split('/');
     const family = isIP(address);
     const bits = prefix === undefined ? (family === 4 ? 32 : 128) : /^[0-9]{1,3}$/.test(prefix) ? Number(prefix) : -1;
-    if (family === 0 || extra !== undefined || bits < 0 || bits > (family === 4 ? 32 : 128)) return { wrong: entry };
+    if (family === 0 || extra !== undefined || bits < 0 || bits > (family === 4 ? 32 : 128)) return new Expected(NETWORKS_FORM);
     list.addSubnet(address, bits, family === 4 ? 'ipv4' : 'ipv6');
   }
   return list;
 }
 
 /** One spelling per address: IPv6 as RFC 5952 has it, and an IPv4 address that is written as IPv6 as plain IPv4. */
-export function plainAddress(address: string): string {
+export function canonicalAddress(address: string): string {
   if (isIP(address) !== 6 || address.includes('%')) return address;
   const canonical = new URL(`http://[${address}]/`).hostname.slice(1, -1);
   const [, high, low] = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/.exec(canonical) ?? [];
@@ -28,7 +31,7 @@ export function plainAddress(address: string): string {
 
 /** What throttles count an address by: IPv4 whole, of IPv6 the first 64 bits, since one subscriber has at least those. */
 export function networkOf(address: string): string {
-  const plain = plainAddress(address.split('%')[0] ?? '');
+  const plain = canonicalAddress(address.split('%')[0] ?? '');
   if (isIP(plain) !== 6) return plain;
   const [head = '', tail] = plain.split('::');
   const groups = (text: string | undefined) => (text ? text.split(':') : []);
@@ -42,10 +45,10 @@ export function networkOf(address: string): string {
  * X-Forwarded-For that is not a trusted proxy. What stands left of that is the client's own invention (ASVS 15.3.4).
  */
 export function clientAddress(socketAddress: string, forwardedFor: string | undefined, trusted: BlockList): string {
-  let client = plainAddress(socketAddress);
+  let client = canonicalAddress(socketAddress);
   if (!isTrusted(client, trusted)) return client;
   for (const entry of (forwardedFor ?? '').split(',').reverse()) {
-    const address = plainAddress(entry.trim());
+    const address = canonicalAddress(entry.trim());
     if (isIP(address) === 0) break;
     client = address;
     if (!isTrusted(address, trusted)) break;

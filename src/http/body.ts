@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { type ErrorCode, Failure } from './errors.ts';
-import { type JsonSchema, type Shape, type Taken, take } from './shape.ts';
+import { type JsonSchema, type Shape, type Validation, validate } from './shape.ts';
 
 /** What a row says about its request body. */
 export interface BodyRule<Body> {
@@ -9,7 +9,7 @@ export interface BodyRule<Body> {
   readonly errors: readonly ErrorCode[];
   /** Judges the head, before a byte of the body is read. */
   accepts(headers: IncomingHttpHeaders): Failure | null;
-  parse(raw: Buffer): Taken<Body>;
+  parse(raw: Buffer): Validation<Body>;
 }
 
 export const noBody: BodyRule<null> = { schema: null, errors: [], accepts: () => null, parse: () => ({ ok: true, value: null }) };
@@ -30,9 +30,9 @@ export function json<Body>(shape: Shape<Body>, contentType: 'any' | 'required' =
       return new Failure('unsupported_media_type', { message: 'Send the body with "Content-Type: application/json".' });
     },
     parse(raw) {
-      if (raw.length === 0) return { ok: false, faults: [{ path: '', message: 'a JSON body is required' }] };
+      if (raw.length === 0) return { ok: false, errors: [{ path: '', message: 'a JSON body is required' }] };
       const parsed = parseJson(raw);
-      return parsed.ok ? take(shape, parsed.value, '') : parsed;
+      return parsed.ok ? validate(shape, parsed.value, '') : parsed;
     },
   };
 }
@@ -45,18 +45,18 @@ function isJson(contentType: string | undefined): boolean {
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /** The engine's own message quotes the input, which may hold a secret: it is never passed on. */
-function parseJson(raw: Buffer): Taken<unknown> {
+function parseJson(raw: Buffer): Validation<unknown> {
   let text: string;
   try {
     text = utf8.decode(raw);
   } catch {
-    return { ok: false, faults: [{ path: '', message: 'the body must be encoded in UTF-8' }] };
+    return { ok: false, errors: [{ path: '', message: 'the body must be encoded in UTF-8' }] };
   }
   try {
     const value: unknown = JSON.parse(text);
     return { ok: true, value };
   } catch {
-    return { ok: false, faults: [{ path: '', message: 'the body must be valid JSON' }] };
+    return { ok: false, errors: [{ path: '', message: 'the body must be valid JSON' }] };
   }
 }
 

@@ -36,7 +36,7 @@ export const ERRORS = {
 export type ErrorCode = keyof typeof ERRORS;
 
 /** What is wrong with one field: a JSON pointer into the body, or the name of a parameter or header. */
-export interface Fault {
+export interface FieldError {
   readonly path: string;
   readonly message: string;
 }
@@ -44,7 +44,7 @@ export interface Fault {
 export interface FailureDetails {
   /** Says what to do; never a secret, a query text or a stack. */
   readonly message?: string;
-  readonly fields?: readonly Fault[];
+  readonly fields?: readonly FieldError[];
   readonly retryAfterSeconds?: number;
   readonly headers?: Readonly<Record<string, string>>;
 }

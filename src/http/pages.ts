@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { open, plain, type Reply, type Route, route } from './call.ts';
+import { anonymous, routeDefaults, type Reply, type Route, route } from './call.ts';
 import { Failure } from './errors.ts';
 import { object, text } from './shape.ts';
 
@@ -17,7 +17,7 @@ const HEADERS = {
 
 const TYPES: Readonly<Record<string, string>> = { html: 'text/html; charset=utf-8', css: 'text/css; charset=utf-8', js: 'text/javascript; charset=utf-8' };
 
-/** A file as it lies in a directory, read once: no template, so nothing a visitor sends can get into a page. */
+/** A file as it lies in a directory, read once: no template, so nothing a request sends can get into a page. */
 function file(directory: URL, name: string): Reply<never> {
   return { text: readFileSync(new URL(name, directory), 'utf8'), contentType: TYPES[name.split('.').at(-1) ?? ''] ?? '', headers: HEADERS };
 }
@@ -33,7 +33,7 @@ export interface Page {
 export function pageRows<Service>(directory: URL, pages: readonly Page[], scripts: readonly string[], summary: string): ReadonlyArray<Route<Service>> {
   const shared = new URL('pages/', import.meta.url);
   const parts = new Map([...['style.css', 'page.js'].map((name) => [name, file(shared, name)] as const), ...scripts.map((name) => [name, file(directory, name)] as const)]);
-  const anyone = { ...plain, method: 'GET', guard: open, reply: null } as const;
+  const anyone = { ...routeDefaults, method: 'GET', guard: anonymous, reply: null } as const;
   return [
     ...pages.map(({ pattern, summary, name }) => {
       const html = file(directory, name);

@@ -12,7 +12,7 @@ const BARE_HEADERS = {
 const HEADERS = { 'Content-Type': 'application/json; charset=utf-8', ...BARE_HEADERS } as const;
 
 /** What goes on the wire. */
-export interface Written {
+export interface RenderedReply {
   readonly status: number;
   /** Where it is an error. */
   readonly reason?: ErrorCode;
@@ -20,7 +20,7 @@ export interface Written {
   readonly body: string | AsyncIterable<string>;
 }
 
-export function successOf(reply: Reply<unknown>, status: number, envelope: Envelope, requestId: string): Written {
+export function renderSuccess(reply: Reply<unknown>, status: number, envelope: Envelope, requestId: string): RenderedReply {
   if ('stream' in reply) return { status, headers: { ...HEADERS, 'Content-Type': reply.contentType }, body: reply.stream };
   if ('text' in reply) return { status, headers: { ...HEADERS, ...reply.headers, 'Content-Type': reply.contentType }, body: reply.text };
   if ('items' in reply) {
@@ -44,10 +44,10 @@ async function* listText(batches: AsyncIterable<unknown>, before: string, after:
 }
 
 /** The answer to OPTIONS. */
-export const methodsOf = (allow: string): Written => ({ status: 204, headers: { ...BARE_HEADERS, Allow: allow }, body: '' });
+export const renderAllow = (allow: string): RenderedReply => ({ status: 204, headers: { ...BARE_HEADERS, Allow: allow }, body: '' });
 
 /** The one shape of an error, in all services. */
-export function failureOf(failure: Failure, requestId: string): Written {
+export function renderFailure(failure: Failure, requestId: string): RenderedReply {
   const { status, message } = ERRORS[failure.code];
   const { details } = failure;
   // RFC 9110: 15.6.4 and RFC 6585, 4 for Retry-After; 15.5.2 for the challenge.
@@ -70,8 +70,8 @@ export function failureOf(failure: Failure, requestId: string): Written {
 }
 
 /** A whole reply as bytes, for a request that never became one: the parser refused it and there is no response object. */
-export function rawReply(failure: Failure, requestId: string): string {
-  const { status, headers, body } = failureOf(failure, requestId);
+export function renderRaw(failure: Failure, requestId: string): string {
+  const { status, headers, body } = renderFailure(failure, requestId);
   const text = typeof body === 'string' ? body : '';
   const all = { ...headers, 'X-Request-Id': requestId, 'Content-Length': String(Buffer.byteLength(text)), Connection: 'close' };
   const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`);
@@ -83,7 +83,7 @@ const DISCARD_BYTES = 1024 * 1024;
 const DISCARD_MS = 1000;
 
 /** Writes a reply, exactly once. Resolves when the last byte is handed to the kernel or the client is gone. */
-export function write(request: IncomingMessage, response: ServerResponse, requestId: string, written: Written, close: boolean): Promise<void> | void {
+export function writeReply(request: IncomingMessage, response: ServerResponse, requestId: string, written: RenderedReply, close: boolean): Promise<void> | void {
   if (isUnread(request) || typeof written.body !== 'string') return writeSlowly(request, response, requestId, written, close);
   const headers = headersOf(requestId, written, close);
   if (written.status !== 204) headers.push('Content-Length', String(Buffer.byteLength(written.body)));
@@ -93,7 +93,7 @@ export function write(request: IncomingMessage, response: ServerResponse, reques
 }
 
 /** Names and values in turn, which Node writes as they are. */
-function headersOf(requestId: string, { headers }: Written, close: boolean): string[] {
+function headersOf(requestId: string, { headers }: RenderedReply, close: boolean): string[] {
   const list = ['X-Request-Id', requestId];
   for (const name in headers) list.push(name, headers[name] ?? '');
   if (close) list.push('Connection', 'close');
@@ -101,7 +101,7 @@ function headersOf(requestId: string, { headers }: Written, close: boolean): str
 }
 
 /** A reply in pieces, or to a request whose body has not been read to its end. */
-async function writeSlowly(request: IncomingMessage, response: ServerResponse, requestId: string, written: Written, close: boolean): Promise<void> {
+async function writeSlowly(request: IncomingMessage, response: ServerResponse, requestId: string, written: RenderedReply, close: boolean): Promise<void> {
   // A small body that came in one packet with its head is complete only a moment after the head.
   if (isUnread(request)) await new Promise((resolve) => setImmediate(resolve));
   const unread = isUnread(request);

@@ -4,14 +4,15 @@ import type { BlockList, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { describeTrouble, Overloaded, Unavailable } from '../runtime/trouble.ts';
-import { clientAddress, isTrusted, plainAddress } from './address.ts';
+import { describeError, Overloaded, Unavailable } from '../runtime/errors.ts';
+import { clientAddress, isTrusted, canonicalAddress } from './address.ts';
 import { ClientGone, readBody } from './body.ts';
+import type { RouteMatcher } from './call.ts';
 import { type ErrorCode, Failure } from './errors.ts';
 import type { Envelope } from './openapi.ts';
-import { parseTarget } from './query.ts';
-import { failureOf, methodsOf, rawReply, successOf, write, type Written } from './reply.ts';
-import { EARLY, type Rows } from './rows.ts';
+import { EARLY_ROUTES } from './probes.ts';
+import { renderFailure, renderAllow, renderRaw, renderSuccess, writeReply, type RenderedReply } from './reply.ts';
+import { parseTarget } from './router.ts';
 
 /**
  * Limits at the door. Node's defaults let a silent client hold a connection for minutes, so each is set by name.
@@ -32,15 +33,20 @@ const LIMITS = {
   maxBodies: 1_024,
 } as const;
 
+/** How a service wraps its successes, and which error it gives for a dependency that failed. */
+export interface ResponseStyle {
+  readonly envelope: Envelope;
+  /** The specification wants 500 from identity; the others give 503. */
+  readonly unavailable: Extract<ErrorCode, 'service_failed' | 'unavailable'>;
+}
+
 export interface ListenerOptions {
   readonly name: string;
   readonly host: string;
   readonly port: number;
   /** Asked for once there is a request for more than whether the process lives. */
-  readonly rows: () => Promise<Rows>;
-  readonly envelope: Envelope;
-  /** What a failed dependency is called here: the specification wants 500 from identity, the others say 503. */
-  readonly unavailable: Extract<ErrorCode, 'service_failed' | 'unavailable'>;
+  readonly routes: () => Promise<RouteMatcher>;
+  readonly style: ResponseStyle;
   readonly maxBodyBytes: number;
   readonly trustedProxies: BlockList;
   readonly log: Log;
@@ -74,27 +80,30 @@ interface Line {
 /** The only place that sees a socket: limits, request id, one try/catch, one write. */
 export function createListener(options: ListenerOptions): Listener {
   const { name, log, metrics } = options;
-  const state: { rows: Rows | null; inFlight: number; bodies: number; closing: boolean } = { rows: null, inFlight: 0, bodies: 0, closing: false };
+  const state: { rows: RouteMatcher | null; inFlight: number; bodies: number; closing: boolean } = { rows: null, inFlight: 0, bodies: 0, closing: false };
   const lines = new WeakMap<Duplex, Line>();
   const sockets = new Set<Socket>();
-  metrics.gauge('gatehouse_requests_in_flight', { service: name }, () => state.inFlight);
+  metrics.gauge('gatehouse_requests_in_flight', 'Requests being worked on.', { service: name }, () => state.inFlight);
+  const countRequest = metrics.counter('gatehouse_requests_total', 'Requests answered, by service, route pattern and status.', ['service', 'route', 'status']);
+  const countRejection = metrics.counter('gatehouse_requests_refused_total', 'Requests answered with an error, by service, route pattern and error code.', ['service', 'route', 'reason']);
+  const observeDuration = metrics.histogram('gatehouse_request_duration_seconds', 'From the last byte of the head to the end of the reply.', ['service', 'route']);
 
-  function answer(request: IncomingMessage, response: ServerResponse, visit: Visit, expectsContinue: boolean): Written | Promise<Written> {
-    const fail = (failure: Failure) => failureOf(failure, visit.requestId);
+  function answer(request: IncomingMessage, response: ServerResponse, visit: Visit, expectsContinue: boolean): RenderedReply | Promise<RenderedReply> {
+    const fail = (failure: Failure) => renderFailure(failure, visit.requestId);
     if (request.httpVersion === '1.1' && request.headers.host === undefined) return fail(new Failure('invalid_request'));
     const target = parseTarget(request.url ?? '');
     if (!target) return fail(new Failure('invalid_target'));
     const { method = '' } = request;
-    const match = (state.rows ?? EARLY)(method, target.segments);
+    const match = (state.rows ?? EARLY_ROUTES)(method, target.segments);
     if (!state.rows && match.kind !== 'found') {
-      return options.rows().then((rows) => {
+      return options.routes().then((rows) => {
         state.rows = rows;
         return answer(request, response, visit, expectsContinue);
       });
     }
     if (match.kind === 'no_such_path') return fail(new Failure('no_such_path'));
     if (match.kind === 'method_not_allowed') {
-      if (request.method === 'OPTIONS') return methodsOf(match.allow);
+      if (request.method === 'OPTIONS') return renderAllow(match.allow);
       return fail(new Failure('method_not_allowed', { headers: { Allow: match.allow } }));
     }
     visit.route = match.route.name;
@@ -104,7 +113,7 @@ export function createListener(options: ListenerOptions): Listener {
       state.bodies += 1;
       return readBody(request, options.maxBodyBytes).finally(() => (state.bodies -= 1));
     };
-    const visitor = {
+    const info = {
       requestId: visit.requestId,
       path: target.path,
       parameters: match.parameters,
@@ -113,21 +122,21 @@ export function createListener(options: ListenerOptions): Listener {
       address: visit.address,
     };
     const { route } = match;
-    return route.answer(visitor, readLimited).then((outcome) => (outcome instanceof Failure ? fail(outcome) : successOf(outcome, route.success, options.envelope, visit.requestId)));
+    return route.answer(info, readLimited).then((outcome) => (outcome instanceof Failure ? fail(outcome) : renderSuccess(outcome, route.success, options.style.envelope, visit.requestId)));
   }
 
-  /** Three kinds of trouble: refused work, a dependency's fault, our own bug. A foreign message never reaches the client. */
-  function troubleOf(error: unknown, visit: Visit): Failure {
+  /** Three kinds of errors: rejected work, a dependency's fault, our own bug. A foreign message never reaches the client. */
+  function failureFor(error: unknown, visit: Visit): Failure {
     const fields = { request_id: visit.requestId, route: visit.route };
     if (error instanceof Overloaded) {
-      log.warn('refused to protect the process', { ...fields, ...describeTrouble(error) });
+      log.warn('refused to protect the process', { ...fields, ...describeError(error) });
       return new Failure('overloaded');
     }
     if (error instanceof Unavailable) {
-      log.error('dependency failed', { ...fields, ...describeTrouble(error) });
-      return new Failure(options.unavailable);
+      log.error('dependency failed', { ...fields, ...describeError(error) });
+      return new Failure(options.style.unavailable);
     }
-    log.error('internal error', { ...fields, ...describeTrouble(error) });
+    log.error('internal error', { ...fields, ...describeError(error) });
     return new Failure('internal');
   }
 
@@ -138,21 +147,21 @@ export function createListener(options: ListenerOptions): Listener {
     line.response = response;
     const visit = greet(request, line, options.trustedProxies);
     state.inFlight += 1;
-    let written: Written | null = null;
+    let written: RenderedReply | null = null;
     try {
       try {
         written = await answer(request, response, visit, expectsContinue);
       } catch (error) {
         if (error instanceof ClientGone) return;
-        written = failureOf(troubleOf(error, visit), visit.requestId);
+        written = renderFailure(failureFor(error, visit), visit.requestId);
       }
-      await write(request, response, visit.requestId, written, state.closing);
+      await writeReply(request, response, visit.requestId, written, state.closing);
     } catch (error) {
-      const failure = troubleOf(error, visit);
+      const failure = failureFor(error, visit);
       // Once the head is out the only honest sign of a failure is a connection that breaks off.
       if (response.headersSent) return void response.destroy();
-      written = failureOf(failure, visit.requestId);
-      await write(request, response, visit.requestId, written, true);
+      written = renderFailure(failure, visit.requestId);
+      await writeReply(request, response, visit.requestId, written, true);
     } finally {
       state.inFlight -= 1;
       line.running -= 1;
@@ -163,31 +172,20 @@ export function createListener(options: ListenerOptions): Listener {
   }
 
   function openLine(request: IncomingMessage, response: ServerResponse): Line {
-    const address = plainAddress(request.socket.remoteAddress ?? '');
+    const address = canonicalAddress(request.socket.remoteAddress ?? '');
     const line = { address, isProxy: isTrusted(address, options.trustedProxies), running: 0, request, response };
     lines.set(request.socket, line);
     return line;
   }
 
-  /** The labels of a route's numbers, made once: there are as many as routes and statuses. */
-  const labels = new Map<string, { readonly timed: Record<string, string>; readonly counted: Map<number, Record<string, string>> }>();
-  function labelsOf(route: string, status: number) {
-    let found = labels.get(route);
-    if (!found) labels.set(route, (found = { timed: { service: name, route }, counted: new Map() }));
-    let counted = found.counted.get(status);
-    if (!counted) found.counted.set(status, (counted = { ...found.timed, status: String(status) }));
-    return { timed: found.timed, counted };
-  }
-
   /** One line and one set of numbers end the visit. @param written null, which is status 0: the client left before there was an answer */
-  function record(visit: Visit, method: string, written: Written | null): void {
+  function record(visit: Visit, method: string, written: RenderedReply | null): void {
     const seconds = (performance.now() - visit.startedAt) / 1000;
     const status = written?.status ?? 0;
-    if (written?.reason) metrics.count('gatehouse_requests_refused_total', { service: name, route: visit.route, reason: written.reason });
-    const { counted, timed } = labelsOf(visit.route, status);
-    metrics.count('gatehouse_requests_total', counted);
-    metrics.observe('gatehouse_request_duration_seconds', timed, seconds);
-    log.often('request', {
+    if (written?.reason) countRejection([name, visit.route, written.reason]);
+    countRequest([name, visit.route, String(status)]);
+    observeDuration([name, visit.route], seconds);
+    log.info('request', {
       request_id: visit.requestId,
       method,
       route: visit.route,
@@ -225,13 +223,13 @@ export function createListener(options: ListenerOptions): Listener {
     if (error.code === 'ECONNRESET' || !socket.writable || !isFreeToAnswer(lines.get(socket))) return void socket.destroy();
     const visit = { requestId: randomUUID(), address: addressOf(socket), startedAt: performance.now(), route: '(unreadable)' };
     const failure = parserFailure(error.code);
-    socket.end(rawReply(failure, visit.requestId));
-    record(visit, '', failureOf(failure, visit.requestId));
+    socket.end(renderRaw(failure, visit.requestId));
+    record(visit, '', renderFailure(failure, visit.requestId));
   });
   // A proxy is what we are not; without a listener Node would close without a word.
   server.on('connect', (_request, socket: Duplex) => {
     // From here on nobody else listens: a client that resets the connection would end the process, one that stays would be kept.
-    socket.on('error', () => {}).end(rawReply(new Failure('invalid_request'), randomUUID()), () => socket.destroy());
+    socket.on('error', () => {}).end(renderRaw(new Failure('invalid_request'), randomUUID()), () => socket.destroy());
   });
 
   return {
@@ -279,7 +277,7 @@ function isFreeToAnswer(line: Line | undefined): boolean {
   return request.complete ? response.writableFinished : !response.headersSent;
 }
 
-const addressOf = (socket: Duplex | Socket) => plainAddress('remoteAddress' in socket ? (socket.remoteAddress ?? '') : '');
+const addressOf = (socket: Duplex | Socket) => canonicalAddress('remoteAddress' in socket ? (socket.remoteAddress ?? '') : '');
 
 function parserFailure(code: string | undefined): Failure {
   if (code === 'HPE_HEADER_OVERFLOW') return new Failure('headers_too_large');

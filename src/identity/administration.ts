@@ -1,7 +1,7 @@
 import { hashPassword } from '../crypto/password.ts';
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import type { Read } from '../http/shape.ts';
+import type { Infer } from '../http/shape.ts';
 import { actorOf } from './guard.ts';
 import { FIRST_PAGE, pageReply } from './paging.ts';
 import { type Caller, forbidden, may } from './policy.ts';
@@ -12,19 +12,19 @@ import { eachUser, findUser, listUsers } from './store/users.ts';
 import { changeUser, createUser, isOwnAffair, type NewUser, type Passwords, removeUser, setPassword, type UserChange } from './users.ts';
 
 type Ask<Path, Query, Body> = Call<Caller, Path, Query, Body>;
-type UserView = Read<typeof userShape>;
+type UserView = Infer<typeof userShape>;
 type OfUser = { user_id: string };
 
 /** A super administrator sees every user, everybody else themselves. A page only where one is asked for. */
-export async function list({ caller, query, visitor }: Ask<unknown, { page: number | undefined; limit: number | undefined }, null>, { database }: IdentityService): Promise<Reply<UserView[]>> {
+export async function list({ caller, query, request }: Ask<unknown, { page: number | undefined; limit: number | undefined }, null>, { database }: IdentityService): Promise<Reply<UserView[]>> {
   const { page, limit } = query;
   const asked = page === undefined && limit === undefined ? null : { page: page ?? FIRST_PAGE.page, limit: limit ?? FIRST_PAGE.limit };
   if (may(caller, 'list every user')) {
-    return asked ? pageReply(visitor.path, asked, await listUsers(database, asked), viewUser, {}) : { items: viewEach(eachUser(database)) };
+    return asked ? pageReply(request.path, asked, await listUsers(database, asked), viewUser, {}) : { items: viewEach(eachUser(database)) };
   }
   const self = caller.user ? [caller.user] : [];
   if (!asked) return { data: self.map(viewUser) };
-  return pageReply(visitor.path, asked, { rows: asked.page === 1 ? self : [], total: self.length }, viewUser, {});
+  return pageReply(request.path, asked, { rows: asked.page === 1 ? self : [], total: self.length }, viewUser, {});
 }
 
 async function* viewEach(batches: AsyncIterable<readonly User[]>): AsyncGenerator<UserView[]> {
@@ -39,9 +39,9 @@ const passwordsOf = ({ hashing, passwords }: IdentityService): Passwords => ({
   hash: (password) => hashing.run(() => hashPassword(password, passwords.cost), true),
 });
 
-export async function create({ caller, body, visitor }: Ask<unknown, unknown, NewUser>, service: IdentityService): Promise<Reply<UserView> | Failure<'forbidden' | 'conflict' | 'invalid_body'>> {
+export async function create({ caller, body, request }: Ask<unknown, unknown, NewUser>, service: IdentityService): Promise<Reply<UserView> | Failure<'forbidden' | 'conflict' | 'invalid_body'>> {
   if (!may(caller, 'create a user') || (body.super_admin && !may(caller, 'make a super administrator'))) return forbidden(caller);
-  return reply(await createUser(service.database, actorOf(caller, visitor), body, passwordsOf(service)));
+  return reply(await createUser(service.database, actorOf(caller, request), body, passwordsOf(service)));
 }
 
 export async function show({ caller, path }: Ask<OfUser, unknown, null>, { database }: IdentityService): Promise<Reply<UserView> | Failure<'forbidden' | 'not_found'>> {
@@ -51,30 +51,30 @@ export async function show({ caller, path }: Ask<OfUser, unknown, null>, { datab
 }
 
 /** Judged by what is asked for: one forbidden member, and nothing is changed. */
-export async function change({ caller, path, body, visitor }: Ask<OfUser, unknown, UserChange>, { database }: IdentityService): Promise<Reply<UserView> | Failure<'forbidden' | 'not_found' | 'conflict'>> {
+export async function change({ caller, path, body, request }: Ask<OfUser, unknown, UserChange>, { database }: IdentityService): Promise<Reply<UserView> | Failure<'forbidden' | 'not_found' | 'conflict'>> {
   const action = body.super_admin === true ? 'make a super administrator' : isOwnAffair(body) ? 'change the names of a user' : 'change a user';
   if (!may(caller, action, path.user_id)) return forbidden(caller);
-  return reply(await changeUser(database, actorOf(caller, visitor), path.user_id, body));
+  return reply(await changeUser(database, actorOf(caller, request), path.user_id, body));
 }
 
-export async function remove({ caller, path, visitor }: Ask<OfUser, unknown, null>, { database }: IdentityService): Promise<Reply<Read<typeof deletionShape>> | Failure<'forbidden' | 'not_found' | 'conflict'>> {
+export async function remove({ caller, path, request }: Ask<OfUser, unknown, null>, { database }: IdentityService): Promise<Reply<Infer<typeof deletionShape>> | Failure<'forbidden' | 'not_found' | 'conflict'>> {
   if (!may(caller, 'delete a user')) return forbidden(caller);
-  const outcome = await removeUser(database, actorOf(caller, visitor), path.user_id);
+  const outcome = await removeUser(database, actorOf(caller, request), path.user_id);
   return outcome instanceof Failure ? outcome : { data: { message: 'User deleted. Sessions and keys have ended.', status: 'DELETED' } };
 }
 
 export async function setPasswordOf(
-  { caller, path, body, visitor }: Ask<OfUser, unknown, { password: string }>,
+  { caller, path, body, request }: Ask<OfUser, unknown, { password: string }>,
   service: IdentityService,
-): Promise<Reply<Read<typeof changeShape>> | Failure<'forbidden' | 'not_found' | 'conflict' | 'invalid_body'>> {
+): Promise<Reply<Infer<typeof changeShape>> | Failure<'forbidden' | 'not_found' | 'conflict' | 'invalid_body'>> {
   if (!may(caller, 'set the password of a user')) return forbidden(caller);
-  const outcome = await setPassword(service.database, actorOf(caller, visitor), path.user_id, body.password, passwordsOf(service));
+  const outcome = await setPassword(service.database, actorOf(caller, request), path.user_id, body.password, passwordsOf(service));
   return outcome instanceof Failure ? outcome : { data: { message: "Password set. The user's sessions have ended.", status: 'CHANGED' } };
 }
 
 /** The caller's own record, and where the call came from. */
-export async function test({ visitor, caller }: Ask<unknown, unknown, null>): Promise<Reply<{ ip: string; user: UserView }> | Failure<'forbidden'>> {
+export async function test({ request, caller }: Ask<unknown, unknown, null>): Promise<Reply<{ ip: string; user: UserView }> | Failure<'forbidden'>> {
   const { user } = caller;
   if (!user || !may(caller, 'read oneself', user.id)) return new Failure('forbidden', { message: 'This key acts for no user.' });
-  return { data: { ip: visitor.address, user: viewUser(user) } };
+  return { data: { ip: request.address, user: viewUser(user) } };
 }

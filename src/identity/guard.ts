@@ -1,5 +1,5 @@
 import { bearerOf } from '../crypto/token.ts';
-import type { Guard, Visitor } from '../http/call.ts';
+import type { Guard, RequestInfo } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import type { Caller } from './policy.ts';
 import { isActive, isUsable } from './rules.ts';
@@ -10,7 +10,7 @@ import { findCallerByToken } from './store/sessions.ts';
 import { KEY_PREFIX, parseApiKey, parseSessionToken } from './token.ts';
 
 type Credential = { readonly kind: 'session' | 'key'; readonly value: string };
-type Headers = Visitor['headers'];
+type Headers = RequestInfo['headers'];
 
 /** A session token or an API key. A stranger costs one parse, and a well-formed guess one digest and one indexed query. */
 export const bearer: Guard<IdentityService, Caller> = {
@@ -51,24 +51,24 @@ async function bySession(value: string, service: IdentityService): Promise<Calle
   const token = parseSessionToken(value);
   const session = token && (await findCallerByToken(service, token));
   if (!session || !isActive(session)) return null;
-  if (session.stale) sight(service.sightings.sessions, session.id);
+  if (session.last_seen_is_old) markSeen(service.pendingLastSeen.sessions, session.id);
   return { session, key: null, user: session.user };
 }
 
-async function byKey(value: string, { database, sightings }: IdentityService): Promise<Caller | null> {
+async function byKey(value: string, { database, pendingLastSeen }: IdentityService): Promise<Caller | null> {
   const digest = parseApiKey(value);
   const key = digest && (await findKeyByDigest(database, digest));
   if (!key || !isUsable(key)) return null;
-  if (key.stale) sight(sightings.keys, key.id);
+  if (key.last_seen_is_old) markSeen(pendingLastSeen.keys, key.id);
   return { session: null, key, user: key.user };
 }
 
 /** More than are noted in five seconds wait for their next use. */
-const MOST_SIGHTINGS = 10_000;
-const sight = (seen: Set<string>, id: string) => (seen.size < MOST_SIGHTINGS ? seen.add(id) : seen);
+const MAX_SIGHTINGS = 10_000;
+const markSeen = (seen: Set<string>, id: string) => (seen.size < MAX_SIGHTINGS ? seen.add(id) : seen);
 
-/** For the trail. @param caller null for a visitor without a credential */
-export function actorOf(caller: Caller | null, { address, requestId }: Visitor): Actor {
+/** For the trail. @param caller null for a request without a credential */
+export function actorOf(caller: Caller | null, { address, requestId }: RequestInfo): Actor {
   const via = caller?.key ? 'key' : caller?.session ? 'session' : 'nobody';
   return { via, userId: caller?.user?.id ?? null, keyId: caller?.key?.id ?? null, ip: address, requestId };
 }

@@ -3,11 +3,11 @@ import { digest } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import { moment, nullable, object, optional, orElse, type Read, text, uuid } from '../http/shape.ts';
+import { timestamp, nullable, object, optional, withDefault, type Infer, text, uuid } from '../http/shape.ts';
 import { actorOf } from './guard.ts';
 import { type Page, pageReply } from './paging.ts';
 import { type Caller, forbidden, may } from './policy.ts';
-import { controlFault } from './rules.ts';
+import { controlCharError } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { type keyShape, type revocationShape, viewKey } from './shapes.ts';
 import type { Actor } from './store/audit.ts';
@@ -15,13 +15,13 @@ import { findKeyById, insertKey, listKeys, revokeKey } from './store/keys.ts';
 import { findUser } from './store/users.ts';
 import { createApiKey, maskedKey } from './token.ts';
 
-type KeyView = Read<typeof keyShape>;
+type KeyView = Infer<typeof keyShape>;
 
 export const newKeyShape = object(
   {
     user_id: optional(nullable(uuid('Whose rights the key has; left out: your own; null: those of a program, which acts for nobody'))),
-    expires_at: optional(nullable(moment('When the key ends; left out or null: never'))),
-    name: orElse(text({ max: 255, check: controlFault, description: 'What the key is for' }), ''),
+    expires_at: optional(nullable(timestamp('When the key ends; left out or null: never'))),
+    name: withDefault(text({ max: 255, check: controlCharError, description: 'What the key is for' }), ''),
   },
   'refused',
 );
@@ -42,33 +42,33 @@ export async function createKey(
 }
 
 export async function create(
-  { caller, body, visitor }: Call<Caller, unknown, unknown, Read<typeof newKeyShape>>,
+  { caller, body, request }: Call<Caller, unknown, unknown, Infer<typeof newKeyShape>>,
   { database }: IdentityService,
 ): Promise<Reply<KeyView> | Failure<'forbidden' | 'not_found' | 'invalid_body'>> {
   const userId = body.user_id === undefined ? (caller.user?.id ?? null) : body.user_id;
   if (!may(caller, 'create a key', userId)) return forbidden(caller);
-  const key = await createKey(database, actorOf(caller, visitor), { userId, expiresAt: body.expires_at ?? null, name: body.name });
+  const key = await createKey(database, actorOf(caller, request), { userId, expiresAt: body.expires_at ?? null, name: body.name });
   return key instanceof Failure ? key : { data: key };
 }
 
 export async function list(
-  { caller, query, visitor }: Call<Caller, unknown, Page & { user: string | undefined }, null>,
+  { caller, query, request }: Call<Caller, unknown, Page & { user: string | undefined }, null>,
   { database }: IdentityService,
 ): Promise<Reply<KeyView[]> | Failure<'forbidden'>> {
   const { user } = query;
   const everybody = may(caller, 'list keys of every user');
   const userId = user ?? (everybody ? null : (caller.user?.id ?? null));
   if (!everybody && !may(caller, 'list keys of a user', userId)) return forbidden(caller);
-  return pageReply(visitor.path, query, await listKeys(database, query, userId), viewKey, { user });
+  return pageReply(request.path, query, await listKeys(database, query, userId), viewKey, { user });
 }
 
 export async function revoke(
-  { caller, path, visitor }: Call<Caller, { key_id: string }, unknown, null>,
+  { caller, path, request }: Call<Caller, { key_id: string }, unknown, null>,
   { database }: IdentityService,
-): Promise<Reply<Read<typeof revocationShape>> | Failure<'forbidden' | 'not_found'>> {
+): Promise<Reply<Infer<typeof revocationShape>> | Failure<'forbidden' | 'not_found'>> {
   const key = await findKeyById(database, path.key_id);
   if (!key) return new Failure('not_found', { message: 'There is no key with this id.' });
   if (!may(caller, 'revoke a key', key.user_id)) return forbidden(caller);
-  const count = await revokeKey(database, { event: 'key.revoked', actor: actorOf(caller, visitor) }, key.id);
+  const count = await revokeKey(database, { event: 'key.revoked', actor: actorOf(caller, request) }, key.id);
   return { data: { message: count === 1 ? 'Key revoked.' : 'The key was revoked before.', status: 'REVOKED' } };
 }

@@ -1,4 +1,4 @@
-import { type Migration, turnsTable } from '../db/migrate.ts';
+import { type Migration, locksTable } from '../db/migrate.ts';
 
 export const SCHEMA = 'identity';
 
@@ -7,7 +7,7 @@ export const MIGRATIONS: readonly Migration[] = [
   {
     name: 'users and sessions',
     statements: [
-      turnsTable(SCHEMA),
+      locksTable(SCHEMA),
       `create table identity.users (
         id uuid primary key,
         username text not null,

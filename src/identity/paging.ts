@@ -1,12 +1,12 @@
 import type { Pagination, Reply } from '../http/call.ts';
-import { decimal, orElse } from '../http/shape.ts';
+import { decimal, withDefault } from '../http/shape.ts';
 
 /** The parameters of every paged list. */
 export const page = decimal({ min: 1, max: 1_000_000_000 });
 export const limit = decimal({ min: 1, max: 100 });
 /** What is read where a parameter is left out. */
 export const FIRST_PAGE = { page: 1, limit: 10 } as const;
-export const pageQuery = { page: orElse(page, FIRST_PAGE.page), limit: orElse(limit, FIRST_PAGE.limit) };
+export const pageQuery = { page: withDefault(page, FIRST_PAGE.page), limit: withDefault(limit, FIRST_PAGE.limit) };
 
 export interface Page {
   readonly page: number;

@@ -24,7 +24,7 @@ const POLICY = {
   'make a super administrator': ['super administrator in person'],
   'delete a user': ['super administrator'],
   'set the password of a user': ['super administrator in person'],
-  'change the own password': ['owner in person'],
+  'change own password': ['owner in person'],
   'list sessions of every user': ['super administrator', 'key without a user'],
   'list sessions of a user': ['super administrator', 'owner', 'key without a user'],
   'read a session by its token': ['anybody'],

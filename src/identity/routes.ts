@@ -1,7 +1,7 @@
-import { open, plain, type Route, route } from '../http/call.ts';
-import { withBuiltIns } from '../http/builtin.ts';
+import { anonymous, routeDefaults, type Route, route } from '../http/call.ts';
+import { withBuiltIns } from '../http/probes.ts';
 import { json } from '../http/body.ts';
-import { list, object, optional, parameters, type Shape, text, uuid, withoutNul, word } from '../http/shape.ts';
+import { list, object, optional, queryParameters, type Shape, text, uuid, withoutNul, oneOf } from '../http/shape.ts';
 import * as administration from './administration.ts';
 import * as audit from './audit.ts';
 import { bearer, bearerOrCookie } from './guard.ts';
@@ -16,7 +16,7 @@ import { newUserShape, userChangeShape } from './users.ts';
 import { verify } from './verify.ts';
 
 const sessionBody = json(object({ session: text({ description: 'The session token that login returned' }) }));
-const sessionQuery = parameters({ session: text({ description: 'The session token, Base64 encoded' }) });
+const sessionQuery = queryParameters({ session: text({ description: 'The session token, Base64 encoded' }) });
 const userPath = object({ user_id: uuid() });
 const nil: Shape<null> = { schema: { nullable: true, enum: [null] }, read: () => null };
 
@@ -25,22 +25,22 @@ const password = text({ max: 4_096 });
 const credentials = object({ username: text({ max: 1_024, check: withoutNul }), password });
 
 /** What most rows have in common. */
-const keyed = { ...plain, guard: bearer } as const;
+const keyed = { ...routeDefaults, guard: bearer } as const;
 
 const rows: ReadonlyArray<Route<IdentityService>> = [
-  route({ ...plain, method: 'POST', pattern: '/api/auth/login',
+  route({ ...routeDefaults, method: 'POST', pattern: '/api/auth/login',
     summary: 'Log in: username and password to a session token',
-    guard: open, body: json(credentials),
+    guard: anonymous, body: json(credentials),
     reply: object({ session: text({ description: 'The session token: session:<uuid>' }) }), errors: ['invalid_credentials', 'too_many_requests', 'service_failed'], handle: login,
   }),
-  route({ ...plain, method: 'POST', pattern: '/api/auth/logout',
+  route({ ...routeDefaults, method: 'POST', pattern: '/api/auth/logout',
     summary: 'Log out: end the session of this token',
-    guard: open, body: sessionBody,
+    guard: anonymous, body: sessionBody,
     reply: nil, errors: ['invalid_body', 'service_failed'], handle: logout,
   }),
-  route({ ...plain, method: 'POST', pattern: '/api/auth/session',
+  route({ ...routeDefaults, method: 'POST', pattern: '/api/auth/session',
     summary: 'The active session of this token',
-    guard: open, body: sessionBody,
+    guard: anonymous, body: sessionBody,
     reply: sessionShape, errors: ['invalid_session', 'service_failed'], handle: lookUpSession,
   }),
   route({ ...keyed, method: 'POST', pattern: '/api/auth/password',
@@ -48,15 +48,15 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     body: json(object({ current_password: password, new_password: password }, 'refused')),
     reply: changeShape, errors: ['invalid_body', 'invalid_credentials', 'forbidden', 'too_many_requests'], handle: changePassword,
   }),
-  route({ ...plain, method: 'GET', pattern: '/api/auth/verify',
+  route({ ...routeDefaults, method: 'GET', pattern: '/api/auth/verify',
     summary: 'Forward authentication: who sends this, as headers for a proxy',
     // A misspelt parameter must not let everybody in.
-    guard: bearerOrCookie, query: parameters({ require: optional(word('super_admin')) }, 'refused'),
+    guard: bearerOrCookie, query: queryParameters({ require: optional(oneOf('super_admin')) }, 'refused'),
     reply: nil, errors: ['forbidden'], handle: verify,
   }),
   route({ ...keyed, method: 'GET', pattern: '/api/user/',
     summary: 'The users, oldest first, all or a page; for anyone but a super administrator, only themselves',
-    query: parameters({ page: optional(page), limit: optional(limit) }),
+    query: queryParameters({ page: optional(page), limit: optional(limit) }),
     reply: list(userShape), paged: 'if asked', handle: administration.list,
   }),
   route({ ...keyed, method: 'POST', pattern: '/api/user/',
@@ -92,7 +92,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
   route({ ...keyed, method: 'GET', pattern: '/api/key/',
     summary: 'The API keys, newest first; for anyone but a super administrator, only their own',
     // Here and below, a misspelt filter must not show everything.
-    query: parameters({ ...pageQuery, user: optional(uuid('Only the keys of the user with this id')) }, 'refused'),
+    query: queryParameters({ ...pageQuery, user: optional(uuid('Only the keys of the user with this id')) }, 'refused'),
     reply: list(keyShape), paged: 'always', errors: ['forbidden'], handle: keys.list,
   }),
   route({ ...keyed, method: 'DELETE', pattern: '/api/key/{key_id}/revoke',
@@ -102,7 +102,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
   }),
   route({ ...keyed, method: 'GET', pattern: '/api/session/',
     summary: 'The sessions, newest first; for anyone but a super administrator, only their own',
-    query: parameters({ ...pageQuery, user: optional(uuid('Only the sessions of the user with this id')), active: optional(word('true', 'false')) }),
+    query: queryParameters({ ...pageQuery, user: optional(uuid('Only the sessions of the user with this id')), active: optional(oneOf('true', 'false')) }),
     reply: list(sessionShape), paged: 'always', errors: ['forbidden'], handle: sessions.list,
   }),
   route({ ...keyed, method: 'GET', pattern: '/api/session/info',
@@ -126,7 +126,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
   }),
   route({ ...keyed, method: 'DELETE', pattern: '/api/session/revoke/all/user',
     summary: 'Revoke all sessions of one user',
-    query: parameters({ user: uuid("The user's id") }),
+    query: queryParameters({ user: uuid("The user's id") }),
     reply: revocationShape, errors: ['forbidden', 'not_found'], handle: sessions.revokeAllOfUser,
   }),
   route({ ...keyed, method: 'GET', pattern: '/api/test/',
@@ -135,7 +135,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
   }),
   route({ ...keyed, method: 'GET', pattern: '/api/audit/',
     summary: 'The audit trail, newest first',
-    query: parameters({ ...pageQuery, user: optional(uuid('Only what this user did, or what was done to them')), event: optional(word(...EVENTS)) }, 'refused'),
+    query: queryParameters({ ...pageQuery, user: optional(uuid('Only what this user did, or what was done to them')), event: optional(oneOf(...EVENTS)) }, 'refused'),
     reply: list(auditShape), paged: 'always', errors: ['forbidden'], handle: audit.list,
   }),
 ];

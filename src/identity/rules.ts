@@ -26,7 +26,7 @@ export interface CallerSession {
   /** By the database's clock, the only one for expiry; also when it was idle for too long. */
   readonly expired: boolean;
   /** Not seen for so long that the next use is to be noted. */
-  readonly stale: boolean;
+  readonly last_seen_is_old: boolean;
   readonly user: User;
 }
 
@@ -52,7 +52,7 @@ export interface ApiKey {
   readonly expires_at: Date | null;
   readonly expired: boolean;
   readonly last_used_at: Date | null;
-  readonly stale: boolean;
+  readonly last_seen_is_old: boolean;
   readonly created_at: Date;
   readonly updated_at: Date;
   readonly deleted_at: Date | null;
@@ -81,7 +81,7 @@ export const accountKey = (name: string): string => name.normalize('NFKC').toLow
 export const PASSWORD_MAX_LENGTH = 1_024;
 
 /** @returns what is wrong with a new password, or null */
-export function passwordFault(password: string, minLength: number, common: ReadonlySet<string>): string | null {
+export function passwordError(password: string, minLength: number, common: ReadonlySet<string>): string | null {
   const length = [...password.normalize('NFKC')].length;
   if (length < minLength) return `must have at least ${minLength} characters`;
   if (length > PASSWORD_MAX_LENGTH) return `must have at most ${PASSWORD_MAX_LENGTH} characters`;
@@ -91,25 +91,25 @@ export function passwordFault(password: string, minLength: number, common: Reado
 }
 
 /** @returns what is wrong with a username, or null; it must be safe in a header, a log and a terminal */
-export function usernameFault(username: string): string | null {
+export function usernameError(username: string): string | null {
   if (username !== username.trim()) return 'must not begin or end with a space';
-  return nameFault(username);
+  return nameError(username);
 }
 
 /** Only what would surely fail is refused: whether an address works shows when it is used. */
-export function emailFault(email: string): string | null {
-  return /^[^\s@]+@[^\s@]+$/.test(email) ? nameFault(email) : 'must be an e-mail address, such as ada@example.org';
+export function emailError(email: string): string | null {
+  return /^[^\s@]+@[^\s@]+$/.test(email) ? nameError(email) : 'must be an e-mail address, such as ada@example.org';
 }
 
-function nameFault(name: string): string | null {
+function nameError(name: string): string | null {
   // Two names that look alike are one to whoever reads them.
   if (/[\p{Cf}\p{Default_Ignorable_Code_Point}]/u.test(name)) return 'must not contain invisible characters';
   // Some characters become many in NFKC; the index takes about 2,700 bytes.
-  return controlFault(name) ?? (Buffer.byteLength(accountKey(name)) > 1_024 ? 'is too long' : null);
+  return controlCharError(name) ?? (Buffer.byteLength(accountKey(name)) > 1_024 ? 'is too long' : null);
 }
 
 /** Control characters, line and paragraph separators, and what reverses the order of a line where it is shown. */
-export const controlFault = (value: string): string | null =>
+export const controlCharError = (value: string): string | null =>
   /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u.test(value) ? 'must not contain control characters' : null;
 
 /**

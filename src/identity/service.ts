@@ -1,50 +1,47 @@
 import type { Database } from '../db/pool.ts';
 import { isReady } from '../db/migrate.ts';
-import { createGate, type Gate } from '../runtime/gate.ts';
-import type { ScryptCost } from '../crypto/password.ts';
+import { createLimiter, type Limiter } from '../runtime/limiter.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import type { Surroundings } from '../runtime/surroundings.ts';
+import type { ServiceContext } from '../runtime/context.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
+import type { IdentitySettings } from './settings.ts';
 import { readThrottleSecret } from './store/throttles.ts';
 
-export interface IdentityOptions {
-  readonly passwords: { readonly minLength: number; readonly cost: ScryptCost };
-  /** How long a session lives from login. */
-  readonly sessionSeconds: number;
-  /** How long it lives from its last use; 0 for as long. */
-  readonly idleSeconds: number;
-  /** How long an ended session is kept to be seen in lists. */
-  readonly retentionSeconds: number;
-  readonly auditSeconds: number;
-}
+export type IdentityOptions = Omit<IdentitySettings, 'database' | 'admin'>;
 
 /** What handlers work with. */
 export interface IdentityService extends IdentityOptions {
   readonly database: Database;
   readonly log: Log;
   readonly metrics: Metrics;
-  readonly hashing: Gate;
+  readonly countPasswordCheck: ReturnType<Metrics['counter']>;
+  readonly hashing: Limiter;
   /** Refusals that are held back for a moment; so many at once, and beyond them none. */
-  readonly refusals: Gate;
+  readonly refusals: Limiter;
   /** Sessions and keys whose use is to be noted, away from any request's path. */
-  readonly sightings: { readonly sessions: Set<string>; readonly keys: Set<string> };
+  readonly pendingLastSeen: { readonly sessions: Set<string>; readonly keys: Set<string> };
   throttleSecret(): Promise<Buffer>;
   ready(): Promise<boolean>;
 }
 
 const REFUSALS_HELD = 512;
 
-export function createIdentity(options: IdentityOptions, database: Database, { log, metrics, hashing, isServing }: Surroundings): IdentityService {
+export function createIdentity(options: IdentityOptions, database: Database, { log, metrics, hashing, isServing }: ServiceContext): IdentityService {
   let secret: Buffer | null = null;
   return {
-    ...options,
+    passwords: options.passwords,
+    sessionSeconds: options.sessionSeconds,
+    idleSeconds: options.idleSeconds,
+    retentionSeconds: options.retentionSeconds,
+    auditSeconds: options.auditSeconds,
     database,
     log,
     metrics,
+    countPasswordCheck: metrics.counter('gatehouse_password_checks_total', 'Passwords checked at login and before a change, by outcome: right, wrong, throttled.', ['outcome']),
     hashing,
-    refusals: createGate(REFUSALS_HELD, 0, 'a refusal'),
-    sightings: { sessions: new Set(), keys: new Set() },
+    refusals: createLimiter(REFUSALS_HELD, 0, 'a refusal'),
+    pendingLastSeen: { sessions: new Set(), keys: new Set() },
     throttleSecret: async () => (secret ??= await readThrottleSecret(database)),
     ready: async () => isServing() && isReady(database, SCHEMA, MIGRATIONS),
   };

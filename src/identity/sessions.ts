@@ -1,41 +1,41 @@
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import type { Read } from '../http/shape.ts';
+import type { Infer } from '../http/shape.ts';
 import { actorOf } from './guard.ts';
 import { type Page, pageReply } from './paging.ts';
 import { type Caller, forbidden, may } from './policy.ts';
 import { revokedMessage } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { type revocationShape, type sessionShape, viewSession } from './shapes.ts';
-import type { Entry } from './store/audit.ts';
+import type { AuditEntry } from './store/audit.ts';
 import { findSessionByToken, findSessionOwner, listSessions, revokeSession, revokeSessions } from './store/sessions.ts';
 import { findUser } from './store/users.ts';
 import { parseSessionToken } from './token.ts';
 
 type Ask<Path, Query> = Call<Caller, Path, Query, null>;
-type Revoked = Reply<Read<typeof revocationShape>>;
+type Revoked = Reply<Infer<typeof revocationShape>>;
 
 const revoked = (count: number): Revoked => ({ data: { message: revokedMessage(count), status: 'REVOKED' } });
-const entry = ({ caller, visitor }: Ask<unknown, unknown>): Entry => ({ event: 'session.revoked', actor: actorOf(caller, visitor) });
+const entry = ({ caller, request }: Ask<unknown, unknown>): AuditEntry => ({ event: 'session.revoked', actor: actorOf(caller, request) });
 
 export async function list(
-  { caller, query, visitor }: Ask<unknown, Page & { user: string | undefined; active: 'true' | 'false' | undefined }>,
+  { caller, query, request }: Ask<unknown, Page & { user: string | undefined; active: 'true' | 'false' | undefined }>,
   service: IdentityService,
-): Promise<Reply<Array<Read<typeof sessionShape>>> | Failure<'forbidden'>> {
+): Promise<Reply<Array<Infer<typeof sessionShape>>> | Failure<'forbidden'>> {
   const { user, active } = query;
   if (user !== undefined && !may(caller, 'list sessions of a user', user)) return forbidden(caller);
   // Without a filter a super administrator sees all, and everybody else what is their own.
   const userId = user ?? (may(caller, 'list sessions of every user') ? null : caller.user?.id);
   if (userId === undefined) return forbidden(caller);
   const part = await listSessions(service, query, { userId, active: active === undefined ? null : active === 'true' });
-  return pageReply(visitor.path, query, part, viewSession, { user, active });
+  return pageReply(request.path, query, part, viewSession, { user, active });
 }
 
 /** Whoever holds a token may read its session, also one that has ended. */
 export async function info(
   { caller, query }: Ask<unknown, { session: string }>,
   service: IdentityService,
-): Promise<Reply<Read<typeof sessionShape>> | Failure<'forbidden' | 'invalid_session_token'>> {
+): Promise<Reply<Infer<typeof sessionShape>> | Failure<'forbidden' | 'invalid_session_token'>> {
   if (!may(caller, 'read a session by its token')) return forbidden(caller);
   const token = parseSessionToken(query.session);
   const session = token && (await findSessionByToken(service, token));

@@ -1,4 +1,4 @@
-import { boolean, dateTime, integer, nullable, object, type Read, type Shape, text, uuid, word } from '../http/shape.ts';
+import { boolean, dateTime, integer, nullable, object, type Infer, type Shape, text, uuid, oneOf } from '../http/shape.ts';
 import type { ApiKey, Session, User } from './rules.ts';
 import type { AuditRecord } from './store/audit.ts';
 
@@ -50,7 +50,7 @@ export const auditShape = object({
   id: uuid(),
   created_at: dateTime(),
   event: text(),
-  via: word('session', 'key', 'password', 'command', 'nobody'),
+  via: oneOf('session', 'key', 'password', 'command', 'nobody'),
   actor_id: nullable(uuid('The user who did it')),
   key_id: nullable(uuid('The key that was used')),
   user_id: nullable(uuid('The user it is about')),
@@ -61,9 +61,9 @@ export const auditShape = object({
   detail: text(),
 });
 
-export const revocationShape = object({ message: text(), status: word('REVOKED') });
-export const deletionShape = object({ message: text(), status: word('DELETED') });
-export const changeShape = object({ message: text(), status: word('CHANGED') });
+export const revocationShape = object({ message: text(), status: oneOf('REVOKED') });
+export const deletionShape = object({ message: text(), status: oneOf('DELETED') });
+export const changeShape = object({ message: text(), status: oneOf('CHANGED') });
 
 /** A row's members, with moments where the shape has their text. */
 type Row<T> = { readonly [K in keyof T]: T[K] extends string | null ? T[K] | Date : T[K] extends object | null ? Row<T[K]> | null : T[K] };
@@ -83,9 +83,9 @@ function viewOf<T extends object>(shape: Shape<T>): (row: Row<T>) => T {
   };
 }
 
-export const viewUser: (user: User) => Read<typeof userShape> = viewOf(userShape);
+export const viewUser: (user: User) => Infer<typeof userShape> = viewOf(userShape);
 const sessionView = viewOf(sessionShape);
-export const viewSession = (session: Session): Read<typeof sessionShape> => sessionView({ ...session, user: viewUser(session.user) });
+export const viewSession = (session: Session): Infer<typeof sessionShape> => sessionView({ ...session, user: viewUser(session.user) });
 const keyView = viewOf(keyShape);
-export const viewKey = (key: ApiKey): Read<typeof keyShape> => keyView({ ...key, key: `${key.key_prefix}…`, user: key.user && viewUser(key.user) });
-export const viewAudit: (record: AuditRecord) => Read<typeof auditShape> = viewOf(auditShape);
+export const viewKey = (key: ApiKey): Infer<typeof keyShape> => keyView({ ...key, key: `${key.key_prefix}…`, user: key.user && viewUser(key.user) });
+export const viewAudit: (record: AuditRecord) => Infer<typeof auditShape> = viewOf(auditShape);

@@ -1,21 +1,21 @@
 import { createHmac } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Visitor } from '../http/call.ts';
+import type { RequestInfo } from '../http/call.ts';
 import { networkOf } from '../http/address.ts';
 import { Failure } from '../http/errors.ts';
-import { Overloaded } from '../runtime/trouble.ts';
+import { Overloaded } from '../runtime/errors.ts';
 import { actorOf } from './guard.ts';
 import type { Caller } from './policy.ts';
 import { secondsToWait } from './rules.ts';
 import type { IdentityService } from './service.ts';
-import { type Event, note } from './store/audit.ts';
+import { type AuditEvent, recordAudit } from './store/audit.ts';
 import { countFailure, readFailures, type ThrottleKeys } from './store/throttles.ts';
 
 /** A password that was not accepted: whose, if anybody's, and why. For the trail only, never for the answer. */
-export class Miss {
+export class RejectedPassword {
   readonly userId: string | null;
   readonly reason: 'no such user' | 'no password' | 'wrong password' | 'disabled';
-  constructor(userId: string | null, reason: Miss['reason']) {
+  constructor(userId: string | null, reason: RejectedPassword['reason']) {
     this.userId = userId;
     this.reason = reason;
   }
@@ -30,16 +30,16 @@ const REFUSAL_MS = 500;
  * @param name the account's key, also of an account that does not exist: both are counted alike (ASVS 6.3.8)
  * @throws Overloaded when too many passwords are waiting to be hashed
  */
-export async function throttled<T>(
+export async function withLoginThrottle<T>(
   service: IdentityService,
-  { visitor, caller }: { visitor: Visitor; caller: Caller | null },
+  { request, caller }: { request: RequestInfo; caller: Caller | null },
   name: string,
-  failure: Event,
-  check: (pair: Buffer) => Promise<T | Miss>,
+  failure: AuditEvent,
+  check: (pair: Buffer) => Promise<T | RejectedPassword>,
 ): Promise<T | Failure<'invalid_credentials' | 'too_many_requests'>> {
-  const { database, hashing, metrics, refusals } = service;
-  const keys = await keysOf(service, name, networkOf(visitor.address));
-  const actor = actorOf(caller, visitor);
+  const { database, hashing, countPasswordCheck, refusals } = service;
+  const keys = await keysOf(service, name, networkOf(request.address));
+  const actor = actorOf(caller, request);
   const hold = () => refusals.run(() => sleep(REFUSAL_MS)).catch(() => {});
   const mayTry = async () => {
     const counts = await readFailures(database, keys);
@@ -51,11 +51,11 @@ export async function throttled<T>(
     const { wait } = await mayTry();
     if (wait > 0) return { wait };
     const value = await check(keys.pair);
-    if (!(value instanceof Miss)) return { value };
+    if (!(value instanceof RejectedPassword)) return { value };
     const { before, after } = await countFailure(database, { event: failure, actor, detail: value.reason }, value.userId, keys);
     const next = secondsToWait(after);
     // One line where a delay begins, and none for what is refused during it: that would let strangers fill the disk.
-    if (next > 0) await note(database, { event: 'login.throttled', actor, detail: `for ${Math.ceil(next)} s` }, value.userId);
+    if (next > 0) await recordAudit(database, { event: 'login.throttled', actor, detail: `for ${Math.ceil(next)} s` }, value.userId);
     return { wait: secondsToWait(before) > 0 ? next : 0 };
   }
 
@@ -65,10 +65,10 @@ export async function throttled<T>(
     const { wait, known } = await mayTry();
     const outcome = wait > 0 ? { wait } : await hashing.run(attempt, known);
     if ('value' in outcome) {
-      metrics.count('gatehouse_password_checks_total', { outcome: 'right' });
+      countPasswordCheck(['right']);
       return outcome.value;
     }
-    metrics.count('gatehouse_password_checks_total', { outcome: outcome.wait > 0 ? 'throttled' : 'wrong' });
+    countPasswordCheck([outcome.wait > 0 ? 'throttled' : 'wrong']);
     if (outcome.wait <= 0) return new Failure('invalid_credentials');
     await hold();
     return new Failure('too_many_requests', { retryAfterSeconds: outcome.wait });

@@ -1,19 +1,19 @@
 import { randomUUID } from 'node:crypto';
 import { type Database, Duplicate } from '../db/pool.ts';
-import { oneAtATime } from '../db/migrate.ts';
-import { Failure, type Fault } from '../http/errors.ts';
-import { boolean, object, optional, orElse, type Read, text } from '../http/shape.ts';
+import { withNamedLock } from '../db/migrate.ts';
+import { Failure, type FieldError } from '../http/errors.ts';
+import { boolean, object, optional, withDefault, type Infer, text } from '../http/shape.ts';
 import { commonPasswords } from './common.ts';
 import { SCHEMA } from './migrations.ts';
-import { accountKey, controlFault, emailFault, passwordFault, type User, usernameFault } from './rules.ts';
+import { accountKey, controlCharError, emailError, passwordError, type User, usernameError } from './rules.ts';
 import { type Actor, COMMAND_LINE } from './store/audit.ts';
 import { anyUserExists, deleteUser, findUser, insertUser, type Refusal, updateUser, type UserValues } from './store/users.ts';
 
 const members = {
-  username: text({ min: 1, max: 255, check: usernameFault }),
-  email: text({ min: 3, max: 255, check: emailFault }),
-  first_name: text({ max: 255, check: controlFault }),
-  last_name: text({ max: 255, check: controlFault }),
+  username: text({ min: 1, max: 255, check: usernameError }),
+  email: text({ min: 3, max: 255, check: emailError }),
+  first_name: text({ max: 255, check: controlCharError }),
+  last_name: text({ max: 255, check: controlCharError }),
   verified: boolean(),
   super_admin: boolean(),
   enabled: boolean(),
@@ -23,12 +23,12 @@ const members = {
 export const newUserShape = object(
   {
     ...members,
-    first_name: orElse(members.first_name, ''),
-    last_name: orElse(members.last_name, ''),
+    first_name: withDefault(members.first_name, ''),
+    last_name: withDefault(members.last_name, ''),
     password: optional(text({ description: 'Left out: the user cannot log in until one is set' })),
-    verified: orElse(boolean(), false),
-    super_admin: orElse(boolean(), false),
-    enabled: orElse(boolean(), true),
+    verified: withDefault(boolean(), false),
+    super_admin: withDefault(boolean(), false),
+    enabled: withDefault(boolean(), true),
   },
   'refused',
 );
@@ -47,8 +47,8 @@ export const userChangeShape = object(
   'refused',
 );
 
-export type NewUser = Read<typeof newUserShape>;
-export type UserChange = Read<typeof userChangeShape>;
+export type NewUser = Infer<typeof newUserShape>;
+export type UserChange = Infer<typeof userChangeShape>;
 
 /** The members that users change by themselves (ASVS 8.2.3); all others are an administrator's. */
 export const isOwnAffair = (change: UserChange): boolean =>
@@ -61,11 +61,11 @@ export interface Passwords {
 }
 
 type Refused = Failure<'invalid_body' | 'conflict'>;
-const refused = (...fields: Fault[]) => new Failure('invalid_body', { fields });
+const refused = (...fields: FieldError[]) => new Failure('invalid_body', { fields });
 
 /** @returns the hash, or what is wrong with the password */
 async function hashOf(password: string, { minLength, hash }: Passwords): Promise<string | Failure<'invalid_body'>> {
-  const fault = passwordFault(password, minLength, commonPasswords());
+  const fault = passwordError(password, minLength, commonPasswords());
   return fault === null ? hash(password) : refused({ path: '/password', message: fault });
 }
 
@@ -91,7 +91,7 @@ export async function createFirstAdministrator(database: Database, user: NewUser
   const values = await valuesOf(user, passwords);
   if (values instanceof Failure) return values;
   // Replicas that start together take turns here, and all but one find that there is a user now.
-  return oneAtATime(database, SCHEMA, 'first administrator', async (sql) =>
+  return withNamedLock(database, SCHEMA, 'first administrator', async (sql) =>
     (await anyUserExists(sql)) ? null : insertUser(sql, COMMAND_LINE, randomUUID(), values),
   );
 }

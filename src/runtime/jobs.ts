@@ -1,13 +1,32 @@
+import { describeError } from './errors.ts';
 import type { Log } from './log.ts';
-import { describeTrouble } from './trouble.ts';
+import type { Metrics } from './metrics.ts';
 
 export interface Job {
   readonly name: string;
   readonly everySeconds: number;
-  /** For what each process gathers by itself; else one of several workers does it. */
-  readonly everywhere?: true;
   /** Does one small batch; true means there is more to do now. */
   readonly batch: () => Promise<boolean>;
+}
+
+/** Rows that one batch of housekeeping removes at most. */
+export const BATCH_ROWS = 500;
+
+/**
+ * A job that removes rows in batches. Replicas may run it at once: a row that another one has removed is not there.
+ * @param table with its schema  @param remove removes at most so many rows, and returns how many
+ */
+export function removalJob(metrics: Metrics, table: string, everySeconds: number, remove: (most: number) => Promise<number>): Job {
+  const count = metrics.counter('gatehouse_rows_removed_total', 'Rows that housekeeping has removed, by table.', ['table']);
+  return {
+    name: `remove from ${table}`,
+    everySeconds,
+    async batch() {
+      const removed = await remove(BATCH_ROWS);
+      count([table], removed);
+      return removed === BATCH_ROWS;
+    },
+  };
 }
 
 /**
@@ -15,37 +34,37 @@ export interface Job {
  * @returns stops between two batches, never inside one
  */
 export function startJobs(jobs: readonly Job[], log: Log): { stop(): Promise<void> } {
-  let stopping = false;
-  const wake = new Set<() => void>();
+  let isStopping = false;
+  const wakeUps = new Set<() => void>();
   const sleep = (seconds: number) =>
     new Promise<void>((resolve) => {
       const done = () => {
         clearTimeout(timer);
-        wake.delete(done);
+        wakeUps.delete(done);
         resolve();
       };
       const timer = setTimeout(done, seconds * 1000);
       timer.unref();
-      wake.add(done);
+      wakeUps.add(done);
     });
   const loop = async (job: Job) => {
     // Replicas that start together do not all clean up in the same second.
     await sleep(job.everySeconds * Math.random());
-    while (!stopping) {
-      let more = false;
+    while (!isStopping) {
+      let hasMore = false;
       try {
-        more = await job.batch();
+        hasMore = await job.batch();
       } catch (error) {
-        log.warn('background work failed', { job: job.name, ...describeTrouble(error) });
+        log.warn('background job failed', { job: job.name, ...describeError(error) });
       }
-      if (!more && !stopping) await sleep(job.everySeconds);
+      if (!hasMore && !isStopping) await sleep(job.everySeconds);
     }
   };
   const loops = jobs.map(loop);
   return {
     async stop() {
-      stopping = true;
-      for (const done of [...wake]) done();
+      isStopping = true;
+      for (const wakeUp of [...wakeUps]) wakeUp();
       await Promise.all(loops);
     },
   };

@@ -1,3 +1,5 @@
+import type { Writable } from 'node:stream';
+
 export const LOG_LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
@@ -8,8 +10,6 @@ export interface Log {
   info(message: string, fields?: Fields): void;
   warn(message: string, fields?: Fields): void;
   error(message: string, fields?: Fields): void;
-  /** As `info`, for what anybody can cause any number of: the first that is dropped where the log is not read fast enough. */
-  often(message: string, fields?: Fields): void;
   /** The same log with fields that every line carries. */
   with(fields: Fields): Log;
 }
@@ -18,15 +18,15 @@ export interface Log {
  * @param level lines below it are not written; `silent` writes none
  * @param write takes one line with its newline
  */
-export function createLog(level: LogLevel, write: Lines['add'], always: Fields = {}): Log {
-  const least = LOG_LEVELS.indexOf(level);
-  const at = (name: LogLevel, isOften = false) => {
-    if (LOG_LEVELS.indexOf(name) < least) return () => {};
-    // What every line has is written once; the rest goes on where this object ends.
-    const same = JSON.stringify({ level: name, ...always }).slice(1, -1);
+export function createLog(level: LogLevel, write: (line: string) => void, common: Fields = {}): Log {
+  const threshold = LOG_LEVELS.indexOf(level);
+  const at = (name: LogLevel) => {
+    if (LOG_LEVELS.indexOf(name) < threshold) return () => {};
+    const start = JSON.stringify({ level: name, ...common }).slice(1, -1);
     return (message: string, fields?: Fields) => {
       const rest = fields ? JSON.stringify(fields) : '{}';
-      write(`{"time":"${now()}",${same},"message":${JSON.stringify(message)}${rest === '{}' ? '}' : `,${rest.slice(1)}`}\n`, isOften);
+      const end = rest === '{}' ? '}' : `,${rest.slice(1)}`;
+      write(`{"time":"${new Date().toISOString()}",${start},"message":${JSON.stringify(message)}${end}\n`);
     };
   };
   return {
@@ -34,61 +34,45 @@ export function createLog(level: LogLevel, write: Lines['add'], always: Fields =
     info: at('info'),
     warn: at('warn'),
     error: at('error'),
-    often: at('info', true),
-    with: (fields) => createLog(level, write, { ...always, ...fields }),
+    with: (fields) => createLog(level, write, { ...common, ...fields }),
   };
 }
 
-let moment = { at: 0, text: '' };
-/** Written once for all lines of a millisecond. */
-function now(): string {
-  const at = Date.now();
-  if (at !== moment.at) moment = { at, text: new Date(at).toISOString() };
-  return moment.text;
-}
-
-/** Lines on their way to where they are written. */
-export interface Lines {
-  /** @param isOften dropped before others are */
-  add(line: string, isOften?: boolean): void;
-  /** Writes what has gathered, now, and how much is missing. */
+/** Lines on their way to a stream. */
+export interface LineWriter {
+  write(line: string): void;
+  /** Hands over what has gathered, now. */
   flush(): void;
 }
 
-/** So many bytes at once reach a pipe undivided, whoever else writes into it (POSIX, PIPE_BUF on Linux). */
-const UNDIVIDED = 4_096;
+/** What may wait for a reader that has stopped or is too slow. Further lines are dropped: memory must not grow with them. */
+const MAX_UNWRITTEN_BYTES = 4 * 1024 * 1024;
 
 /**
- * What may wait for a reader that has stopped, or is too slow. More is dropped: the memory is needed, and a service goes on
- * without its log. A stranger who sends requests faster than their lines are read drops no other lines with that.
+ * Gathers the lines of one turn of the event loop into one write: a write per line costs as much as a reply.
+ * A line that was written after some were dropped tells how many.
  */
-const MOST_UNWRITTEN = 4 * 1024 * 1024;
-const MOST_OFTEN = 1024 * 1024;
-
-/**
- * Gathers the lines of a turn of the event loop into few writes, because a write for each costs as much as an answer.
- * @param unwritten how much was written before and has not left the process
- */
-export function gather(write: (lines: string) => void, unwritten: () => number): Lines {
+export function createLineWriter(output: Writable): LineWriter {
   let gathered = '';
-  let bytes = 0;
   let dropped = 0;
+  // Counted here, not by `writableLength`: the plain webhook receiver's events use the same stream, and its senders wait.
+  let unwritten = 0;
   const flush = () => {
-    const [lines, missing] = [gathered, dropped];
+    if (dropped > 0) {
+      gathered += `{"time":"${new Date().toISOString()}","level":"warn","message":"log lines dropped: the reader is too slow","lines":${dropped}}\n`;
+    }
+    const text = gathered;
     gathered = '';
-    bytes = 0;
     dropped = 0;
-    if (missing > 0) write(`{"time":"${now()}","level":"warn","message":"log lines were dropped, because they were not read fast enough","lines":${missing}}\n`);
-    if (lines !== '') write(lines);
+    if (text === '') return;
+    unwritten += text.length;
+    output.write(text, () => (unwritten -= text.length));
   };
   return {
-    add(line, isOften = false) {
-      if (unwritten() + bytes > (isOften ? MOST_OFTEN : MOST_UNWRITTEN)) return void (dropped += 1);
-      const more = Buffer.byteLength(line);
-      if (bytes + more > UNDIVIDED) flush();
-      if (bytes === 0) setImmediate(flush);
-      gathered += line;
-      bytes += more;
+    write(line) {
+      if (gathered === '' && dropped === 0) setImmediate(flush);
+      if (unwritten + gathered.length > MAX_UNWRITTEN_BYTES) dropped += 1;
+      else gathered += line;
     },
     flush,
   };

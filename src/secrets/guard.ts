@@ -7,8 +7,8 @@ import type { SecretsService } from './service.ts';
 export const bearer: Guard<SecretsService, null> = {
   security: ['bearer'],
   errors: ['unauthorized'],
-  async check(visitor, service) {
-    const token = bearerOf(visitor.headers.authorization);
+  async check(request, service) {
+    const token = bearerOf(request.headers.authorization);
     if (token !== null && sameDigest(digest(token), service.authDigest)) return null;
     return new Failure('unauthorized', { message: 'Send the token of AUTH_TOKEN as "Authorization: Bearer …".' });
   },

@@ -1,6 +1,6 @@
 import type { ServerKey } from '../crypto/box.ts';
 import type { Database } from '../db/pool.ts';
-import { describeTrouble } from '../runtime/trouble.ts';
+import { describeError } from '../runtime/errors.ts';
 import type { SecretsService } from './service.ts';
 import { countByKey, type KeyCount, rememberKey } from './store.ts';
 
@@ -31,7 +31,7 @@ export async function beginWithKey(service: SecretsService): Promise<void> {
     log.warn('SERVER_SECRET is a new one for this database: right in a rotation, otherwise a mistake', { key_id: serverKey.id });
   }
   // Many secrets take seconds to count; nobody shall wait for that.
-  void reportKeys(service).catch((error) => log.warn('the secrets of each server secret could not be counted', describeTrouble(error)));
+  void reportKeys(service).catch((error) => log.warn('the secrets of each server secret could not be counted', describeError(error)));
 }
 
 async function reportKeys({ database, log, serverKey, openingKeys }: SecretsService): Promise<void> {

@@ -1,4 +1,4 @@
-import { type Migration, turnsTable } from '../db/migrate.ts';
+import { type Migration, locksTable } from '../db/migrate.ts';
 
 export const SCHEMA = 'secrets';
 
@@ -7,7 +7,7 @@ export const MIGRATIONS: readonly Migration[] = [
   {
     name: 'secrets',
     statements: [
-      turnsTable(SCHEMA),
+      locksTable(SCHEMA),
       `create table secrets.secrets (
         id uuid primary key,
         -- Which server secret this was sealed under.

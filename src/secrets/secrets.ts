@@ -1,20 +1,20 @@
 import { randomUUID } from 'node:crypto';
 import { createClientKey, rowTagOf, seal, sealLocked } from '../crypto/box.ts';
-import { createStretching, stretch } from '../crypto/password.ts';
+import { createKdfParams, stretch } from '../crypto/password.ts';
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import type { Read } from '../http/shape.ts';
-import { type Keys, openSecret, type Refusal } from './opening.ts';
+import type { Infer } from '../http/shape.ts';
+import { type DecryptRequest, openSecret, type Refusal } from './open.ts';
 import { record } from './record.ts';
 import type { SecretsService } from './service.ts';
-import { LEAST_PASSPHRASE, type optionsShape, PASSWORD_BYTES, type receiptShape, type secretShape } from './shapes.ts';
+import { MIN_PASSPHRASE, type optionsShape, PASSWORD_BYTES, type receiptShape, type secretShape } from './shapes.ts';
 import { currentTime, deleteSecret, findReceipt, insertSecret, type ListedSecret, listSecrets } from './store.ts';
 import { linkScope, unlessTooManyFailed } from './throttle.ts';
 
 type Ask<Path, Query, Body> = Call<null, Path, Query, Body>;
 type Text = Reply<{ password: string }>;
 
-export interface Wish {
+export interface EncryptRequest {
   readonly password: string;
   readonly expires_in: number | undefined;
   readonly max_reads: number | undefined;
@@ -22,7 +22,7 @@ export interface Wish {
 }
 
 /** Seals a text under the server's key and a fresh one, which is handed out here and never again. */
-export async function encrypt({ body, visitor }: Ask<unknown, unknown, Wish>, service: SecretsService): Promise<Reply<{ id: string; secret: string; expires_at: string | null }>> {
+export async function encrypt({ body, request }: Ask<unknown, unknown, EncryptRequest>, service: SecretsService): Promise<Reply<{ id: string; secret: string; expires_at: string | null }>> {
   const { database, serverKey, limits } = service;
   // Before the time is read: the hash may have to wait.
   const lock = body.passphrase === undefined ? null : await stretched(service, body.passphrase);
@@ -34,26 +34,26 @@ export async function encrypt({ body, visitor }: Ask<unknown, unknown, Wish>, se
   const sealed = lock ? sealLocked(serverKey, clientKey, conditions, text, lock.stretching, lock.key) : seal(serverKey, clientKey, conditions, text);
   const tag = rowTagOf(serverKey, conditions, sealed);
   await insertSecret(database, { id: conditions.id, keyId: serverKey.id, ...sealed, tag, expiresAt, maxReads: conditions.maxReads });
-  record(service, 'stored', { id: conditions.id, keyId: serverKey.id }, visitor);
+  record(service, 'stored', { id: conditions.id, keyId: serverKey.id }, request);
   return { data: { id: conditions.id, secret: clientKey.toString('base64url'), expires_at: expiresAt?.toISOString() ?? null } };
 }
 
 async function stretched({ hashing, passphraseCost }: SecretsService, passphrase: string): Promise<{ stretching: string; key: Buffer }> {
-  const stretching = createStretching(passphraseCost);
+  const stretching = createKdfParams(passphraseCost);
   return { stretching, key: await hashing.run(() => stretch(passphrase, stretching), true) };
 }
 
-export const decrypt = ({ query, body, visitor }: Ask<unknown, { id: string }, Keys>, service: SecretsService): Promise<Text | Refusal> =>
-  openSecret(service, visitor, query.id, body);
+export const decrypt = ({ query, body, request }: Ask<unknown, { id: string }, DecryptRequest>, service: SecretsService): Promise<Text | Refusal> =>
+  openSecret(service, request, query.id, body);
 
 /** The same for whoever has a link: identifier and key are what entitles to it, so no bearer is asked for. */
-export async function reveal({ path, body, visitor }: Ask<{ id: string }, unknown, Keys>, service: SecretsService): Promise<Text | Refusal> {
-  return unlessTooManyFailed(service, linkScope(visitor), () => openSecret(service, visitor, path.id, body));
+export async function reveal({ path, body, request }: Ask<{ id: string }, unknown, DecryptRequest>, service: SecretsService): Promise<Text | Refusal> {
+  return unlessTooManyFailed(service, linkScope(request), () => openSecret(service, request, path.id, body));
 }
 
 const GONE = 'There is no such secret, or its receipt is no longer kept.';
 
-export async function receipt({ path }: Ask<{ id: string }, unknown, null>, { database }: SecretsService): Promise<Reply<Read<typeof receiptShape>> | Failure<'not_found'>> {
+export async function receipt({ path }: Ask<{ id: string }, unknown, null>, { database }: SecretsService): Promise<Reply<Infer<typeof receiptShape>> | Failure<'not_found'>> {
   const found = await findReceipt(database, path.id);
   if (!found) return new Failure('not_found', { message: GONE });
   const moment = (date: Date | null) => date?.toISOString() ?? null;
@@ -62,20 +62,20 @@ export async function receipt({ path }: Ask<{ id: string }, unknown, null>, { da
 }
 
 /** Against a simultaneous read, exactly one of the two wins. */
-export async function remove({ path, visitor }: Ask<{ id: string }, unknown, null>, service: SecretsService): Promise<Reply<{ id: string; status: 'deleted' }> | Failure<'not_found'>> {
+export async function remove({ path, request }: Ask<{ id: string }, unknown, null>, service: SecretsService): Promise<Reply<{ id: string; status: 'deleted' }> | Failure<'not_found'>> {
   const deleted = await deleteSecret(service.database, path.id);
   if (!deleted) return new Failure('not_found', { message: 'There is nothing to delete: no such secret, or it has been read up or has expired. Its receipt tells which.' });
-  if (deleted.now) record(service, 'deleted', { id: deleted.id, keyId: deleted.key_id }, visitor);
+  if (deleted.now) record(service, 'deleted', { id: deleted.id, keyId: deleted.key_id }, request);
   return { data: { id: deleted.id, status: 'deleted' } };
 }
 
 /** What is in force here, for whoever makes a form. */
-export async function options(_call: unknown, { limits, sharePages }: SecretsService): Promise<Reply<Read<typeof optionsShape>>> {
+export async function options(_call: unknown, { limits, sharePages }: SecretsService): Promise<Reply<Infer<typeof optionsShape>>> {
   return {
     data: {
-      expires_in: { default: limits.seconds || null, max: limits.mostSeconds },
-      max_reads: { default: limits.reads || null, max: limits.mostReads },
-      passphrase: { min_length: LEAST_PASSPHRASE },
+      expires_in: { default: limits.seconds || null, max: limits.maxSeconds },
+      max_reads: { default: limits.reads || null, max: limits.maxReads },
+      passphrase: { min_length: MIN_PASSPHRASE },
       password: { max_bytes: PASSWORD_BYTES },
       share_pages: sharePages,
     },
@@ -84,14 +84,14 @@ export async function options(_call: unknown, { limits, sharePages }: SecretsSer
 
 /** Rows at a time, so that memory does not grow with the number of secrets. */
 const LIST_BATCH = 100;
-const BEFORE_ALL = '00000000-0000-0000-0000-000000000000';
+const NIL_UUID = '00000000-0000-0000-0000-000000000000';
 
-type Listed = Read<typeof secretShape>;
+type Listed = Infer<typeof secretShape>;
 const view = ({ id, blob }: ListedSecret): Listed => ({ id, secret: blob.toString('base64url') });
 
 /** Every living secret as identifier and encrypted text, all of them some at a time, or a page. Nothing in it opens anything. */
 export async function list({ query }: Ask<unknown, { limit: number | undefined; after: string | undefined }, null>, { database }: SecretsService): Promise<Reply<Listed[]>> {
-  const { limit = LIST_BATCH, after = BEFORE_ALL } = query;
+  const { limit = LIST_BATCH, after = NIL_UUID } = query;
   if (query.limit === undefined && query.after === undefined) return { items: everything() };
   // One more than is shown tells whether there is a next page.
   const rows = (await listSecrets(database, after, limit + 1)).map(view);
@@ -100,7 +100,7 @@ export async function list({ query }: Ask<unknown, { limit: number | undefined; 
   return { data: page, headers: next };
 
   async function* everything(): AsyncGenerator<Listed[]> {
-    for (let last: string | undefined = BEFORE_ALL; last !== undefined; ) {
+    for (let last: string | undefined = NIL_UUID; last !== undefined; ) {
       const rows: Listed[] = (await listSecrets(database, last, LIST_BATCH)).map(view);
       yield rows;
       last = rows.length < LIST_BATCH ? undefined : rows.at(-1)?.id;

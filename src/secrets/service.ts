@@ -1,45 +1,27 @@
 import { createServerKey, type ServerKey } from '../crypto/box.ts';
-import type { ScryptCost } from '../crypto/password.ts';
 import { digest } from '../crypto/token.ts';
 import { isReady } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
-import type { Gate } from '../runtime/gate.ts';
+import { createKeyedQueue, type KeyedQueue, type Limiter } from '../runtime/limiter.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { createTurns, type Turns } from '../runtime/turns.ts';
-import type { Surroundings } from '../runtime/surroundings.ts';
+import type { ServiceContext } from '../runtime/context.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
+import type { SecretsSettings } from './settings.ts';
 
-/** What who stores a secret may ask for, and what holds if nothing is asked; 0 for no such limit. */
-export interface Limits {
-  readonly seconds: number;
-  readonly mostSeconds: number;
-  readonly reads: number;
-  readonly mostReads: number;
-}
-
-interface Choices {
-  readonly limits: Limits;
-  readonly passphraseCost: ScryptCost;
-  /** How long a receipt outlives its secret. */
-  readonly receiptSeconds: number;
-  readonly sharePages: boolean;
-}
-
-export interface SecretsOptions extends Choices {
-  readonly serverSecret: string;
-  readonly previousSecrets: readonly string[];
-  readonly authToken: string;
-}
+export type Limits = SecretsSettings['limits'];
+export type SecretsOptions = Omit<SecretsSettings, 'database'>;
+type Choices = Pick<SecretsSettings, 'limits' | 'passphraseCost' | 'receiptSeconds' | 'sharePages'>;
 
 /** What handlers work with: keys and digests, no longer the texts they were made from. */
 export interface SecretsService extends Choices {
   readonly database: Database;
   readonly log: Log;
   readonly metrics: Metrics;
-  readonly hashing: Gate;
+  readonly countEvent: ReturnType<Metrics['counter']>;
+  readonly hashing: Limiter;
   /** Passphrases of one secret are tried one after the other. */
-  readonly turns: Turns;
+  readonly passphraseQueue: KeyedQueue;
   readonly serverKey: ServerKey;
   /** The current key first, then those that may still open what was sealed under them. */
   readonly openingKeys: readonly ServerKey[];
@@ -49,16 +31,20 @@ export interface SecretsService extends Choices {
 
 const READERS_WAITING = 32;
 
-export function createSecrets(options: SecretsOptions, database: Database, { log, metrics, hashing, isServing }: Surroundings): SecretsService {
-  const { serverSecret, previousSecrets, authToken, ...choices } = options;
+export function createSecrets(options: SecretsOptions, database: Database, { log, metrics, hashing, isServing }: ServiceContext): SecretsService {
+  const { serverSecret, previousSecrets, authToken, limits, passphraseCost, receiptSeconds, sharePages } = options;
   const serverKey = createServerKey(serverSecret);
   return {
-    ...choices,
+    limits,
+    passphraseCost,
+    receiptSeconds,
+    sharePages,
     database,
     log,
     metrics,
+    countEvent: metrics.counter('gatehouse_secret_events_total', 'Secrets stored, read, deleted and expired, and reads that failed, by event.', ['event']),
     hashing,
-    turns: createTurns(READERS_WAITING, 'the passphrase of one secret'),
+    passphraseQueue: createKeyedQueue(READERS_WAITING, 'the passphrase of one secret'),
     serverKey,
     openingKeys: [serverKey, ...previousSecrets.map(createServerKey)],
     authDigest: digest(authToken),

@@ -1,4 +1,4 @@
-import { column, grouped, inOrderOf } from '../db/batch.ts';
+import { arrayLiteral, batched, alignToKeys } from '../db/batch.ts';
 import type { Database, Fragment, Sql } from '../db/pool.ts';
 
 export interface NewSecret {
@@ -40,16 +40,16 @@ const emptied = (sql: Sql): Fragment => sql`blob = null, commitment = null, tag 
 /** The database's time, in whole milliseconds: its clock is the only one for expiry, and the seal binds the result. */
 export const currentTime = (database: Database): Promise<Date> => time(database, null);
 
-const time = grouped(
+const time = batched(
   async (database: Database, callers: readonly null[]) => {
     const [row] = await database.read((sql) => sql<[{ now: Date }]>`select date_trunc('milliseconds', now()) as now`);
     return callers.map(() => row.now);
   },
 );
 
-export const insertSecret = grouped(
+export const insertSecret = batched(
   async (database: Database, secrets: readonly NewSecret[]): Promise<void[]> => {
-    const of = <T extends keyof NewSecret>(name: T) => column(secrets.map((secret) => secret[name]));
+    const of = <T extends keyof NewSecret>(name: T) => arrayLiteral(secrets.map((secret) => secret[name]));
     await database.write(
       (sql) => sql`
         insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads)
@@ -62,14 +62,14 @@ export const insertSecret = grouped(
 );
 
 /** The row, if it still has its content. Nothing is used up. */
-export const findSecret = grouped(
+export const findSecret = batched(
   async (database: Database, ids: readonly string[]): Promise<Array<StoredSecret | null>> => {
     const rows = await database.read(
       (sql) => sql<Array<StoredSecret & { id: string }>>`
         select id, key_id, commitment, blob, tag, expires_at, max_reads, coalesce(expires_at <= now(), false) as expired
-        from secrets.secrets where id = any (${column(ids)}::text::uuid[]) and blob is not null`,
+        from secrets.secrets where id = any (${arrayLiteral(ids)}::text::uuid[]) and blob is not null`,
     );
-    return inOrderOf(ids, rows, ({ id }) => id);
+    return alignToKeys(ids, rows, ({ id }) => id);
   },
 );
 
@@ -78,11 +78,11 @@ export const findSecret = grouped(
  * as many win as there are reads left. A statement changes a row once: so readers of one secret never share one.
  * @returns whether this reader has won one
  */
-export const useUpRead = grouped(
+export const useUpRead = batched(
   async (database: Database, readers: ReadonlyArray<{ readonly id: string; readonly commitment: Buffer }>): Promise<boolean[]> => {
     // In one order, so that two replicas seldom wait for each other's rows; where they do, one is tried again.
     const inOrder = [...readers].sort((one, other) => (one.id < other.id ? -1 : 1));
-    const [ids, commitments] = [column(inOrder.map(({ id }) => id)), column(inOrder.map(({ commitment }) => commitment))];
+    const [ids, commitments] = [arrayLiteral(inOrder.map(({ id }) => id)), arrayLiteral(inOrder.map(({ commitment }) => commitment))];
     const won = await database.write((sql) => {
       const lastly = (end: Fragment, otherwise: Fragment) => sql`case when reads + 1 >= max_reads then ${end} else ${otherwise} end`;
       return sql<Array<{ id: string }>>`

@@ -1,6 +1,6 @@
 import { createHmac } from 'node:crypto';
 import { networkOf } from '../http/address.ts';
-import type { Visitor } from '../http/call.ts';
+import type { RequestInfo } from '../http/call.ts';
 import { type ErrorCode, Failure } from '../http/errors.ts';
 import type { SecretsService } from './service.ts';
 import { giveBackTries, type Limit, secondsToWait, takeTry } from './store.ts';
@@ -24,8 +24,8 @@ const isGuess = (outcome: unknown) => outcome instanceof Failure && GUESSES.incl
 
 type Scope = readonly [name: keyof typeof TRIES, ...of: readonly string[]];
 
-export const linkScope = ({ address }: Visitor): Scope => ['link', networkOf(address)];
-export const passphraseScopes = (id: string, { address }: Visitor): readonly Scope[] => [
+export const linkScope = ({ address }: RequestInfo): Scope => ['link', networkOf(address)];
+export const passphraseScopes = (id: string, { address }: RequestInfo): readonly Scope[] => [
   ['passphraseHere', id, networkOf(address)],
   ['passphrase', id],
 ];

@@ -1,5 +1,5 @@
 import { bearerOf } from '../crypto/token.ts';
-import type { Guard, Visitor } from '../http/call.ts';
+import type { Guard, RequestInfo } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import type { WebhookService } from './service.ts';
 import type { Sender } from './store/tokens.ts';
@@ -8,14 +8,14 @@ import type { Sender } from './store/tokens.ts';
 export const operator: Guard<WebhookService, Sender> = {
   security: ['bearer'],
   errors: ['unauthorized', 'unavailable'],
-  async check(visitor, service) {
-    const sender = await service.admit(bearerOf(visitor.headers.authorization));
+  async check(request, service) {
+    const sender = await service.admit(bearerOf(request.headers.authorization));
     if (sender?.role === 'operator') return sender;
     return new Failure('unauthorized', { message: 'Send the token of an operator as "Authorization: Bearer …"; make one with: gatehouse token create --role operator' });
   },
 };
 
-function fromQuery({ query }: Visitor): string | null {
+function fromQuery({ query }: RequestInfo): string | null {
   const given = query.get('token') ?? [];
   return (given.length === 1 ? given[0] : null) ?? null;
 }
@@ -24,8 +24,8 @@ function fromQuery({ query }: Visitor): string | null {
 export const token: Guard<WebhookService, Sender> = {
   security: ['token', 'bearer'],
   errors: ['unauthorized', 'unavailable'],
-  async check(visitor, service) {
-    const sender = await service.admit(bearerOf(visitor.headers.authorization) ?? fromQuery(visitor));
+  async check(request, service) {
+    const sender = await service.admit(bearerOf(request.headers.authorization) ?? fromQuery(request));
     if (sender?.role === 'sender') return sender;
     return new Failure('unauthorized', { message: 'Send a valid token as "Authorization: Bearer …" or in the query as ?token=….' });
   },

@@ -1,9 +1,9 @@
 import { bearerOf } from '../crypto/token.ts';
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import { dateTime, integer, list as listOf, nullable, object, type Read, text, uuid, word } from '../http/shape.ts';
+import { dateTime, integer, list as listOf, nullable, object, type Infer, text, uuid, oneOf } from '../http/shape.ts';
 import type { Database } from '../db/pool.ts';
-import { Overloaded } from '../runtime/trouble.ts';
+import { Overloaded } from '../runtime/errors.ts';
 import type { Inbox, WebhookService } from './service.ts';
 import { type EventDetails, type EventFilter, type EventLine, findEvent, listEvents, recentEvents, redeliver, STATUSES } from './store/events.ts';
 import type { Sender } from './store/tokens.ts';
@@ -17,7 +17,7 @@ export const lineShape = object({
   source: text(),
   delivery_id: nullable(text()),
   received_at: dateTime(),
-  status: word(...STATUSES),
+  status: oneOf(...STATUSES),
   attempts: count,
   last_error: nullable(text()),
 });
@@ -30,11 +30,11 @@ export const detailsShape = object({
   body: text({ description: 'As it came' }),
   failures: listOf(failureShape),
 });
-export const redeliveryShape = object({ id: uuid(), status: word('waiting') });
+export const redeliveryShape = object({ id: uuid(), status: oneOf('waiting') });
 
-export const viewLine = ({ received_at, ...line }: EventLine): Read<typeof lineShape> => ({ ...line, received_at: received_at.toISOString() });
+export const viewLine = ({ received_at, ...line }: EventLine): Infer<typeof lineShape> => ({ ...line, received_at: received_at.toISOString() });
 
-export function viewDetails({ token_id, ip, headers, body, failures, ...line }: EventDetails): Read<typeof detailsShape> {
+export function viewDetails({ token_id, ip, headers, body, failures, ...line }: EventDetails): Infer<typeof detailsShape> {
   const when = (time: string) => new Date(time).toISOString();
   const shown = failures.map((failure) => ({ ...failure, failed_at: when(failure.failed_at) }));
   return { event: viewLine(line), token_id, ip, headers, body: body.toString('utf8'), failures: shown };
@@ -49,7 +49,7 @@ function inboxOf({ inbox }: WebhookService): Inbox {
 }
 
 /** Newest first; a page, and a Link header that leads to the next. */
-export async function list({ query }: Ask<unknown, EventFilter & { limit: number }>, service: WebhookService): Promise<Reply<Array<Read<typeof lineShape>>>> {
+export async function list({ query }: Ask<unknown, EventFilter & { limit: number }>, service: WebhookService): Promise<Reply<Array<Infer<typeof lineShape>>>> {
   const rows = await listEvents(inboxOf(service).database, query, query.limit + 1);
   const page = rows.slice(0, query.limit);
   const parameters = new URLSearchParams({ limit: String(query.limit), after: page.at(-1)?.id ?? '' });
@@ -58,19 +58,19 @@ export async function list({ query }: Ask<unknown, EventFilter & { limit: number
   return { data: page.map(viewLine), headers: rows.length > query.limit ? { Link: `</events?${parameters}>; rel="next"` } : {} };
 }
 
-export async function show({ path }: Ask<{ id: string }, unknown>, service: WebhookService): Promise<Reply<Read<typeof detailsShape>> | Failure<'not_found'>> {
+export async function show({ path }: Ask<{ id: string }, unknown>, service: WebhookService): Promise<Reply<Infer<typeof detailsShape>> | Failure<'not_found'>> {
   const found = await findEvent(inboxOf(service).database, path.id);
   return found ? { data: viewDetails(found) } : new Failure('not_found', NO_EVENT);
 }
 
 /** Drives an event again, whatever became of it; one that waits for its next attempt gets that now. */
-export async function again({ path }: Ask<{ id: string }, unknown>, service: WebhookService): Promise<Reply<Read<typeof redeliveryShape>> | Failure<'not_found' | 'conflict'>> {
-  const { database, ring } = inboxOf(service);
-  if (!ring) return new Failure('conflict', { message: 'Nothing delivers events here: WEBHOOK_FORWARD_URL, WEBHOOK_COMMAND and WEBHOOK_HANDLER are not set.' });
+export async function again({ path }: Ask<{ id: string }, unknown>, service: WebhookService): Promise<Reply<Infer<typeof redeliveryShape>> | Failure<'not_found' | 'conflict'>> {
+  const { database, notify } = inboxOf(service);
+  if (!notify) return new Failure('conflict', { message: 'Nothing delivers events here: WEBHOOK_FORWARD_URL, WEBHOOK_COMMAND and WEBHOOK_HANDLER are not set.' });
   const count = await redeliver(database, [path.id]);
   // None was driven again by this: it is under way, or it is gone.
   if (count === 0 && !(await findEvent(database, path.id))) return new Failure('not_found', NO_EVENT);
-  ring();
+  notify();
   return { data: { id: path.id, status: 'waiting' } };
 }
 
@@ -93,15 +93,15 @@ export async function* tail(database: Database, isOver: () => Promise<boolean>):
   }
 }
 
-const MOST_STREAMS = 32;
+const MAX_STREAMS = 32;
 
 /** Server-sent events (HTML Living Standard, 9.2), for as long as the token holds. */
-export async function stream({ visitor }: Ask<unknown, unknown>, service: WebhookService): Promise<Reply<never>> {
+export async function stream({ request }: Ask<unknown, unknown>, service: WebhookService): Promise<Reply<never>> {
   const { database, streams, isServing } = inboxOf(service);
-  const isOver = async () => !isServing() || (await service.admit(bearerOf(visitor.headers.authorization)))?.role !== 'operator';
+  const isOver = async () => !isServing() || (await service.admit(bearerOf(request.headers.authorization)))?.role !== 'operator';
   async function* texts(): AsyncGenerator<string> {
     // Looked at and taken in one step, before the head goes out: many may come at once.
-    if (streams.open >= MOST_STREAMS) throw new Overloaded('too many event streams are open');
+    if (streams.open >= MAX_STREAMS) throw new Overloaded('too many event streams are open');
     streams.open += 1;
     try {
       let greeting = ': events from now on\n\n';

@@ -1,4 +1,4 @@
-import { type Migration, turnsTable } from '../db/migrate.ts';
+import { type Migration, locksTable } from '../db/migrate.ts';
 
 export const SCHEMA = 'webhook';
 
@@ -7,7 +7,7 @@ export const MIGRATIONS: readonly Migration[] = [
   {
     name: 'tokens and events',
     statements: [
-      turnsTable(SCHEMA),
+      locksTable(SCHEMA),
       `create table webhook.tokens (
         id uuid primary key,
         name text not null,
@@ -48,7 +48,7 @@ export const MIGRATIONS: readonly Migration[] = [
         token_id uuid not null references webhook.tokens (id),
         -- Sealed under WEBHOOK_SECRET.
         key_id text not null,
-        half bytea not null,
+        client_key bytea not null,
         commitment bytea not null,
         blob bytea not null,
         -- Handed over by the sender itself; it counts once an operator has confirmed it.

@@ -1,15 +1,15 @@
 import { digest, sameDigest } from '../crypto/token.ts';
 import { Failure } from '../http/errors.ts';
-import type { Surroundings } from '../runtime/surroundings.ts';
+import type { ServiceContext } from '../runtime/context.ts';
 import type { WebhookService } from './service.ts';
 
-const ANYBODY = { id: 'anybody', role: 'sender', source: 'generic', secrets: [], stale: false } as const;
+const ANYBODY = { id: 'anybody', role: 'sender', source: 'generic', secrets: [], last_seen_is_old: false } as const;
 
 /**
  * The plain variant: no database, no memory. Each event becomes one JSON line.
  * @param token what senders must present, or null for an open door
  */
-export function createPlain(token: string | null, appName: string, { log, print, isServing }: Surroundings): WebhookService {
+export function createPlain(token: string | null, appName: string, { log, print, isServing }: ServiceContext): WebhookService {
   const expected = token === null ? null : digest(token);
   return {
     log,

@@ -3,7 +3,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { json } from '../http/body.ts';
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import { record, take } from '../http/shape.ts';
+import { jsonObject, validate } from '../http/shape.ts';
 import type { WebhookService } from './service.ts';
 import { verify } from './signatures.ts';
 import { genericShape, type Json, type Received, type Source, SOURCES } from './sources.ts';
@@ -20,12 +20,12 @@ export async function receive(call: Arrival, service: WebhookService): Promise<R
 }
 
 /** The signature is judged over the raw bytes, before anything is done with what is in them. */
-function judge({ visitor, caller, raw }: Arrival, service: WebhookService): Received | Refused | Promise<Received | Refused> {
-  const { headers } = visitor;
+function judge({ request, caller, raw }: Arrival, service: WebhookService): Received | Refused | Promise<Received | Refused> {
+  const { headers } = request;
   const wait = service.secondsToWait(caller.id);
   if (wait > 0) return new Failure('too_many_requests', { message: 'This token sends more than WEBHOOK_RATE requests a second. Nothing was stored. Send it again after Retry-After.', retryAfterSeconds: wait });
   const source: Source = SOURCES[caller.source];
-  const parsed = json(record()).parse(raw);
+  const parsed = json(jsonObject()).parse(raw);
   const body = parsed.ok ? parsed.value : {};
   if (source.scheme !== null) {
     if (source.handsOverKey && isKey(body)) return service.keepPending(caller.id, body.verification_token).then((refused) => refused ?? { status: 'pending' });
@@ -35,8 +35,8 @@ function judge({ visitor, caller, raw }: Arrival, service: WebhookService): Rece
     if (verdict === 'wrong signature' && secrets.length < caller.secrets.length) return service.keyMissing(caller.id);
     if (verdict !== 'valid') return new Failure('unauthorized', { message: caller.secrets.length === 0 ? NO_SECRET : SIGNATURES[verdict] });
   }
-  const checked = parsed.ok && caller.source === 'generic' ? take(genericShape, body, '') : parsed;
-  if (!checked.ok) return new Failure('invalid_body', { fields: checked.faults });
+  const checked = parsed.ok && caller.source === 'generic' ? validate(genericShape, body, '') : parsed;
+  if (!checked.ok) return new Failure('invalid_body', { fields: checked.errors });
   const handshake = source.handshake(headers, body);
   if (handshake) return handshake;
   const deliveryId = deliveryIdOf(source.deliveryId(headers, body), headers);
@@ -45,7 +45,7 @@ function judge({ visitor, caller, raw }: Arrival, service: WebhookService): Rece
   if (typeof event !== 'string' || event === '' || event.length > 1_024 || event.includes('\0')) {
     return new Failure('invalid_body', { fields: [{ path: '', message: `the kind of event must be named ${source.named}` }] });
   }
-  return keep({ id: randomUUID(), tokenId: caller.id, source: caller.source, deliveryId, event, headers: safeHeaders(headers), ip: visitor.address, body: raw }, pageIdOf(body), visitor.requestId, service);
+  return keep({ id: randomUUID(), tokenId: caller.id, source: caller.source, deliveryId, event, headers: safeHeaders(headers), ip: request.address, body: raw }, pageIdOf(body), request.requestId, service);
 }
 
 /** Notion sends its key first, unsigned. It is kept aside for an operator to confirm; a key that is in force stays. */

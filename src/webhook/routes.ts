@@ -1,8 +1,8 @@
 import { type BodyRule, json } from '../http/body.ts';
-import { withBuiltIns } from '../http/builtin.ts';
-import { plain, type Route, route } from '../http/call.ts';
+import { withBuiltIns } from '../http/probes.ts';
+import { routeDefaults, type Route, route } from '../http/call.ts';
 import { pageRows } from '../http/pages.ts';
-import { decimal, list, moment, object, optional, orElse, parameters, text, uuid, withoutNul, word } from '../http/shape.ts';
+import { decimal, list, timestamp, object, optional, withDefault, queryParameters, text, uuid, withoutNul, oneOf } from '../http/shape.ts';
 import { operator, token } from './guard.ts';
 import * as inboxHandlers from './inbox.ts';
 import { detailsShape, lineShape, redeliveryShape } from './inbox.ts';
@@ -15,12 +15,12 @@ import { STATUSES } from './store/events.ts';
 const event: BodyRule<Buffer> = { ...json(genericShape, 'required'), parse: (raw) => ({ ok: true, value: raw }) };
 const received = object({
   id: optional(uuid()),
-  status: optional(word('accepted', 'duplicate', 'pong', 'pending')),
+  status: optional(oneOf('accepted', 'duplicate', 'pong', 'pending')),
   challenge: optional(text({ description: "The answer to a sender's handshake" })),
 });
 
 const arrivals: ReadonlyArray<Route<WebhookService>> = [
-  route({ ...plain, method: 'POST', pattern: '/webhook',
+  route({ ...routeDefaults, method: 'POST', pattern: '/webhook',
     summary: 'Accept an event: answered once it is stored',
     guard: token, body: event,
     reply: received, errors: ['unauthorized', 'invalid_body', 'invalid_header', 'conflict', 'too_many_requests', 'key_unknown', 'unavailable'], handle: receive,
@@ -29,31 +29,31 @@ const arrivals: ReadonlyArray<Route<WebhookService>> = [
 
 const name = (description: string) => optional(text({ min: 1, max: 1_024, check: withoutNul, description }));
 const filter = {
-  status: optional(word(...STATUSES)),
+  status: optional(oneOf(...STATUSES)),
   event: name('The name of events; * stands for anything'),
   source: name('The source of their token'),
-  since: optional(moment('Only what was received from then on')),
+  since: optional(timestamp('Only what was received from then on')),
 };
 const eventPath = object({ id: uuid() });
 
 /** For operators, where there is an inbox. */
 const inbox: ReadonlyArray<Route<WebhookService>> = [
-  route({ ...plain, method: 'GET', pattern: '/events',
+  route({ ...routeDefaults, method: 'GET', pattern: '/events',
     summary: 'The events, newest first, a page at a time; a Link header leads to the next',
-    guard: operator, query: parameters({ ...filter, after: optional(uuid('The last id of the page before')), limit: orElse(decimal({ min: 1, max: 100 }), 20) }, 'refused'),
+    guard: operator, query: queryParameters({ ...filter, after: optional(uuid('The last id of the page before')), limit: withDefault(decimal({ min: 1, max: 100 }), 20) }, 'refused'),
     reply: list(lineShape), errors: ['unavailable'], handle: inboxHandlers.list,
   }),
-  route({ ...plain, method: 'GET', pattern: '/events/stream',
+  route({ ...routeDefaults, method: 'GET', pattern: '/events/stream',
     summary: 'The events as they come, as server-sent events',
-    guard: operator, query: parameters({}, 'refused'),
+    guard: operator, query: queryParameters({}, 'refused'),
     reply: null, errors: ['unavailable'], handle: inboxHandlers.stream,
   }),
-  route({ ...plain, method: 'GET', pattern: '/events/{id}',
+  route({ ...routeDefaults, method: 'GET', pattern: '/events/{id}',
     summary: 'One event: its body, its headers, and what became of it',
     guard: operator, path: eventPath,
     reply: detailsShape, errors: ['not_found', 'unavailable'], handle: inboxHandlers.show,
   }),
-  route({ ...plain, method: 'POST', pattern: '/events/{id}/redeliver',
+  route({ ...routeDefaults, method: 'POST', pattern: '/events/{id}/redeliver',
     summary: 'Deliver an event again, whatever became of it',
     guard: operator, path: eventPath,
     reply: redeliveryShape, errors: ['not_found', 'conflict', 'unavailable'], handle: inboxHandlers.again,

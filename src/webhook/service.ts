@@ -4,8 +4,8 @@ import { isReady } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
 import type { Log } from '../runtime/log.ts';
-import type { Surroundings } from '../runtime/surroundings.ts';
-import { Overloaded } from '../runtime/trouble.ts';
+import type { ServiceContext } from '../runtime/context.ts';
+import { Overloaded } from '../runtime/errors.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { createRate } from './rules.ts';
 import { openSecret, type SealedSecret, sealSecret } from './signing.ts';
@@ -40,7 +40,7 @@ export interface Inbox {
   /** Event streams that are open. */
   readonly streams: { open: number };
   /** There is work for the worker. Null where nothing delivers. */
-  readonly ring: (() => void) | null;
+  readonly notify: (() => void) | null;
   readonly isServing: () => boolean;
 }
 
@@ -52,28 +52,29 @@ export interface ExtendedOptions {
   /** Events a second for each token. */
   readonly rate: number;
   /** Tokens whose use is to be noted, away from any request's path. */
-  readonly sightings: Set<string>;
+  readonly pendingLastSeen: Set<string>;
   /** There is work for the worker. Null where nothing delivers. */
-  readonly ring: (() => void) | null;
+  readonly notify: (() => void) | null;
 }
 
 /** Bodies that wait for their commit; beyond it, senders are told to come back. */
-const MOST_WAITING_BYTES = 32 * 1024 * 1024;
+const MAX_WAITING_BYTES = 32 * 1024 * 1024;
 
 /** Tokens and events in the database. */
-export function createExtended(database: Database, { signingKey, planFor, rate, sightings, ring }: ExtendedOptions, { log, metrics, isServing }: Surroundings): WebhookService {
+export function createExtended(database: Database, { signingKey, planFor, rate, pendingLastSeen, notify }: ExtendedOptions, { log, metrics, isServing }: ServiceContext): WebhookService {
   let waitingBytes = 0;
-  metrics.gauge('gatehouse_events_waiting_bytes', {}, () => waitingBytes);
+  metrics.gauge('gatehouse_events_waiting_bytes', 'Bytes of webhook events that wait for their commit.', {}, () => waitingBytes);
+  const countReceived = metrics.counter('gatehouse_events_received_total', 'Webhook events accepted, by source and whether they came before.', ['source', 'status']);
   const keyMissing = (tokenId: string) => {
     log.error('WEBHOOK_SECRET is missing, or is not the one that signing secrets are sealed under', { token_id: tokenId });
     return new Failure('key_unknown', { message: 'The server cannot check the signatures of this sender. Nothing was stored. Tell the operator.' });
   };
   return {
     log,
-    inbox: { database, streams: { open: 0 }, ring, isServing },
+    inbox: { database, streams: { open: 0 }, notify, isServing },
     async admit(token) {
       const sender = token === null ? null : await findSender(database, digest(token));
-      if (sender?.stale) sightings.add(sender.id);
+      if (sender?.last_seen_is_old) pendingLastSeen.add(sender.id);
       return sender;
     },
     secondsToWait: createRate(rate),
@@ -86,14 +87,14 @@ export function createExtended(database: Database, { signingKey, planFor, rate, 
       return null;
     },
     async accept(event, pageId) {
-      if (waitingBytes + event.body.length > MOST_WAITING_BYTES) throw new Overloaded('too many bytes are waiting to be stored');
+      if (waitingBytes + event.body.length > MAX_WAITING_BYTES) throw new Overloaded('too many bytes are waiting to be stored');
       waitingBytes += event.body.length;
       try {
         const plan = planFor(event.event, pageId);
         const outcome = await insertEvent(database, event, plan);
         if (outcome === 'another body') return outcome;
-        metrics.count('gatehouse_events_received_total', { source: event.source, status: outcome.status });
-        if (plan.kind === 'work') ring?.();
+        countReceived([event.source, outcome.status]);
+        if (plan.kind === 'work') notify?.();
         return outcome;
       } finally {
         waitingBytes -= event.body.length;

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { ServerKey } from '../crypto/box.ts';
 import { digest, randomToken } from '../crypto/token.ts';
-import { oneAtATime } from '../db/migrate.ts';
+import { withNamedLock } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
 import { SCHEMA } from './migrations.ts';
 import { openSecret, sealSecret } from './signing.ts';
@@ -75,7 +75,7 @@ export async function acceptPending(database: Database, id: string, key: ServerK
  */
 export async function createFirstToken(database: Database, given: string | null): Promise<string | null> {
   const token = given ?? randomToken();
-  return oneAtATime(database, SCHEMA, 'first token', async (sql) => {
+  return withNamedLock(database, SCHEMA, 'first token', async (sql) => {
     if (await anyTokenExists(sql)) return null;
     await insertToken(sql, { id: randomUUID(), name: 'first', role: 'sender', source: 'generic', digest: digest(token) });
     return token;

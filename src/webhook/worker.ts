@@ -3,7 +3,7 @@ import { setMaxListeners } from 'node:events';
 import type { Database } from '../db/pool.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { describeTrouble } from '../runtime/trouble.ts';
+import { describeError } from '../runtime/errors.ts';
 import { delayAfter, errorLine, LEASE_SECONDS } from './rules.ts';
 import { claimWork, endWork, type Held, renewLeases, returnWork, type Task } from './store/work.ts';
 
@@ -30,7 +30,7 @@ export interface WorkSettings {
 
 export interface Worker {
   /** There is something new. */
-  wake(): void;
+  notify(): void;
   /** Takes nothing more, lets what is under way finish for a while, and gives the rest back. */
   stop(): Promise<void>;
 }
@@ -43,34 +43,35 @@ const ENDING_MS = 2_000;
 
 /** At least once: work is taken under a lease that is renewed while it is being done, and ended or given back only by who holds it. */
 export function startWorker(database: Database, delivery: Delivery, settings: WorkSettings, log: Log, metrics: Metrics): Worker {
+  const countAttempt = metrics.counter('gatehouse_delivery_attempts_total', 'Attempts to deliver a webhook event, by outcome.', ['outcome']);
   const running = new Set<Held>();
   const done: Held[] = [];
   const end = new AbortController();
   setMaxListeners(0, end.signal);
   let stopping = false;
   let flushing: Promise<void> | null = null;
-  let ring = () => {};
-  let rung = false;
-  const wake = () => {
-    rung = true;
-    ring();
+  let endPause = () => {};
+  let isNotified = false;
+  const notify = () => {
+    isNotified = true;
+    endPause();
   };
 
   const pause = () =>
     new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, POLL_MS);
-      ring = () => {
+      endPause = () => {
         clearTimeout(timer);
         resolve();
       };
-      if (rung || stopping) ring();
+      if (isNotified || stopping) endPause();
     });
 
   /** What ends at about the same time is written in one statement. What cannot be written is done again after its lease. */
   async function flush(): Promise<void> {
     while (done.length > 0) {
       const batch = done.splice(0, 500);
-      await endWork(database, batch, 'done', null).catch((error) => log.warn('finished work could not be noted and will be done again', describeTrouble(error)));
+      await endWork(database, batch, 'done', null).catch((error) => log.warn('finished work could not be noted and will be done again', describeError(error)));
     }
     flushing = null;
   }
@@ -79,7 +80,7 @@ export function startWorker(database: Database, delivery: Delivery, settings: Wo
     // Its process ended during its last attempt, or there were to be more of them once.
     if (task.attempt > settings.maxAttempts) return endWork(database, [task], 'dead', 'no attempt is left: the last one ended with its process, or WEBHOOK_MAX_ATTEMPTS has been lowered', 1);
     const outcome = await deliverSafely(task);
-    metrics.count('gatehouse_delivery_attempts_total', { outcome: outcome === null ? 'done' : 'failed' });
+    countAttempt([outcome === null ? 'done' : 'failed']);
     if (outcome === null) {
       done.push(task);
       return (flushing ??= Promise.resolve().then(flush));
@@ -94,7 +95,7 @@ export function startWorker(database: Database, delivery: Delivery, settings: Wo
     log.warn('a delivery failed and will be tried again', facts);
     const delay = delayAfter(task.attempt, settings.backoffBase, outcome.retryAfter);
     await returnWork(database, task, error, delay);
-    if (delay * 1000 < POLL_MS) setTimeout(wake, delay * 1000).unref();
+    if (delay * 1000 < POLL_MS) setTimeout(notify, delay * 1000).unref();
   }
 
   async function deliverSafely(task: Task): Promise<Failed | null> {
@@ -109,7 +110,7 @@ export function startWorker(database: Database, delivery: Delivery, settings: Wo
       const outcome = await Promise.race([delivery.deliver(task, limit.signal), left]);
       return outcome !== null && limit.signal.aborted ? tooLate : outcome;
     } catch (error) {
-      return { error: `internal error: ${describeTrouble(error).trouble}`, retryAfter: null };
+      return { error: `internal error: ${describeError(error).error}`, retryAfter: null };
     } finally {
       clearTimeout(timer);
       end.signal.removeEventListener('abort', stop);
@@ -122,16 +123,16 @@ export function startWorker(database: Database, delivery: Delivery, settings: Wo
       await attempt(task);
     } catch (error) {
       // The lease ends by itself, and then it is tried again.
-      log.warn('the outcome of a delivery could not be noted', { event_id: task.id, ...describeTrouble(error) });
+      log.warn('the outcome of a delivery could not be noted', { event_id: task.id, ...describeError(error) });
     } finally {
       running.delete(task);
-      if (running.size <= settings.concurrency / 2) wake();
+      if (running.size <= settings.concurrency / 2) notify();
     }
   }
 
   async function loop(): Promise<void> {
     while (!stopping) {
-      rung = false;
+      isNotified = false;
       const free = settings.concurrency - running.size;
       let taken = 0;
       try {
@@ -139,21 +140,21 @@ export function startWorker(database: Database, delivery: Delivery, settings: Wo
         taken = tasks.length;
         for (const task of tasks) void run(task);
       } catch (error) {
-        log.warn('work could not be fetched', describeTrouble(error));
+        log.warn('work could not be fetched', describeError(error));
       }
       if (taken < free || free === 0) await pause();
     }
   }
 
   const heartbeat = setInterval(() => {
-    if (running.size > 0) renewLeases(database, [...running], LEASE_SECONDS).catch((error) => log.warn('leases could not be renewed', describeTrouble(error)));
+    if (running.size > 0) renewLeases(database, [...running], LEASE_SECONDS).catch((error) => log.warn('leases could not be renewed', describeError(error)));
   }, (LEASE_SECONDS * 1000) / 3);
   const looping = loop();
   return {
-    wake,
+    notify,
     async stop() {
       stopping = true;
-      wake();
+      notify();
       await looping;
       const ending = setTimeout(() => end.abort(), LAST_CHANCE_MS);
       while (running.size > 0) await new Promise((resolve) => setTimeout(resolve, 10));

@@ -1,23 +1,23 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
-import { commitmentOf, type Conditions, createClientKey, createServerKey, paddedLength, seal, type Sealed, type ServerKey, unseal } from '../../src/crypto/box.ts';
+import { commitmentOf, type BoundMetadata, createClientKey, createServerKey, paddedLength, seal, type Sealed, type ServerKey, unseal } from '../../src/crypto/box.ts';
 
 const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
 const serverKey = createServerKey(SERVER_SECRET);
 const otherServerKey = createServerKey(`${SERVER_SECRET}!`);
 const clientKey = createClientKey();
 const otherClientKey = createClientKey();
-const conditions: Conditions = { id: randomUUID(), expiresAt: 1_893_456_000_000, maxReads: 3 };
+const conditions: BoundMetadata = { id: randomUUID(), expiresAt: 1_893_456_000_000, maxReads: 3 };
 const text = Buffer.from('correct horse battery staple');
 const sealed = seal(serverKey, clientKey, conditions, text);
 /** Version, nonce, least padding, tag. */
-const LEAST_BLOB = 1 + 12 + 256 + 16;
+const MIN_BLOB = 1 + 12 + 256 + 16;
 
 interface Attempt {
   readonly serverKey: ServerKey;
   readonly clientKey: Buffer;
-  readonly conditions: Conditions;
+  readonly conditions: BoundMetadata;
   readonly sealed: Sealed;
 }
 
@@ -63,7 +63,7 @@ test('sealing changes neither the text nor the keys', () => {
 });
 
 test('no bit of version, nonce, ciphertext or tag may change', () => {
-  assert.equal(sealed.blob.length, LEAST_BLOB);
+  assert.equal(sealed.blob.length, MIN_BLOB);
   for (const [bit, blob] of everyBitFlipped(sealed.blob)) assert.equal(attempt(withBlob(blob)), null, `bit ${bit}`);
 });
 
@@ -131,7 +131,7 @@ const WRONG: Readonly<Record<string, Partial<Attempt>>> = {
   'an empty commitment': withCommitment(Buffer.alloc(0)),
   'half a commitment': withCommitment(sealed.commitment.subarray(0, 16)),
   'a commitment and more': withCommitment(Buffer.concat([sealed.commitment, sealed.commitment])),
-  'a blob of zeros': withBlob(Buffer.alloc(LEAST_BLOB)),
+  'a blob of zeros': withBlob(Buffer.alloc(MIN_BLOB)),
   'an empty blob': withBlob(Buffer.alloc(0)),
 };
 
@@ -149,7 +149,7 @@ test('limits added to a record without limits open nothing', () => {
 });
 
 /** What a row may hold after somebody has edited it, although nothing is ever sealed so: `infinity` arrives as NaN. */
-const IMPOSSIBLE: ReadonlyArray<Partial<Conditions>> = [
+const IMPOSSIBLE: ReadonlyArray<Partial<BoundMetadata>> = [
   { expiresAt: Number.NaN },
   { expiresAt: Number.POSITIVE_INFINITY },
   { expiresAt: Number.NEGATIVE_INFINITY },
@@ -187,8 +187,8 @@ test('two boxes of one text have nothing in common', () => {
 
 test('every text of 1 to 252 bytes is stored at one length', () => {
   const lengths = Array.from({ length: 252 }, (_, index) => seal(serverKey, clientKey, conditions, Buffer.alloc(index + 1)).blob.length);
-  assert.deepEqual([...new Set(lengths)], [LEAST_BLOB]);
-  assert.ok(seal(serverKey, clientKey, conditions, Buffer.alloc(253)).blob.length > LEAST_BLOB);
+  assert.deepEqual([...new Set(lengths)], [MIN_BLOB]);
+  assert.ok(seal(serverKey, clientKey, conditions, Buffer.alloc(253)).blob.length > MIN_BLOB);
 });
 
 test('padding never shortens, never shrinks as texts grow, costs at most 12 % above the floor, and leaves few lengths', () => {

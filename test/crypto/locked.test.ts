@@ -2,26 +2,26 @@ import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import {
-  commitmentOf, type Conditions, createClientKey, createServerKey, type Locked, seal, type Sealed, sealLocked, type ServerKey, unlock, unseal,
+  commitmentOf, type BoundMetadata, createClientKey, createServerKey, type Locked, seal, type Sealed, sealLocked, type ServerKey, unlock, unseal,
 } from '../../src/crypto/box.ts';
-import { createStretching } from '../../src/crypto/password.ts';
+import { createKdfParams } from '../../src/crypto/password.ts';
 
 const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
 const serverKey = createServerKey(SERVER_SECRET);
 const otherServerKey = createServerKey(`${SERVER_SECRET}!`);
 const clientKey = createClientKey();
 const otherClientKey = createClientKey();
-const conditions: Conditions = { id: randomUUID(), expiresAt: 1_893_456_000_000, maxReads: 3 };
+const conditions: BoundMetadata = { id: randomUUID(), expiresAt: 1_893_456_000_000, maxReads: 3 };
 const text = Buffer.from('correct horse battery staple');
 /** The box takes whatever comes out of the stretching: what scrypt has to do with it is in stretch.test.ts. */
-const stretching = createStretching({ logN: 15, r: 8, p: 3 });
+const stretching = createKdfParams({ logN: 15, r: 8, p: 3 });
 const stretched = randomBytes(32);
 const sealed = sealLocked(serverKey, clientKey, conditions, text, stretching, stretched);
 
 interface Attempt {
   readonly serverKey: ServerKey;
   readonly clientKey: Buffer;
-  readonly conditions: Conditions;
+  readonly conditions: BoundMetadata;
   readonly sealed: Sealed;
 }
 
@@ -63,7 +63,7 @@ test('what was sealed with a passphrase opens with it, byte for byte, whatever i
 
 test('the key alone gives what the passphrase has to go through, and nothing of the text', () => {
   const locked = lockedOf(attempt());
-  assert.equal(locked.stretching, stretching);
+  assert.equal(locked.kdfParams, stretching);
   assert.ok(!Buffer.concat([locked.blob, locked.commitment, sealed.blob, sealed.commitment]).includes(text.subarray(0, 8)));
 });
 
@@ -169,10 +169,10 @@ test('a text that looks like a locked envelope stays a text, and asks for no pas
 });
 
 test('what to stretch with is sealed in: two locks on one text keep their own, and neither opens what is inside the other', () => {
-  const otherStretching = createStretching({ logN: 1, r: 1, p: 1 });
+  const otherStretching = createKdfParams({ logN: 1, r: 1, p: 1 });
   const otherStretched = randomBytes(32);
   const other = sealLocked(serverKey, clientKey, conditions, text, otherStretching, otherStretched);
-  assert.equal(lockedOf(attempt({ sealed: other })).stretching, otherStretching);
+  assert.equal(lockedOf(attempt({ sealed: other })).kdfParams, otherStretching);
   assert.equal(open(other, stretched), null);
   assert.equal(open(sealed, otherStretched), null);
   assert.deepEqual(open(other, otherStretched), text);
@@ -180,8 +180,8 @@ test('what to stretch with is sealed in: two locks on one text keep their own, a
 
 test('every cost that is affordable fits in: a stretching of the greatest length comes out as it went in', () => {
   for (const cost of [{ logN: 1, r: 1, p: 1 }, { logN: 15, r: 8, p: 3 }, { logN: 13, r: 10, p: 99 }, { logN: 18, r: 8, p: 4 }]) {
-    const long = createStretching(cost);
-    assert.equal(lockedOf(attempt({ sealed: sealLocked(serverKey, clientKey, conditions, text, long, stretched) })).stretching, long);
+    const long = createKdfParams(cost);
+    assert.equal(lockedOf(attempt({ sealed: sealLocked(serverKey, clientKey, conditions, text, long, stretched) })).kdfParams, long);
   }
 });
 

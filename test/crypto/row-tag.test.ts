@@ -1,24 +1,24 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
-import { type Conditions, createClientKey, createServerKey, isUnaltered, rowTagOf, seal, type Sealed, sealLocked, type ServerKey } from '../../src/crypto/box.ts';
+import { type BoundMetadata, createClientKey, createServerKey, isUnaltered, rowTagOf, seal, type Sealed, sealLocked, type ServerKey } from '../../src/crypto/box.ts';
 
 const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
 const serverKey = createServerKey(SERVER_SECRET);
 const otherServerKey = createServerKey(`${SERVER_SECRET}!`);
 const clientKey = createClientKey();
-const conditions: Conditions = { id: randomUUID(), expiresAt: 1_893_456_000_000, maxReads: 3 };
+const conditions: BoundMetadata = { id: randomUUID(), expiresAt: 1_893_456_000_000, maxReads: 3 };
 const text = Buffer.from('correct horse battery staple');
 
 /** A whole row, as it lies in the database. */
 interface Row {
   readonly serverKey: ServerKey;
-  readonly conditions: Conditions;
+  readonly conditions: BoundMetadata;
   readonly sealed: Sealed;
   readonly tag: Buffer | null;
 }
 
-function rowOf(sealed: Sealed, of: Conditions = conditions): Row {
+function rowOf(sealed: Sealed, of: BoundMetadata = conditions): Row {
   return { serverKey, conditions: of, sealed, tag: rowTagOf(serverKey, of, sealed) };
 }
 
@@ -35,7 +35,7 @@ function* everyBitFlipped(bytes: Buffer): Generator<[bit: number, flipped: Buffe
 }
 
 test('a row is unaltered as it was written, whatever its limits, its length and its version', () => {
-  const all: readonly Conditions[] = [conditions, { ...conditions, expiresAt: null }, { ...conditions, maxReads: null }, { id: randomUUID(), expiresAt: null, maxReads: null }];
+  const all: readonly BoundMetadata[] = [conditions, { ...conditions, expiresAt: null }, { ...conditions, maxReads: null }, { id: randomUUID(), expiresAt: null, maxReads: null }];
   for (const each of all) {
     for (const length of [0, 1, 252, 253, 32_768]) {
       assert.equal(whole(rowOf(seal(serverKey, clientKey, each, randomBytes(length)), each)), true);

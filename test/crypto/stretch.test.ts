@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { scryptSync } from 'node:crypto';
 import { test } from 'node:test';
-import { createStretching, DEFAULT_COST, hashPassword, isAffordable, type ScryptCost, stretch, verifyPassword } from '../../src/crypto/password.ts';
+import { createKdfParams, DEFAULT_COST, hashPassword, isAffordable, type ScryptCost, stretch, verifyPassword } from '../../src/crypto/password.ts';
 
 /** Next to nothing: what is tested here does not depend on the cost. */
 const CHEAP: ScryptCost = { logN: 1, r: 1, p: 1 };
@@ -16,16 +16,16 @@ function independent(password: string, stretching: string): Buffer {
 }
 
 test('a stretching is a PHC string without a hash, at the cost that was asked for and with a fresh salt', () => {
-  assert.match(createStretching(DEFAULT_COST), /^\$scrypt\$ln=15,r=8,p=3\$[A-Za-z0-9+/]{22}$/);
-  assert.match(createStretching({ logN: 4, r: 16, p: 99 }), /^\$scrypt\$ln=4,r=16,p=99\$[A-Za-z0-9+/]{22}$/);
-  const salts = Array.from({ length: 1_000 }, () => createStretching(CHEAP).split('$')[3]);
+  assert.match(createKdfParams(DEFAULT_COST), /^\$scrypt\$ln=15,r=8,p=3\$[A-Za-z0-9+/]{22}$/);
+  assert.match(createKdfParams({ logN: 4, r: 16, p: 99 }), /^\$scrypt\$ln=4,r=16,p=99\$[A-Za-z0-9+/]{22}$/);
+  const salts = Array.from({ length: 1_000 }, () => createKdfParams(CHEAP).split('$')[3]);
   assert.equal(new Set(salts).size, 1_000);
   assert.ok(salts.every((salt) => Buffer.from(salt ?? '', 'base64').length === 16));
 });
 
 test('what is stretched is 32 bytes of scrypt and nothing else, the same every time', async () => {
   for (const cost of [CHEAP, { logN: 4, r: 8, p: 2 }, { logN: 10, r: 2, p: 16 }, DEFAULT_COST]) {
-    const stretching = createStretching(cost);
+    const stretching = createKdfParams(cost);
     const key = await stretch('correct horse battery staple', stretching);
     assert.equal(key.length, 32);
     assert.deepEqual(key, independent('correct horse battery staple', stretching), stretching);
@@ -50,7 +50,7 @@ test('another passphrase, salt or cost gives another key', async () => {
 
 test('a password hash is a stretching and what comes out of it, so each verifies against the other', async () => {
   for (const password of ['correct horse battery staple', ' ', 'pässwörd', '🔑🔑']) {
-    const stretching = createStretching(CHEAP);
+    const stretching = createKdfParams(CHEAP);
     const hash = (await stretch(password, stretching)).toString('base64').replace('=', '');
     assert.equal(await verifyPassword(password, `${stretching}$${hash}`), true, JSON.stringify(password));
     assert.equal(await verifyPassword(`${password}!`, `${stretching}$${hash}`), false);
@@ -111,7 +111,7 @@ test('the table above refuses what it names: its own salt is fine', async () => 
 });
 
 test('a stored hash is no stretching and a stretching no stored hash', async () => {
-  const stretching = createStretching(CHEAP);
+  const stretching = createKdfParams(CHEAP);
   const stored = await hashPassword('passphrase', CHEAP);
   await assert.rejects(async () => stretch('passphrase', stored));
   await assert.rejects(async () => verifyPassword('passphrase', stretching));
@@ -120,6 +120,6 @@ test('a stored hash is no stretching and a stretching no stored hash', async () 
 test('every cost that the setting takes can be read back out of the stretching made at it', async () => {
   for (const cost of [CHEAP, { logN: 4, r: 8, p: 1 }, { logN: 15, r: 1, p: 1 }, { logN: 7, r: 16, p: 99 }]) {
     assert.ok(isAffordable(cost));
-    assert.equal((await stretch('passphrase', createStretching(cost))).length, 32, JSON.stringify(cost));
+    assert.equal((await stretch('passphrase', createKdfParams(cost))).length, 32, JSON.stringify(cost));
   }
 });

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomInt } from 'node:crypto';
 import { after, test } from 'node:test';
-import { bytesColumn, column, inOrderOf } from '../../src/db/batch.ts';
+import { hexArrayLiteral, arrayLiteral, alignToKeys } from '../../src/db/batch.ts';
 import { createDatabase } from '../support/database.ts';
 
 const { sql } = await createDatabase({ after });
@@ -10,7 +10,7 @@ const { sql } = await createDatabase({ after });
 type Value = string | Buffer | Date | number | null;
 /** As the statements of the services take a column apart. */
 const arrived = async (values: readonly Value[], type: string): Promise<unknown[]> =>
-  (await sql.unsafe(`select value from unnest($1::text::${type}[]) with ordinality as given (value, place) order by place`, [column(values)])).map(({ value }) => value);
+  (await sql.unsafe(`select value from unnest($1::text::${type}[]) with ordinality as given (value, place) order by place`, [arrayLiteral(values)])).map(({ value }) => value);
 /** As a parameter of its own. */
 const alone = async (value: Value, type: string): Promise<unknown> => (await sql.unsafe(`select $1::${type} as value`, [value]))[0]?.value;
 
@@ -70,7 +70,7 @@ test('dates arrive to the millisecond, in whatever zone the session is', async (
     await sql`select set_config('TimeZone', ${zone}, false)`;
     // Read as numbers: the writing of a date of long ago is another matter.
     const rows = await sql<Array<{ time: number | null }>>`
-      select (extract(epoch from value) * 1000)::float8 as time from unnest(${column([...dates, null])}::text::timestamptz[]) with ordinality as given (value, place) order by place`;
+      select (extract(epoch from value) * 1000)::float8 as time from unnest(${arrayLiteral([...dates, null])}::text::timestamptz[]) with ordinality as given (value, place) order by place`;
     assert.deepEqual(rows.map(({ time }) => time), [...dates.map((date) => date.getTime()), null], zone);
   }
   await sql`reset timezone`;
@@ -94,18 +94,18 @@ test('ids and JSON arrive in their own types', async () => {
 
 test('each key gets its row, as often as it was asked with, and null where there is none; the rows are taken out', () => {
   const row = (key: string) => ({ key, of: `that of ${key}` });
-  const ordered = (keys: readonly string[], rows: ReadonlyArray<{ key: string }>) => inOrderOf(keys, [...rows], ({ key }) => key);
+  const ordered = (keys: readonly string[], rows: ReadonlyArray<{ key: string }>) => alignToKeys(keys, [...rows], ({ key }) => key);
   assert.deepEqual(ordered(['a', 'b', 'c', 'd'], [row('c'), row('a')]), [row('a'), null, row('c'), null]);
   assert.deepEqual(ordered(['a', 'b', 'a'], [row('b'), row('a')]), [row('a'), row('b'), row('a')]);
   assert.deepEqual(ordered(['a', '__proto__'], []), [null, null]);
   assert.deepEqual(ordered([], [row('a')]), []);
   const rows = [row('a'), row('b')];
-  inOrderOf(['a'], rows, ({ key }) => key);
+  alignToKeys(['a'], rows, ({ key }) => key);
   assert.deepEqual(rows, []);
 });
 
 test('bytes that are in hexadecimal digits arrive as those that are not', async () => {
   const bytes = ['', '00', 'ff00', '5c227d2c'].map((digits) => Buffer.from(digits, 'hex'));
-  assert.equal(bytesColumn(bytes.map((one) => one.toString('hex'))), column(bytes));
+  assert.equal(hexArrayLiteral(bytes.map((one) => one.toString('hex'))), arrayLiteral(bytes));
   assert.deepEqual(await arrived(bytes, 'bytea'), bytes);
 });

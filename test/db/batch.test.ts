@@ -1,9 +1,9 @@
 /** Callers that share a statement: who goes with whom, in which order, and what each is told. */
 import assert from 'node:assert/strict';
 import { before, test, type TestContext } from 'node:test';
-import { grouped } from '../../src/db/batch.ts';
+import { batched } from '../../src/db/batch.ts';
 import { type Database, Duplicate, Rejected } from '../../src/db/pool.ts';
-import { Overloaded, Unavailable } from '../../src/runtime/trouble.ts';
+import { Overloaded, Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
 import { openLanes, untilSql } from '../support/lanes.ts';
 import { idsOf, makeThings, outcomeOf, outcomesOf, someThings, standInTheWay, stored, storing, type Thing, turn } from '../support/things.ts';
@@ -108,7 +108,7 @@ test('items with the same key never share a statement and keep their order, and 
 test('nobody is answered by a statement that was sent before they asked, be it for the same item', async (t) => {
   const database = open(t);
   const gates: Array<() => void> = [];
-  const count = grouped(
+  const count = batched(
     async (context: Database, ids: readonly number[]) => {
       const rows = await context.read((sql) => sql<Array<{ id: number }>>`select id from things where id in ${sql(ids)}`);
       await new Promise<void>((resolve) => gates.push(resolve));
@@ -203,7 +203,7 @@ const mistakes: ReadonlyArray<readonly [what: string, run: (items: readonly numb
 for (const [what, run] of mistakes) {
   test(`a statement that ${what} fails all its callers with it, is not tried again, and holds up nobody after them`, async () => {
     let runs = 0;
-    const share = grouped((_: object, items: readonly number[]) => ((runs += 1) === 1 ? run(items) : Promise.resolve([...items])));
+    const share = batched((_: object, items: readonly number[]) => ((runs += 1) === 1 ? run(items) : Promise.resolve([...items])));
     const context = {};
     for (const outcome of await Promise.allSettled([1, 2, 3].map((item) => share(context, item)))) {
       assert.ok(outcome.status === 'rejected' && outcome.reason instanceof RangeError && outcome.reason.message === 'of ours');
@@ -216,7 +216,7 @@ for (const [what, run] of mistakes) {
 for (const [what, results] of [['too few', 2], ['too many', 4], ['no', 0]] as const) {
   test(`where a statement gives ${what} results for three callers, none is told anything but of the mistake`, async () => {
     let runs = 0;
-    const share = grouped(async (_: object, items: readonly number[]) => ((runs += 1) === 1 ? Array.from({ length: results }, () => 0) : items));
+    const share = batched(async (_: object, items: readonly number[]) => ((runs += 1) === 1 ? Array.from({ length: results }, () => 0) : items));
     const context = {};
     for (const outcome of await Promise.allSettled([1, 2, 3].map((item) => share(context, item)))) {
       assert.ok(outcome.status === 'rejected' && outcome.reason instanceof Error);

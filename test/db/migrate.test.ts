@@ -2,15 +2,15 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { connect } from '../../scripts/postgres.ts';
-import { isCurrent, isReady, migrate, type Migration, oneAtATime, requireCurrent, turnsTable } from '../../src/db/migrate.ts';
-import { Unavailable } from '../../src/runtime/trouble.ts';
+import { isCurrent, isReady, migrate, type Migration, withNamedLock, requireCurrent, locksTable } from '../../src/db/migrate.ts';
+import { Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { openLanes, untilSql } from '../support/lanes.ts';
 import { bounded } from '../support/until.ts';
 
 /** Each step leaves a row behind, so that one which ran twice would be seen. */
 const STEPS: readonly Migration[] = [
-  { name: 'first', statements: [turnsTable('house'), 'create table house.traces (step integer)', 'insert into house.traces values (1)'] },
+  { name: 'first', statements: [locksTable('house'), 'create table house.traces (step integer)', 'insert into house.traces values (1)'] },
   { name: 'second', statements: ['insert into house.traces values (2)', 'alter table house.traces add column note text'] },
   { name: 'third', statements: ['insert into house.traces values (3)'] },
 ];
@@ -118,7 +118,7 @@ test('a schema is current with all steps, and with more, but not with fewer or w
   assert.deepEqual(await judge(), [false, false], 'an empty schema');
   await migrate(database, 'house', STEPS.slice(0, 2));
   assert.deepEqual(await judge(), [false, false], 'a step is missing');
-  await assert.rejects(requireCurrent(database, 'house', STEPS), (error) => error instanceof Unavailable && error.mayPass && /run "gatehouse migrate"/.test(error.message));
+  await assert.rejects(requireCurrent(database, 'house', STEPS), (error) => error instanceof Unavailable && error.isTemporary && /run "gatehouse migrate"/.test(error.message));
   await migrate(database, 'house', STEPS);
   assert.deepEqual(await judge(), [true, true]);
   await migrate(database, 'house', [...STEPS, { name: 'of a newer program', statements: [] }]);
@@ -155,7 +155,7 @@ test('of any number that take their turn at once, each sees what the one before 
   const turn = (replica: number) => {
     const database = replicas[replica % replicas.length];
     assert.ok(database);
-    return oneAtATime(database, 'house', 'first', async (sql) => {
+    return withNamedLock(database, 'house', 'first', async (sql) => {
       if ((await sql`select from house.firsts`).length > 0) return false;
       await sql`insert into house.firsts values (${replica})`;
       return true;
@@ -173,11 +173,11 @@ test('a turn that fails leaves nothing behind and lets the next one in', async (
   const file = await createDatabase(t);
   const database = open(t, file);
   await migrate(database, 'house', STEPS);
-  const failed = oneAtATime(database, 'house', 'first', async (sql) => {
+  const failed = withNamedLock(database, 'house', 'first', async (sql) => {
     await sql`insert into house.traces values (99)`;
     throw new RangeError('on purpose');
   });
   await assert.rejects(failed, RangeError);
   assert.deepEqual(await traces(file), [1, 2, 3]);
-  assert.equal(await oneAtATime(database, 'house', 'first', async () => 'in'), 'in');
+  assert.equal(await withNamedLock(database, 'house', 'first', async () => 'in'), 'in');
 });

@@ -6,7 +6,7 @@ import { before, test, type TestContext } from 'node:test';
 import { createDatabase as createLanes, type Database, Duplicate } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
-import { Overloaded, Unavailable } from '../../src/runtime/trouble.ts';
+import { Overloaded, Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
 import { addressOf, ask, LANES, openLanes, untilSql } from '../support/lanes.ts';
 
@@ -194,7 +194,7 @@ for (const lane of LANES) {
       const error = await ask(database, lane, statement).catch((thrown: unknown) => thrown);
       assert.ok(error instanceof Unavailable, what);
       assert.equal(error.message, `the database refused (SQLSTATE ${code})`);
-      assert.equal(error.mayPass, false);
+      assert.equal(error.isTemporary, false);
       assertSilent(error, ['marked', 'things', 'select', 'insert']);
     }
   });

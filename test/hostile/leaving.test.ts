@@ -4,7 +4,7 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import type { Reply } from '../../src/http/call.ts';
-import { Unavailable } from '../../src/runtime/trouble.ts';
+import { Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { get, post, slowGuard, startListener } from '../support/listener.ts';

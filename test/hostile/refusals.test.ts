@@ -1,7 +1,7 @@
 /** Answers that come before the body has been read, and what every answer carries. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { Unavailable } from '../../src/runtime/trouble.ts';
+import { Unavailable } from '../../src/runtime/errors.ts';
 import { doorkeeper, get, MAX_BODY_BYTES, post, startListener } from '../support/listener.ts';
 import { connectTo, exchange, headOf, type RawAnswer } from '../support/socket.ts';
 import { until } from '../support/until.ts';

@@ -8,8 +8,8 @@ let created = 0;
 let release = () => {};
 const held = new Promise<void>((resolve) => (release = resolve));
 const { url, inFlight } = await startListener({ after }, [
-  get('/a/{id}', async ({ visitor }) => ({ data: visitor.parameters.id })),
-  get('/query', async ({ visitor }) => ({ data: Object.fromEntries(visitor.query) })),
+  get('/a/{id}', async ({ request }) => ({ data: request.parameters.id })),
+  get('/query', async ({ request }) => ({ data: Object.fromEntries(request.query) })),
   get('/slow', async () => {
     await new Promise((resolve) => setImmediate(resolve));
     return { data: 'slow' };

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { BlockList } from 'node:net';
 import { test } from 'node:test';
-import { clientAddress, networkOf, parseNetworks, plainAddress } from '../../src/http/address.ts';
+import { Expected } from '../../src/runtime/variables.ts';
+import { clientAddress, networkOf, parseNetworks, canonicalAddress } from '../../src/http/address.ts';
 
 // Addresses are of the ranges for documentation: RFC 5737 and RFC 3849.
 function networks(text: string): BlockList {
@@ -74,9 +75,9 @@ test('networks are addresses and CIDR ranges', () => {
   assert.equal(networks('0.0.0.0/0').check('203.0.113.1', 'ipv4'), true);
 });
 
-test('the first entry that is no network is named', () => {
+test('a list with an entry that is no network is rejected', () => {
   for (const wrong of ['10.0.0.0/33', '::/129', '10.0.0.0/', '10.0.0.0/-1', '10.0.0.0/8/8', '10.0.0/8', 'proxy.example', '10.0.0.0/1e1', '/8']) {
-    assert.deepEqual(parseNetworks(`127.0.0.1,${wrong},also wrong`), { wrong }, wrong);
+    assert.ok(parseNetworks(`127.0.0.1,${wrong}`) instanceof Expected, wrong);
   }
 });
 
@@ -89,7 +90,7 @@ test('a plain address is written in one way only', () => {
     ['2001:DB8::1', '2001:db8::1'],
     ['', ''],
   ] as const) {
-    assert.equal(plainAddress(given), plain);
+    assert.equal(canonicalAddress(given), plain);
   }
 });
 

@@ -102,7 +102,7 @@ const WRONG: ReadonlyArray<readonly [what: string, raw: Buffer, message: string]
 
 test('a body that is no JSON object in UTF-8 is refused in words that do not repeat it', () => {
   for (const [what, raw, message] of WRONG) {
-    assert.deepEqual(lax.parse(raw), { ok: false, faults: [{ path: '', message }] }, what);
+    assert.deepEqual(lax.parse(raw), { ok: false, errors: [{ path: '', message }] }, what);
   }
 });
 

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { BlockList } from 'node:net';
 import { after, test } from 'node:test';
-import { livez } from '../../src/http/builtin.ts';
-import { bind, type Rows } from '../../src/http/rows.ts';
+import { livez } from '../../src/http/probes.ts';
+import { bindRoutes, type RouteMatcher } from '../../src/http/call.ts';
 import { createListener } from '../../src/http/server.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
@@ -15,15 +15,14 @@ import { until } from '../support/until.ts';
 async function startLoading() {
   const asked: Array<{ readonly come: () => void; readonly fail: () => void }> = [];
   const lines: Array<Record<string, unknown>> = [];
-  const all = bind([livez, get('/thing', async () => ({ data: 'a thing' }))], null);
+  const all = bindRoutes([livez, get('/thing', async () => ({ data: 'a thing' }))], null);
   const metrics = createMetrics();
   const listener = createListener({
     name: 'test',
     host: '127.0.0.1',
     port: 0,
-    rows: () => new Promise<Rows>((resolve, reject) => void asked.push({ come: () => resolve(all), fail: () => reject(new TypeError('marked')) })),
-    envelope: 'bare',
-    unavailable: 'unavailable',
+    routes: () => new Promise<RouteMatcher>((resolve, reject) => void asked.push({ come: () => resolve(all), fail: () => reject(new TypeError('marked')) })),
+    style: { envelope: 'bare', unavailable: 'unavailable' },
     maxBodyBytes: 1_024,
     trustedProxies: new BlockList(),
     log: createLog('info', (line) => lines.push(JSON.parse(line))),
@@ -89,7 +88,7 @@ test('where the service cannot be loaded, the request and later ones get a prope
     assert.ok(!answer.body.includes('marked'));
   }
   assert.equal((await askFor('GET /livez')).status, 200);
-  assert.deepEqual(lines.filter(({ level }) => level === 'error').map(({ message, trouble }) => [message, trouble]), [['internal error', 'TypeError'], ['internal error', 'TypeError']]);
+  assert.deepEqual(lines.filter(({ level }) => level === 'error').map(({ message, error }) => [message, error]), [['internal error', 'TypeError'], ['internal error', 'TypeError']]);
   assert.ok(!JSON.stringify(lines).includes('marked'));
   const client = await open('GET /thing');
   await until(() => asked.length === 3);

@@ -8,7 +8,7 @@ import { createRoutes } from '../../src/secrets/routes.ts';
 import { createRoutes as createWebhookRoutes } from '../../src/webhook/routes.ts';
 
 const webhook = createWebhookRoutes('extended', true);
-const secrets = createRoutes({ seconds: 60, mostSeconds: 60, reads: 1, mostReads: 1 }, true);
+const secrets = createRoutes({ seconds: 60, maxSeconds: 60, reads: 1, maxReads: 1 }, true);
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -75,8 +75,8 @@ function everySchema(value: unknown, at: string, faults: string[], document: unk
 /** The document as it is served. */
 async function documentOf<Service>(rows: ReadonlyArray<Route<Service>>, service: Service): Promise<unknown> {
   const row = rows.find(({ pattern }) => pattern === '/openapi.json');
-  const visitor = { requestId: 'id-1', path: '/openapi.json', parameters: {}, query: new Map<string, string[]>(), headers: {}, address: '192.0.2.1' };
-  const reply = await row?.answer(visitor, service, async () => Buffer.alloc(0));
+  const request = { requestId: 'id-1', path: '/openapi.json', parameters: {}, query: new Map<string, string[]>(), headers: {}, address: '192.0.2.1' };
+  const reply = await row?.answer(request, service, async () => Buffer.alloc(0));
   assert.ok(reply && 'text' in reply);
   assert.match(reply.contentType, /^application\/json/);
   return JSON.parse(reply.text);

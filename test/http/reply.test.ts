@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type ErrorCode, ERRORS, Failure } from '../../src/http/errors.ts';
-import { failureOf, rawReply, successOf } from '../../src/http/reply.ts';
+import { renderFailure, renderRaw, renderSuccess } from '../../src/http/reply.ts';
 
 const HOUSE = {
   'Content-Type': 'application/json; charset=utf-8',
@@ -13,7 +13,7 @@ const codes = Object.keys(ERRORS).map((code) => code as ErrorCode);
 
 test('every error has the one shape, its status from the table, and a sentence', () => {
   for (const code of codes) {
-    const { status, headers, body } = failureOf(new Failure(code), 'id-1');
+    const { status, headers, body } = renderFailure(new Failure(code), 'id-1');
     assert.equal(status, ERRORS[code].status);
     assert.deepEqual(JSON.parse(String(body)), { data: null, error: { code, message: ERRORS[code].message }, _meta: { request_id: 'id-1' } });
     assert.match(ERRORS[code].message, /^[A-Z].*\.$/, code);
@@ -23,7 +23,7 @@ test('every error has the one shape, its status from the table, and a sentence',
 
 test('a 401 names the scheme, a 503 says when to come again, and nothing else does so by itself', () => {
   for (const code of codes) {
-    const { status, headers } = failureOf(new Failure(code), 'id-1');
+    const { status, headers } = renderFailure(new Failure(code), 'id-1');
     assert.equal(headers['WWW-Authenticate'], status === 401 ? 'Bearer' : undefined, code);
     assert.equal(headers['Retry-After'], status === 503 ? '2' : undefined, code);
   }
@@ -31,7 +31,7 @@ test('a 401 names the scheme, a 503 says when to come again, and nothing else do
 
 test('what a failure knows better stands in place of the table, its fields and headers beside it', () => {
   const fields = [{ path: '/a', message: 'is required' }];
-  const { headers, body } = failureOf(new Failure('overloaded', { message: 'Later.', fields, retryAfterSeconds: 1.2, headers: { Allow: 'GET' } }), 'id-1');
+  const { headers, body } = renderFailure(new Failure('overloaded', { message: 'Later.', fields, retryAfterSeconds: 1.2, headers: { Allow: 'GET' } }), 'id-1');
   assert.deepEqual(JSON.parse(String(body)).error, { code: 'overloaded', message: 'Later.', fields });
   assert.equal(headers['Retry-After'], '2', 'whole seconds, rounded up');
   assert.equal(headers.Allow, 'GET');
@@ -39,12 +39,12 @@ test('what a failure knows better stands in place of the table, its fields and h
 
 test('nobody is told to come again after no time at all', () => {
   for (const retryAfterSeconds of [0, -5, 0.001]) {
-    assert.equal(failureOf(new Failure('overloaded', { retryAfterSeconds }), 'id-1').headers['Retry-After'], '1');
+    assert.equal(renderFailure(new Failure('overloaded', { retryAfterSeconds }), 'id-1').headers['Retry-After'], '1');
   }
 });
 
 test('a success is wrapped as its service does it', () => {
-  const body = (envelope: 'data' | 'bare', data: unknown) => String(successOf({ data }, 200, envelope, 'id-1').body);
+  const body = (envelope: 'data' | 'bare', data: unknown) => String(renderSuccess({ data }, 200, envelope, 'id-1').body);
   assert.equal(body('data', null), '{"data":null,"_meta":{"request_id":"id-1"}}');
   assert.equal(body('data', [1]), '{"data":[1],"_meta":{"request_id":"id-1"}}');
   assert.equal(body('bare', { a: 1 }), '{"a":1}');
@@ -52,19 +52,19 @@ test('a success is wrapped as its service does it', () => {
 
 test('pagination and links stand beside the data', () => {
   const pagination = { page: 1, limit: 10, total: 0, total_pages: 0 };
-  const { body } = successOf({ data: [], pagination, links: { first: '/x' } }, 200, 'data', 'id-1');
+  const { body } = renderSuccess({ data: [], pagination, links: { first: '/x' } }, 200, 'data', 'id-1');
   assert.deepEqual(JSON.parse(String(body)), { data: [], _meta: { request_id: 'id-1', pagination }, _links: { first: '/x' } });
 });
 
 test('text keeps its own type, and every success the other house headers', () => {
-  const { headers } = successOf({ text: 'a 1', contentType: 'text/plain' }, 200, 'bare', 'id-1');
+  const { headers } = renderSuccess({ text: 'a 1', contentType: 'text/plain' }, 200, 'bare', 'id-1');
   assert.deepEqual(headers, { ...HOUSE, 'Content-Type': 'text/plain' });
-  assert.deepEqual(successOf({ data: 1 }, 201, 'bare', 'id-1').headers, HOUSE);
-  assert.deepEqual(successOf({ items: batches() }, 200, 'bare', 'id-1').headers, HOUSE);
+  assert.deepEqual(renderSuccess({ data: 1 }, 201, 'bare', 'id-1').headers, HOUSE);
+  assert.deepEqual(renderSuccess({ items: batches() }, 200, 'bare', 'id-1').headers, HOUSE);
 });
 
 test('a success may bring headers of its own beside those of the house', () => {
-  const { headers } = successOf({ data: null, headers: { 'X-Auth-Username': 'ada' } }, 200, 'data', 'id-1');
+  const { headers } = renderSuccess({ data: null, headers: { 'X-Auth-Username': 'ada' } }, 200, 'data', 'id-1');
   assert.deepEqual(headers, { ...HOUSE, 'X-Auth-Username': 'ada' });
 });
 
@@ -74,7 +74,7 @@ async function* batches(...all: unknown[][]): AsyncGenerator<unknown[]> {
 
 /** The pieces in which a list is written. */
 async function piecesOf(envelope: 'data' | 'bare', ...all: unknown[][]): Promise<string[]> {
-  const { body } = successOf({ items: batches(...all) }, 200, envelope, 'id-1');
+  const { body } = renderSuccess({ items: batches(...all) }, 200, envelope, 'id-1');
   assert.ok(typeof body !== 'string');
   const pieces: string[] = [];
   for await (const piece of body) pieces.push(piece);
@@ -105,7 +105,7 @@ test('a list is written batch by batch: no piece waits for a later one', async (
 
 test('a raw reply is a whole HTTP answer whose length is counted in bytes', () => {
   for (const failure of [new Failure('invalid_request'), new Failure('headers_too_large', { message: 'Zu groß – €.' })]) {
-    const [head = '', body = '', ...more] = rawReply(failure, 'id-1').split('\r\n\r\n');
+    const [head = '', body = '', ...more] = renderRaw(failure, 'id-1').split('\r\n\r\n');
     const [statusLine, ...lines] = head.split('\r\n');
     assert.equal(more.length, 0);
     assert.match(statusLine ?? '', new RegExp(`^HTTP/1\\.1 ${ERRORS[failure.code].status} [a-z ]+$`));

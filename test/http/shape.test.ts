@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
-  boolean, dateTime, decimal, integer, list, moment, nothing, nullable, object, optional, orElse, parameters, type Shape, take, text, uuid, withoutNul, word,
+  boolean, dateTime, decimal, integer, list, timestamp, noInput, nullable, object, optional, withDefault, queryParameters, type Shape, validate, text, uuid, withoutNul, oneOf,
 } from '../../src/http/shape.ts';
 
 const MARK = 'marked-value';
@@ -9,8 +9,8 @@ const ID = '123e4567-e89b-42d3-a456-426614174000';
 
 /** Each fault as `path: message`, or the value. */
 function read(shape: Shape<unknown>, input: unknown, at = ''): unknown {
-  const taken = take(shape, input, at);
-  return taken.ok ? taken.value : taken.faults.map(({ path, message }) => `${path}: ${message}`);
+  const taken = validate(shape, input, at);
+  return taken.ok ? taken.value : taken.errors.map(({ path, message }) => `${path}: ${message}`);
 }
 
 const STRING = 'must be a string';
@@ -34,20 +34,20 @@ const WRONG: ReadonlyArray<readonly [what: string, shape: Shape<unknown>, messag
     '999999999999999999999', '0000000000000001', null, [], ['1'],
   ]],
   ['boolean', boolean(), 'must be true or false', notBooleans],
-  ['word', word('one', 'two'), 'must be one of one, two', [...notStrings, '', 'One', 'one ', MARK, 'toString', '__proto__']],
+  ['word', oneOf('one', 'two'), 'must be one of one, two', [...notStrings, '', 'One', 'one ', MARK, 'toString', '__proto__']],
   ['date and time', dateTime(), STRING, notStrings],
-  ['moment', moment('when'), 'must be a date and time, such as 2030-01-31T12:00:00Z', [
+  ['moment', timestamp('when'), 'must be a date and time, such as 2030-01-31T12:00:00Z', [
     ...notStrings, new Date(0), 0, '', MARK, '2030-01-31', '2030-01-31T12:00:00', '2030-01-31 12:00:00Z', '2030-01-31T12:00Z', '20300131T120000Z', '2030-W05-4T12:00:00Z',
     '2030-01-31t12:00:00z', ' 2030-01-31T12:00:00Z', '2030-01-31T12:00:00Z\n', '2030-01-31T12:00:00+0100', '2030-01-31T12:00:00+1:00', '2030-01-31T12:00:00.Z',
     '2030-01-31T12:00:00.0123456789Z', '+002030-01-31T12:00:00Z', '-2030-01-31T12:00:00Z', '12030-01-31T12:00:00Z', '٢٠٣٠-01-31T12:00:00Z', 'now', '1893456000', 'Thu, 31 Jan 2030 12:00:00 GMT',
   ]],
-  ['moment on a real day', moment('when'), 'must be a date and time, such as 2030-01-31T12:00:00Z', [
+  ['moment on a real day', timestamp('when'), 'must be a date and time, such as 2030-01-31T12:00:00Z', [
     '2030-00-10T12:00:00Z', '2030-13-10T12:00:00Z', '2030-01-00T12:00:00Z', '2030-01-32T12:00:00Z', '2030-01-31T25:00:00Z', '2030-01-31T12:60:00Z', '2030-01-31T12:00:61Z', '2030-01-31T12:00:00+24:00',
     // Read as a day of the next month, or as the next day, it would be another moment than was meant (RFC 3339, 5.6 and 5.7).
     '2030-02-29T12:00:00Z', '2030-02-31T12:00:00Z', '2100-02-29T12:00:00Z', '2030-04-31T12:00:00Z', '2030-01-31T24:00:00Z',
   ]],
   // Neither fits the form in which a moment is stored and given back, which has years of four digits and no year 0.
-  ['moment of our era', moment('when'), 'must be a date and time, such as 2030-01-31T12:00:00Z', ['0000-01-01T00:00:00Z', '0001-01-01T00:00:00+01:00', '9999-12-31T23:59:59-01:00']],
+  ['moment of our era', timestamp('when'), 'must be a date and time, such as 2030-01-31T12:00:00Z', ['0000-01-01T00:00:00Z', '0001-01-01T00:00:00+01:00', '9999-12-31T23:59:59-01:00']],
   ['list', list(text()), 'must be an array', [null, '', MARK, {}, { length: 1 }, 1]],
   ['object', object({}), 'must be a JSON object', [null, '', MARK, 1, true, [], [{}]]],
 ];
@@ -64,8 +64,8 @@ const RIGHT: ReadonlyArray<readonly [what: string, shape: Shape<unknown>, pairs:
   ['an integer', integer({ min: -1, max: 100 }), [[-1, -1], [0, 0], [100, 100], [1.0, 1]]],
   ['a decimal', decimal({ min: 1, max: 100 }), [['1', 1], ['100', 100], ['007', 7]]],
   ['a boolean', boolean(), [[true, true], [false, false]]],
-  ['a word', word('one', 'two'), [['two', 'two']]],
-  ['a moment, by whichever clock', moment('when'), [
+  ['a word', oneOf('one', 'two'), [['two', 'two']]],
+  ['a moment, by whichever clock', timestamp('when'), [
     ['2030-01-31T12:00:00Z', new Date('2030-01-31T12:00:00Z')],
     ['2030-01-31T12:00:00.5+05:45', new Date('2030-01-31T06:15:00.500Z')],
     ['2030-01-31T12:00:00-08:00', new Date('2030-01-31T20:00:00Z')],
@@ -78,7 +78,7 @@ const RIGHT: ReadonlyArray<readonly [what: string, shape: Shape<unknown>, pairs:
   ]],
   ['a list', list(integer({ min: 0, max: 9 })), [[[], []], [[1, 2], [1, 2]]]],
   ['nullable', nullable(text()), [[null, null], ['', '']]],
-  ['nothing ignores whatever comes', nothing, [[null, {}], [MARK, {}], [{ a: 1 }, {}]]],
+  ['nothing ignores whatever comes', noInput, [[null, {}], [MARK, {}], [{ a: 1 }, {}]]],
 ];
 
 for (const [what, shape, pairs] of RIGHT) {
@@ -87,7 +87,7 @@ for (const [what, shape, pairs] of RIGHT) {
   });
 }
 
-const person = object({ name: text({ min: 1 }), age: optional(integer({ min: 0, max: 150 })), kind: orElse(word('cat', 'dog'), 'cat') });
+const person = object({ name: text({ min: 1 }), age: optional(integer({ min: 0, max: 150 })), kind: withDefault(oneOf('cat', 'dog'), 'cat') });
 
 test('a missing member is a fault, unless it is optional or has a default', () => {
   assert.deepEqual(read(person, { name: 'a' }), { name: 'a', age: undefined, kind: 'cat' });
@@ -141,7 +141,7 @@ test('members that every object inherits count as missing', () => {
 });
 
 const query = (entries: Readonly<Record<string, readonly string[]>>) => new Map(Object.entries(entries));
-const search = parameters({ page: orElse(decimal({ min: 1, max: 100 }), 1), user: optional(uuid()), token: text({ min: 1 }) });
+const search = queryParameters({ page: withDefault(decimal({ min: 1, max: 100 }), 1), user: optional(uuid()), token: text({ min: 1 }) });
 
 test('parameters are named without a slash; unknown ones are ignored', () => {
   assert.deepEqual(read(search, query({ token: ['t'], page: ['2'], other: [MARK, MARK] })), { token: 't', page: 2, user: undefined });
@@ -158,7 +158,7 @@ test('a parameter that is given twice is refused, even with the same value', () 
 });
 
 test('parameters that are not known are refused by name where the shape says so', () => {
-  const strict = parameters({ page: optional(decimal({ min: 1, max: 100 })), toString: optional(text()) }, 'refused');
+  const strict = queryParameters({ page: optional(decimal({ min: 1, max: 100 })), toString: optional(text()) }, 'refused');
   const unknown = (name: string) => `${name}: is not a parameter that this request knows`;
   assert.deepEqual(read(strict, query({})), { page: undefined, toString: undefined });
   assert.deepEqual(read(strict, query({ page: ['2'] })), { page: 2, toString: undefined });
@@ -172,7 +172,7 @@ test('parameters that are not known are refused by name where the shape says so'
 });
 
 test('parameters that every object inherits count as missing', () => {
-  assert.deepEqual(read(parameters({ constructor: optional(text()) }), query({})), { constructor: undefined });
+  assert.deepEqual(read(queryParameters({ constructor: optional(text()) }), query({})), { constructor: undefined });
 });
 
 test('no fault holds the value that it is about', () => {
@@ -187,7 +187,7 @@ test('no fault holds the value that it is about', () => {
 
 test('the schema of a shape says the same as its check', () => {
   assert.deepEqual(
-    object({ name: text({ min: 1, max: 9, description: 'a name' }), page: orElse(decimal({ min: 1, max: 5 }), 1), tags: list(nullable(word('a'))), id: optional(uuid()) }, 'refused').schema,
+    object({ name: text({ min: 1, max: 9, description: 'a name' }), page: withDefault(decimal({ min: 1, max: 5 }), 1), tags: list(nullable(oneOf('a'))), id: optional(uuid()) }, 'refused').schema,
     {
       type: 'object',
       properties: {
@@ -200,7 +200,7 @@ test('the schema of a shape says the same as its check', () => {
       additionalProperties: false,
     },
   );
-  assert.deepEqual(moment('when').schema, { type: 'string', format: 'date-time', description: 'when' });
+  assert.deepEqual(timestamp('when').schema, { type: 'string', format: 'date-time', description: 'when' });
   assert.deepEqual(object({ at: optional(dateTime()), on: optional(boolean()) }).schema, {
     type: 'object',
     properties: { at: { type: 'string', format: 'date-time' }, on: { type: 'boolean' } },

@@ -1,7 +1,7 @@
 /** The first run: exactly one super administrator, told exactly once, whoever starts first. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { StartupError } from '../../src/runtime/trouble.ts';
+import { StartupError } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
 import { ADMIN_PASSWORD, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { addUser, openIdentity } from '../support/users.ts';

@@ -5,10 +5,10 @@ import { migrate } from '../../src/db/migrate.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
 import { createIdentity } from '../../src/identity/service.ts';
 import { jobs } from '../../src/identity/start.ts';
-import { writeSightings } from '../../src/identity/store/sightings.ts';
+import { writeLastSeen } from '../../src/identity/store/last-seen.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import { createDatabase } from '../support/database.ts';
-import { quiet } from '../support/surroundings.ts';
+import { quiet } from '../support/context.ts';
 import { recount, totals } from '../support/totals.ts';
 import { addUser, CHEAP, openIdentity } from '../support/users.ts';
 
@@ -19,8 +19,8 @@ const options = { passwords: CHEAP, sessionSeconds: 3_600, idleSeconds: 600, ret
 function startReplica() {
   const metrics = createMetrics();
   const database = openIdentity({ after }, url);
-  const surroundings = quiet({ metrics });
-  const all = new Map(jobs(createIdentity(options, database, surroundings)).map((job) => [job.name, job]));
+  const context = quiet({ metrics });
+  const all = new Map(jobs(createIdentity(options, database, context)).map((job) => [job.name, job]));
   const run = async (name: string): Promise<boolean> => {
     const job = all.get(name);
     assert.ok(job, name);
@@ -151,10 +151,10 @@ test('a use that several replicas have seen is written once', async () => {
   const ids = (await sql`select id from identity.sessions`).map(({ id }) => String(id));
   const versions = async () => [...(await sql`select id, xmin::text as version from identity.sessions order by id`)];
   const before = await versions();
-  await writeSightings({ database: one.database, idleSeconds: 0 }, ids, []);
+  await writeLastSeen({ database: one.database, idleSeconds: 0 }, ids, []);
   const written = await versions();
   assert.equal(written.filter(({ version }, index) => version !== before[index]?.version).length, 2);
-  for (const { database } of [two, one]) await writeSightings({ database, idleSeconds: 0 }, ids, []);
+  for (const { database } of [two, one]) await writeLastSeen({ database, idleSeconds: 0 }, ids, []);
   assert.deepEqual(await versions(), written);
 });
 
@@ -162,8 +162,8 @@ test('a use that is written only after the idle limit does not bring a session b
   await addSessions('open', 1);
   const ids = (await sql`update identity.sessions set last_seen_at = now() - interval '301 s' returning id`).map(({ id }) => String(id));
   const seen = async () => (await sql`select now() - last_seen_at < interval '1 minute' as seen from identity.sessions`)[0]?.seen;
-  await writeSightings({ database: one.database, idleSeconds: 300 }, ids, []);
+  await writeLastSeen({ database: one.database, idleSeconds: 300 }, ids, []);
   assert.equal(await seen(), false);
-  await writeSightings({ database: one.database, idleSeconds: 400 }, ids, []);
+  await writeLastSeen({ database: one.database, idleSeconds: 400 }, ids, []);
   assert.equal(await seen(), true);
 });

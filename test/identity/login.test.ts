@@ -9,28 +9,28 @@ import { Failure } from '../../src/http/errors.ts';
 import { login } from '../../src/identity/login.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
 import { createIdentity, type IdentityService } from '../../src/identity/service.ts';
-import { createGate } from '../../src/runtime/gate.ts';
+import { createLimiter } from '../../src/runtime/limiter.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { Overloaded } from '../../src/runtime/trouble.ts';
+import { Overloaded } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
-import { quiet } from '../support/surroundings.ts';
+import { quiet } from '../support/context.ts';
 import { addUser, CHEAP, openIdentity, PASSWORD } from '../support/users.ts';
 
 const { url, sql } = await createDatabase();
 const database = openIdentity({ after }, url);
 await migrate(database, SCHEMA, MIGRATIONS);
 
-const surroundings = quiet();
+const context = quiet();
 const options = { passwords: CHEAP, sessionSeconds: 60, idleSeconds: 0, retentionSeconds: 60, auditSeconds: 60 };
 const withCost = (logN: number, more: Partial<IdentityService> = {}): IdentityService => ({
-  ...createIdentity({ ...options, passwords: { ...CHEAP, cost: { logN, r: 8, p: 1 } } }, database, surroundings),
+  ...createIdentity({ ...options, passwords: { ...CHEAP, cost: { logN, r: 8, p: 1 } } }, database, context),
   ...more,
 });
-const visitor = { requestId: 'test', path: '/api/auth/login', parameters: {}, query: new Map(), headers: {}, address: '192.0.2.1' };
+const request = { requestId: 'test', path: '/api/auth/login', parameters: {}, query: new Map(), headers: {}, address: '192.0.2.1' };
 
 async function tryLogin(service: IdentityService, username: string, password: string): Promise<'session' | string> {
   const body = { username, password };
-  const outcome = await login({ visitor, caller: null, path: {}, query: {}, body, raw: Buffer.alloc(0) }, service);
+  const outcome = await login({ request, caller: null, path: {}, query: {}, body, raw: Buffer.alloc(0) }, service);
   return outcome instanceof Failure ? outcome.code : 'session';
 }
 
@@ -120,7 +120,7 @@ test('a login that is overtaken by a change of the password fails, and makes no 
 
 test('a login counts the password that holds when its turn comes, not when it queued', async () => {
   await addUser(database, 'user-queued');
-  const gate = createGate(1, 8, 'a hash');
+  const gate = createLimiter(1, 8, 'a hash');
   let release = () => {};
   const held = gate.run(() => new Promise<void>((resolve) => (release = resolve)));
   const slow = tryLogin(withCost(4, { hashing: gate }), 'user-queued', PASSWORD);
@@ -148,7 +148,7 @@ test('a login succeeds though its hash cannot be renewed: the session has been m
 
 test('a login that finds no place for its hash makes no session', async () => {
   await addUser(database, 'user-refused');
-  const gate = createGate(1, 0, 'a hash');
+  const gate = createLimiter(1, 0, 'a hash');
   let release = () => {};
   const held = gate.run(() => new Promise<void>((resolve) => (release = resolve)));
   await assert.rejects(tryLogin(withCost(4, { hashing: gate }), 'user-refused', PASSWORD), Overloaded);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { linksOf, pageQuery, pageReply, spanOf } from '../../src/identity/paging.ts';
-import { parameters, take } from '../../src/http/shape.ts';
+import { queryParameters, validate } from '../../src/http/shape.ts';
 
 const USER = '0190c0de-0000-4000-8000-000000000001';
 
@@ -66,7 +66,7 @@ test('of a page past the end nothing is read', () => {
 });
 
 test('where nothing is said it is the first page, of ten', () => {
-  const read = (query: Record<string, string[]>) => take(parameters(pageQuery), new Map(Object.entries(query)), '');
+  const read = (query: Record<string, string[]>) => validate(queryParameters(pageQuery), new Map(Object.entries(query)), '');
   assert.deepEqual(read({}), { ok: true, value: { page: 1, limit: 10 } });
   assert.deepEqual(read({ page: ['7'], limit: ['100'] }), { ok: true, value: { page: 7, limit: 100 } });
   for (const query of [{ page: ['0'] }, { limit: ['0'] }, { limit: ['101'] }, { page: ['1000000001'] }]) assert.equal(read(query).ok, false, JSON.stringify(query));

@@ -154,18 +154,18 @@ async function scansOf(at: string, [route, , prepare]: Case): Promise<Scan[]> {
 
 /** What they read in a way they must not. */
 async function faultsOf(at: string, cases: readonly Case[]): Promise<string[]> {
-  const faults = new Map<string, number>();
+  const errors = new Map<string, number>();
   for (const one of cases) {
     for (let round = 1; round <= ROUNDS; round += 1) {
       for (const { node, table, rows, statement } of await scansOf(at, one)) {
         const isIndexed = table === WITHOUT_INDEX || /^(Index (Only )?|Bitmap Heap )Scan$/.test(node);
         if (isIndexed && (one[1] !== 'a page' || rows <= PAGE)) continue;
         const told = `${one[0]}: ${node} of ${table} for: ${statement.slice(0, 300)}`;
-        faults.set(told, Math.max(rows, faults.get(told) ?? 0));
+        errors.set(told, Math.max(rows, errors.get(told) ?? 0));
       }
     }
   }
-  return [...faults].map(([told, rows]) => `${rows} rows, ${told}`);
+  return [...errors].map(([told, rows]) => `${rows} rows, ${told}`);
 }
 
 test('every route that has a guard or a body is tried here', () => {

@@ -32,7 +32,7 @@ const sessionOf = (user: User): Session => ({
   ip: null,
   user_agent: null,
   last_seen_at: THEN,
-  stale: false,
+  last_seen_is_old: false,
   ...times,
   user,
 });
@@ -46,7 +46,7 @@ const keyOf = (user: User | null): ApiKey => ({
   expires_at: null,
   expired: false,
   last_used_at: null,
-  stale: false,
+  last_seen_is_old: false,
   ...times,
   user,
 });
@@ -84,7 +84,7 @@ const TABLE: Readonly<Record<Action, Row>> = {
   'make a super administrator': ['xxxx', '----', '----', '----', '----'],
   'delete a user': ['xxxx', 'xxxx', '----', '----', '----'],
   'set the password of a user': ['xxxx', '----', '----', '----', '----'],
-  'change the own password': ['x---', '----', 'x---', '----', '----'],
+  'change own password': ['x---', '----', 'x---', '----', '----'],
   'list sessions of every user': ['xxxx', 'xxxx', '----', '----', 'xxxx'],
   'list sessions of a user': ['xxxx', 'xxxx', 'x---', 'x---', 'xxxx'],
   'read a session by its token': ['xxxx', 'xxxx', 'xxxx', 'xxxx', 'xxxx'],

@@ -5,18 +5,18 @@ import { commonPasswords } from '../../src/identity/common.ts';
 import {
   accountKey,
   type ApiKey,
-  controlFault,
-  emailFault,
+  controlCharError,
+  emailError,
   headerValue,
   isActive,
   isUsable,
   mayLogIn,
-  passwordFault,
+  passwordError,
   passwordMessage,
   revokedMessage,
   type Session,
   type User,
-  usernameFault,
+  usernameError,
 } from '../../src/identity/rules.ts';
 
 const THEN = new Date('2030-01-01T00:00:00Z');
@@ -45,7 +45,7 @@ const SESSION: Session = {
   ip: '192.0.2.1',
   user_agent: null,
   last_seen_at: THEN,
-  stale: false,
+  last_seen_is_old: false,
   created_at: THEN,
   updated_at: THEN,
   deleted_at: null,
@@ -61,7 +61,7 @@ const KEY: ApiKey = {
   expires_at: null,
   expired: false,
   last_used_at: null,
-  stale: true,
+  last_seen_is_old: true,
   created_at: THEN,
   updated_at: THEN,
   deleted_at: null,
@@ -179,20 +179,20 @@ test('a password has a least and a greatest length, counted as a person counts',
     ['e\u0301'.repeat(1_024), null],
     ['ﬃ'.repeat(342), long],
   ];
-  for (const [password, expected] of table) assert.equal(passwordFault(password, 8, none), expected, `${password.slice(0, 10)} (${password.length})`);
-  assert.equal(passwordFault('12345678', 12, none), 'must have at least 12 characters');
-  assert.equal(passwordFault('123456789012', 12, none), null);
+  for (const [password, expected] of table) assert.equal(passwordError(password, 8, none), expected, `${password.slice(0, 10)} (${password.length})`);
+  assert.equal(passwordError('12345678', 12, none), 'must have at least 12 characters');
+  assert.equal(passwordError('123456789012', 12, none), null);
 });
 
 test('a password holds no U+0000, wherever it stands', () => {
   for (const password of ['password\0 and more', '\0 before a password', 'after a password\0', '\0'.repeat(8)]) {
-    assert.equal(passwordFault(password, 8, commonPasswords()), 'must not contain the character U+0000', JSON.stringify(password));
+    assert.equal(passwordError(password, 8, commonPasswords()), 'must not contain the character U+0000', JSON.stringify(password));
   }
 });
 
 test('there are no rules of composition', () => {
   for (const password of ['onlysmalllettershere', 'ONLYCAPITALSHERE', '8301746529', '!!!!????....', 'ein ganz normaler satz', 'パスワードは長いです']) {
-    assert.equal(passwordFault(password, 8, commonPasswords()), null, password);
+    assert.equal(passwordError(password, 8, commonPasswords()), null, password);
   }
 });
 
@@ -202,10 +202,10 @@ test('the 3,000 most common passwords are refused, in small letters, in capitals
   const expected = 'is among the most common passwords; choose another';
   const fullWidth = (word: string) => word.replace(/[!-~]/g, (character) => String.fromCharCode(character.charCodeAt(0) + 0xfee0));
   for (const word of common) {
-    for (const typed of [word, word.toUpperCase(), fullWidth(word)]) assert.equal(passwordFault(typed, 8, common), expected, typed);
+    for (const typed of [word, word.toUpperCase(), fullWidth(word)]) assert.equal(passwordError(typed, 8, common), expected, typed);
   }
   for (const word of ['password', '12345678', 'qwertyuiop', 'iloveyou', 'password123']) assert.ok(common.has(word), word);
-  assert.equal(passwordFault('password, but longer', 8, common), null);
+  assert.equal(passwordError('password, but longer', 8, common), null);
 });
 
 const CONTROLS = ['\0', '\t', '\n', '\r', '\x1b', '\x7f', '\u0085', '\u009b', '\u061c', '\u200e', '\u200f', '\u202e', '\u2066'];
@@ -214,36 +214,36 @@ const CONTROL_FAULT = 'must not contain control characters';
 
 test('control characters are found wherever they stand', () => {
   for (const character of CONTROLS) {
-    for (const value of [character, `a${character}b`, `${character}a`, `a${character}`]) assert.equal(controlFault(value), CONTROL_FAULT, JSON.stringify(value));
+    for (const value of [character, `a${character}b`, `${character}a`, `a${character}`]) assert.equal(controlCharError(value), CONTROL_FAULT, JSON.stringify(value));
   }
-  for (const value of ['a\u2028b', 'a\u2029b']) assert.equal(controlFault(value), CONTROL_FAULT, 'it would begin a line of its own in a log');
-  for (const value of ['', 'a', ' a ', 'é', 'имя', '名前', '🔑', '👩‍💻', '\u00a0']) assert.equal(controlFault(value), null, value);
+  for (const value of ['a\u2028b', 'a\u2029b']) assert.equal(controlCharError(value), CONTROL_FAULT, 'it would begin a line of its own in a log');
+  for (const value of ['', 'a', ' a ', 'é', 'имя', '名前', '🔑', '👩‍💻', '\u00a0']) assert.equal(controlCharError(value), null, value);
 });
 
 test('a username is any text without control or invisible characters and spaces around it', () => {
-  for (const name of ['admin', 'ada@example.org', 'a b', 'żółć', '名前', '🔑', 'x'.repeat(255), "o'x", '-x', '../x', '<b>']) assert.equal(usernameFault(name), null, name);
+  for (const name of ['admin', 'ada@example.org', 'a b', 'żółć', '名前', '🔑', 'x'.repeat(255), "o'x", '-x', '../x', '<b>']) assert.equal(usernameError(name), null, name);
   for (const space of [' ', '\u00a0', '\u3000', '\t', '\n', '\u2028']) {
-    for (const name of [`${space}admin`, `admin${space}`, space]) assert.equal(usernameFault(name), 'must not begin or end with a space', JSON.stringify(name));
+    for (const name of [`${space}admin`, `admin${space}`, space]) assert.equal(usernameError(name), 'must not begin or end with a space', JSON.stringify(name));
   }
-  for (const character of CONTROLS) assert.notEqual(usernameFault(`ad${character}min`), null, JSON.stringify(character));
-  for (const character of UNSEEN) assert.equal(usernameFault(`ad${character}min`), 'must not contain invisible characters', JSON.stringify(character));
-  assert.equal(usernameFault(`ad\0min`), CONTROL_FAULT);
+  for (const character of CONTROLS) assert.notEqual(usernameError(`ad${character}min`), null, JSON.stringify(character));
+  for (const character of UNSEEN) assert.equal(usernameError(`ad${character}min`), 'must not contain invisible characters', JSON.stringify(character));
+  assert.equal(usernameError(`ad\0min`), CONTROL_FAULT);
 });
 
 test('an e-mail address has something, one @ and something', () => {
-  for (const email of ['admin@localhost', 'ada@example.org', 'a+b.c@d', "o'x@example.org", 'ü@ü', '名@例え', 'a@[::1]']) assert.equal(emailFault(email), null, email);
+  for (const email of ['admin@localhost', 'ada@example.org', 'a+b.c@d', "o'x@example.org", 'ü@ü', '名@例え', 'a@[::1]']) assert.equal(emailError(email), null, email);
   for (const email of ['', '@', 'a', 'a@', '@a', 'a@b@c', 'a b@c', 'a@b c', ' a@b', 'a@b ', 'a@b\n', 'a@\u00a0b', 'a\t@b', 'a@b, c@d']) {
-    assert.equal(emailFault(email), 'must be an e-mail address, such as ada@example.org', JSON.stringify(email));
+    assert.equal(emailError(email), 'must be an e-mail address, such as ada@example.org', JSON.stringify(email));
   }
-  for (const character of ['\0', '\x1b', '\x7f', '\u009b']) assert.equal(emailFault(`a${character}@b`), CONTROL_FAULT, JSON.stringify(character));
+  for (const character of ['\0', '\x1b', '\x7f', '\u009b']) assert.equal(emailError(`a${character}@b`), CONTROL_FAULT, JSON.stringify(character));
 });
 
 // U+FDFA is a whole sentence in one character, and 33 bytes when it is compared.
 test('a name or an address whose key would not fit into its index is refused, and the longest of plain letters is not', () => {
   const long = '\ufdfa'.repeat(60);
-  assert.deepEqual([usernameFault(long), emailFault(`${long}@b`)], ['is too long', 'is too long']);
-  for (const name of ['x'.repeat(255), 'ж'.repeat(255), '名'.repeat(255)]) assert.equal(usernameFault(name), null);
-  assert.equal(emailFault(`${'ж'.repeat(253)}@b`), null);
+  assert.deepEqual([usernameError(long), emailError(`${long}@b`)], ['is too long', 'is too long']);
+  for (const name of ['x'.repeat(255), 'ж'.repeat(255), '名'.repeat(255)]) assert.equal(usernameError(name), null);
+  assert.equal(emailError(`${'ж'.repeat(253)}@b`), null);
 });
 
 /** Every character that there is, many in a row. */

@@ -8,13 +8,13 @@ import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
 import type { Account, User } from '../../src/identity/rules.ts';
 import { jobs } from '../../src/identity/start.ts';
 import { createIdentity } from '../../src/identity/service.ts';
-import { COMMAND_LINE, type Entry } from '../../src/identity/store/audit.ts';
+import { COMMAND_LINE, type AuditEntry } from '../../src/identity/store/audit.ts';
 import * as store from '../../src/identity/store/sessions.ts';
 import { findAccount, findUser, insertUser, replaceHash, type UserValues } from '../../src/identity/store/users.ts';
 import { createSessionToken } from '../../src/identity/token.ts';
 import { createDatabase } from '../support/database.ts';
 import { recount, totals } from '../support/totals.ts';
-import { quiet } from '../support/surroundings.ts';
+import { quiet } from '../support/context.ts';
 import { addUser, CHEAP, openIdentity } from '../support/users.ts';
 
 const { url, sql } = await createDatabase();
@@ -23,8 +23,8 @@ await migrate(database, SCHEMA, MIGRATIONS);
 const one = await addUser(database, 'user-one');
 const two = await addUser(database, 'user-two');
 const sessions: store.Sessions = { database, idleSeconds: 0 };
-const revoking: Entry = { event: 'session.revoked', actor: COMMAND_LINE };
-const loggingOut: Entry = { event: 'session.logged_out', actor: COMMAND_LINE };
+const revoking: AuditEntry = { event: 'session.revoked', actor: COMMAND_LINE };
+const loggingOut: AuditEntry = { event: 'session.logged_out', actor: COMMAND_LINE };
 
 beforeEach(async () => {
   await sql`delete from identity.sessions`;
@@ -217,9 +217,9 @@ test('the background job removes with the configured retention, and two may run 
   const [old, recent] = [await openSession(), await openSession()];
   await sql`update identity.sessions set expires_at = now() - interval '61 seconds' where id = ${old.id}`;
   await sql`update identity.sessions set expires_at = now() - interval '30 seconds' where id = ${recent.id}`;
-  const surroundings = quiet();
+  const context = quiet();
   const options = { passwords: CHEAP, sessionSeconds: 60, idleSeconds: 0, retentionSeconds: 60, auditSeconds: 60 };
-  const [job] = jobs(createIdentity(options, database, surroundings));
+  const [job] = jobs(createIdentity(options, database, context));
   assert.equal(job?.name, 'remove from sessions');
   // False: the batch was not full, so there is nothing more to do now.
   assert.deepEqual(await Promise.all([job?.batch(), job?.batch()]), [false, false]);

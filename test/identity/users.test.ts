@@ -4,7 +4,7 @@ import { after, test } from 'node:test';
 import { DEFAULT_COST, hashPassword, verifyPassword } from '../../src/crypto/password.ts';
 import { migrate } from '../../src/db/migrate.ts';
 import { Failure } from '../../src/http/errors.ts';
-import { take } from '../../src/http/shape.ts';
+import { validate } from '../../src/http/shape.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
 import type { User } from '../../src/identity/rules.ts';
 import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
@@ -22,8 +22,8 @@ const good = { username: 'new-user', email: 'new-user@example.org', password: PA
 const count = async () => Number((await sql`select count(*) from identity.users`)[0]?.count);
 
 async function create(input: unknown, passwords = CHEAP_PASSWORDS): Promise<User | Failure> {
-  const taken = take(newUserShape, input, '');
-  return taken.ok ? createUser(database, COMMAND_LINE, taken.value, passwords) : new Failure('invalid_body', { fields: taken.faults });
+  const taken = validate(newUserShape, input, '');
+  return taken.ok ? createUser(database, COMMAND_LINE, taken.value, passwords) : new Failure('invalid_body', { fields: taken.errors });
 }
 
 const outcomeOf = async (input: unknown): Promise<string[]> => {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { startJobs } from '../../src/runtime/jobs.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { Unavailable } from '../../src/runtime/trouble.ts';
+import { Unavailable } from '../../src/runtime/errors.ts';
 import { until } from '../support/until.ts';
 
 /** The first turn comes at a random moment of this long. */
@@ -59,9 +59,9 @@ test('a batch that fails is logged without its message, and tried again', async 
   const jobs = startJobs([{ name: 'sweep', everySeconds: SOON, batch }], log);
   await until(() => batches >= 4);
   await jobs.stop();
-  assert.deepEqual(lines.map(({ level, message, job, trouble }) => ({ level, message, job, trouble })), [
-    { level: 'warn', message: 'background work failed', job: 'sweep', trouble: 'RangeError' },
-    { level: 'warn', message: 'background work failed', job: 'sweep', trouble: 'the database did not answer (ECONNREFUSED)' },
+  assert.deepEqual(lines.map(({ level, message, job, error }) => ({ level, message, job, error })), [
+    { level: 'warn', message: 'background job failed', job: 'sweep', error: 'RangeError' },
+    { level: 'warn', message: 'background job failed', job: 'sweep', error: 'the database did not answer (ECONNREFUSED)' },
   ]);
   assert.ok(!JSON.stringify(lines).includes('marked'));
 });

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createLog, LOG_LEVELS, type LogLevel } from '../../src/runtime/log.ts';
-import { describeTrouble, Overloaded, Unavailable } from '../../src/runtime/trouble.ts';
+import { describeError, Overloaded, Unavailable } from '../../src/runtime/errors.ts';
 
 const NAMES = ['debug', 'info', 'warn', 'error'] as const;
 
@@ -60,12 +60,12 @@ const troubles: ReadonlyArray<readonly [what: string, thrown: unknown, said: str
 
 for (const [what, thrown, said] of troubles) {
   test(`of anything thrown, no foreign message is told: ${what}`, () => {
-    const described = describeTrouble(thrown);
-    assert.equal(described.trouble, said);
+    const described = describeError(thrown);
+    assert.equal(described.error, said);
     assert.ok(!JSON.stringify(described).includes('marked'), JSON.stringify(described));
   });
 }
 
 test('an error is told with the place where it was thrown', () => {
-  assert.match(describeTrouble(new TypeError('here')).place ?? '', /log\.test\.ts/);
+  assert.match(describeError(new TypeError('here')).stack ?? '', /log\.test\.ts/);
 });

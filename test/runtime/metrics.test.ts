@@ -51,8 +51,9 @@ const of = (samples: readonly Sample[], name: string) => samples.filter((sample)
 test('a counter counts each series by itself', () => {
   const metrics = createMetrics();
   const one = { service: 'identity', status: '200' };
-  for (let time = 0; time < 3; time += 1) metrics.count('gatehouse_requests_total', one);
-  metrics.count('gatehouse_requests_total', { ...one, status: '401' });
+  const count = metrics.counter('gatehouse_requests_total', 'Requests.', ['service', 'status']);
+  for (let time = 0; time < 3; time += 1) count([one.service, one.status]);
+  count([one.service, '401']);
   const { samples, types } = parse(metrics.text());
   assert.equal(types.get('gatehouse_requests_total'), 'counter');
   assert.deepEqual(of(samples, 'gatehouse_requests_total').map(({ labels, value }) => [labels.status, value]), [['200', 3], ['401', 1]]);
@@ -61,9 +62,11 @@ test('a counter counts each series by itself', () => {
 test('a counter counts by more than one where it is told to, also by none', () => {
   const metrics = createMetrics();
   const name = 'gatehouse_rows_removed_total';
-  for (const by of [500, 0, 7]) metrics.count(name, { table: 'identity.audit' }, by);
-  metrics.count(name, { table: 'identity.audit' });
-  metrics.count(name, { table: 'identity.sessions' }, 0);
+  const count = metrics.counter(name, 'Rows removed.', ['table']);
+  for (const by of [500, 0, 7]) count(['identity.audit'], by);
+  // Declared again, as by another service: the same family.
+  metrics.counter(name, 'Rows removed.', ['table'])(['identity.audit']);
+  count(['identity.sessions'], 0);
   const found = of(parse(metrics.text()).samples, name);
   assert.deepEqual(found.map(({ labels, value }) => [labels.table, value]), [['identity.audit', 508], ['identity.sessions', 0]]);
 });
@@ -71,7 +74,8 @@ test('a counter counts by more than one where it is told to, also by none', () =
 test('a label may hold quotes, backslashes, line breaks and braces, and comes back as it was', () => {
   const metrics = createMetrics();
   const odd = ['a"b', 'a\\b', 'a\nb', '\\n', 'a\\"b', '{a="b"}', '", other="x', '', 'é €'];
-  for (const route of odd) metrics.count('gatehouse_requests_total', { route });
+  const count = metrics.counter('gatehouse_requests_total', 'Requests.', ['route']);
+  for (const route of odd) count([route]);
   const found = of(parse(metrics.text()).samples, 'gatehouse_requests_total');
   assert.deepEqual(found.map(({ labels, value }) => [labels.route, value]), odd.map((route) => [route, 1]));
 });
@@ -80,7 +84,8 @@ test('a histogram’s buckets are cumulative, an observation on the bound belong
   const metrics = createMetrics();
   const name = 'gatehouse_request_duration_seconds';
   const observed = [0, 0.001, 0.0011, 0.02, 0.3, 10, 10.001, 99];
-  for (const seconds of observed) metrics.observe(name, { service: 'secrets' }, seconds);
+  const observe = metrics.histogram(name, 'Durations.', ['service']);
+  for (const seconds of observed) observe(['secrets'], seconds);
   const { samples, types } = parse(metrics.text());
   assert.equal(types.get(name), 'histogram');
   const buckets = of(samples, `${name}_bucket`);
@@ -100,7 +105,7 @@ test('a histogram’s buckets are cumulative, an observation on the bound belong
 test('a gauge is read when somebody asks, and one name with several labels is one family', () => {
   const metrics = createMetrics();
   let pending = 1;
-  for (const lane of ['read', 'write']) metrics.gauge('gatehouse_database_pending', { lane }, () => pending);
+  for (const lane of ['read', 'write']) metrics.gauge('gatehouse_database_pending', 'Pending.', { lane }, () => pending);
   pending = 7;
   const found = of(parse(metrics.text()).samples, 'gatehouse_database_pending');
   assert.deepEqual(found.map(({ labels, value }) => [labels.lane, value]), [['read', 7], ['write', 7]]);

@@ -3,8 +3,11 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { after, test } from 'node:test';
-import { readConfig } from '../../src/config.ts';
-import { serve } from '../../src/serve.ts';
+import { readConfig } from '../support/settings.ts';
+import type { ServiceContext } from '../../src/runtime/context.ts';
+import { STYLE } from '../../src/secrets/settings.ts';
+import { start as startSecrets } from '../../src/secrets/start.ts';
+import { configure, serve } from '../../src/serve.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, AUTH_TOKEN, variables } from '../support/gatehouse.ts';
 import { until } from '../support/until.ts';
@@ -34,12 +37,15 @@ const { url, sql } = await createDatabase();
  * The whole service, started with given server secrets. They are put in behind the reading of the variables, because
  * those of version 1 were frozen when a server secret could still have a comma.
  */
-async function start(serverSecret: string, previousSecrets: readonly string[]) {
-  const config = readConfig(['secrets'], 'serve', variables(url));
+async function start(serverSecret: string, previousSecrets: string[]) {
+  const { process } = await configure(['secrets'], 'serve', variables(url));
+  const settings = readConfig(['secrets'], 'serve', variables(url)).secrets ?? assert.fail();
+  const use = async (context: ServiceContext) => startSecrets({ ...settings, serverSecret, previousSecrets }, context);
+  const service = { name: 'secrets', host: settings.host, port: settings.port, style: STYLE, logFields: {}, use };
   const stopping = new AbortController();
   let written = '';
   const stdout = new PassThrough().on('data', (text) => (written += String(text)));
-  const running = serve({ ...config, secrets: config.secrets && { ...config.secrets, serverSecret, previousSecrets } }, { stdout, stderr: new PassThrough() }, stopping.signal);
+  const running = serve({ process, services: [service] }, { stdout, stderr: new PassThrough() }, stopping.signal);
   after(async () => {
     stopping.abort();
     await running;

@@ -1,17 +1,17 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { readConfig } from '../../src/config.ts';
+import { readConfig } from '../support/settings.ts';
 import { migrate } from '../../src/db/migrate.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { secrets } from '../../src/secrets/start.ts';
+import { start } from '../../src/secrets/start.ts';
 import { createDatabase } from '../support/database.ts';
-import { quiet } from '../support/surroundings.ts';
+import { quiet } from '../support/context.ts';
 import { AUTH_TOKEN, SERVER_SECRET } from '../support/gatehouse.ts';
 
 const { url, sql } = await createDatabase();
 const config = readConfig(['secrets'], 'serve', { DATABASE_URL: url, SERVER_SECRET, AUTH_TOKEN }).secrets ?? assert.fail();
 const lines: string[] = [];
-const { jobs, storage } = secrets({ ...config, serverSecret: SERVER_SECRET, authToken: AUTH_TOKEN }, quiet({ log: createLog('info', (line) => void lines.push(line)) }));
+const { jobs, storage } = start({ ...config, serverSecret: SERVER_SECRET, authToken: AUTH_TOKEN }, quiet({ log: createLog('info', (line) => void lines.push(line)) }));
 after(() => storage.database.close());
 await migrate(storage.database, storage.schema, storage.migrations);
 

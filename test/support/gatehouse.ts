@@ -1,8 +1,7 @@
 /** The real services in this process: a real PostgreSQL behind them, real sockets before them. */
 import { once } from 'node:events';
 import { PassThrough } from 'node:stream';
-import { readConfig, type ServiceName } from '../../src/config.ts';
-import { serve } from '../../src/serve.ts';
+import { configure, serve, type ServiceName } from '../../src/serve.ts';
 
 export const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
 export const AUTH_TOKEN = 'auth-token-for-tests-0123456789abcdefghi';
@@ -65,9 +64,9 @@ export async function startGatehouse(
   const written = { stdout: '', stderr: '' };
   const stdout = new PassThrough().on('data', (text) => (written.stdout += String(text)));
   const stderr = new PassThrough().on('data', (text) => (written.stderr += String(text)));
-  const config = readConfig(services, 'serve', { ...variables(databaseUrl), METRICS_PORT: '0', ...environment });
+  const configuration = await configure(services, 'serve', { ...variables(databaseUrl), METRICS_PORT: '0', ...environment });
   const log = () => written.stdout.split('\n').filter(Boolean).map((line): Record<string, unknown> => JSON.parse(line));
-  running = serve(config, { stdout, stderr }, stopping.signal);
+  running = serve(configuration, { stdout, stderr }, stopping.signal);
   const [message, count] = until === 'ready' ? ['ready', services.length] : ['listening', services.length + 1];
   const failed = running.then(() => Promise.reject(new Error('the services ended before they were ready')));
   const seen = async () => {

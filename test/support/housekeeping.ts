@@ -1,11 +1,11 @@
 /** The background work of the secrets service, done now instead of once a minute, as by one more replica. */
 import assert from 'node:assert/strict';
-import { readConfig } from '../../src/config.ts';
+import { readConfig } from './settings.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
-import { secrets } from '../../src/secrets/start.ts';
+import { start } from '../../src/secrets/start.ts';
 import { variables } from './gatehouse.ts';
-import { quiet } from './surroundings.ts';
+import { quiet } from './context.ts';
 
 export interface Housekeeping {
   /** Runs a job until it says that there is no more to do. */
@@ -25,7 +25,7 @@ export function startHousekeeping(owner: Owner, databaseUrl: string, environment
   assert.ok(config);
   const lines: string[] = [];
   const metrics = createMetrics();
-  const { jobs, storage } = secrets(config, quiet({ metrics, log: createLog('info', (line) => void lines.push(line)) }));
+  const { jobs, storage } = start(config, quiet({ metrics, log: createLog('info', (line) => void lines.push(line)) }));
   owner.after(() => storage.database.close());
   return {
     async run(name) {

@@ -1,7 +1,7 @@
 /** The connections of a service, for tests that need nothing above them. */
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { readConfig } from '../../src/config.ts';
+import { readConfig } from './settings.ts';
 import { createDatabase, type Database, type DatabaseAddress } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';

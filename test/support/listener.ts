@@ -1,9 +1,9 @@
 /** The real listener on a free port with a route table of the test's own, where a real service would hide the point. */
 import { BlockList } from 'node:net';
 import { json } from '../../src/http/body.ts';
-import { type Guard, open, plain, type Route, route } from '../../src/http/call.ts';
+import { type Guard, anonymous, routeDefaults, type Route, route } from '../../src/http/call.ts';
 import { Failure } from '../../src/http/errors.ts';
-import { bind } from '../../src/http/rows.ts';
+import { bindRoutes } from '../../src/http/call.ts';
 import { createListener } from '../../src/http/server.ts';
 import { object, text } from '../../src/http/shape.ts';
 import { createLog } from '../../src/runtime/log.ts';
@@ -29,9 +29,8 @@ export async function startListener(owner: Owner, routes: ReadonlyArray<Route<nu
     name: 'test',
     host: '127.0.0.1',
     port: 0,
-    rows: async () => bind(routes, null),
-    envelope: 'bare',
-    unavailable: 'unavailable',
+    routes: async () => bindRoutes(routes, null),
+    style: { envelope: 'bare', unavailable: 'unavailable' },
     maxBodyBytes: MAX_BODY_BYTES,
     trustedProxies: new BlockList(),
     log: createLog('info', (line) => lines.push(JSON.parse(line))),
@@ -46,14 +45,14 @@ export async function startListener(owner: Owner, routes: ReadonlyArray<Route<nu
   };
 }
 
-const bare = { ...plain, summary: 'for a test', reply: null, errors: [] } as const;
+const bare = { ...routeDefaults, summary: 'for a test', reply: null, errors: [] } as const;
 
 /** A row that answers GET with whatever the handler returns. */
 export const get = (pattern: string, handle: Parameters<typeof route<null, null, unknown, unknown, null, unknown>>[0]['handle']): Route<null> =>
-  route({ ...bare, method: 'GET', pattern, guard: open, handle });
+  route({ ...bare, method: 'GET', pattern, guard: anonymous, handle });
 
 /** A row that takes `{"name": …}` and gives it back. */
-export const post = (pattern: string, guard: Guard<null, null> = open, done: () => void = () => {}): Route<null> =>
+export const post = (pattern: string, guard: Guard<null, null> = anonymous, done: () => void = () => {}): Route<null> =>
   route({
     ...bare,
     method: 'POST',

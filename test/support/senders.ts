@@ -1,7 +1,7 @@
 /** How senders sign, written down a second time from their documentation, and tokens for them. */
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
-import { readConfig } from '../../src/config.ts';
+import { readConfig } from './settings.ts';
 import { createDatabase, type Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';

@@ -1,7 +1,7 @@
 /** A small table, and statements that callers share to fill it: for tests of grouped statements by themselves. */
 import { connect } from '../../scripts/postgres.ts';
 import type { Sql } from 'postgres';
-import { column, grouped } from '../../src/db/batch.ts';
+import { arrayLiteral, batched } from '../../src/db/batch.ts';
 import type { Database } from '../../src/db/pool.ts';
 import { untilSql } from './lanes.ts';
 
@@ -29,10 +29,10 @@ export async function makeThings(sql: Sql): Promise<void> {
 /** Stores things, and writes down which went by one statement. What a caller is told is made by the database from its own thing. */
 export function storing() {
   const statements: number[][] = [];
-  const store = grouped(
+  const store = batched(
     async (database: Database, things: readonly Thing[]): Promise<string[]> => {
       statements.push(things.map(({ id }) => id));
-      const [ids, names, sizes] = [column(things.map(({ id }) => id)), column(things.map(({ name }) => name ?? null)), column(things.map(({ size }) => size ?? 1))];
+      const [ids, names, sizes] = [arrayLiteral(things.map(({ id }) => id)), arrayLiteral(things.map(({ name }) => name ?? null)), arrayLiteral(things.map(({ size }) => size ?? 1))];
       const rows = await database.write(
         (sql) => sql<Array<{ id: number; told: string }>>`
           insert into things (id, name, size)

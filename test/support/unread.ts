@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
-import type { ServiceName } from '../../src/config.ts';
+import type { ServiceName } from '../../src/serve.ts';
 import { until } from './until.ts';
 
 export interface Unread {

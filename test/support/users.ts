@@ -1,10 +1,10 @@
 /** Users made the way the command makes them, and the exact form of what identity says. */
 import assert from 'node:assert/strict';
-import { readConfig } from '../../src/config.ts';
+import { readConfig } from './settings.ts';
 import { createDatabase, type Database } from '../../src/db/pool.ts';
 import { hashPassword } from '../../src/crypto/password.ts';
 import { Failure } from '../../src/http/errors.ts';
-import { take } from '../../src/http/shape.ts';
+import { validate } from '../../src/http/shape.ts';
 import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
 import { createUser, newUserShape, type Passwords } from '../../src/identity/users.ts';
 import { createLog } from '../../src/runtime/log.ts';
@@ -28,7 +28,7 @@ export const CHEAP_PASSWORDS: Passwords = { minLength: 8, hash: (password) => ha
 
 /** @returns the new user's id */
 export async function addUser(database: Database, username: string, more: Record<string, unknown> = {}): Promise<string> {
-  const taken = take(newUserShape, { username, email: `${username}@example.org`, password: PASSWORD, ...more }, '');
+  const taken = validate(newUserShape, { username, email: `${username}@example.org`, password: PASSWORD, ...more }, '');
   assert.ok(taken.ok, JSON.stringify(taken));
   const user = await createUser(database, COMMAND_LINE, taken.value, CHEAP_PASSWORDS);
   assert.ok(!(user instanceof Failure), JSON.stringify(user));

@@ -76,7 +76,7 @@ export async function openWorkshop(owner: Owner): Promise<Workshop> {
       const worker = startWorker(lanes, { deliver, close: async () => {} }, { ...SETTINGS, ...settings }, createLog('info', log), createMetrics());
       let stopping: Promise<void> | undefined;
       const stop = () => (stopping ??= worker.stop());
-      return { wake: worker.wake, stop };
+      return { notify: worker.notify, stop };
     },
   };
 }

@@ -61,8 +61,8 @@ frozen.boxes.forEach((row, index) => {
       return;
     }
     assert.ok(opened && !Buffer.isBuffer(opened));
-    assert.equal(opened.stretching, row.stretching);
-    const unlockedWith = async (typed: string) => unlock(serverKey, clientKey, row, opened, await stretch(typed, opened.stretching));
+    assert.equal(opened.kdfParams, row.stretching);
+    const unlockedWith = async (typed: string) => unlock(serverKey, clientKey, row, opened, await stretch(typed, opened.kdfParams));
     assert.equal((await unlockedWith(passphrase))?.toString('utf8'), row.text);
     assert.equal(await unlockedWith(`${passphrase}!`), null);
     assert.equal(plainUnlock(terms, plainOpenLocked(terms, sealed), passphrase).toString('utf8'), row.text);

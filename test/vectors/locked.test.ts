@@ -2,14 +2,14 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { createServerKey, isUnaltered, rowTagOf, seal, sealLocked, unlock, unseal } from '../../src/crypto/box.ts';
-import { createStretching, stretch } from '../../src/crypto/password.ts';
+import { createKdfParams, stretch } from '../../src/crypto/password.ts';
 import { plainLockedTerms, plainOpenLocked, plainPad, plainRowTag, plainSeal, plainSealLocked, plainStretch, plainUnlock, type Terms } from './plain-box.ts';
 
 const SERVER_SECRET = 'a server secret with an ü, for tests';
 const ID = '0190c0de-1234-4abc-8def-0123456789ab';
 const SERVER_KEY = createServerKey(SERVER_SECRET);
 const PASSPHRASE = 'ﬁve wörds nobody else knows';
-const STRETCHING = createStretching({ logN: 4, r: 8, p: 2 });
+const STRETCHING = createKdfParams({ logN: 4, r: 8, p: 2 });
 const STRETCHED = await stretch(PASSPHRASE, STRETCHING);
 
 const CONDITIONS = [
@@ -30,7 +30,7 @@ const nonces = () => [randomBytes(12), randomBytes(12)] as const;
 test('a second, plain implementation stretches a passphrase to the same key', async () => {
   assert.deepEqual(plainStretch(PASSPHRASE, STRETCHING), STRETCHED);
   for (const cost of [{ logN: 1, r: 1, p: 1 }, { logN: 10, r: 2, p: 16 }, { logN: 15, r: 8, p: 3 }]) {
-    const stretching = createStretching(cost);
+    const stretching = createKdfParams(cost);
     assert.deepEqual(plainStretch('pa\u0308sswo\u0308rd', stretching), await stretch('pässwörd', stretching), stretching);
   }
 });
@@ -52,7 +52,7 @@ test('the box opens what a second, plain implementation locks', () => {
     const text = randomBytes(length);
     const opened = unseal(SERVER_KEY, terms.clientKey, terms, plainSealLocked(terms, nonces(), text, STRETCHING, STRETCHED));
     assert.ok(opened !== null && !Buffer.isBuffer(opened), 'it is locked');
-    assert.equal(opened.stretching, STRETCHING);
+    assert.equal(opened.kdfParams, STRETCHING);
     assert.ok(unlock(SERVER_KEY, terms.clientKey, terms, opened, STRETCHED)?.equals(text), `${length} bytes`);
     assert.equal(unlock(SERVER_KEY, terms.clientKey, terms, opened, plainStretch('another', STRETCHING)), null);
   }
@@ -99,7 +99,7 @@ for (const [name, content] of Object.entries(DISHONEST)) {
   test(`a box of version 2 that was sealed with ${name} opens nothing`, () => {
     const opened = unseal(SERVER_KEY, terms.clientKey, terms, sealedAs2(content));
     assert.ok(!Buffer.isBuffer(opened), 'it is no text');
-    if (opened && opened.stretching === STRETCHING) assert.equal(unlock(SERVER_KEY, terms.clientKey, terms, opened, STRETCHED), null);
+    if (opened && opened.kdfParams === STRETCHING) assert.equal(unlock(SERVER_KEY, terms.clientKey, terms, opened, STRETCHED), null);
   });
 }
 

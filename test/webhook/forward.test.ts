@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createRawServer, type Socket } from 'node:net';
 import { after, test } from 'node:test';
-import { createForward } from '../../src/webhook/forward.ts';
+import { createForward } from '../../src/webhook/targets/forward.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { untilSql } from '../support/lanes.ts';

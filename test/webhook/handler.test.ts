@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test, type TestContext } from 'node:test';
-import { createHandler } from '../../src/webhook/handler.ts';
+import { createHandler } from '../../src/webhook/targets/handler.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { untilSql } from '../support/lanes.ts';

@@ -47,11 +47,11 @@ test('while the head of a key waits for its next try, what is behind it waits, a
   await untilSql(async () => (await shop.stateOf(head)).errors.length === 1, 'the head has failed');
   // Whatever is still to come for the one behind would come in the same claim as this one.
   const last = await shop.put();
-  worker.wake();
+  worker.notify();
   await untilSql(async () => (await shop.stateOf(last)).status === 'done', 'another claim was made');
   assert.deepEqual(await shop.stateOf(behind), { status: 'waiting', attempts: 0, errors: [] });
   await shop.sql`update webhook.work set due_at = now() where event_id = ${head}`;
-  worker.wake();
+  worker.notify();
   await nothingWaits();
   assert.equal((await shop.stateOf(behind)).status, 'done');
   await worker.stop();

@@ -5,8 +5,8 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { VARIABLES } from '../../src/variables.ts';
-import { createProgram } from '../../src/webhook/program.ts';
+import { VARIABLES } from '../support/settings.ts';
+import { createProgram } from '../../src/webhook/targets/command.ts';
 import { errorLine } from '../../src/webhook/rules.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';

@@ -151,7 +151,7 @@ test('whoever comes first, of many events that are removed, driven and worked on
       while ((await removeSome()) > 0);
     })();
     await Promise.all([removing, ...(round % 2 === 0 ? ids : ids.reverse()).map(drive)]);
-    worker.wake();
+    worker.notify();
   }
   await untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
   const left = (await sql<Array<{ id: string }>>`select id from webhook.events`).map(({ id }) => id).sort();

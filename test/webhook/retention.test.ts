@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { readConfig } from '../../src/config.ts';
-import { webhook } from '../../src/webhook/start.ts';
+import { readConfig } from '../support/settings.ts';
+import { start } from '../../src/webhook/start.ts';
 import { removeEnded } from '../../src/webhook/store/events.ts';
 import { variables } from '../support/gatehouse.ts';
 import { untilSql } from '../support/lanes.ts';
-import { quiet } from '../support/surroundings.ts';
+import { quiet } from '../support/context.ts';
 import { bounded } from '../support/until.ts';
 import { FAILED, openWorkshop } from '../support/work.ts';
 
@@ -16,9 +16,9 @@ const DAY = 86_400;
 /** The service's own job, as by one more replica. */
 const config = readConfig(['webhook'], 'serve', variables(shop.databaseUrl)).webhook;
 assert.ok(config);
-const service = webhook(config, quiet());
+const service = start(config, quiet());
 after(() => service.storage?.database.close());
-const batch = async () => service.jobs.find(({ name }) => name === 'remove ended events')?.batch() ?? assert.fail('there is such a job');
+const batch = async () => (await Promise.all(service.jobs.filter(({ name }) => name === 'remove from webhook.events').map((job) => job.batch()))).some(Boolean);
 
 async function endedEvent(status: 'done' | 'dead' | 'skipped', daysAgo: number): Promise<string> {
   const id = await shop.put({ plan: { kind: 'store' } });
@@ -80,18 +80,18 @@ test('a delivery that its sender repeats is driven again where it is dead here, 
   const wish = { deliveryId: 'delivery-1', body: Buffer.from('{"a":1}') };
   const first = await shop.send(wish);
   assert.ok(first !== 'another body');
-  worker.wake();
+  worker.notify();
   const is = (status: string) => untilSql(async () => (await shop.stateOf(first.id)).status === status, `it is ${status}`);
   await is('dead');
   assert.equal(await shop.send({ ...wish, body: Buffer.from('{"a":2}') }), 'another body');
   assert.equal((await shop.stateOf(first.id)).status, 'dead', 'another body drives nothing');
   outcome.fails = false;
   assert.deepEqual(await Promise.all(Array.from({ length: 10 }, () => shop.send(wish))), Array.from({ length: 10 }, () => ({ id: first.id, status: 'duplicate' })));
-  worker.wake();
+  worker.notify();
   await is('done');
   assert.deepEqual(calls, [`${first.id} 1`, `${first.id} 2`, `${first.id} 1`], 'once more, from its first attempt');
   assert.deepEqual(await shop.send(wish), { id: first.id, status: 'duplicate' });
-  worker.wake();
+  worker.notify();
   assert.deepEqual([...(await sql`select from webhook.work`)], []);
   assert.equal((await shop.stateOf(first.id)).errors.length, 2, 'what failed before stays on record');
   await worker.stop();
@@ -105,7 +105,7 @@ test('without a target, events stay stored, and no worker touches them', bounded
     return null;
   });
   const other = await shop.put();
-  worker.wake();
+  worker.notify();
   await untilSql(async () => (await shop.stateOf(other)).status === 'done', 'the other is done');
   await worker.stop();
   assert.deepEqual(seen, [other]);

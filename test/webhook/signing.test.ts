@@ -15,11 +15,11 @@ test('what was sealed is opened again, whatever characters it has', () => {
 
 test('nothing that is stored holds the secret, and sealing it twice gives nothing that is the same', () => {
   const [one, other] = [sealSecret(key, SECRET), sealSecret(key, SECRET)];
-  for (const field of [one.half, one.commitment, one.blob]) {
+  for (const field of [one.client_key, one.commitment, one.blob]) {
     for (const form of [SECRET, Buffer.from(SECRET).toString('base64').slice(0, 20), Buffer.from(SECRET).toString('hex')]) assert.ok(!field.includes(form));
   }
   assert.notEqual(one.id, other.id);
-  for (const field of ['half', 'commitment', 'blob'] as const) assert.notDeepEqual(one[field], other[field]);
+  for (const field of ['client_key', 'commitment', 'blob'] as const) assert.notDeepEqual(one[field], other[field]);
   assert.equal(sealSecret(key, 'x'.repeat(8)).blob.length, one.blob.length, 'nor does its length show');
 });
 
@@ -41,7 +41,7 @@ test('the same text as SERVER_SECRET is another key: what one service seals, the
 
 test('a row that was altered in any bit of any column opens nothing', () => {
   const sealed = sealSecret(key, SECRET);
-  for (const field of ['half', 'commitment', 'blob'] as const) {
+  for (const field of ['client_key', 'commitment', 'blob'] as const) {
     for (let bit = 0; bit < sealed[field].length * 8; bit += 1) {
       const bytes = Buffer.from(sealed[field]);
       bytes[bit >> 3] = (bytes[bit >> 3] ?? 0) ^ (1 << (bit & 7));
@@ -53,6 +53,6 @@ test('a row that was altered in any bit of any column opens nothing', () => {
 
 test('a row that was moved to the place of another opens nothing', () => {
   const [one, other] = [sealSecret(key, SECRET), sealSecret(key, 'another secret')];
-  const mixtures: readonly SealedSecret[] = [{ ...one, id: other.id }, { ...one, blob: other.blob }, { ...one, blob: other.blob, commitment: other.commitment }, { ...one, half: other.half }];
+  const mixtures: readonly SealedSecret[] = [{ ...one, id: other.id }, { ...one, blob: other.blob }, { ...one, blob: other.blob, commitment: other.commitment }, { ...one, client_key: other.client_key }];
   for (const mixture of mixtures) assert.equal(openSecret(key, mixture), null);
 });

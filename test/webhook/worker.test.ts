@@ -42,7 +42,7 @@ test('two replicas do each event once between them, and both have some', bounded
     return null;
   }, { concurrency: 5 }));
   const ids = await Promise.all(Array.from({ length: 300 }, () => shop.put()));
-  for (const { wake } of workers) wake();
+  for (const { notify } of workers) notify();
   await nothingWaits();
   assert.deepEqual(done.flat().sort(), ids.sort());
   assert.ok(done.every((mine) => mine.length > 0));
@@ -153,7 +153,7 @@ test('WEBHOOK_CONCURRENCY is never exceeded, and is reached', bounded, async () 
     now -= 1;
     return Math.random() < 0.3 ? FAILED : null;
   }, { concurrency: 4, maxAttempts: 20 });
-  for (let ring = 0; ring < 20; ring += 1) worker.wake();
+  for (let ring = 0; ring < 20; ring += 1) worker.notify();
   await nothingWaits();
   assert.equal(most, 4);
   for (const id of ids) assert.equal(await statusOf(id), 'done');
@@ -198,7 +198,7 @@ test('at the shutdown nothing more is taken, what is under way finishes, and wha
   await until(() => begun.size === 2, 'both are under way');
   const stopped = worker.stop();
   await sql`update webhook.work set due_at = now() where event_id in ${sql(untouched)}`;
-  worker.wake();
+  worker.notify();
   finish.open();
   await stopped;
   assert.deepEqual(await shop.stateOf(finishing), { status: 'done', attempts: 1, errors: [] });
@@ -224,7 +224,7 @@ test('when the database is away meanwhile, everything is done in the end, and wh
   await relay.mend();
   await untilSql(async () => (await sql`select from webhook.outcomes`).length === 10, 'the ten that were not under way are done');
   await endLeases();
-  worker.wake();
+  worker.notify();
   await nothingWaits();
   for (const id of ids) assert.equal(await statusOf(id), 'done');
   await worker.stop();

@@ -7,7 +7,7 @@ export const EVENTS = [
   'login.succeeded', 'login.failed', 'login.throttled', 'session.logged_out', 'session.revoked', 'password.changed',
   'password.failed', 'password.set', 'user.created', 'user.changed', 'user.deleted', 'key.created', 'key.revoked',
 ] as const;
-export type Event = (typeof EVENTS)[number];
+export type AuditEvent = (typeof EVENTS)[number];
 
 /** Who acts, and from where. */
 export interface Actor {
@@ -22,8 +22,8 @@ export interface Actor {
 export const COMMAND_LINE: Actor = { via: 'command', userId: null, keyId: null, ip: null, requestId: null };
 
 /** What goes into the trail besides what was changed. `detail` is of our own making: never a secret, never a caller's text. */
-export interface Entry {
-  readonly event: Event;
+export interface AuditEntry {
+  readonly event: AuditEvent;
   readonly actor: Actor;
   readonly detail?: string;
 }
@@ -31,7 +31,7 @@ export interface Entry {
 export interface AuditRecord {
   readonly id: string;
   readonly created_at: Date;
-  readonly event: Event;
+  readonly event: AuditEvent;
   readonly via: Actor['via'];
   readonly actor_id: string | null;
   readonly key_id: string | null;
@@ -49,7 +49,7 @@ export interface AuditRecord {
  * @param also further parts of the statement, as `, name as (…)`, that may use the rows of `change`
  * @param result what is returned; the rows of `change` unless it says otherwise
  */
-export function audited<T extends object>(sql: Sql, { event, actor, detail = '' }: Entry, change: Fragment, also: Fragment = sql``, result: Fragment = sql`select * from change`): Promise<T[]> {
+export function audited<T extends object>(sql: Sql, { event, actor, detail = '' }: AuditEntry, change: Fragment, also: Fragment = sql``, result: Fragment = sql`select * from change`): Promise<T[]> {
   return sql<T[]>`
     with change as (${change})
     , noted as (
@@ -67,14 +67,14 @@ export function audited<T extends object>(sql: Sql, { event, actor, detail = '' 
 }
 
 /** A line about something that changed nothing. */
-export async function note(database: Database, entry: Entry, userId: string | null): Promise<void> {
+export async function recordAudit(database: Database, entry: AuditEntry, userId: string | null): Promise<void> {
   await database.write((sql) => audited(sql, entry, sql`select ${userId}::uuid as id, ${userId}::uuid as user_id`));
 }
 
 export interface AuditFilter {
   /** Whom it is about, or who did it. */
   readonly userId: string | null;
-  readonly event: Event | null;
+  readonly event: AuditEvent | null;
 }
 
 /** Newest first. */

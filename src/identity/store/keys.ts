@@ -1,13 +1,13 @@
-import { bytesColumn, grouped, inOrderOf } from '../../db/batch.ts';
+import { hexArrayLiteral, batched, alignToKeys } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { type Page, type Part, spanOf } from '../paging.ts';
 import type { ApiKey } from '../rules.ts';
-import { type Actor, audited, type Entry } from './audit.ts';
+import { type Actor, audited, type AuditEntry } from './audit.ts';
 import { counting, idsOf, inOrder, type JoinedUser, joinedUser, totalOf, userOf } from './rows.ts';
 
 const keyColumns = (sql: Sql): Fragment => sql`
   k.id, k.key_prefix, k.name, k.user_id, k.revoked, k.expires_at, coalesce(k.expires_at <= now(), false) as expired,
-  k.last_used_at, coalesce(k.last_used_at < now() - interval '1 minute', true) as stale,
+  k.last_used_at, coalesce(k.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
   k.created_at, k.updated_at, k.deleted_at, ${joinedUser(sql)}`;
 
 type KeyRow = Omit<ApiKey, 'user'> & JoinedUser;
@@ -41,16 +41,16 @@ export async function insertKey(database: Database, actor: Actor, key: NewKey): 
   return rows.length === 1;
 }
 
-export const findKeyByDigest = grouped(
+export const findKeyByDigest = batched(
   async (database: Database, keys: readonly Buffer[]): Promise<Array<ApiKey | null>> => {
     const digests = keys.map((key) => key.toString('hex'));
     const rows = await database.read(
       (sql) => sql<Array<KeyRow & { digest: string }>>`
         select encode(k.key_digest, 'hex') as digest, ${keyColumns(sql)}
         from identity.api_keys k left join identity.users u on u.id = k.user_id
-        where k.key_digest = any (${bytesColumn(digests)}::text::bytea[]) and k.deleted_at is null`,
+        where k.key_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and k.deleted_at is null`,
     );
-    return inOrderOf(digests, rows, ({ digest }) => digest).map((row) => row && keyOf(row));
+    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && keyOf(row));
   },
 );
 
@@ -78,7 +78,7 @@ export function listKeys(database: Database, page: Page, userId: string | null):
 }
 
 /** @returns 1, or 0 when it was revoked before */
-export async function revokeKey(database: Database, entry: Entry, id: string): Promise<number> {
+export async function revokeKey(database: Database, entry: AuditEntry, id: string): Promise<number> {
   const rows = await database.write((sql) =>
     audited(sql, entry, sql`update identity.api_keys set revoked = true, updated_at = now() where id = ${id} and deleted_at is null and not revoked returning id, user_id`),
   );

@@ -45,7 +45,7 @@ type List = 'users' | 'sessions' | 'api_keys' | 'audit';
 /** A part's name differs from its list's, since a caller may ask for the user with any id, also the nil one. */
 const ofUser = (list: List): string => `${list} of user`;
 /** The owner of a whole list. */
-const EVERYBODY = '00000000-0000-0000-0000-000000000000';
+const NIL_UUID = '00000000-0000-0000-0000-000000000000';
 /** This process's share of the totals of whole lists. */
 const SHARD = Math.floor(Math.random() * 16);
 
@@ -58,12 +58,12 @@ export function counting(sql: Sql, list: List, sign: 1 | -1): Fragment {
     users: sql``,
     sessions: sql`union all select ${ofUser(list)}, user_id, 0 from change`,
     api_keys: sql`union all select ${ofUser(list)}, user_id, 0 from change where user_id is not null`,
-    audit: sql`union all select 'audit ' || event, ${EVERYBODY}, ${SHARD} from change`,
+    audit: sql`union all select 'audit ' || event, ${NIL_UUID}, ${SHARD} from change`,
   };
   return sql`
     insert into identity.totals as t (list, owner, shard, n)
     select c.list, c.owner, c.shard, ${sign}::int * count(*)
-    from (select ${list}::text as list, ${EVERYBODY}::uuid as owner, ${SHARD}::int as shard from change ${parts[list]}) c
+    from (select ${list}::text as list, ${NIL_UUID}::uuid as owner, ${SHARD}::int as shard from change ${parts[list]}) c
     group by c.list, c.owner, c.shard
     order by c.list, c.owner, c.shard
     on conflict (list, owner, shard) do update set n = t.n + excluded.n`;
@@ -74,6 +74,6 @@ export async function totalOf(sql: Sql, list: List, part: { readonly userId?: st
   const { userId = null, event = null } = part;
   const name = userId !== null ? ofUser(list) : event !== null ? `${list} ${event}` : list;
   const [row] = await sql<[{ total: number }]>`
-    select greatest(0, coalesce(sum(n), 0))::int as total from identity.totals where list = ${name} and owner = ${userId ?? EVERYBODY}`;
+    select greatest(0, coalesce(sum(n), 0))::int as total from identity.totals where list = ${name} and owner = ${userId ?? NIL_UUID}`;
   return row.total;
 }

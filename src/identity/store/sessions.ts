@@ -1,9 +1,9 @@
-import { bytesColumn, grouped, inOrderOf } from '../../db/batch.ts';
+import { hexArrayLiteral, batched, alignToKeys } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { type Page, type Part, spanOf } from '../paging.ts';
 import type { Account, CallerSession, Session } from '../rules.ts';
 import { digestOf, type SessionToken } from '../token.ts';
-import { type Actor, audited, type Entry } from './audit.ts';
+import { type Actor, audited, type AuditEntry } from './audit.ts';
 import { counting, idsOf, inOrder, type JoinedUser, joinedUser, totalOf, userOf } from './rows.ts';
 import { clearing } from './throttles.ts';
 
@@ -22,7 +22,7 @@ export const isOver = (sql: Sql, alias: string, idleSeconds: number): Fragment =
 
 const sessionColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
   s.id, s.user_id, s.revoked, s.logged_out, s.expires_at, ${isOver(sql, 's', idleSeconds)} as expired, s.ip, s.user_agent,
-  s.last_seen_at, s.last_seen_at < now() - interval '1 minute' as stale, s.created_at, s.updated_at, s.deleted_at, ${joinedUser(sql)}`;
+  s.last_seen_at, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old, s.created_at, s.updated_at, s.deleted_at, ${joinedUser(sql)}`;
 
 /** Whose digest it is, in hexadecimal digits. */
 type Digest = { readonly digest: string };
@@ -65,33 +65,33 @@ export async function insertSession(database: Database, actor: Actor, session: N
  * Asked with every request, and so in one piece: each part of a statement is an object of the driver's of its own, and V8
  * keeps it until it goes through all of its memory; see `inOrderOf`.
  */
-export const findCallerByToken = grouped(
+export const findCallerByToken = batched(
   async ({ database, idleSeconds }: Sessions, tokens: readonly SessionToken[]): Promise<Array<CallerSession | null>> => {
     const digests = tokens.map((token) => digestOf(token).toString('hex'));
     const rows = await database.read(
       (sql) => sql<Array<Omit<CallerSession, 'user'> & JoinedUser & Digest>>`
-        select encode(s.token_digest, 'hex') as digest, s.id, s.revoked, s.logged_out, s.last_seen_at < now() - interval '1 minute' as stale,
+        select encode(s.token_digest, 'hex') as digest, s.id, s.revoked, s.logged_out, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
           s.expires_at <= now() or (${idleSeconds} > 0 and s.last_seen_at <= now() - make_interval(secs => ${idleSeconds})) as expired,
           u.id as u_id, u.first_name as u_first_name, u.last_name as u_last_name, u.username as u_username, u.email as u_email,
           u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
           u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at
         from identity.sessions s join identity.users u on u.id = s.user_id
-        where s.token_digest = any (${bytesColumn(digests)}::text::bytea[]) and s.deleted_at is null`,
+        where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`,
     );
-    return inOrderOf(digests, rows, ({ digest }) => digest).map((row) => row && { id: row.id, revoked: row.revoked, logged_out: row.logged_out, expired: row.expired, stale: row.stale, user: userOf(row) });
+    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && { id: row.id, revoked: row.revoked, logged_out: row.logged_out, expired: row.expired, last_seen_is_old: row.last_seen_is_old, user: userOf(row) });
   },
 );
 
-export const findSessionByToken = grouped(
+export const findSessionByToken = batched(
   async ({ database, idleSeconds }: Sessions, tokens: readonly SessionToken[]): Promise<Array<Session | null>> => {
     const digests = tokens.map((token) => digestOf(token).toString('hex'));
     const rows = await database.read(
       (sql) => sql<Array<SessionRow & Digest>>`
         select encode(s.token_digest, 'hex') as digest, ${sessionColumns(sql, idleSeconds)}
         from identity.sessions s join identity.users u on u.id = s.user_id
-        where s.token_digest = any (${bytesColumn(digests)}::text::bytea[]) and s.deleted_at is null`,
+        where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`,
     );
-    return inOrderOf(digests, rows, ({ digest }) => digest).map((row) => row && sessionOf(row));
+    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && sessionOf(row));
   },
 );
 
@@ -129,7 +129,7 @@ export function listSessions({ database, idleSeconds }: Sessions, page: Page, { 
 }
 
 /** Ends a session for good; one that is unknown or has ended stays as it is. */
-export async function logOut(database: Database, entry: Entry, token: SessionToken): Promise<void> {
+export async function logOut(database: Database, entry: AuditEntry, token: SessionToken): Promise<void> {
   await database.write((sql) =>
     audited(
       sql,
@@ -143,7 +143,7 @@ export async function logOut(database: Database, entry: Entry, token: SessionTok
 }
 
 /** @returns 1, or 0 when it was revoked before */
-export async function revokeSession(database: Database, entry: Entry, id: string): Promise<number> {
+export async function revokeSession(database: Database, entry: AuditEntry, id: string): Promise<number> {
   const rows = await database.write((sql) =>
     audited(
       sql,
@@ -156,7 +156,7 @@ export async function revokeSession(database: Database, entry: Entry, id: string
 
 /** A statement for each so many sessions: one for all of a large table would take longer than a statement may. */
 const REVOKE_BATCH = 5_000;
-const BEFORE_ALL = '00000000-0000-0000-0000-000000000000';
+const NIL_UUID = '00000000-0000-0000-0000-000000000000';
 
 /**
  * Revokes the next batch of sessions that could still be used. One that somebody else is just revoking counts here, too:
@@ -178,7 +178,7 @@ export interface Ended {
 }
 
 async function inBatches(revoke: (after: string) => Promise<Array<{ id: string }>>): Promise<Ended> {
-  for (let count = 0, last = BEFORE_ALL; ; ) {
+  for (let count = 0, last = NIL_UUID; ; ) {
     const rows = await revoke(last);
     if (rows.length === 0) return { count, last };
     count += rows.length;
@@ -187,7 +187,7 @@ async function inBatches(revoke: (after: string) => Promise<Array<{ id: string }
 }
 
 /** Of one user or (null) of all, each batch with its line in the trail. @returns how many */
-export async function revokeSessions(database: Database, entry: Entry, userId: string | null): Promise<number> {
+export async function revokeSessions(database: Database, entry: AuditEntry, userId: string | null): Promise<number> {
   const { count } = await inBatches((after) =>
     database.write((sql) => audited(sql, entry, revocation(sql, after, userId === null ? sql`` : sql`and user_id = ${userId}`))),
   );

@@ -1,6 +1,6 @@
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { type FailureCount, KNOWN_SECONDS, THROTTLES } from '../rules.ts';
-import { audited, type Entry } from './audit.ts';
+import { audited, type AuditEntry } from './audit.ts';
 
 /** One row of the throttles for each scope, by its keyed digest. */
 export type ThrottleKeys = Readonly<Record<keyof typeof THROTTLES, Buffer>>;
@@ -35,7 +35,7 @@ export async function readFailures(database: Database, keys: ThrottleKeys): Prom
  * Counts a failure in all three scopes, with its line in the trail, in one statement.
  * @returns what stood against this attempt (others may have failed since it was let in), and what stands against the next
  */
-export async function countFailure(database: Database, entry: Entry, userId: string | null, keys: ThrottleKeys): Promise<{ before: FailureCount[]; after: FailureCount[] }> {
+export async function countFailure(database: Database, entry: AuditEntry, userId: string | null, keys: ThrottleKeys): Promise<{ before: FailureCount[]; after: FailureCount[] }> {
   const rows = await database.write(async (sql) => {
     const failed = sql`
       insert into identity.throttles as t (key, failures, forget_at)

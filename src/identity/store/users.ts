@@ -1,9 +1,9 @@
-import { takeTurn } from '../../db/migrate.ts';
+import { takeNamedLock } from '../../db/migrate.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import { SCHEMA } from '../migrations.ts';
 import { type Page, type Part, spanOf } from '../paging.ts';
 import type { Account, User } from '../rules.ts';
-import { type Actor, audited, type Entry } from './audit.ts';
+import { type Actor, audited, type AuditEntry } from './audit.ts';
 import { counting, idsOf, inOrder, totalOf, userColumns } from './rows.ts';
 import { endSessions, noteEnded } from './sessions.ts';
 import { clearing } from './throttles.ts';
@@ -106,7 +106,7 @@ interface Consequences {
  * of the trail come last: they touch its total, which every other write of this process waits for.
  * @throws Duplicate, with the index's name, when the username or the address is taken
  */
-export function updateUser(database: Database, entry: Entry, id: string, values: Partial<UserValues>, { lessens, endsSessions }: Consequences): Promise<User | Refusal> {
+export function updateUser(database: Database, entry: AuditEntry, id: string, values: Partial<UserValues>, { lessens, endsSessions }: Consequences): Promise<User | Refusal> {
   return database.transaction(async (sql) => {
     const refusal = (lessens ? await administratorsRefuse(sql, entry.actor, id) : null) ?? (await lockUser(sql, id));
     if (refusal) return refusal;
@@ -153,7 +153,7 @@ async function lockUser(sql: Sql, id: string): Promise<Refusal | null> {
  * one waits here and then finds that they are none any more. One who can log in is always left.
  */
 async function administratorsRefuse(sql: Sql, actor: Actor, id: string): Promise<Refusal | null> {
-  await takeTurn(sql, SCHEMA, 'administrators');
+  await takeNamedLock(sql, SCHEMA, 'administrators');
   const rows = await sql<Array<{ id: string; enters: boolean }>>`
     select id, password_hash is not null as enters from identity.users where super_admin and enabled and deleted_at is null`;
   if (actor.userId !== null && !rows.some((row) => row.id === actor.userId)) return 'demoted';

@@ -1,4 +1,4 @@
-import { column, grouped } from '../../db/batch.ts';
+import { arrayLiteral, batched } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import type { SourceName } from '../sources.ts';
 
@@ -26,9 +26,9 @@ export type Plan = { readonly kind: 'work'; readonly orderKey: string | null } |
  * first: two copies in flight would both find nothing.
  * @returns for each whether it is new
  */
-const insertNew = grouped(
+const insertNew = batched(
   async (database: Database, events: ReadonlyArray<{ readonly event: NewEvent; readonly plan: Plan }>): Promise<boolean[]> => {
-    const of = (pick: (event: NewEvent, plan: Plan) => string | Buffer | null) => column(events.map(({ event, plan }) => pick(event, plan)));
+    const of = (pick: (event: NewEvent, plan: Plan) => string | Buffer | null) => arrayLiteral(events.map(({ event, plan }) => pick(event, plan)));
     const inserted = await database.write(
       (sql) => sql<Array<{ id: string }>>`
         with given as (

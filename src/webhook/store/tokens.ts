@@ -1,4 +1,4 @@
-import { bytesColumn, grouped } from '../../db/batch.ts';
+import { hexArrayLiteral, batched } from '../../db/batch.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import type { SealedSecret } from '../signing.ts';
 import type { SourceName } from '../sources.ts';
@@ -22,30 +22,30 @@ export interface Sender {
   readonly source: SourceName;
   readonly secrets: readonly SealedSecret[];
   /** Not noted as used for a while. */
-  readonly stale: boolean;
+  readonly last_seen_is_old: boolean;
 }
 
 /** How exactly the last use of a token is known. */
 const STALE_SECONDS = 60;
 
 /** @returns whose live token has this digest, or null; a rotated one holds until its overlap ends */
-export const findSender = grouped(
+export const findSender = batched(
   async (database: Database, presented: readonly Buffer[]): Promise<Array<Sender | null>> => {
     const digests = presented.map((digest) => digest.toString('hex'));
-    const wanted = bytesColumn([...new Set(digests)]);
+    const wanted = hexArrayLiteral([...new Set(digests)]);
     const rows = await database.read(
       (sql) => sql<Array<Omit<Sender, 'secrets'> & { current: string; previous: string | null; secret: SealedSecret['id'] | null } & Omit<SealedSecret, 'id'>>>`
         select encode(t.digest, 'hex') as current, case when t.previous_until > now() then encode(t.previous_digest, 'hex') end as previous,
-          t.id, t.role, t.source, coalesce(t.last_used_at < now() - make_interval(secs => ${STALE_SECONDS}), true) as stale,
-          s.id as secret, s.key_id, s.half, s.commitment, s.blob
+          t.id, t.role, t.source, coalesce(t.last_used_at < now() - make_interval(secs => ${STALE_SECONDS}), true) as last_seen_is_old,
+          s.id as secret, s.key_id, s.client_key, s.commitment, s.blob
         from webhook.tokens t
         left join webhook.signing_secrets s on s.token_id = t.id and not s.pending and (s.expires_at is null or s.expires_at > now())
         where (t.digest = any (${wanted}::text::bytea[]) or t.previous_digest = any (${wanted}::text::bytea[])) and t.revoked_at is null`,
     );
     const senders = new Map<string | null, Sender>();
-    for (const { current, previous, id, role, source, stale, secret, key_id, half, commitment, blob } of rows) {
-      const secrets = secret === null ? [] : [{ id: secret, key_id, half, commitment, blob }];
-      const sender = { id, role, source, stale, secrets: [...(senders.get(current)?.secrets ?? []), ...secrets] };
+    for (const { current, previous, id, role, source, last_seen_is_old, secret, key_id, client_key, commitment, blob } of rows) {
+      const secrets = secret === null ? [] : [{ id: secret, key_id, client_key, commitment, blob }];
+      const sender = { id, role, source, last_seen_is_old, secrets: [...(senders.get(current)?.secrets ?? []), ...secrets] };
       senders.set(current, sender).set(previous, sender);
     }
     return digests.map((digest) => senders.get(digest) ?? null);
@@ -107,28 +107,28 @@ export async function replaceDigest(sql: Sql, id: string, digest: Buffer, overla
 }
 
 /** The signing secrets of before hold for so many seconds more; those that were to end sooner still do. */
-export async function insertSecret(sql: Sql, tokenId: string, { id, key_id, half, commitment, blob }: SealedSecret, overlap: number): Promise<void> {
+export async function insertSecret(sql: Sql, tokenId: string, { id, key_id, client_key, commitment, blob }: SealedSecret, overlap: number): Promise<void> {
   await sql`delete from webhook.signing_secrets where token_id = ${tokenId} and expires_at <= now()`;
   await sql`
     update webhook.signing_secrets set expires_at = least(expires_at, now() + make_interval(secs => ${overlap})) where token_id = ${tokenId} and not pending`;
   await sql`
-    insert into webhook.signing_secrets (id, token_id, key_id, half, commitment, blob)
-    values (${id}, ${tokenId}, ${key_id}, ${half}, ${commitment}, ${blob})`;
+    insert into webhook.signing_secrets (id, token_id, key_id, client_key, commitment, blob)
+    values (${id}, ${tokenId}, ${key_id}, ${client_key}, ${commitment}, ${blob})`;
 }
 
 /** What a sender hands over itself. It takes the place of an earlier one that nobody has confirmed, and of nothing else. */
-export async function insertPending(database: Database, tokenId: string, { id, key_id, half, commitment, blob }: SealedSecret): Promise<void> {
+export async function insertPending(database: Database, tokenId: string, { id, key_id, client_key, commitment, blob }: SealedSecret): Promise<void> {
   await database.write(
     (sql) => sql`
-      insert into webhook.signing_secrets (id, token_id, key_id, half, commitment, blob, pending)
-      values (${id}, ${tokenId}, ${key_id}, ${half}, ${commitment}, ${blob}, true)
+      insert into webhook.signing_secrets (id, token_id, key_id, client_key, commitment, blob, pending)
+      values (${id}, ${tokenId}, ${key_id}, ${client_key}, ${commitment}, ${blob}, true)
       on conflict (token_id) where pending do update set
-        id = excluded.id, key_id = excluded.key_id, half = excluded.half, commitment = excluded.commitment, blob = excluded.blob, created_at = now()`,
+        id = excluded.id, key_id = excluded.key_id, client_key = excluded.client_key, commitment = excluded.commitment, blob = excluded.blob, created_at = now()`,
   );
 }
 
 export async function findPending(sql: Sql, tokenId: string): Promise<SealedSecret | null> {
-  const [secret] = await sql<SealedSecret[]>`select id, key_id, half, commitment, blob from webhook.signing_secrets where token_id = ${tokenId} and pending`;
+  const [secret] = await sql<SealedSecret[]>`select id, key_id, client_key, commitment, blob from webhook.signing_secrets where token_id = ${tokenId} and pending`;
   return secret ?? null;
 }
 

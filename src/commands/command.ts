@@ -1,0 +1,117 @@
+import { parseArgs } from 'node:util';
+
+/** An option as `util.parseArgs` understands it, with a line of help. */
+export interface Option {
+  readonly type: 'string' | 'boolean';
+  readonly value?: string;
+  readonly required?: true;
+  readonly help: string;
+}
+
+export interface Arguments {
+  readonly text: (name: string) => string | undefined;
+  readonly flag: (name: string) => boolean;
+  readonly positionals: readonly string[];
+}
+
+/** What a command asks for, one item after the other. */
+export interface LineReader {
+  /** The next line. */
+  next(prompt: string): Promise<string>;
+  /** All that follows, without a newline at its end, which `echo`, editors and Enter add. */
+  rest(prompt: string): Promise<string>;
+  /** Whether a person types the lines unseen, and may mistype. */
+  readonly isTyped: boolean;
+  close(): void;
+}
+
+export interface Terminal {
+  readonly print: (line: string) => void;
+  /** Standard error: for people, where standard output may be read by a program. */
+  readonly note: (line: string) => void;
+  readonly readInput: () => Promise<string>;
+  /** Asks for secrets: on a terminal without showing what is typed, from a pipe line by line. The caller closes it. */
+  readonly openLines: () => Promise<LineReader>;
+  /** Whether standard output still has a reader. */
+  readonly isRead: () => boolean;
+  /** Whether standard output is a terminal, which obeys control characters. */
+  readonly isShown: boolean;
+}
+
+export interface Command {
+  /** `user create` */
+  readonly name: string;
+  readonly summary: string;
+  /** As shown behind the name, such as `ID` or `[SERVICE…]`. */
+  readonly positionals?: { readonly shown: string; readonly least: number; readonly most: number };
+  readonly options: Readonly<Record<string, Option>>;
+  run(given: Arguments, terminal: Terminal): Promise<void>;
+}
+
+/** The words of the command are wrong: exit 2. */
+export class UsageError extends Error {
+  override readonly name = 'UsageError';
+}
+
+/** The command was understood and could not be done: exit 1. */
+export class OperationFailed extends Error {
+  override readonly name = 'OperationFailed';
+}
+
+/** @returns null if the general help was asked for and has been printed. @throws UsageError */
+export function findCommand(commands: readonly Command[], words: readonly string[], print: Terminal['print']): Command | null {
+  const [first = '', second = ''] = words;
+  const found = commands.find(({ name }) => name === first || name === `${first} ${second}`);
+  if (found) return found;
+  const wantsHelp = words.includes('--help') || words.includes('-h');
+  const group = commands.filter(({ name }) => name.startsWith(`${first} `));
+  if (!wantsHelp && group.length > 0) {
+    throw new UsageError(`"${first}" goes on with ${group.map(({ name }) => name.slice(first.length + 1)).join(', ')}`);
+  }
+  if (!wantsHelp || (group.length === 0 && !first.startsWith('-'))) {
+    throw new UsageError(first === '' ? 'name a command' : `there is no command "${[first, second].filter(Boolean).join(' ')}"`);
+  }
+  print('Usage: gatehouse COMMAND [OPTION…]\n');
+  for (const { name, summary } of group.length > 0 ? group : commands) print(`  ${name.padEnd(15)} ${summary}`);
+  print('\nRun a command with --help for details. Settings are environment variables; see docs/configuration.md.');
+  return null;
+}
+
+/** Parses the words behind a command's name. @throws UsageError */
+export function parseCommand(command: Command, words: readonly string[]): Arguments {
+  const options = { ...command.options, help: { type: 'boolean', help: 'print this help', short: 'h' } } as const;
+  const { values, positionals } = parseWords();
+  const { least, most, shown } = command.positionals ?? { least: 0, most: 0, shown: '' };
+  const given = new Map<string, unknown>(Object.entries(values));
+  if (given.get('help') !== true) {
+    if (positionals.length < least || positionals.length > most) throw new UsageError(`${command.name} takes ${shown}`);
+    const missing = Object.keys(command.options).find((name) => command.options[name]?.required && !given.has(name));
+    if (missing !== undefined) throw new UsageError(`${command.name} needs --${missing}`);
+  }
+  return {
+    positionals,
+    flag: (name) => given.get(name) === true,
+    text(name) {
+      const value = given.get(name);
+      return typeof value === 'string' ? value : undefined;
+    },
+  };
+
+  function parseWords() {
+    try {
+      return parseArgs({ args: [...words], options, allowPositionals: command.positionals !== undefined });
+    } catch (error) {
+      // The first sentence of parseArgs says which option is wrong; the rest explains how to pass odd values.
+      const sentence = error instanceof Error ? (error.message.split(/\.\s/)[0] ?? '') : '';
+      throw new UsageError(`${command.name}: ${sentence}`);
+    }
+  }
+}
+
+export function printHelp({ name, summary, positionals, options }: Command, print: Terminal['print']): void {
+  print(`Usage: gatehouse ${[name, positionals?.shown, '[OPTION…]'].filter(Boolean).join(' ')}\n\n${summary}.\n`);
+  for (const [option, { value, required, help }] of Object.entries(options)) {
+    print(`  ${`--${option}${value ? ` ${value}` : ''}`.padEnd(26)} ${help}${required ? ' (required)' : ''}`);
+  }
+  print(`  ${'--help'.padEnd(26)} print this help`);
+}

@@ -1,0 +1,132 @@
+import { readFileSync } from 'node:fs';
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Returned by a parser in place of a value: what the variable accepts, to be read after "must be". */
+export class Expected {
+  readonly form: string;
+  constructor(form: string) {
+    this.form = form;
+  }
+}
+
+/** One environment variable. */
+export interface Variable<T> {
+  /** The default as the documentation lists it; `–` where there is none. */
+  readonly fallback: string;
+  /** The value of an unset variable. */
+  readonly unset: T;
+  readonly parse: (text: string) => T | Expected;
+}
+
+export type Variables = Readonly<Record<string, Variable<unknown>>>;
+export type Values<V extends Variables> = { readonly [K in keyof V]: V[K] extends Variable<infer T> ? T : never };
+
+/** What reading the settings has found: problems stop the start, warnings are logged. One sentence each. */
+export class Findings {
+  readonly problems: string[] = [];
+  readonly warnings: string[] = [];
+  /** Whether a problem of this variable is already reported, so that it is not also called missing. */
+  reports(name: string): boolean {
+    return this.problems.some((problem) => problem.startsWith(`${name} `) || problem.startsWith(`${name}_FILE `));
+  }
+}
+
+/** What a service's `read` gets. A value that could not be read is that of an unset variable, and a problem is reported. */
+export interface SettingsInput<V extends Variables, Address> {
+  readonly values: Values<V>;
+  readonly database: Address;
+  /** `administer` needs the database and nothing else of a service. */
+  readonly purpose: 'serve' | 'administer';
+  /** The environment without Gatehouse's own variables, for programs that a service starts. */
+  readonly foreign: Readonly<Record<string, string>>;
+  readonly findings: Findings;
+}
+
+/**
+ * Reads each variable of a table. One that is set but empty counts as unset: container files leave one out that way.
+ * @param prefix comes before each name of the table
+ */
+export function readVariables<V extends Variables>(
+  variables: V,
+  environment: Environment,
+  findings: Findings,
+  prefix = '',
+): Values<V> {
+  const entries = Object.entries(variables).map(([name, variable]) => {
+    const given = readText(environment, prefix + name, findings);
+    const value = given === null ? variable.unset : variable.parse(given);
+    if (!(value instanceof Expected)) return [name, value];
+    findings.problems.push(`${prefix}${name} must be ${value.form}.`);
+    return [name, variable.unset];
+  });
+  // Each value was read by the variable of its name.
+  return Object.fromEntries(entries) as Values<V>;
+}
+
+/** Strict: read leniently, different bytes of a key would become the same character. */
+const utf8 = new TextDecoder('utf-8', { fatal: true });
+
+/** `X_FILE` names a file that holds `X`. One trailing newline is removed, because editors and `echo` add one. */
+function readText(environment: Environment, name: string, { problems }: Findings): string | null {
+  const value = environment[name] || null;
+  const file = environment[`${name}_FILE`] || null;
+  if (file === null) return value;
+  if (value !== null) {
+    problems.push(`${name} and ${name}_FILE are both set; remove one of them.`);
+    return null;
+  }
+  try {
+    return utf8.decode(readFileSync(file)).replace(/\r?\n$/, '') || null;
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
+    problems.push(`${name}_FILE names a file that cannot be read (${code}).`);
+    return null;
+  }
+}
+
+export const DAY = 86_400;
+
+export function number(fallback: number, min: number, max: number): Variable<number> {
+  const parse = (text: string) => {
+    const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
+    return value >= min && value <= max ? value : new Expected(`a whole number from ${min} to ${max}`);
+  };
+  return { fallback: String(fallback), unset: fallback, parse };
+}
+
+/** A number, or 0 for no limit. */
+export function numberOrOff(min: number, max: number): Variable<number> {
+  const { parse } = number(0, min, max);
+  const expected = new Expected(`0, or a whole number from ${min} to ${max}`);
+  const read = (text: string) => {
+    const value = parse(text);
+    return value instanceof Expected ? expected : value;
+  };
+  return { fallback: '0', unset: 0, parse: (text) => (text === '0' ? 0 : read(text)) };
+}
+
+/** A number whose default depends on other settings. @param fallback only documented */
+export function numberOrNull(fallback: number | null, min: number, max: number): Variable<number | null> {
+  return { fallback: fallback === null ? '–' : String(fallback), unset: null, parse: number(0, min, max).parse };
+}
+
+/** @param check returns what is accepted, or null for a valid text */
+export function text(fallback: string | null, check: (text: string) => string | null = () => null): Variable<string | null> {
+  const parse = (value: string) => {
+    const form = check(value);
+    return form === null ? value : new Expected(form);
+  };
+  return { fallback: fallback ?? '–', unset: fallback, parse };
+}
+
+export function oneOf<T extends string>(fallback: T, choices: readonly T[]): Variable<T> {
+  const parse = (text: string) => choices.find((choice) => choice === text) ?? new Expected(`one of ${choices.join(', ')}`);
+  return { fallback, unset: fallback, parse };
+}
+
+/** A switch: `on` or `off`. */
+export function toggle(fallback: 'on' | 'off'): Variable<boolean> {
+  const expected = new Expected('one of on, off');
+  return { fallback, unset: fallback === 'on', parse: (text) => (text === 'on' ? true : text === 'off' ? false : expected) };
+}

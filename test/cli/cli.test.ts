@@ -1,0 +1,160 @@
+/** The command line as its users meet it: words in, exit code and one line out. */
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import { createDatabase } from '../support/database.ts';
+import { variables } from '../support/gatehouse.ts';
+import { buildProgram, type Finished, runProgram } from '../support/process.ts';
+
+const program = buildProgram();
+const file = await createDatabase();
+const environment = variables(file.url);
+
+const run = (t: TestContext, words: string | readonly string[], given: Readonly<Record<string, string>> = environment, input?: string | Buffer) =>
+  runProgram(t, program, typeof words === 'string' ? words.split(' ').filter(Boolean) : words, given, input === undefined ? {} : { input });
+
+/** Wrong in whatever way: nothing on standard output, and lines for people on the other, never a stack. */
+function assertFailure(finished: Finished, code: number, lines = 1): void {
+  assert.equal(finished.code, code, finished.stderr);
+  assert.equal(finished.stdout, '');
+  const said = finished.stderr.split('\n');
+  assert.equal(said.pop(), '', 'the last line ends');
+  assert.equal(said.length, lines, finished.stderr);
+  for (const line of said) assert.match(line, /^gatehouse: \S/);
+  assert.doesNotMatch(finished.stderr, /^\s+at |\.js:\d+|node:internal/m);
+}
+
+const COMMANDS = [
+  'serve', 'migrate', 'user create', 'user list', 'user show', 'user set', 'user password', 'user delete', 'key create', 'key list', 'key revoke', 'audit list',
+  'token create', 'token list', 'token rotate', 'token confirm', 'token revoke', 'event list', 'event show', 'event redeliver', 'event tail',
+];
+
+test('--help tells every command, and needs no configuration', async (t) => {
+  for (const words of ['--help', '-h', '--help serve']) {
+    const { code, stdout, stderr } = await run(t, words, {});
+    assert.deepEqual([code, stderr], [0, '']);
+    for (const command of COMMANDS) assert.match(stdout, new RegExp(`^  ${command} +\\S`, 'm'), words);
+  }
+});
+
+for (const command of COMMANDS) {
+  test(`${command} --help tells its options, and does nothing else`, async (t) => {
+    const { code, stdout, stderr } = await run(t, `${command} --help`, {});
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.match(stdout, new RegExp(`^Usage: gatehouse ${command} `));
+    assert.match(stdout, /^ {2}--help +\S/m);
+    if (command === 'user create') assert.match(stdout, /^ {2}--password-stdin +\S/m);
+  });
+}
+
+test('the name of a group with --help tells its commands', async (t) => {
+  for (const group of ['user', 'key', 'audit', 'token']) {
+    const { code, stdout } = await run(t, `${group} --help`, {});
+    assert.equal(code, 0);
+    assert.deepEqual([...stdout.matchAll(/^ {2}(\S+ \S+)/gm)].map(([, name]) => name), COMMANDS.filter((command) => command.startsWith(`${group} `)));
+  }
+});
+
+const misuses: ReadonlyArray<readonly [words: string | readonly string[], said: RegExp]> = [
+  ['', /name a command/],
+  ['bogus', /there is no command "bogus"/],
+  ['bogus --help', /there is no command "bogus/],
+  ['user', /"user" goes on with create, list, show, set, password, delete\./],
+  ['user remove', /"user" goes on with create, list, show, set, password, delete\./],
+  ['serve letterbox', /there is no service "letterbox"; the services are identity, secrets, webhook/],
+  ['migrate identity letterbox', /there is no service "letterbox"/],
+  ['serve identity secrets webhook identity', /serve takes \[SERVICE…\]/],
+  ['serve --port 3000', /serve: Unknown option '--port'/],
+  ['user create', /user create needs --username/],
+  ['user create --username ada', /user create needs --email/],
+  ['user create --email ada@example.org', /user create needs --username/],
+  ['user create ada --username ada --email ada@example.org', /user create: /],
+  ['user create --username', /user create: Option '--username <value>' argument missing/],
+  ['user create --username --email ada@example.org', /user create: Option '--username' argument is ambiguous/],
+  ['user create --username ada --email ada@example.org --verified=yes', /user create: /],
+  ['user list --yaml', /user list: Unknown option '--yaml'/],
+  ['token revoke', /token revoke takes ID/],
+  ['token revoke one two', /token revoke takes ID/],
+  ['token revoke not-an-id', /ID must be a UUID/],
+  [['token', 'create', '--name', 'a\nb'], /no control characters/],
+  [['token', 'create', '--name', 'n'.repeat(256)], /at most 255 characters/],
+];
+
+test('wrong use is told in one line and exits 2, before anything is done', async (t) => {
+  for (const [words, said] of misuses) {
+    const finished = await run(t, words);
+    assert.match(finished.stderr, said);
+    assertFailure(finished, 2);
+    assert.match(finished.stderr, /See: gatehouse( [a-z]+)* --help\n$/);
+  }
+});
+
+test('wrong configuration is told all at once, a line for each problem, and exits 78', async (t) => {
+  assertFailure(await run(t, 'serve', { DATABASE_URL: file.url }), 78, 2);
+  assertFailure(await run(t, 'serve', { ...environment, LOG_LEVEL: 'loud', MIGRATE: 'no', IDENTITY_PORT: 'x' }), 78, 3);
+  assertFailure(await run(t, 'migrate secrets', {}), 78);
+  assertFailure(await run(t, 'user list', { DATABASE_URL: 'mysql://marked@localhost/d' }), 78);
+  assertFailure(await run(t, 'token list', { SERVER_SECRET: 'of no use here' }), 78);
+});
+
+test('a database that cannot be used is told in one line and exits 1', async (t) => {
+  const unknown = new URL(file.url);
+  unknown.pathname = '/nowhere';
+  const wrong = new URL(file.url);
+  wrong.password = 'marked-password';
+  const away = new URL(file.url);
+  away.port = '1';
+  const cases: ReadonlyArray<readonly [url: URL, said: RegExp]> = [
+    [unknown, /3D000: the database of the database URL does not exist/],
+    [wrong, /28P01: the user or the password of the database URL is wrong/],
+    [away, /the database at 127\.0\.0\.1:1 did not answer \(ECONNREFUSED\)/],
+  ];
+  for (const [url, said] of cases) {
+    const finished = await run(t, 'user list', { ...environment, DATABASE_URL: url.href });
+    assertFailure(finished, 1);
+    assert.match(finished.stderr, said);
+    assert.ok(!finished.stderr.includes('marked'));
+  }
+});
+
+test('serve ends with one line where waiting for the database would not help', async (t) => {
+  const url = new URL(file.url);
+  url.pathname = '/nowhere';
+  const { code, stderr } = await run(t, 'serve identity', { ...environment, DATABASE_URL: url.href });
+  assert.equal(code, 1);
+  assert.match(stderr, /^gatehouse: identity: the database refused \(SQLSTATE 3D000[^\n]*\n$/);
+});
+
+test('on a database without the schema, every command says what to do', async (t) => {
+  const id = '00000000-0000-4000-8000-000000000000';
+  const users = ['user list', 'user create --username ada --email ada@example.org', 'user show ada', 'user set ada --enabled false', 'user password ada', 'user delete ada'];
+  const keys = ['key create --without-user', 'key list', `key revoke ${id}`, 'audit list'];
+  for (const words of [...users, ...keys, 'token list', 'token create', `token revoke ${id}`]) {
+    const finished = await run(t, words);
+    assertFailure(finished, 1);
+    assert.match(finished.stderr, /the schema "(identity|webhook)" is not up to date; run "gatehouse migrate"/);
+  }
+});
+
+test('migrate does one service, several or all, any number of times, also several at once', async (t) => {
+  const { url, sql } = await createDatabase(t);
+  const given = { DATABASE_URL: url };
+  const schemas = async () => (await sql`select nspname from pg_namespace where nspname in ('identity', 'secrets', 'webhook') order by 1`).map(({ nspname }) => nspname);
+  const one = await run(t, 'migrate secrets', given);
+  assert.deepEqual([one.code, one.stderr], [0, '']);
+  assert.match(one.stdout, /^secrets: applied \d+ steps?\n$/);
+  assert.deepEqual(await schemas(), ['secrets']);
+  const together = await Promise.all([1, 2, 3].map(() => run(t, 'migrate', given)));
+  for (const finished of together) assert.deepEqual([finished.code, finished.stderr], [0, '']);
+  const applied = together.flatMap(({ stdout }) => [...stdout.matchAll(/applied (\d+) step/g)].map(([, steps]) => Number(steps)));
+  const [{ steps } = { steps: 0 }] = await sql<Array<{ steps: number }>>`
+    select ((select count(*) from identity.migrations) + (select count(*) from webhook.migrations))::int as steps`;
+  assert.equal(applied.reduce((sum, count) => sum + count, 0), steps, 'each step was applied by one of them');
+  const again = await run(t, 'migrate', given);
+  assert.equal(again.stdout, 'identity: is up to date\nsecrets: is up to date\nwebhook: is up to date\n');
+  assert.equal(again.code, 0);
+});
+
+test('a reader that leaves early gets what it wanted: no stack, no noise', async (t) => {
+  const finished = await runProgram(t, program, ['--help'], {}, { deaf: true });
+  assert.equal(finished.stderr, '');
+});

@@ -1,0 +1,192 @@
+/** API keys by command: shown once, good at the service until they end, and never shown again. */
+import assert from 'node:assert/strict';
+import { after, test, type TestContext } from 'node:test';
+import { createDatabase } from '../support/database.ts';
+import { type Answer, ask, logIn, startGatehouse, variables } from '../support/gatehouse.ts';
+import { buildProgram, type Finished, runProgram } from '../support/process.ts';
+import { recount } from '../support/totals.ts';
+import { addUser, assertUser, openIdentity } from '../support/users.ts';
+
+const program = buildProgram();
+const file = await createDatabase();
+const environment = { DATABASE_URL: file.url, PASSWORD_SCRYPT: variables().PASSWORD_SCRYPT ?? '' };
+const UNKNOWN = '00000000-0000-4000-8000-000000000000';
+const { identity } = (await startGatehouse({ after }, ['identity'], file.url)).url;
+const database = openIdentity({ after }, file.url);
+const administrator = await logIn(identity);
+
+const run = (t: TestContext, words: readonly string[], given: Readonly<Record<string, string>> = environment) => runProgram(t, program, words, given);
+
+function assertRefused({ code, stdout, stderr }: Finished, expected: number, said: RegExp): void {
+  assert.deepEqual([code, stdout], [expected, ''], stderr);
+  assert.match(stderr, /^gatehouse: [^\n]*\n$/);
+  assert.match(stderr, said);
+}
+
+/** @returns the key and its id, after a look at what was printed where */
+async function create(t: TestContext, name: string, ...more: readonly string[]): Promise<{ key: string; id: string }> {
+  const { code, stdout, stderr } = await run(t, ['key', 'create', '--name', name, ...more]);
+  assert.equal(code, 0, stderr);
+  assert.match(stdout, /^key:[A-Za-z0-9_-]{49}\n$/);
+  const [, said, id = ''] = /^Created key "(.*)" with id ([0-9a-f-]{36})\.\nThe key on standard output is shown this one time:\n$/.exec(stderr) ?? [];
+  assert.equal(said, name, stderr);
+  return { key: stdout.trim(), id };
+}
+
+async function listed(t: TestContext, ...more: readonly string[]): Promise<Array<Record<string, unknown>>> {
+  const { code, stdout, stderr } = await run(t, ['key', 'list', '--json', ...more]);
+  assert.deepEqual([code, stderr], [0, '']);
+  return JSON.parse(stdout);
+}
+
+const useOf = (key: string): Promise<Answer> => ask('GET', `${identity}/api/test/`, { bearer: key });
+const lineOf = async (t: TestContext, id: string) => (await run(t, ['key', 'list'])).stdout.split('\n').find((line) => line.startsWith(id))?.split(/ {2,}/) ?? [];
+const count = async () => (await file.sql<[{ n: number }]>`select (select count(*) from identity.api_keys)::int + (select count(*) from identity.audit)::int as n`)[0].n;
+
+test('a key of a user has that user\'s rights until it is revoked, and revoking twice is no error', async (t) => {
+  const userId = await addUser(database, 'keeper');
+  const { key, id } = await create(t, 'for tests', '--user', 'KEEPER');
+  assert.equal((await useOf(key)).json.data.user.id, userId);
+  assert.equal((await ask('GET', `${identity}/api/test/`, { headers: { 'x-api-key': key } })).status, 200);
+  assert.deepEqual(await run(t, ['key', 'revoke', id]), { code: 0, signal: null, stdout: '', stderr: `Revoked key ${id}.\n` });
+  assert.equal((await useOf(key)).status, 401);
+  const revokedAt = await file.sql`select updated_at from identity.api_keys where id = ${id}`;
+  assert.deepEqual(await run(t, ['key', 'revoke', id]), { code: 0, signal: null, stdout: '', stderr: `Key ${id} was revoked before.\n` });
+  assert.deepEqual(await file.sql`select updated_at from identity.api_keys where id = ${id}`, revokedAt);
+});
+
+test('a key is made for a user by id, too, and ends with the user', async (t) => {
+  const userId = await addUser(database, 'short-lived');
+  const { key, id } = await create(t, '', '--user', userId);
+  assert.equal((await useOf(key)).json.data.user.id, userId);
+  assert.equal((await run(t, ['user', 'set', 'short-lived', '--enabled', 'false'])).code, 0);
+  assert.equal((await useOf(key)).status, 401);
+  assert.equal((await run(t, ['user', 'set', 'short-lived', '--enabled', 'true'])).code, 0);
+  assert.equal((await useOf(key)).status, 200);
+  assert.equal((await run(t, ['user', 'delete', 'short-lived'])).code, 0);
+  assert.equal((await useOf(key)).status, 401);
+  assert.equal((await lineOf(t, id)).at(-1), 'revoked');
+});
+
+test('a key without a user reads users and is nobody', async (t) => {
+  const { key, id } = await create(t, 'a program', '--without-user');
+  assert.equal((await ask('GET', `${identity}/api/user/`, { bearer: key })).status, 200);
+  assert.equal((await useOf(key)).status, 403);
+  assert.deepEqual((await lineOf(t, id)).slice(1, 4), [`${key.slice(0, 12)}…`, 'a program', '–']);
+});
+
+test('a key ends at the time that was given', async (t) => {
+  const { key, id } = await create(t, 'until then', '--user', 'admin', '--expires-at', '2999-12-31T23:59:59+01:00');
+  assert.equal((await listed(t)).find((one) => one.id === id)?.expires_at, '2999-12-31T22:59:59.000Z');
+  assert.equal((await useOf(key)).status, 200);
+  assert.equal((await lineOf(t, id)).at(-1), 'live');
+  await file.sql`update identity.api_keys set expires_at = now() where id = ${id}`;
+  assert.equal((await useOf(key)).status, 401);
+  assert.equal((await lineOf(t, id)).at(-1), 'expired');
+});
+
+test('the key is on standard output once, and then nowhere: not in the database, not in a list, not in the trail', async (t) => {
+  const { key, id } = await create(t, 'said once', '--user', 'admin');
+  assert.equal((await useOf(key)).status, 200);
+  const rows = await file.sql`select k::text as row from identity.api_keys k union all select a::text from identity.audit a`;
+  const outputs = [rows.map(({ row }) => String(row)).join('\n')];
+  for (const words of [['key', 'list'], ['key', 'list', '--json'], ['audit', 'list'], ['audit', 'list', '--json'], ['user', 'list', '--json']]) outputs.push((await run(t, words)).stdout);
+  for (const output of outputs) assert.ok(!output.includes(key.slice(0, 16)));
+  const trail = await file.sql`select event, via, actor_id, user_id, target_id from identity.audit where target_id = ${id}`;
+  const [admin] = await file.sql`select id from identity.users where username = 'admin'`;
+  assert.deepEqual([...trail].map((row) => ({ ...row })), [{ event: 'key.created', via: 'command', actor_id: null, user_id: admin?.id, target_id: id }]);
+  await run(t, ['key', 'revoke', id]);
+  const [last] = await file.sql`select via, target_id from identity.audit where event = 'key.revoked' order by created_at desc limit 1`;
+  assert.deepEqual({ ...last }, { via: 'command', target_id: id });
+});
+
+test('key list is what the interface lists, all of it however long, newest first, or only that of one user', async (t) => {
+  const userId = await addUser(database, 'collector');
+  await file.sql`
+    insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, created_at)
+    select gen_random_uuid(), sha256(n::text::bytea), 'key:abcdefgh', 'number ' || n, ${userId}, now() - n * interval '1 minute' from generate_series(1, 230) n`;
+  await recount(file.sql);
+  const all = await listed(t);
+  const ofUser = await listed(t, '--user', 'Collector');
+  assert.deepEqual(ofUser.map(({ name }) => name), Array.from({ length: 230 }, (_, index) => `number ${index + 1}`));
+  assert.deepEqual(await listed(t, '--user', userId), ofUser);
+  const pages = await Promise.all([1, 2, 3].map((page) => ask('GET', `${identity}/api/key/?limit=100&page=${page}`, { bearer: administrator })));
+  // The last use of the earlier tests' keys may be written between the two.
+  const lasting = (keys: Array<Record<string, unknown>>) => keys.map((one) => ({ ...one, last_used_at: null }));
+  assert.deepEqual(lasting(all), lasting(pages.flatMap(({ json }) => json.data)));
+  assert.ok(all.length > ofUser.length);
+  const [one] = ofUser;
+  assert.deepEqual(Object.keys(one ?? {}), ['id', 'key', 'name', 'user_id', 'revoked', 'expires_at', 'last_used_at', 'created_at', 'updated_at', 'deleted_at', 'user']);
+  assert.equal(one?.key, 'key:abcdefgh…');
+  assertUser(JSON.parse(JSON.stringify(one.user)));
+
+  const table = await run(t, ['key', 'list', '--user', 'collector']);
+  assert.deepEqual([table.code, table.stderr], [0, '']);
+  const lines = table.stdout.trimEnd().split('\n');
+  assert.match(lines[0] ?? '', /^ID +KEY +NAME +USER +CREATED +LAST USED +EXPIRES +STATE$/);
+  assert.deepEqual(lines[1]?.split(/ {2,}/), [one.id, 'key:abcdefgh…', 'number 1', 'collector', one.created_at, '–', '–', 'live']);
+  assert.equal(lines.length, 231);
+});
+
+test('a user without keys has an empty list: a head and nothing below, or no element', async (t) => {
+  await addUser(database, 'keyless');
+  assert.match((await run(t, ['key', 'list', '--user', 'keyless'])).stdout, /^ID .*STATE\n$/);
+  assert.deepEqual(await listed(t, '--user', 'keyless'), []);
+});
+
+const user = ['--user', 'admin'];
+const wrong: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
+  [['create'], /^gatehouse: key create: give either --user or --without-user\. See: gatehouse key create --help\n$/],
+  [['create', ...user, '--without-user'], /give either --user or --without-user/],
+  [['create', 'admin'], /key create: /],
+  [['create', '--user'], /key create: Option '--user <value>' argument missing/],
+  [['create', '--without-user=yes'], /key create: /],
+  [['create', ...user, '--expires-at', '2020-01-01T00:00:00Z'], /key create: expires-at must lie in the future/],
+  [['create', ...user, '--expires-at', 'tomorrow'], /key create: expires-at must be a date and time, such as /],
+  [['create', ...user, '--expires-at', '2999-02-30T00:00:00Z'], /expires-at must be a date and time/],
+  [['create', ...user, '--expires-at', '2999-01-01'], /expires-at must be a date and time/],
+  [['create', ...user, '--expires-at', ''], /expires-at must be a date and time/],
+  [['create', ...user, '--name', 'a\nb'], /name must not contain control characters/],
+  [['create', ...user, '--name', 'n'.repeat(256)], /name must have at most 255 characters/],
+  [['create', ...user, '--json'], /key create: Unknown option '--json'/],
+  [['list', 'admin'], /key list: /],
+  [['revoke'], /key revoke takes ID/],
+  [['revoke', UNKNOWN, UNKNOWN], /key revoke takes ID/],
+  [['revoke', 'not-an-id'], /key revoke: ID must be a UUID, as gatehouse key list shows it/],
+  [['revoke', `key:${'x'.repeat(49)}`], /ID must be a UUID/],
+];
+
+test('wrong words are told in one line with exit code 2, and nothing is done', async (t) => {
+  const before = await count();
+  for (const [words, said] of wrong) {
+    const finished = await run(t, ['key', ...words]);
+    assertRefused(finished, 2, said);
+    assert.ok(!finished.stderr.includes('xxxx'), 'a key that was given by mistake is not repeated');
+  }
+  assert.equal(await count(), before);
+});
+
+test('who or what is not there is refused with exit code 1, and nothing is done', async (t) => {
+  const before = await count();
+  for (const name of ['nobody', UNKNOWN, '']) {
+    assertRefused(await run(t, ['key', 'create', '--user', name]), 1, /there is no user with this id or name; see: gatehouse user list/);
+    // An id may be that of a deleted user, who still has a list.
+    if (name !== UNKNOWN) assertRefused(await run(t, ['key', 'list', '--user', name]), 1, /there is no user with this id or name; see: gatehouse user list/);
+  }
+  assertRefused(await run(t, ['key', 'revoke', UNKNOWN]), 1, /^gatehouse: there is no key with this id; see: gatehouse key list\n$/);
+  assert.equal(await count(), before);
+});
+
+test('without a database every command ends with exit code 78', async (t) => {
+  for (const words of [['create', '--without-user'], ['list'], ['revoke', UNKNOWN]]) assertRefused(await run(t, ['key', ...words], {}), 78, /DATABASE_URL/);
+});
+
+test('the keys of a disabled user are shown as such, and those of a deleted one are found by the id', async (t) => {
+  const userId = await addUser(database, 'leaver');
+  const { id, key } = await create(t, 'left behind', '--user', 'leaver');
+  assert.equal((await run(t, ['user', 'set', 'leaver', '--enabled', 'false'])).code, 0);
+  assert.equal((await useOf(key)).status, 401);
+  assert.match((await run(t, ['key', 'list', '--user', 'leaver'])).stdout, /left behind .* user disabled\n$/);
+  assert.equal((await run(t, ['user', 'delete', 'leaver'])).code, 0);
+  assert.deepEqual((await listed(t, '--user', userId.toUpperCase())).map((one) => [one.id, one.revoked]), [[id, true]]);
+});

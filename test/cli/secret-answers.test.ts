@@ -1,0 +1,185 @@
+/** What the commands send, to whom, and what they make of answers that are not Gatehouse's. */
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import { buildProgram, type Finished, runProgram } from '../support/process.ts';
+import { type Recorder, reply, startRecorder } from '../support/recorder.ts';
+
+const program = buildProgram();
+const ID = '7584cfab-6d77-44db-8886-e100c5e58a6a';
+const KEY = 'OldUnEuCpgjgjUQetmDcow6j32ZmeaD014L851u2WgI';
+const AUTH_TOKEN = 'marked-token-0123456789abcdefghijklmnopqrs';
+
+const run = (t: TestContext, words: readonly string[], url: string, input = `${KEY}\n`) =>
+  runProgram(t, program, ['secret', ...words], { GATEHOUSE_URL: url, AUTH_TOKEN }, { input });
+
+/** Every command, as it asks the service of GATEHOUSE_URL. */
+const COMMANDS = [['put'], ['get', ID], ['status', ID], ['delete', ID]] as const;
+
+function assertRefused({ code, stdout, stderr }: Finished, expected: number, said: RegExp): void {
+  assert.deepEqual([code, stdout], [expected, ''], stderr);
+  assert.match(stderr, /^gatehouse: [^\n]*\n$/);
+  assert.match(stderr, said);
+}
+
+const STRANGER = /^gatehouse: what is at this address does not answer as Gatehouse's secrets service does; check GATEHOUSE_URL or the link\n$/;
+
+const failure = (code: string, message: string, fields?: object) => ({ data: null, error: { code, message, ...(fields ? { fields } : {}) }, _meta: { request_id: 'test' } });
+const fresh = (t: TestContext): Promise<Recorder> => startRecorder(t);
+
+test('a link is asked at its own host, and gets neither the token nor anything else that is not the link\'s', async (t) => {
+  const [home, foreign] = [await fresh(t), await fresh(t)];
+  foreign.answer(reply(200, { password: 'theirs' }));
+  const { code, stdout } = await run(t, ['get', `${foreign.url}/s/${ID}`], home.url);
+  assert.deepEqual([code, stdout], [0, 'theirs\n']);
+  assert.equal(home.received.length, 0);
+  const [request, ...more] = foreign.received;
+  assert.ok(request && more.length === 0);
+  assert.deepEqual([request.method, request.target, JSON.parse(request.body)], ['POST', `/s/${ID}`, { secret: KEY }]);
+  assert.equal(request.headers.authorization, undefined);
+  assert.ok(!JSON.stringify(request).includes(AUTH_TOKEN));
+});
+
+test('the token goes to GATEHOUSE_URL, in a header; key, passphrase and text go in a body, never in an address', async (t) => {
+  const home = await fresh(t);
+  home.answer((response, { target }) => {
+    const answers: Readonly<Record<string, unknown>> = {
+      '/api/store/options': { share_pages: false },
+      '/api/store/encrypt': { id: ID, secret: KEY, expires_at: null },
+    };
+    reply(200, answers[target] ?? { id: ID, status: 'stored', password: 'x' })(response);
+  });
+  assert.equal((await run(t, ['put', '--passphrase', '--expires-in', '1h', '--max-reads', '2'], home.url, 'marked-words\nmarked-text')).code, 0);
+  assert.equal((await run(t, ['get', ID], home.url)).code, 0);
+  assert.equal((await run(t, ['status', ID], home.url)).code, 0);
+  assert.equal((await run(t, ['delete', ID], home.url)).code, 0);
+  assert.deepEqual(home.received.map(({ method, target }) => `${method} ${target}`), [
+    'GET /api/store/options',
+    'POST /api/store/encrypt',
+    `POST /api/store/decrypt?id=${ID}`,
+    `GET /api/store/${ID}`,
+    `DELETE /api/store/${ID}`,
+  ]);
+  assert.deepEqual(JSON.parse(home.received[1]?.body ?? ''), { password: 'marked-text', expires_in: 3_600, max_reads: 2, passphrase: 'marked-words' });
+  for (const { headers, target } of home.received) {
+    assert.equal(headers.authorization, `Bearer ${AUTH_TOKEN}`);
+    const { authorization: _, ...others } = headers;
+    for (const mark of ['marked-', KEY]) assert.ok(!JSON.stringify([others, target]).includes(mark));
+  }
+});
+
+test('a secret is sent only once the service has told its options: nothing may fail when the key has been made', async (t) => {
+  const home = await fresh(t);
+  home.answer(reply(503, failure('overloaded', 'The service is busy.')));
+  assertRefused(await run(t, ['put'], home.url, 'marked-text'), 1, /^gatehouse: The service is busy\.\n$/);
+  assert.deepEqual(home.received.map(({ target }) => target), ['/api/store/options']);
+});
+
+test('no redirect is followed: it could lead key and token to somebody else', async (t) => {
+  const [home, foreign] = [await fresh(t), await fresh(t)];
+  foreign.answer(reply(200, { password: 'theirs', share_pages: false, id: ID, secret: KEY, status: 'stored' }));
+  // By 307 and 308 a client would repeat the body.
+  for (const [status, words] of [[302, ['get', ID]], [307, ['get', ID]], [307, ['get', `${home.url}/s/${ID}`]], [308, ['put']], [301, ['status', ID]]] as const) {
+    home.answer((response, { target }) => reply(status, '', { location: `${foreign.url}${target}` })(response));
+    assertRefused(await run(t, words, home.url), 1, STRANGER);
+  }
+  assert.deepEqual(foreign.received, []);
+});
+
+const STRANGE: Readonly<Record<string, readonly [status: number, body: unknown]>> = {
+  'a page': [200, '<!doctype html><title>Welcome</title>'],
+  'a page that says that something is missing': [404, '<h1>Not Found</h1>'],
+  'a proxy\'s page': [502, '<h1>Bad Gateway</h1>'],
+  'nothing': [200, ''],
+  'half a JSON document': [200, '{"password": "x'],
+  'a list': [200, [1, 2]],
+  'a number': [200, '7'],
+  'null': [200, 'null'],
+  'an error of another shape': [400, { error: 'bad request' }],
+  'an error without a code': [400, { error: { message: 'marked' } }],
+  'a failure without an error': [500, { message: 'marked' }],
+};
+
+for (const [name, [status, body]] of Object.entries(STRANGE)) {
+  test(`who answers with ${name} (${status}) is not taken for Gatehouse, with exit code 1`, async (t) => {
+    const home = await fresh(t);
+    home.answer(reply(status, body));
+    assertRefused(await run(t, ['get', `${home.url}/s/${ID}`], home.url), 1, STRANGER);
+    // The same function reads every answer.
+    if (status === 404) for (const words of COMMANDS) assertRefused(await run(t, words, home.url), 1, STRANGER);
+  });
+}
+
+for (const [name, body] of Object.entries({ 'an object of something else': { hello: 'world' }, 'a password that is no text': { password: 5 }, 'an empty object': {} })) {
+  test(`who answers with ${name} (200) is not taken for Gatehouse either: nothing is printed for a secret`, async (t) => {
+    const home = await fresh(t);
+    home.answer(reply(200, body));
+    assertRefused(await run(t, ['get', ID], home.url), 1, STRANGER);
+    assertRefused(await run(t, ['put'], home.url), 1, STRANGER);
+  });
+}
+
+test('who hangs up, or does not listen, or does not exist, did not answer', async (t) => {
+  const home = await fresh(t);
+  home.answer((response) => response.destroy());
+  for (const words of [['put'], ['get', ID], ['get', `${home.url}/s/${ID}`]]) {
+    assertRefused(await run(t, words, home.url), 1, new RegExp(`^gatehouse: ${home.url.replaceAll('.', '\\.')} did not answer \\([A-Z_]+\\); check GATEHOUSE_URL or the link\n$`));
+  }
+  assertRefused(await run(t, ['get', ID], 'http://127.0.0.1:1'), 1, /http:\/\/127\.0\.0\.1:1 did not answer/);
+  assertRefused(await run(t, ['get', `https://127.0.0.1:${home.port}/s/${ID}`], home.url), 1, /https:\/\/127\.0\.0\.1:[0-9]+ did not answer/);
+});
+
+test('who breaks off in the middle of an answer is not taken for one that answered', async (t) => {
+  const home = await fresh(t);
+  home.answer((response) => {
+    response.writeHead(200, { 'content-type': 'application/json', 'content-length': 1_000 });
+    response.write('{"password": "x"', () => response.destroy());
+  });
+  const { code, stdout, stderr } = await run(t, ['get', ID], home.url);
+  assert.deepEqual([code, stdout], [1, '']);
+  assert.match(stderr, /^gatehouse: [^\n]*\n$/);
+});
+
+test('a foreign service cannot write to the terminal with the words of its refusal', async (t) => {
+  const home = await fresh(t);
+  home.answer(reply(400, failure('invalid_body', 'x', [{ path: '/a\u001b[2J', message: 'must \u009b31m\u0007 be' }]), { 'retry-after': '1' }));
+  assertRefused(await run(t, ['get', ID], home.url), 2, /^gatehouse: secret get: a\[2J must 31m be \(try again after 1 s\)\. See: [^\n]*\n$/);
+});
+
+test('429 and 503 are told in the service\'s words, with how long to wait', async (t) => {
+  const home = await fresh(t);
+  home.answer(reply(429, failure('too_many_requests', 'Too many attempts have failed. Wait, then try again.'), { 'retry-after': '90' }));
+  for (const place of [ID, `${home.url}/s/${ID}`]) {
+    assertRefused(await run(t, ['get', place], home.url), 1, /^gatehouse: Too many attempts have failed\. Wait, then try again\. \(try again after 90 s\)\n$/);
+  }
+  home.answer(reply(503, failure('key_unknown', 'The key is missing.'), { 'retry-after': '1' }));
+  assertRefused(await run(t, ['get', ID], home.url), 1, /^gatehouse: The key is missing\. \(try again after 1 s\)\n$/);
+});
+
+test('what is wrong with a field is told by its option, with exit code 2', async (t) => {
+  const home = await fresh(t);
+  const fields = [{ path: '/expires_in', message: 'must be less' }, { path: '/max_reads', message: 'must be more' }];
+  home.answer((response, { target }) => (target.endsWith('options') ? reply(200, { share_pages: false }) : reply(400, failure('invalid_body', 'Correct it.', fields)))(response));
+  assertRefused(await run(t, ['put'], home.url), 2, /^gatehouse: secret put: expires-in must be less; max-reads must be more\. See: gatehouse secret put --help\n$/);
+});
+
+const warning = (origin: string) => `Warning: ${origin} is not under TLS; whoever can listen on the way reads what is sent.\n`;
+
+test('another host without TLS is warned of, once, and this host is not', async (t) => {
+  const home = await fresh(t);
+  home.answer((response, { target }) => {
+    reply(200, target.endsWith('encrypt') ? { id: ID, secret: KEY, expires_at: null } : { share_pages: false, password: 'x' })(response);
+  });
+  // An address that leads here, and is not one of the names that are known to.
+  const there = `http://0.0.0.0:${home.port}`;
+  for (const words of [['put'], ['get', ID], ['get', `${there}/s/${ID}`]]) {
+    const { code, stderr } = await run(t, words, there);
+    assert.equal(code, 0, stderr);
+    assert.ok(stderr.startsWith(warning(there)), stderr);
+    assert.equal(stderr.split('Warning').length, 2);
+  }
+  assert.equal((await run(t, ['get', ID], `http://localhost:${home.port}`)).stderr, '');
+  // Where the link leads counts, not what GATEHOUSE_URL says, which is not asked.
+  assert.equal((await run(t, ['get', `${home.url}/s/${ID}`], there)).stderr, '');
+  assert.doesNotMatch((await run(t, ['get', ID], 'https://0.0.0.0:1')).stderr, /Warning/);
+  assert.doesNotMatch((await run(t, ['get', ID], 'http://[::1]:1')).stderr, /Warning/);
+});

@@ -1,0 +1,161 @@
+/** Opening a secret by command: with a link or an id, and with a key and a passphrase that no other process can see. */
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, test, type TestContext } from 'node:test';
+import { createDatabase } from '../support/database.ts';
+import { AUTH_TOKEN, startGatehouse } from '../support/gatehouse.ts';
+import { buildProgram, type Finished, runProgram } from '../support/process.ts';
+import { secretsClient } from '../support/secrets.ts';
+
+const program = buildProgram();
+const file = await createDatabase();
+const gatehouse = await startGatehouse({ after }, ['secrets'], file.url, { SHARE_PAGES: 'on' });
+const url = gatehouse.url.secrets;
+const client = secretsClient(url);
+const UNKNOWN = '00000000-0000-4000-8000-000000000000';
+
+const environment = { GATEHOUSE_URL: url, AUTH_TOKEN };
+/** What somebody has who was only sent a link. */
+const nothing = {};
+
+const get = (t: TestContext, place: string, input: string | Buffer, given: Readonly<Record<string, string>> = environment) =>
+  runProgram(t, program, ['secret', 'get', place], given, { input });
+
+function assertOpened({ code, stdout, stderr }: Finished, text: string): void {
+  assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${text}\n`, stderr: '' });
+}
+
+function assertRefused({ code, stdout, stderr }: Finished, expected: number, said: RegExp): void {
+  assert.deepEqual([code, stdout], [expected, ''], stderr);
+  assert.match(stderr, /^gatehouse: [^\n]*\n$/);
+  assert.match(stderr, said);
+}
+
+const reads = async (id: string) => (await client.receipt(id)).json.reads;
+
+test('get prints the text and a newline, and nothing to people', async (t) => {
+  for (const text of ['hunter2', ' one\ntwo\r\n', 'пароль 密码 🔑 \u0000']) {
+    const { id, secret } = await client.keep(text);
+    assertOpened(await get(t, id, `${secret}\n`), text);
+  }
+});
+
+test('what put prints is what get takes: the key on its second line, or the whole of a link', async (t) => {
+  const put = await runProgram(t, program, ['secret', 'put'], environment, { input: 'handed over' });
+  const link = put.stdout.trim();
+  const [place = ''] = link.split('#');
+  assertOpened(await get(t, place, put.stdout), 'handed over');
+  assertOpened(await get(t, place.split('/').at(-1) ?? '', put.stdout), 'handed over');
+});
+
+test('the key may come as people paste it: with or without a newline, with spaces around it, with the whole link before it', async (t) => {
+  const { id, secret } = await client.keep('pasted');
+  const pasted = [secret, `  ${secret}\t\r\n`, `\ufeff${secret}\n`, `${url}/s/${id}#${secret}\n`, `${secret}\nand more\n`];
+  for (const input of pasted) assertOpened(await get(t, id, input), 'pasted');
+});
+
+test('an id is taken in capitals too, and a link with a slash at its end', async (t) => {
+  const { id, secret } = await client.keep('written otherwise');
+  for (const place of [id.toUpperCase(), `${url}/s/${id.toUpperCase()}`, `${url}/s/${id}/`]) {
+    assertOpened(await get(t, place, secret), 'written otherwise');
+  }
+});
+
+test('who has a link needs neither token nor address: the link has both', async (t) => {
+  const { id, secret } = await client.keep('for a stranger');
+  assertOpened(await get(t, `${url}/s/${id}`, secret, nothing), 'for a stranger');
+  assertOpened(await get(t, `${url}/s/${id}`, secret, { GATEHOUSE_URL: 'http://127.0.0.1:1', AUTH_TOKEN: 'of another service' }), 'for a stranger');
+});
+
+test('with an id the token is needed, and a link is asked without it', async (t) => {
+  const { id, secret } = await client.keep('x');
+  assertRefused(await get(t, id, secret, { GATEHOUSE_URL: url }), 78, /^gatehouse: AUTH_TOKEN must be set to the bearer token of the secrets service\.\n$/);
+  assertRefused(await get(t, id, secret, { ...environment, AUTH_TOKEN: 'wrong' }), 1, /AUTH_TOKEN/);
+  assert.equal(await reads(id), 0);
+});
+
+test('a passphrase is the second line, asked for only where there is one', async (t) => {
+  const { id, secret } = await client.keep('locked', { passphrase: 'five words' });
+  for (const place of [id, `${url}/s/${id}`]) {
+    assertOpened(await get(t, place, `${secret}\nfive words\n`), 'locked');
+    for (const input of place === id ? [secret] : [`${secret}\n\n`]) {
+      assertRefused(await get(t, place, input), 1, /this secret is locked with a passphrase: give it as the second line\. Nothing was used up\n$/);
+    }
+  }
+  const open = await client.keep('not locked');
+  assertOpened(await get(t, open.id, `${open.secret}\r\nfive words\r\n`), 'not locked');
+});
+
+test('a wrong passphrase uses nothing up, is told with exit code 1, and after some with how long to wait', async (t) => {
+  const { id, secret } = await client.keep('locked', { passphrase: 'five words', max_reads: 1 });
+  const wrong = await get(t, id, `${secret}\nsix words\n`);
+  assertRefused(wrong, 1, /passphrase/);
+  assert.ok(!wrong.stderr.includes('six words'));
+  for (let tries = 1; tries < 5; tries += 1) await client.decrypt(id, secret, 'seven words');
+  assertRefused(await get(t, id, `${secret}\nfive words\n`), 1, /\(try again after [1-9][0-9]* s\)\n$/);
+  assert.equal(await reads(id), 0);
+});
+
+test('a wrong key, an unknown id and a secret that is gone have one answer, and nothing is used up', async (t) => {
+  const { id, secret } = await client.keep('once', { max_reads: 1 });
+  const other = await client.keep('other');
+  const gone = /^gatehouse: No secret opens with this id and key\. Check both for typing mistakes; otherwise it has expired, was deleted or has been read as often as allowed\.\n$/;
+  for (const place of [id, `${url}/s/${id}`]) assertRefused(await get(t, place, other.secret), 1, gone);
+  assertRefused(await get(t, UNKNOWN, secret), 1, gone);
+  assertRefused(await get(t, id, secret.slice(0, -1)), 1, /This cannot be a key: a key has 43 characters/);
+  assertOpened(await get(t, id, secret), 'once');
+  assertRefused(await get(t, id, secret), 1, gone);
+});
+
+test('without a key nothing is sent, and exit code 2 says that it is missing', async (t) => {
+  for (const input of ['', '  \n', `${url}/s/${UNKNOWN}#\n`, '\nkey on the second line']) {
+    assertRefused(await get(t, UNKNOWN, input, { ...environment, GATEHOUSE_URL: 'http://127.0.0.1:1' }), 2, /secret get: the key is missing on standard input/);
+  }
+  assertRefused(await get(t, UNKNOWN, Buffer.from('fffe', 'hex')), 2, /standard input is not UTF-8 text/);
+});
+
+test('a link with its key in it is refused, because others see arguments; the key is not repeated, and nothing is read', async (t) => {
+  const { id, secret } = await client.keep('x');
+  for (const place of [`${url}/s/${id}#${secret}`, `${url}/s/${id}#`, `${id}#${secret}`]) {
+    const finished = await get(t, place, secret);
+    assertRefused(finished, 2, /secret get: leave out the key \(# and what follows\), which others could see among the arguments; it is asked for/);
+    assert.ok(!finished.stderr.includes(secret));
+  }
+  assert.equal(await reads(id), 0);
+});
+
+test('what is neither a link nor an id is refused with how either looks, and nothing is sent', async (t) => {
+  const places = ['', 'hunter2', url, `${url}/s/${UNKNOWN.slice(1)}`, `${url}/api/store/${UNKNOWN}`, `ftp://127.0.0.1/s/${UNKNOWN}`, `127.0.0.1/s/${UNKNOWN}`, `${UNKNOWN}0`];
+  for (const place of places) {
+    assertRefused(await get(t, place, 'key', nothing), 2, /secret get: LINK must be such as https:\/\/host\/s\/ID, without the # and the key behind it, and ID a UUID/);
+  }
+});
+
+test('AUTH_TOKEN_FILE works as it does for the service', async (t) => {
+  const path = join(program, 'auth-token');
+  writeFileSync(path, `${AUTH_TOKEN}\n`);
+  const { id, secret } = await client.keep('by file');
+  assertOpened(await get(t, id, secret, { GATEHOUSE_URL: url, AUTH_TOKEN_FILE: path }), 'by file');
+  assertRefused(await get(t, id, secret, { GATEHOUSE_URL: url, AUTH_TOKEN_FILE: '/nowhere' }), 78, /AUTH_TOKEN_FILE names a file that cannot be read \(ENOENT\)/);
+  assertRefused(await get(t, id, secret, { ...environment, AUTH_TOKEN_FILE: path }), 78, /AUTH_TOKEN and AUTH_TOKEN_FILE are both set/);
+});
+
+test('every command says which setting is wrong, with exit code 78, before it reads or sends anything', async (t) => {
+  const all = [['put'], ['get', UNKNOWN], ['status', UNKNOWN], ['delete', UNKNOWN]];
+  for (const words of all) {
+    const run = (given: Readonly<Record<string, string>>) => runProgram(t, program, ['secret', ...words], given, { input: 'x' });
+    assertRefused(await run({ GATEHOUSE_URL: url }), 78, /AUTH_TOKEN must be set to the bearer token of the secrets service/);
+    for (const GATEHOUSE_URL of words[0] === 'put' ? ['localhost:8080', `${url}/prefix`, `${url}?x`] : []) {
+      assertRefused(await run({ ...environment, GATEHOUSE_URL }), 78, /GATEHOUSE_URL must be the address of the secrets service, such as https:\/\/secrets\.example\.org\./);
+    }
+  }
+});
+
+test('a wrong token is told with exit code 1 by every command, and is not repeated', async (t) => {
+  for (const words of [['put'], ['get', UNKNOWN], ['status', UNKNOWN], ['delete', UNKNOWN]]) {
+    const finished = await runProgram(t, program, ['secret', ...words], { ...environment, AUTH_TOKEN: 'marked-token' }, { input: 'x' });
+    assertRefused(finished, 1, /AUTH_TOKEN/);
+    assert.ok(!finished.stderr.includes('marked'));
+  }
+});

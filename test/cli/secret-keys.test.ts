@@ -1,0 +1,146 @@
+/** The server secrets by command: which there are, which are held, which are missing, and how many secrets need them. */
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, test, type TestContext } from 'node:test';
+import { createServerKey } from '../../src/crypto/box.ts';
+import { createDatabase } from '../support/database.ts';
+import { startGatehouse } from '../support/gatehouse.ts';
+import { buildProgram, type Finished, runProgram } from '../support/process.ts';
+import { secretsClient } from '../support/secrets.ts';
+
+const program = buildProgram();
+const file = await createDatabase();
+
+const SECRETS = {
+  current: 'server-secret-of-today-0123456789abcdefgh',
+  previous: 'server-secret-of-yesterday-0123456789abcd',
+  missing: 'server-secret-that-was-lost-0123456789abc',
+  retired: 'server-secret-of-last-year-0123456789abcd',
+} as const;
+const ids = Object.fromEntries(Object.entries(SECRETS).map(([name, secret]) => [name, createServerKey(secret).id]));
+
+// As a history: each has sealed something, and what the first has sealed is over.
+for (const [index, secret] of [SECRETS.retired, SECRETS.missing, SECRETS.previous, SECRETS.current].entries()) {
+  const gatehouse = await startGatehouse({ after }, ['secrets'], file.url, { SERVER_SECRET: secret });
+  const client = secretsClient(gatehouse.url.secrets);
+  for (let made = 0; made < index; made += 1) await client.keep('x', { max_reads: 1 });
+  const { id } = await client.keep('x');
+  await client.remove(id);
+  await gatehouse.stop();
+}
+
+const held = { SERVER_SECRET: SECRETS.current, SERVER_SECRET_PREVIOUS: SECRETS.previous };
+const run = (t: TestContext, words: readonly string[], environment: Readonly<Record<string, string>> = {}) =>
+  runProgram(t, program, ['secret', 'keys', ...words], { DATABASE_URL: file.url, ...environment });
+
+/** @returns state and number by the name above */
+async function states(t: TestContext, environment: Readonly<Record<string, string>>): Promise<Record<string, [string, number]>> {
+  const { code, stdout, stderr } = await run(t, ['--json'], environment);
+  assert.equal(code, 0, stderr);
+  const listed: Array<{ key_id: string; state: string; secrets: number }> = JSON.parse(stdout);
+  const nameOf = (keyId: string) => Object.keys(ids).find((name) => ids[name] === keyId) ?? keyId;
+  return Object.fromEntries(listed.map(({ key_id, state, secrets }) => [nameOf(key_id), [state, secrets]]));
+}
+
+function assertRefused({ code, stdout, stderr }: Finished, expected: number, said: RegExp): void {
+  assert.deepEqual([code, stdout], [expected, ''], stderr);
+  assert.match(stderr, /^(gatehouse: [^\n]*\n)+$/);
+  assert.match(stderr, said);
+}
+
+test('each server secret is told by its key id, oldest first, with its state and what it still holds', async (t) => {
+  const { code, stdout, stderr } = await run(t, [], held);
+  assert.deepEqual([code, stderr], [0, '']);
+  const [head, ...rows] = stdout.trimEnd().split('\n');
+  assert.match(head ?? '', /^KEY ID +STATE +SECRETS +FIRST USED$/);
+  assert.deepEqual(rows.map((row) => row.split(/ +/).slice(0, 3)), [
+    [ids.retired, 'retired', '0'],
+    [ids.missing, 'missing', '1'],
+    [ids.previous, 'previous', '2'],
+    [ids.current, 'current', '3'],
+  ]);
+  for (const row of rows) assert.match(row, / \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+});
+
+test('--json tells the same for programs', async (t) => {
+  const { code, stdout, stderr } = await run(t, ['--json'], held);
+  assert.deepEqual([code, stderr], [0, '']);
+  const listed: Array<Record<string, unknown>> = JSON.parse(stdout);
+  assert.deepEqual(listed.map(({ first_used_at, ...rest }) => ({ ...rest, first_used_at: typeof first_used_at })), [
+    { key_id: ids.retired, secrets: 0, state: 'retired', first_used_at: 'string' },
+    { key_id: ids.missing, secrets: 1, state: 'missing', first_used_at: 'string' },
+    { key_id: ids.previous, secrets: 2, state: 'previous', first_used_at: 'string' },
+    { key_id: ids.current, secrets: 3, state: 'current', first_used_at: 'string' },
+  ]);
+});
+
+test('no server secret is shown or repeated', async (t) => {
+  const shown = `${(await run(t, [], held)).stdout}${(await run(t, ['--json'], held)).stdout}`;
+  for (const secret of Object.values(SECRETS)) assert.ok(!shown.includes(secret));
+});
+
+test('a server secret that is prepared but has sealed nothing yet is in the list, and takes no state from another', async (t) => {
+  const prepared = 'a-new-one-0123456789abcdefghijklmnop';
+  const found = await states(t, { ...held, SERVER_SECRET_PREVIOUS: `${SECRETS.previous}, ${prepared}` });
+  assert.deepEqual(found, { [createServerKey(prepared).id]: ['previous', 0], retired: ['retired', 0], missing: ['missing', 1], previous: ['previous', 2], current: ['current', 3] });
+});
+
+test('with the lost one back, nothing is missing', async (t) => {
+  const found = await states(t, { ...held, SERVER_SECRET_PREVIOUS: `${SECRETS.previous},${SECRETS.missing}` });
+  assert.deepEqual(found.missing, ['previous', 1]);
+});
+
+test('a server secret may come from a file, as it does for the service', async (t) => {
+  const path = join(program, 'server-secret');
+  writeFileSync(path, `${SECRETS.current}\n`);
+  assert.deepEqual((await states(t, { SERVER_SECRET_FILE: path })).current, ['current', 3]);
+});
+
+test('SERVER_SECRET_PREVIOUS alone makes none the current one', async (t) => {
+  assert.deepEqual((await states(t, { SERVER_SECRET_PREVIOUS: SECRETS.previous })).previous, ['previous', 2]);
+});
+
+test('where no server secret is given, the numbers are told all the same, none is called missing, and people are told why', async (t) => {
+  assert.deepEqual(await states(t, {}), { retired: ['unknown', 0], missing: ['unknown', 1], previous: ['unknown', 2], current: ['unknown', 3] });
+  const { code, stdout, stderr } = await run(t, []);
+  assert.equal(code, 0);
+  assert.match(stdout, /^KEY ID +STATE +SECRETS +FIRST USED\n/);
+  assert.equal(stderr, 'Without SERVER_SECRET, as the service has it, it cannot be told which of these it has.\n');
+});
+
+test('secret keys changes nothing and notes no server secret', async (t) => {
+  const rows = async () => JSON.stringify([await file.sql`select * from secrets.secrets order by id`, await file.sql`select * from secrets.server_keys order by key_id`]);
+  const before = await rows();
+  await run(t, [], { SERVER_SECRET: 'one-that-was-never-used-0123456789abcdef' });
+  assert.equal(await rows(), before);
+});
+
+test('without a database, with a wrong one, or with wrong settings it says what to do, with exit code 78', async (t) => {
+  assertRefused(await runProgram(t, program, ['secret', 'keys'], {}), 78, /^gatehouse: DATABASE_URL \(or SECRETS_DATABASE_URL\) must be set, as postgres:\/\/[^\n]*\n$/);
+  assertRefused(await run(t, [], { DATABASE_URL: 'mysql://marked@localhost/d' }), 78, /DATABASE_URL must be postgres:\/\//);
+  assertRefused(await run(t, [], { SERVER_SECRET: 'with, a comma' }), 78, /SERVER_SECRET must be a text without commas/);
+  assertRefused(await run(t, [], { SERVER_SECRET: 'x'.repeat(40), SERVER_SECRET_FILE: '/nowhere' }), 78, /SERVER_SECRET and SERVER_SECRET_FILE are both set/);
+});
+
+test('a database that is away, or without the schema, is told with exit code 1', async (t) => {
+  const away = new URL(file.url);
+  away.port = '1';
+  assertRefused(await run(t, [], { ...held, DATABASE_URL: away.href }), 1, /the database at 127\.0\.0\.1:1 did not answer \(ECONNREFUSED\)/);
+  const empty = await createDatabase(t);
+  assertRefused(await run(t, [], { ...held, DATABASE_URL: empty.url }), 1, /the schema "secrets" is not up to date; run "gatehouse migrate"/);
+});
+
+test('wrong words are told with exit code 2', async (t) => {
+  assertRefused(await run(t, ['--yaml']), 2, /secret keys: Unknown option '--yaml'/);
+  assertRefused(await run(t, ['all']), 2, /secret keys: /);
+});
+
+test('a database nobody has used yet has the server secrets that are given, with nothing under them', async (t) => {
+  const empty = await createDatabase(t);
+  assert.equal((await runProgram(t, program, ['migrate', 'secrets'], { DATABASE_URL: empty.url })).code, 0);
+  const environment = { ...held, DATABASE_URL: empty.url };
+  const listed: Array<Record<string, unknown>> = JSON.parse((await run(t, ['--json'], environment)).stdout);
+  assert.deepEqual(listed.map(({ state, secrets, first_used_at }) => [state, secrets, first_used_at]), [['current', 0, null], ['previous', 0, null]]);
+  assert.equal((await run(t, ['--json'], { DATABASE_URL: empty.url })).stdout, '[]\n');
+});

@@ -1,0 +1,187 @@
+/** Secrets by command on a real terminal: what is asked for, what is not shown, and how the terminal is left. */
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { after, test, type TestContext } from 'node:test';
+import { createDatabase } from '../support/database.ts';
+import { AUTH_TOKEN, startGatehouse } from '../support/gatehouse.ts';
+import { buildProgram } from '../support/process.ts';
+import { startRecorder } from '../support/recorder.ts';
+import { secretsClient } from '../support/secrets.ts';
+import { CONTROL_C, CONTROL_D, ENTER, startOnTerminal, withoutTerminal } from '../support/terminal.ts';
+import { bounded, until } from '../support/until.ts';
+
+const options = { ...bounded, skip: withoutTerminal };
+const program = buildProgram();
+const file = await createDatabase();
+const url = (await startGatehouse({ after }, ['secrets'], file.url, { SHARE_PAGES: 'on' })).url.secrets;
+const client = secretsClient(url);
+
+const start = (t: TestContext, ...words: readonly string[]) =>
+  startOnTerminal(t, [process.execPath, join(program, 'dist/cli.js'), 'secret', ...words], { GATEHOUSE_URL: url, AUTH_TOKEN });
+
+const KEY = 'Key (the part of the link after #): ';
+const PASSPHRASE = 'Passphrase: ';
+const AGAIN = 'The same again: ';
+const SECRET = 'Secret: (end with Enter and Ctrl-D) ';
+
+test('get asks for the key without showing it, and prints the text', options, async (t) => {
+  const { id, secret } = await client.keep('what was kept');
+  const terminal = start(t, 'get', id);
+  await terminal.sees(KEY);
+  terminal.types(`${secret}${ENTER}`);
+  assert.deepEqual(await terminal.left, { code: 0, isAsBefore: true, shown: `${KEY}\nwhat was kept\n` });
+});
+
+test('get asks for the passphrase only where there is one, without showing it', options, async (t) => {
+  const { id, secret } = await client.keep('what was kept', { passphrase: 'five wörds' });
+  const terminal = start(t, 'get', `${url}/s/${id}`);
+  await terminal.sees(KEY);
+  terminal.types(`${url}/s/${id}#${secret}${ENTER}`);
+  await terminal.sees(PASSPHRASE);
+  terminal.types(`five wörds${ENTER}`);
+  assert.deepEqual(await terminal.left, { code: 0, isAsBefore: true, shown: `${KEY}\n${PASSPHRASE}\nwhat was kept\n` });
+});
+
+test('put asks for passphrase and secret without showing them, and prints the link', options, async (t) => {
+  const terminal = start(t, 'put', '--passphrase', '--max-reads', '1');
+  await terminal.sees(PASSPHRASE);
+  terminal.types(`five wörds${ENTER}`);
+  await terminal.sees(AGAIN);
+  terminal.types(`five wörds${ENTER}`);
+  await terminal.sees(SECRET);
+  terminal.types(` hunter2 "ü" ${ENTER}${CONTROL_D}`);
+  const { code, isAsBefore, shown } = await terminal.left;
+  assert.deepEqual([code, isAsBefore], [0, true], shown);
+  const [, id = '', secret = ''] = /\/s\/([0-9a-f-]{36})#([A-Za-z0-9_-]{43})\n$/.exec(shown) ?? [];
+  assert.match(shown, /^Passphrase: \nThe same again: \nSecret: \(end with Enter and Ctrl-D\) \nStored until \S+Z\. This is shown this one time:\nhttp\S+\n$/);
+  assert.equal((await client.decrypt(id, secret, 'five wörds')).json.password, ' hunter2 "ü" ');
+});
+
+test('a passphrase that is typed differently the second time stores nothing', options, async (t) => {
+  const before = await file.sql`select count(*) from secrets.secrets`;
+  const terminal = start(t, 'put', '--passphrase');
+  await terminal.sees(PASSPHRASE);
+  terminal.types(`five words${ENTER}`);
+  await terminal.sees(AGAIN);
+  terminal.types(`five wrods${ENTER}`);
+  const { code, shown } = await terminal.left;
+  assert.deepEqual([code, shown.split('\n').at(-2)], [2, 'gatehouse: secret put: the two are not the same. See: gatehouse secret put --help']);
+  assert.deepEqual(await file.sql`select count(*) from secrets.secrets`, before);
+});
+
+test('what is mistyped can be mended: backspace and the start of the line work, unseen', options, async (t) => {
+  const { id, secret } = await client.keep('what was kept');
+  const terminal = start(t, 'get', id);
+  await terminal.sees(KEY);
+  terminal.types(`oops\u0015${secret}x\u007f${ENTER}`);
+  assert.deepEqual(await terminal.left, { code: 0, isAsBefore: true, shown: `${KEY}\nwhat was kept\n` });
+});
+
+for (const [name, keys] of [['Ctrl-C', CONTROL_C], ['Ctrl-D', CONTROL_D]] as const) {
+  test(`${name} at the first question ends with exit code 1 and a sentence, and leaves the terminal as it was`, options, async (t) => {
+    for (const [words, prompt] of [[['get', '00000000-0000-4000-8000-000000000000'], KEY], [['put'], SECRET]] as const) {
+      const terminal = start(t, ...words);
+      await terminal.sees(prompt);
+      terminal.types(keys);
+      assert.deepEqual(await terminal.left, { code: 1, isAsBefore: true, shown: `${prompt}\ngatehouse: nothing was entered\n` });
+    }
+  });
+
+  test(`${name} at the second question does the same, and neither stores nor reads anything`, options, async (t) => {
+    const { id, secret } = await client.keep('x', { passphrase: 'five words', max_reads: 1 });
+    const getting = start(t, 'get', id);
+    await getting.sees(KEY);
+    getting.types(`${secret}${ENTER}`);
+    await getting.sees(PASSPHRASE);
+    getting.types(keys);
+    assert.deepEqual(await getting.left, { code: 1, isAsBefore: true, shown: `${KEY}\n${PASSPHRASE}\ngatehouse: nothing was entered\n` });
+    assert.deepEqual([(await client.receipt(id)).json.status, (await client.receipt(id)).json.failed_reads], ['stored', 0]);
+
+    const before = await file.sql`select count(*) from secrets.secrets`;
+    const putting = start(t, 'put', '--passphrase');
+    await putting.sees(PASSPHRASE);
+    putting.types(`five words${ENTER}`);
+    await putting.sees(AGAIN);
+    putting.types(`five words${ENTER}`);
+    await putting.sees(SECRET);
+    putting.types(keys);
+    assert.deepEqual(await putting.left, { code: 1, isAsBefore: true, shown: `${PASSPHRASE}\n${AGAIN}\n${SECRET}\ngatehouse: nothing was entered\n` });
+    assert.deepEqual(await file.sql`select count(*) from secrets.secrets`, before);
+  });
+}
+
+test('Ctrl-C in the middle of a secret shows nothing of it, and stores nothing', options, async (t) => {
+  const terminal = start(t, 'put');
+  await terminal.sees(SECRET);
+  terminal.types(`marked-line${ENTER}marked-text${CONTROL_C}`);
+  assert.deepEqual(await terminal.left, { code: 1, isAsBefore: true, shown: `${SECRET}\ngatehouse: nothing was entered\n` });
+});
+
+test('an empty answer is told as what it lacks, with exit code 2', options, async (t) => {
+  const { id } = await client.keep('x');
+  for (const [words, prompt, said] of [[['get', id], KEY, /key is missing/], [['put'], SECRET, /there is no secret/]] as const) {
+    const terminal = start(t, ...words);
+    await terminal.sees(prompt);
+    terminal.types(`${ENTER}${prompt === SECRET ? CONTROL_D : ''}`);
+    const { code, isAsBefore, shown } = await terminal.left;
+    assert.deepEqual([code, isAsBefore], [2, true], shown);
+    assert.match(shown, said);
+  }
+});
+
+test('an empty passphrase is none: nothing is used up', options, async (t) => {
+  const { id, secret } = await client.keep('x', { passphrase: 'five words' });
+  const terminal = start(t, 'get', id);
+  await terminal.sees(KEY);
+  terminal.types(`${secret}${ENTER}`);
+  await terminal.sees(PASSPHRASE);
+  terminal.types(ENTER);
+  const { code, shown } = await terminal.left;
+  assert.equal(code, 1, shown);
+  assert.match(shown, /locked with a passphrase[^\n]* Nothing was used up\n$/);
+  assert.equal((await client.receipt(id)).json.failed_reads, 0);
+});
+
+test('a secret of several lines is pasted whole, and nothing of it is shown or left for the shell', options, async (t) => {
+  const terminal = start(t, 'put');
+  await terminal.sees(SECRET);
+  // As a terminal sends what is pasted into it.
+  terminal.types(`-----BEGIN KEY-----${ENTER}bm8ga2V5${ENTER}${ENTER}-----END KEY-----${ENTER}${CONTROL_D}`);
+  const { code, isAsBefore, shown } = await terminal.left;
+  assert.deepEqual([code, isAsBefore], [0, true], shown);
+  assert.match(shown, /^Secret: \(end with Enter and Ctrl-D\) \nStored/);
+  const [, id = '', secret = ''] = /\/s\/([0-9a-f-]{36})#([A-Za-z0-9_-]{43})\n$/.exec(shown) ?? [];
+  assert.equal((await client.decrypt(id, secret)).json.password, '-----BEGIN KEY-----\nbm8ga2V5\n\n-----END KEY-----');
+});
+
+test('what is typed ahead, before it is asked for, is not shown either', options, async (t) => {
+  const { id, secret } = await client.keep('what was kept', { passphrase: 'five words' });
+  const terminal = start(t, 'get', id);
+  await terminal.sees(KEY);
+  terminal.types(`${secret}${ENTER}five words${ENTER}`);
+  assert.deepEqual(await terminal.left, { code: 0, isAsBefore: true, shown: `${KEY}\n${PASSPHRASE}\nwhat was kept\n` });
+});
+
+test('a secret cannot write to the terminal: its control characters are left out, which is said', options, async (t) => {
+  const { id, secret } = await client.keep('one\u001b[2Jtwo\nthree\tfour\u0007\u009b');
+  const terminal = start(t, 'get', id);
+  await terminal.sees(KEY);
+  terminal.types(`${secret}${ENTER}`);
+  const { code, shown } = await terminal.left;
+  assert.equal(code, 0, shown);
+  assert.match(shown, /^[^\n]*\nControl characters, [^\n]* are left out here\.[^\n]*\none\[2Jtwo\nthree\tfour\n$/);
+});
+
+test('Ctrl-C ends the command also while it waits for an answer', options, async (t) => {
+  const silent = await startRecorder(t);
+  silent.answer(() => {});
+  const terminal = start(t, 'get', `${silent.url}/s/00000000-0000-4000-8000-000000000000`);
+  await terminal.sees(KEY);
+  terminal.types(`key${ENTER}`);
+  await until(() => silent.received.length === 1);
+  terminal.types(CONTROL_C);
+  const { code, isAsBefore, shown } = await terminal.left;
+  assert.notEqual(code, 0);
+  assert.ok(isAsBefore);
+  assert.doesNotMatch(shown, /did not answer/, 'it was not the time limit that ended it');
+});

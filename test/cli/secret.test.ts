@@ -1,0 +1,219 @@
+/** Secrets by command, as whoever makes one meets it: what goes in, what is said where, and what is refused. */
+import assert from 'node:assert/strict';
+import { after, test, type TestContext } from 'node:test';
+import { createDatabase } from '../support/database.ts';
+import { AUTH_TOKEN, startGatehouse } from '../support/gatehouse.ts';
+import { buildProgram, type Finished, runProgram } from '../support/process.ts';
+import { secretsClient } from '../support/secrets.ts';
+
+const program = buildProgram();
+const file = await createDatabase();
+const [plain, sharing] = await Promise.all([{}, { SHARE_PAGES: 'on' }].map((more) => startGatehouse({ after }, ['secrets'], file.url, more)));
+const url = plain?.url.secrets ?? assert.fail();
+const sharingUrl = sharing?.url.secrets ?? assert.fail();
+const client = secretsClient(url);
+const UNKNOWN = '00000000-0000-4000-8000-000000000000';
+
+const run = (t: TestContext, words: readonly string[], input: string | Buffer = '', more: Readonly<Record<string, string>> = {}) =>
+  runProgram(t, program, ['secret', ...words], { GATEHOUSE_URL: url, AUTH_TOKEN, ...more }, { input });
+
+function assertRefused({ code, stdout, stderr }: Finished, expected: number, said: RegExp): void {
+  assert.deepEqual([code, stdout], [expected, ''], stderr);
+  assert.match(stderr, /^gatehouse: [^\n]*\n$/);
+  assert.match(stderr, said);
+}
+
+const count = async () => Number((await file.sql`select count(*) from secrets.secrets`)[0]?.count);
+
+async function put(t: TestContext, input: string | Buffer, ...options: readonly string[]): Promise<{ id: string; secret: string }> {
+  const { code, stdout, stderr } = await run(t, ['put', ...options], input);
+  assert.equal(code, 0, stderr);
+  const [, id = '', secret = ''] = /^([0-9a-f-]{36})\n([A-Za-z0-9_-]{43})\n$/.exec(stdout) ?? [];
+  assert.notEqual(id, '', stdout);
+  return { id, secret };
+}
+
+test('put prints id and key on standard output alone, and tells people until when it is stored', async (t) => {
+  const { code, stdout, stderr } = await run(t, ['put'], 'hunter2\n');
+  assert.equal(code, 0, stderr);
+  const [id = '', secret = '', ...rest] = stdout.split('\n');
+  assert.deepEqual(rest, ['']);
+  assert.equal((await client.decrypt(id, secret)).json.password, 'hunter2');
+  const until = (await client.receipt(id)).json.expires_at;
+  assert.equal(stderr, `Stored until ${until}. This is shown this one time, the id on the first line, the key on the second:\n`);
+});
+
+test('where the service has share pages, put prints one link', async (t) => {
+  for (const GATEHOUSE_URL of [sharingUrl, `${sharingUrl}/`]) {
+    const { code, stdout, stderr } = await run(t, ['put'], 'hunter2\n', { GATEHOUSE_URL });
+    assert.equal(code, 0, stderr);
+    const [, id = '', secret = ''] = /\/s\/([0-9a-f-]{36})#([A-Za-z0-9_-]{43})\n$/.exec(stdout) ?? [];
+    assert.equal(stdout, `${sharingUrl}/s/${id}#${secret}\n`);
+    assert.match(stderr, /^Stored until \S+Z\. This is shown this one time:\n$/);
+    assert.equal((await client.decrypt(id, secret)).json.password, 'hunter2');
+  }
+});
+
+test('a secret without an end is said to be stored, and no more', async (t) => {
+  const { url: there } = await startGatehouse(t, ['secrets'], file.url, { SECRET_TTL: '0' });
+  const { stderr } = await run(t, ['put'], 'for ever', { GATEHOUSE_URL: there.secrets });
+  assert.equal(stderr, 'Stored. This is shown this one time, the id on the first line, the key on the second:\n');
+});
+
+const INPUTS: ReadonlyArray<readonly [what: string, input: string, stored: string]> = [
+  ['a newline at the end', 'text\n', 'text'],
+  ['the newline of another system', 'text\r\n', 'text'],
+  ['two newlines at the end', 'text\n\n', 'text\n'],
+  ['several lines', 'one\ntwo\n\nthree\n', 'one\ntwo\n\nthree'],
+  ['several lines of another system', 'one\r\ntwo\r\n', 'one\r\ntwo'],
+  ['a newline and spaces before it, no newline behind it', '\n text ', '\n text '],
+  ['letters of the whole world', 'пароль 密码 🔑 e\u0301', 'пароль 密码 🔑 e\u0301'],
+  ['characters that are not for reading', 'a\u0000b\u001b[31m\ufeff\u2028', 'a\u0000b\u001b[31m\ufeff\u2028'],
+  ['a byte order mark before it', '\ufefftext', '\ufefftext'],
+  ['all the bytes there may be', `${'x'.repeat(32_768)}\n`, 'x'.repeat(32_768)],
+];
+
+test('a secret is stored exactly as it comes, less one newline at the end', async (t) => {
+  for (const [what, input, stored] of INPUTS) {
+    const { id, secret } = await put(t, input);
+    assert.ok((await client.decrypt(id, secret)).json.password === stored, what);
+  }
+});
+
+const BAD_INPUTS: ReadonlyArray<readonly [what: string, input: string | Buffer, code: number, said: RegExp]> = [
+  ['nothing', '', 2, /secret put: there is no secret on standard input/],
+  ['the newline of another system alone', '\r\n', 2, /there is no secret on standard input/],
+  ['no UTF-8 text', Buffer.from('fffefdfc', 'hex'), 2, /standard input is not UTF-8 text/],
+  ['UTF-8 that breaks off', Buffer.from('text ü').subarray(0, -1), 2, /standard input is not UTF-8 text/],
+  ['a byte too many', 'x'.repeat(32_769), 2, /must have at most 32768 bytes/],
+  ['a byte too many in a letter of two', `${'x'.repeat(32_767)}ü`, 2, /must have at most 32768 bytes/],
+  ['more than a request may hold', 'x'.repeat(200_000), 1, /too large/],
+  ['what becomes too long as JSON', '"'.repeat(32_768), 1, /too large/],
+];
+
+test('what cannot be stored is refused with a sentence, and nothing is', async (t) => {
+  const before = await count();
+  for (const [, input, code, said] of BAD_INPUTS) assertRefused(await run(t, ['put'], input), code, said);
+  assert.equal(await count(), before);
+});
+
+test('--expires-in takes seconds, or a number with s, m, h or d', async (t) => {
+  for (const [given, seconds] of [['90', 90], ['45s', 45], ['30m', 1_800], ['12h', 43_200], ['30d', 2_592_000]] as const) {
+    const { id } = await put(t, 'x', '--expires-in', given);
+    const { created_at, expires_at } = (await client.receipt(id)).json;
+    // The end is reckoned a moment before the row is written.
+    const lives = Date.parse(expires_at) - Date.parse(created_at);
+    assert.ok(lives <= seconds * 1_000 && lives > (seconds - 30) * 1_000, `${given}: ${lives} ms`);
+  }
+});
+
+test('--max-reads is how often it may be read', async (t) => {
+  const { id, secret } = await put(t, 'x', '--max-reads', '2', '--expires-in=1h');
+  assert.deepEqual([await client.decrypt(id, secret), await client.decrypt(id, secret), await client.decrypt(id, secret)].map(({ status }) => status), [200, 200, 404]);
+});
+
+const FORM = /secret put: --expires-in must be a number of seconds, or a time such as 30m, 12h or 7d\. See: gatehouse secret put --help\n$/;
+const WHOLE = /secret put: --max-reads must be a whole number\. See: gatehouse secret put --help\n$/;
+
+test('limits that are none are refused with exit code 2, with what they should be, and nothing is stored', async (t) => {
+  const before = await count();
+  for (const value of ['', 'soon', '1.5h', '1H', '1h30m', '12345678901']) {
+    assertRefused(await run(t, ['put', '--expires-in', value], 'x'), 2, FORM);
+  }
+  for (const value of ['', '1e3']) assertRefused(await run(t, ['put', '--max-reads', value], 'x'), 2, WHOLE);
+  for (const value of ['0h', '31d', '36500d']) {
+    assertRefused(await run(t, ['put', '--expires-in', value], 'x'), 2, /secret put: expires-in must be a whole number from 1 to 2592000/);
+  }
+  for (const value of ['0', '1001']) assertRefused(await run(t, ['put', '--max-reads', value], 'x'), 2, /secret put: max-reads must be a whole number from 1 to 1000/);
+  assertRefused(await run(t, ['put', '--max-reads', '0', '--expires-in', '0'], 'x'), 2, /expires-in [^;]*; max-reads /);
+  assertRefused(await run(t, ['put', '--expires-in'], 'x'), 2, /Option '--expires-in <value>' argument missing/);
+  assertRefused(await run(t, ['put', '--max-reads', '-1'], 'x'), 2, /Option '--max-reads' argument is ambiguous/);
+  assertRefused(await run(t, ['put', '--max-reads=-1'], 'x'), 2, WHOLE);
+  assert.equal(await count(), before);
+});
+
+test('--passphrase takes the first line of a pipe, and all that follows is the secret', async (t) => {
+  for (const newline of ['\n', '\r\n']) {
+    const { id, secret } = await put(t, `five words${newline}one\ntwo\n`, '--passphrase');
+    assert.equal((await client.decrypt(id, secret)).json.error.code, 'passphrase_needed');
+    assert.equal((await client.decrypt(id, secret, 'five words')).json.password, 'one\ntwo');
+  }
+});
+
+test('a passphrase that is missing or too short, or that leaves no secret, is refused, and nothing is stored', async (t) => {
+  const before = await count();
+  assertRefused(await run(t, ['put', '--passphrase'], '\nsecret'), 2, /secret put: passphrase must have at least 4 characters/);
+  assertRefused(await run(t, ['put', '--passphrase'], 'abc\nsecret'), 2, /secret put: passphrase must have at least 4 characters/);
+  assertRefused(await run(t, ['put', '--passphrase'], `${'x'.repeat(1_025)}\nsecret`), 2, /secret put: passphrase must have at most 1024 characters/);
+  for (const input of ['five words', 'five words\n\n']) assertRefused(await run(t, ['put', '--passphrase'], input), 2, /there is no secret on standard input/);
+  assertRefused(await run(t, ['put', '--passphrase', 'five words'], 'secret'), 2, /secret put: Unexpected argument 'five words'/);
+  assert.equal(await count(), before);
+});
+
+test('status tells the receipt, as lines or as the interface does', async (t) => {
+  const { id, secret } = await put(t, 'x', '--max-reads', '3');
+  await client.decrypt(id, secret);
+  const { json: receipt } = await client.receipt(id);
+  for (const given of [id, id.toUpperCase()]) {
+    const { code, stdout, stderr } = await run(t, ['status', given, '--json']);
+    assert.deepEqual([code, stderr, JSON.parse(stdout)], [0, '', receipt]);
+  }
+  const { code, stdout, stderr } = await run(t, ['status', id]);
+  assert.deepEqual([code, stderr], [0, '']);
+  const lines = stdout.trimEnd().split('\n').map((line) => line.split(/ {2,}/));
+  assert.deepEqual(lines, Object.entries(receipt).map(([name, value]) => [name.replaceAll('_', ' '), String(value)]));
+  assert.match((await run(t, ['status', (await client.keep('x')).id])).stdout, /^max reads +–$/m);
+});
+
+test('delete deletes at once, says so to people, and does it twice without complaint', async (t) => {
+  const { id, secret } = await put(t, 'x');
+  for (const given of [id, id.toUpperCase()]) {
+    assert.deepEqual(await run(t, ['delete', given]), { code: 0, signal: null, stdout: '', stderr: `Deleted secret ${given}.\n` });
+  }
+  assert.equal((await client.decrypt(id, secret)).status, 404);
+  assert.match((await run(t, ['status', id])).stdout, /^status +deleted$/m);
+});
+
+test('what is not there, or has ended, is told with exit code 1', async (t) => {
+  assertRefused(await run(t, ['status', UNKNOWN]), 1, /There is no such secret, or its receipt is no longer kept/);
+  assertRefused(await run(t, ['delete', UNKNOWN]), 1, /There is nothing to delete: no such secret, or it has been read up or has expired/);
+  const { id, secret } = await put(t, 'x', '--max-reads', '1');
+  await client.decrypt(id, secret);
+  assertRefused(await run(t, ['delete', id]), 1, /There is nothing to delete/);
+});
+
+const MISUSES: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
+  [[], /"secret" goes on with put, get, status, delete, keys\. See: gatehouse --help\n$/],
+  [['put', 'hunter2'], /secret put: Unexpected argument 'hunter2'/],
+  [['put', '--ttl', '1'], /secret put: Unknown option '--ttl'/],
+  [['put', '--passphrase=words'], /secret put: Option '--passphrase' does not take an argument/],
+  [['status'], /secret status takes ID/],
+  [['status', UNKNOWN, UNKNOWN], /secret status takes ID/],
+  [['status', 'not-an-id'], /secret status: ID must be a UUID, as secret put prints it or a link has it behind \/s\//],
+  [['status', `${UNKNOWN}/../options`], /secret status: ID must be a UUID/],
+  [['delete', `${sharingUrl}/s/${UNKNOWN}`], /secret delete: ID must be a UUID/],
+  [['delete', UNKNOWN, '--force'], /secret delete: Unknown option '--force'/],
+  [['get'], /secret get takes LINK\|ID/],
+];
+
+test('wrong words are told in one line with exit code 2, before anything is sent', async (t) => {
+  for (const [words, said] of MISUSES) assertRefused(await run(t, words, 'x', { GATEHOUSE_URL: 'http://127.0.0.1:1' }), 2, said);
+});
+
+const HELPED: Readonly<Record<string, readonly RegExp[]>> = {
+  put: [/^Usage: gatehouse secret put \[OPTION…\]\n/, /^ {2}--expires-in TIME +seconds, or as 30m, 12h or 7d$/m, /^ {2}--max-reads N +\S/m, /^ {2}--passphrase +\S/m],
+  get: [/^Usage: gatehouse secret get LINK\|ID \[OPTION…\]\n/, /key is asked for, or is the first line of a pipe/],
+  status: [/^Usage: gatehouse secret status ID \[OPTION…\]\n/, /^ {2}--json +\S/m],
+  delete: [/^Usage: gatehouse secret delete ID \[OPTION…\]\n/],
+  keys: [/^Usage: gatehouse secret keys \[OPTION…\]\n/, /^ {2}--json +\S/m],
+};
+
+test('--help tells each command and its options, needs no configuration, and sends nothing', async (t) => {
+  for (const [command, said] of Object.entries(HELPED)) {
+    const { code, stdout, stderr } = await runProgram(t, program, ['secret', command, '--help'], {});
+    assert.deepEqual([code, stderr], [0, ''], command);
+    for (const one of [...said, /^ {2}--help +\S/m]) assert.match(stdout, one);
+  }
+  const { stdout } = await runProgram(t, program, ['secret', '--help'], {});
+  assert.deepEqual([...stdout.matchAll(/^ {2}secret (\S+)/gm)].map(([, name]) => name), Object.keys(HELPED));
+});

@@ -1,0 +1,139 @@
+/** Webhook tokens by command: wrong words, wrong secrets and wrong settings, each with its exit code, one line, and nothing done. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, test, type TestContext } from 'node:test';
+import { createToken } from '../../src/webhook/tokens.ts';
+import { createDatabase } from '../support/database.ts';
+import { buildProgram, type Finished, runProgram } from '../support/process.ts';
+import { addToken, openWebhook, SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
+
+const program = buildProgram();
+const file = await createDatabase();
+const environment = { DATABASE_URL: file.url, WEBHOOK_SECRET };
+const UNKNOWN = '00000000-0000-4000-8000-000000000000';
+
+const run = (t: TestContext, words: readonly string[], given: Readonly<Record<string, string>> = environment, input = '') => runProgram(t, program, ['token', ...words], given, { input });
+
+function assertRefused({ code, stdout, stderr }: Finished, expected: number, said: RegExp): void {
+  assert.deepEqual([code, stdout], [expected, ''], stderr);
+  assert.match(stderr, /^gatehouse: [^\n]*\n$/);
+  assert.match(stderr, said);
+}
+
+function fileWith(secret: string | Buffer): string {
+  const path = join(program, `${randomUUID()}.txt`);
+  writeFileSync(path, secret);
+  return path;
+}
+const good = fileWith(SIGNING_SECRETS.github);
+
+test('before the schema is there, every command says what to do', async (t) => {
+  for (const words of [['create'], ['list'], ['revoke', UNKNOWN]]) assertRefused(await run(t, words), 1, /migrate/);
+  assert.equal((await runProgram(t, program, ['migrate', 'webhook'], environment)).code, 0);
+});
+
+const state = async () => JSON.stringify(await file.sql`select t::text as row from webhook.tokens t union all select s::text from webhook.signing_secrets s order by 1`);
+
+const database = openWebhook({ after }, file.url);
+
+const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
+  [['create', 'word'], /token create: /],
+  [['create', '--name'], /token create: Option '--name <value>' argument missing/],
+  [['create', '--name', 'a\nb'], /name must have at most 255 characters and no control characters/],
+  [['create', '--name', 'n'.repeat(256)], /name must have at most 255 characters/],
+  [['create', '--json'], /token create: Unknown option '--json'/],
+  [['create', '--role', 'admin'], /role must be sender or operator/],
+  [['create', '--source', 'gitlab'], /source must be one of generic, standard, github, stripe, slack, notion/],
+  [['create', '--source', 'GitHub', '--signing-secret-file', good], /source must be one of/],
+  [['create', '--source', '__proto__'], /source must be one of/],
+  [['create', '--role', 'operator', '--source', 'github', '--signing-secret-file', good], /an operator has no source/],
+  [['create', '--role', 'operator', '--signing-secret-file', good], /source generic is not signed; leave out --signing-secret-file/],
+  [['create', '--signing-secret-file', good], /source generic is not signed; leave out --signing-secret-file/],
+  [['create', '--source', 'generic', '--signing-secret-file', good], /source generic is not signed/],
+  ...['standard', 'github', 'stripe', 'slack'].map((source) => [['create', '--source', source], new RegExp(`source ${source} needs --signing-secret-file`)] as const),
+  [['create', '--source', 'github', '--signing-secret-file', '/there/is/none'], /--signing-secret-file cannot be read \(ENOENT\)/],
+  [['create', '--source', 'github', '--signing-secret-file', '/'], /--signing-secret-file cannot be read \(EISDIR\)/],
+  [['create', '--source', 'github', '--signing-secret-file', '-'], /this is no signing secret of github; give it as the sender shows it/],
+  [['create', '--source', 'github', '--signing-secret-file', fileWith('')], /this is no signing secret of github/],
+  [['create', '--source', 'github', '--signing-secret-file', fileWith('1234567\n')], /this is no signing secret of github/],
+  [['create', '--source', 'standard', '--signing-secret-file', fileWith('whsec_dG9vIHNob3J0')], /this is no signing secret of standard/],
+  [['list', 'word'], /token list: /],
+  [['rotate'], /token rotate takes ID/],
+  [['rotate', 'not-an-id'], /token rotate: ID must be a UUID, as gatehouse token list shows it/],
+  [['rotate', UNKNOWN, '--overlap', 'tomorrow'], /token rotate: --overlap must be a number of seconds, or a time such as 30m, 12h or 7d/],
+  [['rotate', UNKNOWN, '--overlap', '-1'], /--overlap/],
+  [['rotate', UNKNOWN, '--overlap=-1'], /--overlap must be a number of seconds/],
+  [['rotate', UNKNOWN, '--overlap', '1.5h'], /--overlap must be a number of seconds/],
+  [['rotate', UNKNOWN, '--overlap', ''], /--overlap must be a number of seconds/],
+  [['confirm'], /token confirm takes ID/],
+  [['confirm', 'not-an-id'], /token confirm: ID must be a UUID/],
+  [['revoke'], /token revoke takes ID/],
+  [['revoke', UNKNOWN, UNKNOWN], /token revoke takes ID/],
+  [['revoke', 'x'.repeat(43)], /token revoke: ID must be a UUID/],
+];
+
+test('an id that is none is a wrong word, even where there is no token yet', async (t) => {
+  for (const command of ['rotate', 'confirm', 'revoke']) assertRefused(await run(t, [command, 'not-an-id']), 2, /ID must be a UUID/);
+});
+
+test('wrong words and wrong secrets are told in one line with exit code 2, nothing is done, and what was given is not repeated', async (t) => {
+  await addToken(database, 'generic', null);
+  const before = await state();
+  for (const [words, said] of WRONG) {
+    const finished = await run(t, words);
+    assertRefused(finished, 2, said);
+    for (const secret of [SIGNING_SECRETS.github, '1234567', 'dG9v', 'xxxx']) assert.ok(!finished.stderr.includes(secret));
+  }
+  assert.equal(await state(), before);
+});
+
+test('a token that is not there is exit code 1, whatever is wanted of it, and nothing is done', async (t) => {
+  const before = await state();
+  assertRefused(await run(t, ['rotate', UNKNOWN]), 1, /^gatehouse: there is no live token with this id; see: gatehouse token list\n$/);
+  assertRefused(await run(t, ['rotate', UNKNOWN, '--signing-secret-file', good]), 1, /there is no live token with this id/);
+  assertRefused(await run(t, ['confirm', UNKNOWN]), 1, /no signing secret waits for this token/);
+  assertRefused(await run(t, ['revoke', UNKNOWN]), 1, /there is no token with this id/);
+  assert.equal(await state(), before);
+});
+
+test('a signing secret is replaced only where there can be one, and only by one of its source', async (t) => {
+  const generic = await addToken(database, 'generic', null);
+  const standard = await addToken(database, 'standard', SIGNING_SECRETS.standard);
+  const { record: operator } = await createToken(database, { name: '', role: 'operator', source: 'generic' }, null);
+  const before = await state();
+  for (const { id } of [generic, operator]) assertRefused(await run(t, ['rotate', id, '--signing-secret-file', good]), 2, /source generic is not signed/);
+  assertRefused(await run(t, ['rotate', standard.id, '--signing-secret-file', fileWith('whsec_dG9vIHNob3J0')]), 2, /this is no signing secret of standard/);
+  assert.equal(await state(), before);
+});
+
+test('without WEBHOOK_SECRET no signing secret is taken or confirmed: exit code 78; tokens themselves need none', async (t) => {
+  const given = { DATABASE_URL: file.url };
+  const { id } = await addToken(database, 'github', SIGNING_SECRETS.github);
+  const before = await state();
+  for (const words of [['create', '--source', 'github', '--signing-secret-file', good], ['rotate', id, '--signing-secret-file', good], ['confirm', id]]) {
+    assertRefused(await run(t, words, given), 78, /WEBHOOK_SECRET must be set, as for the service: signing secrets are sealed under it/);
+  }
+  assert.equal(await state(), before);
+  for (const words of [['create'], ['create', '--source', 'notion'], ['list'], ['rotate', id], ['revoke', id]]) assert.equal((await run(t, words, given)).code, 0, words.join(' '));
+});
+
+test('without a database every command ends with exit code 78', async (t) => {
+  for (const words of [['create'], ['list'], ['rotate', UNKNOWN], ['confirm', UNKNOWN], ['revoke', UNKNOWN]]) assertRefused(await run(t, words, { WEBHOOK_SECRET }), 78, /DATABASE_URL/);
+});
+
+test('an overlap longer than any clock is refused as a wrong word, not as a fault of ours', async (t) => {
+  const { id } = await addToken(database, 'generic', null);
+  const before = await state();
+  assertRefused(await run(t, ['rotate', id, '--overlap', '9999999999d']), 2, /--overlap/);
+  assert.equal(await state(), before);
+});
+
+test('a signing secret of several lines is refused: no sender has one, and nobody would see why its events are', async (t) => {
+  const before = await state();
+  for (const text of [`${SIGNING_SECRETS.github}\n\n`, `# from the dashboard\n${SIGNING_SECRETS.github}\n`]) {
+    assertRefused(await run(t, ['create', '--source', 'github', '--signing-secret-file', fileWith(text)]), 2, /this is no signing secret of github/);
+  }
+  assert.equal(await state(), before);
+});

@@ -1,0 +1,33 @@
+/** A rush of logins at the real memory cost: some are refused at once, none hangs, and everything else goes on. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { createDatabase } from '../../../support/database.ts';
+import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { assertError, assertSuccess } from '../../../support/users.ts';
+
+const { url: databaseUrl } = await createDatabase();
+const { url } = await startGatehouse({ after }, ['identity'], databaseUrl, { PASSWORD_SCRYPT: 'ln=15,r=8,p=1', PASSWORD_HASHES: '1' });
+
+test('what the hashing gate cannot hold is 503 with Retry-After, while other endpoints answer', async () => {
+  const bearer = await logIn(url.identity);
+  let open = 0;
+  // Each for another account, so that none is throttled.
+  const rush = Array.from({ length: 60 }, async (_, number) => {
+    open += 1;
+    const answer = await ask('POST', `${url.identity}/api/auth/login`, { body: { username: `nobody-${number}`, password: 'whatever it is' } });
+    open -= 1;
+    return answer;
+  });
+  const waiting = async () => /^gatehouse_password_hashes_waiting (\d+)$/m.exec((await ask('GET', `${url.metrics}/metrics`)).text)?.[1];
+  while (Number(await waiting()) < 16) assert.ok(open > 0, 'the waiting room was never full');
+  for (const path of ['/api/test/', '/api/user/', '/readyz', '/livez']) assertSuccess(await ask('GET', url.identity + path, { bearer }));
+  assert.ok(open > 0, 'they answered while logins were still waiting');
+  const answers = await Promise.all(rush);
+  const refused = answers.filter((answer) => answer.status === 503);
+  for (const answer of refused) assertError(answer, 503, 'overloaded');
+  for (const answer of answers.filter((one) => one.status !== 503)) assertError(answer, 401, 'invalid_credentials');
+  // One place and 32 seats.
+  assert.ok(refused.length > 0 && refused.length <= 60 - 33, `${refused.length} of 60 were refused`);
+  // And afterwards it lets people in again.
+  await logIn(url.identity);
+});

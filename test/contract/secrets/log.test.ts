@@ -1,0 +1,222 @@
+/** What happens to a secret is one log line and one count each, without content; and wrong keys change nothing but a counter. */
+import assert from 'node:assert/strict';
+import { randomBytes, randomUUID } from 'node:crypto';
+import { Agent, request } from 'node:http';
+import { after, test } from 'node:test';
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
+import { connect } from '../../../scripts/postgres.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { startHousekeeping } from '../../support/housekeeping.ts';
+import { secretsClient } from '../../support/secrets.ts';
+
+const TEXT = 'marked-password-text';
+const PASSPHRASE = 'marked passphrase';
+
+const { sql, url: databaseUrl } = await createDatabase();
+const gatehouse = await startGatehouse({ after }, ['secrets'], databaseUrl, { SHARE_PAGES: 'on' });
+const base = gatehouse.url.secrets;
+const { keep, receipt, remove } = secretsClient(base);
+
+const rowOf = async (id: string) => ({ ...(await sql`select * from secrets.secrets where id = ${id}`)[0] });
+const wrongKey = () => randomBytes(32).toString('base64url');
+const keyIdOf = async (id: string): Promise<string> => (await rowOf(id)).key_id;
+
+const metricsNow = async () => (await ask('GET', `${gatehouse.url.metrics}/metrics`)).text;
+/** How often each event was counted so far. */
+const countsIn = (text: string): Record<string, number> =>
+  Object.fromEntries([...text.matchAll(/^gatehouse_secret_events_total\{event="(\w+)"\} (\d+)$/gm)].map(([, event = '', count]) => [event, Number(count)]));
+const counts = async () => countsIn(await metricsNow());
+
+type Line = Record<string, unknown>;
+const events = (lines: readonly Line[]) => lines.filter(({ message }) => /^secret (stored|read|read failed|deleted|expired)$/.test(String(message)));
+
+/** What a request does, as its log lines and counts tell it; left out are its own line, which every request has, and what the service says of itself soon after its start. */
+async function traced(work: (by: ReturnType<typeof secretsClient>) => Promise<unknown>): Promise<{ lines: Line[]; counted: Record<string, number>; requestId: string }> {
+  const requestId = randomUUID();
+  const before = await counts();
+  const written = gatehouse.log().length;
+  await work(secretsClient(base, { 'x-request-id': requestId }));
+  const counted: Record<string, number> = {};
+  for (const [event, count] of Object.entries(await counts())) if (count !== (before[event] ?? 0)) counted[event] = count - (before[event] ?? 0);
+  const lines = gatehouse.log().slice(written).filter(({ message }) => message !== 'request' && message !== 'server secret');
+  return { lines: lines.map(({ time: _, ...line }) => line), counted, requestId };
+}
+
+/** Exactly one line of exactly these members, and one count. */
+function assertEvent({ lines, counted, requestId }: Awaited<ReturnType<typeof traced>>, event: string, id: string, keyId: string | null, reason?: string): void {
+  assert.deepEqual(lines, [
+    { level: 'info', service: 'secrets', message: `secret ${event}`, secret_id: id, key_id: keyId, request_id: requestId, ip: '127.0.0.1', ...(reason === undefined ? {} : { reason }) },
+  ]);
+  assert.deepEqual(counted, { [event.replace(' ', '_')]: 1 });
+}
+
+for (const [what, wish] of [['', {}], [' with a passphrase', { passphrase: PASSPHRASE }]] as const) {
+  test(`a creation, each read and the deletion of a secret${what} are one line and one count each`, async () => {
+    let kept = { id: '', secret: '' };
+    const creation = await traced(async (by) => (kept = await by.keep(TEXT, wish)));
+    const keyId = await keyIdOf(kept.id);
+    assert.match(keyId, /^[0-9a-f]{16}$/);
+    assertEvent(creation, 'stored', kept.id, keyId);
+    const read = (by: ReturnType<typeof secretsClient>) => by.decrypt(kept.id, kept.secret, what === '' ? undefined : PASSPHRASE);
+    for (let count = 0; count < 2; count += 1) assertEvent(await traced(read), 'read', kept.id, keyId);
+    assertEvent(await traced((by) => by.remove(kept.id)), 'deleted', kept.id, keyId);
+    assertEvent(await traced(read), 'read failed', kept.id, keyId, 'unknown or ended');
+  });
+}
+
+test('a read by a link, without a bearer token, is told like any other', async () => {
+  const { id, secret } = await keep(TEXT, { max_reads: 1 });
+  const keyId = await keyIdOf(id);
+  const tries = [[wrongKey(), 'read failed', 'wrong key'], [secret, 'read', undefined]] as const;
+  for (const [key, event, reason] of tries) {
+    const requestId = randomUUID();
+    const found = await traced(() => ask('POST', `${base}/s/${id}`, { body: { secret: key }, headers: { 'x-request-id': requestId } }));
+    assertEvent({ ...found, requestId }, event, id, keyId, reason);
+  }
+});
+
+test('each failed read is one line with its reason and one count', async () => {
+  const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
+  const keyId = await keyIdOf(id);
+  assertEvent(await traced((by) => by.decrypt(id, wrongKey())), 'read failed', id, keyId, 'wrong key');
+  assertEvent(await traced((by) => by.decrypt(id, 'marked-and-no-key')), 'read failed', id, keyId, 'malformed key');
+  assertEvent(await traced((by) => by.decrypt(id, secret, 'marked and wrong')), 'read failed', id, keyId, 'wrong passphrase');
+  await secretsClient(base).decrypt(id, secret, PASSPHRASE);
+  assertEvent(await traced((by) => by.decrypt(id, secret, PASSPHRASE)), 'read failed', id, keyId, 'unknown or ended');
+  const unknown = randomUUID();
+  assertEvent(await traced((by) => by.decrypt(unknown, wrongKey())), 'read failed', unknown, null, 'unknown or ended');
+  assert.equal((await receipt(id)).json.failed_reads, 4);
+});
+
+test('who finds a secret and is beaten to it by another reader is told in the log as well', async (t) => {
+  const rival = await startGatehouse(t, ['secrets'], databaseUrl);
+  const { id, secret } = await keep(TEXT, { max_reads: 1 });
+  const keyId = await keyIdOf(id);
+  const blocker = connect(databaseUrl);
+  t.after(() => blocker.end());
+  await blocker`begin`;
+  await blocker`select from secrets.secrets where id = ${id} for update`;
+  /** Has found it, since it has come to the write, which is held up; who comes first to a row has it first. */
+  const isAtTheWrite = async ({ url }: typeof rival) => /^gatehouse_database_pending\{service="secrets",lane="write"\} 1$/m.test((await ask('GET', `${url.metrics}/metrics`)).text);
+  const { lines, counted } = await traced(async (by) => {
+    const first = secretsClient(rival.url.secrets).decrypt(id, secret);
+    while (!(await isAtTheWrite(rival)));
+    const second = by.decrypt(id, secret);
+    while (!(await isAtTheWrite(gatehouse)));
+    await blocker`commit`;
+    assert.deepEqual([(await first).status, (await second).status], [200, 404]);
+  });
+  assert.deepEqual(lines.map(({ message, secret_id, key_id, reason }) => [message, secret_id, key_id, reason]), [['secret read failed', id, keyId, 'another reader was first']]);
+  assert.deepEqual(counted, { read_failed: 1 });
+});
+
+test('what is no event leaves no line: a receipt, a list, a second deletion, a passphrase that is asked for, a request that is refused', async () => {
+  const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE });
+  const gone = await keep(TEXT);
+  await remove(gone.id);
+  const { lines, counted } = await traced(async (by) => {
+    for (const answer of [await by.receipt(id), await by.list(), await by.list('?limit=1'), await by.options(), await by.remove(gone.id)]) assert.equal(answer.status, 200);
+    assert.equal((await by.decrypt(id, secret)).status, 403);
+    assert.equal((await by.remove(randomUUID())).status, 404);
+    assert.equal((await by.encrypt({ password: '' })).status, 400);
+    assert.equal((await by.decrypt(id, 1)).status, 400);
+    assert.equal((await ask('POST', `${base}/api/store/decrypt?id=${id}`, { body: { secret } })).status, 401);
+  });
+  assert.deepEqual([lines, counted], [[], {}]);
+});
+
+test('an expiry is one line and one count, however often housekeeping looks', async (t) => {
+  const housekeeping = startHousekeeping(t, databaseUrl);
+  const kept = await Promise.all([1, 2, 3].map(() => keep(TEXT)));
+  const keyIds = await Promise.all(kept.map(({ id }) => keyIdOf(id)));
+  const ids = kept.map(({ id }) => id).sort();
+  await sql`update secrets.secrets set expires_at = now() - interval '1 second' where id in ${sql(ids)}`;
+  for (let turn = 0; turn < 3; turn += 1) await housekeeping.run('empty expired secrets');
+  // The service's own housekeeping may have been first with some: between the two, each is told once.
+  const lines = [...events(housekeeping.log()), ...events(gatehouse.log())].filter(({ message }) => message === 'secret expired');
+  assert.deepEqual(lines.map(({ secret_id }) => secret_id).sort(), ids);
+  for (const { time: _, secret_id, service: __, ...line } of lines) assert.deepEqual(line, { level: 'info', message: 'secret expired', key_id: keyIds[0] }, String(secret_id));
+  assert.equal((countsIn(housekeeping.metrics()).expired ?? 0) + ((await counts()).expired ?? 0), 3);
+});
+
+test('ten thousand wrong keys change nothing in the row but the count of failed reads, and the secret still opens', async () => {
+  const WRONG = 10_000;
+  const { id, secret } = await keep(TEXT, { max_reads: 1 });
+  const other = await keep(TEXT, { max_reads: 1 });
+  const right = Buffer.from(secret, 'base64url');
+  const oneBitOff = (bit: number) => Buffer.from(right.map((byte, index) => (index === bit >> 3 ? byte ^ (1 << (bit & 7)) : byte))).toString('base64url');
+  const kinds = [wrongKey, (count: number) => oneBitOff(count % 256), () => other.secret, () => secret.slice(1), (count: number) => `${secret}${count}`];
+  const tables = async () => JSON.stringify(await Promise.all([sql`select * from secrets.server_keys`, sql`select * from secrets.throttles order by key`, sql`select * from secrets.secrets where id <> ${id} order by id`]));
+  const [row, rest, before] = [await rowOf(id), await tables(), await counts()];
+  // The client of Node alone: fetch would take longer than the service.
+  const agent = new Agent({ keepAlive: true, maxSockets: 32 });
+  const post = (key: string) =>
+    new Promise<number | undefined>((resolve, reject) => {
+      const sent = request(`${base}/api/store/decrypt?id=${id}`, { method: 'POST', agent, headers: { authorization: `Bearer ${AUTH_TOKEN}` } }, (response) => {
+        response.resume().on('end', () => resolve(response.statusCode)).on('error', reject);
+      });
+      sent.on('error', reject).end(JSON.stringify({ secret: key }));
+    });
+  let sent = 0;
+  const statuses = new Set<number | undefined>();
+  const client = async () => {
+    for (let count = (sent += 1); count <= WRONG; count = sent += 1) statuses.add(await post(kinds[count % kinds.length]?.(count) ?? ''));
+  };
+  await Promise.all(Array.from({ length: 32 }, client));
+  agent.destroy();
+  assert.deepEqual([...statuses], [404]);
+  assert.deepEqual(await rowOf(id), { ...row, failed_reads: String(WRONG) });
+  assert.equal(await tables(), rest);
+  assert.deepEqual(await counts(), { ...before, read_failed: (before.read_failed ?? 0) + WRONG });
+  assert.equal((await receipt(id)).json.failed_reads, WRONG);
+  assert.equal((await secretsClient(base).decrypt(id, secret)).json.password, TEXT);
+});
+
+const bomb = Buffer.from(JSON.stringify({ password: 'x'.repeat(16 * 1024 * 1024) }));
+const CODINGS: ReadonlyArray<readonly [coding: string, pack: (body: Buffer) => Buffer]> = [
+  ['gzip', gzipSync],
+  ['x-gzip', gzipSync],
+  ['GZIP', gzipSync],
+  ['deflate', deflateSync],
+  ['br', brotliCompressSync],
+  ['zstd', (body) => body],
+  ['gzip, identity', gzipSync],
+  ['identity, gzip', gzipSync],
+  ['unheard-of', (body) => body],
+];
+test('a compressed body is 415 in every operation, a bomb among them: nothing is unfolded, stored, used up or counted', async () => {
+  const { id, secret } = await keep(TEXT, { max_reads: 1 });
+  const row = await rowOf(id);
+  const rows = async () => (await sql`select count(*)::int as rows from secrets.secrets`)[0]?.rows;
+  const before = await rows();
+  for (const [coding, pack] of CODINGS) {
+    const { lines, counted } = await traced(async () => {
+      const headers = { 'content-encoding': coding };
+      const packed = (body: unknown) => pack(Buffer.from(JSON.stringify(body)));
+      const answers = [
+        await ask('POST', `${base}/api/store/encrypt`, { bearer: AUTH_TOKEN, headers, body: packed({ password: TEXT }) }),
+        await ask('POST', `${base}/api/store/decrypt?id=${id}`, { bearer: AUTH_TOKEN, headers, body: packed({ secret }) }),
+        await ask('POST', `${base}/s/${id}`, { headers, body: packed({ secret }) }),
+      ];
+      for (const { status, json } of answers) assert.deepEqual([status, json.error.code], [415, 'unsupported_media_type'], coding);
+    });
+    assert.deepEqual([lines, counted], [[], {}], coding);
+  }
+  const small = gzipSync(bomb);
+  assert.ok(small.length < 64 * 1024, 'it would pass as a body of its own size');
+  assert.equal((await ask('POST', `${base}/api/store/encrypt`, { bearer: AUTH_TOKEN, headers: { 'content-encoding': 'gzip' }, body: small })).status, 415);
+  assert.equal((await ask('POST', `${base}/api/store/encrypt`, { bearer: AUTH_TOKEN, body: small })).status, 400, 'without the header it is no JSON');
+  assert.equal(await rows(), before);
+  assert.deepEqual(await rowOf(id), { ...row });
+  assert.equal((await ask('POST', `${base}/api/store/decrypt?id=${id}`, { bearer: AUTH_TOKEN, headers: { 'content-encoding': 'identity' }, body: { secret } })).status, 200);
+});
+
+test('by now no text, key, passphrase or token has been written, and no stored content', async () => {
+  const { id, secret } = await keep(TEXT);
+  const { blob, commitment, tag } = await rowOf(id);
+  await secretsClient(base).decrypt(id, secret);
+  const written = gatehouse.stdout() + gatehouse.stderr() + (await metricsNow());
+  const marks = ['marked', secret, AUTH_TOKEN, ...[blob, commitment, tag].flatMap((part: Buffer) => [part.toString('hex'), part.toString('base64url')])];
+  for (const mark of marks) assert.ok(!written.includes(mark), mark);
+});

@@ -1,0 +1,107 @@
+/** A read, its receipt and what it uses up are one statement: all of it is there, or nothing, and then nothing was given out. */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { after, afterEach, test } from 'node:test';
+import { createDatabase } from '../../support/database.ts';
+import { type Answer, startGatehouse } from '../../support/gatehouse.ts';
+import { secretsClient } from '../../support/secrets.ts';
+
+const TEXT = 'marked-password-text';
+const { sql, url: databaseUrl } = await createDatabase();
+const { url } = await startGatehouse({ after }, ['secrets'], databaseUrl);
+const { keep, decrypt, receipt, remove } = secretsClient(url.secrets);
+const wrongKey = () => randomBytes(32).toString('base64url');
+
+const rows = async () => (await sql`select * from secrets.secrets order by id`).map((row) => ({ ...row }));
+
+/** What every statement has changed in which column, as the table itself has seen it. */
+await sql`create table changes (place bigint generated always as identity, columns text[])`;
+await sql.unsafe(`
+  create function note_change() returns trigger language plpgsql as $$ begin
+    insert into public.changes (columns)
+    select array_agg(key order by key) from jsonb_each(to_jsonb(new)) one join jsonb_each(to_jsonb(old)) other using (key) where one.value <> other.value;
+    return null;
+  end $$`);
+await sql`create trigger note_change after update on secrets.secrets for each row execute function note_change()`;
+const changes = async () => (await sql`delete from changes returning place, columns`).map(({ columns }): string[] => columns);
+
+/** Lets no row be written that says a certain thing, as a disk that is full at the worst moment. */
+const forbid = (condition: string) => sql.unsafe(`alter table secrets.secrets add constraint forbidden check (${condition}) not valid`);
+afterEach(async () => void (await sql`alter table secrets.secrets drop constraint if exists forbidden`));
+
+function assertUnavailable(answer: Answer): void {
+  assert.deepEqual([answer.status, answer.json.error.code], [503, 'unavailable'], answer.text);
+  assert.match(answer.headers.get('retry-after') ?? '', /^[1-9][0-9]*$/);
+  assert.ok(!answer.text.includes(TEXT));
+}
+
+test('a read that is not the last one is one change: its count and its moment', async () => {
+  const { id, secret } = await keep(TEXT, { max_reads: 2 });
+  await changes();
+  assert.equal((await decrypt(id, secret)).status, 200);
+  assert.deepEqual(await changes(), [['last_read_at', 'reads']]);
+});
+
+test('the last read is one change: count, moment, end, and the content goes', async () => {
+  const { id, secret } = await keep(TEXT, { max_reads: 1 });
+  await changes();
+  assert.equal((await decrypt(id, secret)).status, 200);
+  assert.deepEqual(await changes(), [['blob', 'commitment', 'ended_at', 'ending', 'last_read_at', 'reads', 'tag']]);
+});
+
+test('a failed read is one change of one count, and a deletion one change without any', async () => {
+  const { id } = await keep(TEXT, { max_reads: 1 });
+  await changes();
+  assert.equal((await decrypt(id, wrongKey())).status, 404);
+  assert.deepEqual(await changes(), [['failed_reads']]);
+  assert.equal((await remove(id)).status, 200);
+  assert.deepEqual(await changes(), [['blob', 'commitment', 'ended_at', 'ending', 'tag']]);
+});
+
+const PARTS: ReadonlyArray<readonly [what: string, condition: string]> = [
+  ['the moment of the read', 'last_read_at is null'],
+  ['the count of the read', 'reads = 0'],
+  ['the end of the secret', 'ending is null'],
+  ['that the content is gone', 'blob is not null and commitment is not null and tag is not null'],
+];
+for (const [what, condition] of PARTS) {
+  test(`the last read is 503 and gives nothing out when ${what} cannot be written, and everything is as it was`, async () => {
+    await sql`truncate secrets.secrets`;
+    const { id, secret } = await keep(TEXT, { max_reads: 1 });
+    await forbid(condition);
+    const [before, told] = [await rows(), (await receipt(id)).text];
+    for (let count = 0; count < 3; count += 1) assertUnavailable(await decrypt(id, secret));
+    assert.deepEqual(await rows(), before);
+    assert.equal((await receipt(id)).text, told);
+    await sql`alter table secrets.secrets drop constraint forbidden`;
+    assert.equal((await decrypt(id, secret)).json.password, TEXT);
+    assert.equal((await receipt(id)).json.status, 'read');
+  });
+}
+
+test('of a secret that may be read for ever, too, no read is given out that cannot be recorded', async () => {
+  const { id, secret } = await keep(TEXT);
+  await forbid('last_read_at is null');
+  const before = await rows();
+  assertUnavailable(await decrypt(id, secret));
+  assert.deepEqual(await rows(), before);
+});
+
+test('a failed read that cannot be counted is 503, whether the key is wrong, malformed, or the passphrase is', async () => {
+  const { id, secret } = await keep(TEXT, { max_reads: 1, passphrase: 'open sesame' });
+  await forbid('failed_reads = 0');
+  const before = await rows();
+  for (const answer of [await decrypt(id, wrongKey()), await decrypt(id, 'no key'), await decrypt(id, secret, 'open says me')]) assertUnavailable(answer);
+  assert.deepEqual(await rows(), before);
+  await sql`alter table secrets.secrets drop constraint forbidden`;
+  assert.equal((await decrypt(id, secret, 'open sesame')).json.password, TEXT);
+});
+
+test('a deletion that cannot be recorded is 503, and the secret still opens', async () => {
+  const { id, secret } = await keep(TEXT, { max_reads: 1 });
+  await forbid(`ending is distinct from 'deleted'`);
+  const before = await rows();
+  assertUnavailable(await remove(id));
+  assert.deepEqual(await rows(), before);
+  assert.equal((await decrypt(id, secret)).json.password, TEXT);
+});

@@ -1,0 +1,87 @@
+/** GET /events/stream ends by itself soon after its token has ceased to be an operator's, whether anything comes or not. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { createToken, rotateToken } from '../../../src/webhook/tokens.ts';
+import { revokeToken } from '../../../src/webhook/store/tokens.ts';
+import { openInbox } from '../../support/inbox.ts';
+import { openWebhook } from '../../support/senders.ts';
+import { connectTo, headOf } from '../../support/socket.ts';
+import { bounded, until } from '../../support/until.ts';
+
+const inbox = await openInbox({ after });
+const database = openWebhook({ after }, inbox.databaseUrl);
+const { sql } = inbox;
+
+interface Owner {
+  after(fn: () => Promise<void> | void): void;
+}
+
+const addOperator = async (name: string) => {
+  const { record, token } = await createToken(database, { name, role: 'operator', source: 'generic' }, null);
+  return { id: record.id, token };
+};
+
+/** A stream that has begun. @returns what it says, and the whole answer once it has ended in order */
+async function listen(owner: Owner, token: string) {
+  const client = await connectTo(inbox.url);
+  owner.after(() => client.leave());
+  client.send(headOf(['GET /events/stream HTTP/1.1', 'Host: x', `Authorization: Bearer ${token}`]));
+  await until(() => client.pending().includes(': events from now on\n\n'), 'the stream begins');
+  return { said: () => client.pending(), answer: () => client.answer() };
+}
+
+/** What may end a token, without anything that its stream would have to tell. */
+const ends: ReadonlyArray<readonly [string, (id: string) => Promise<unknown>]> = [
+  ['is revoked', (id) => revokeToken(database, id)],
+  ['is rotated without an overlap', (id) => rotateToken(database, id, 0, null)],
+  ['is rotated, and its overlap has ended', async (id) => {
+    await rotateToken(database, id, 3_600, null);
+    await sql`update webhook.tokens set previous_until = now() where id = ${id}`;
+  }],
+  ['is made a sender', (id) => sql`update webhook.tokens set role = 'sender' where id = ${id}`],
+];
+
+for (const [what, end] of ends) {
+  test(`a stream whose token ${what} ends in order by itself, while nothing comes; that of another operator goes on`, bounded, async (t) => {
+    const [one, other] = [await addOperator('one'), await addOperator('other')];
+    const [ending, going] = [await listen(t, one.token), await listen(t, other.token)];
+    await end(one.id);
+    const { status, body } = await ending.answer();
+    assert.deepEqual([status, body], [200, ': events from now on\n\n'], 'whole, and without an event');
+    const id = await inbox.send('for those who may see it');
+    await until(() => going.said().includes(id), 'the other is told');
+  });
+}
+
+test('a stream goes on through the overlap of its rotated token', bounded, async (t) => {
+  const one = await addOperator('rotated');
+  const { said } = await listen(t, one.token);
+  await rotateToken(database, one.id, 3_600, null);
+  for (const name of ['first', 'second']) {
+    const id = await inbox.send(name);
+    await until(() => said().includes(id), 'it is told');
+  }
+});
+
+test('a stream that has ended for a revoked token has given its place back', bounded, async (t) => {
+  const one = await addOperator('many streams');
+  const streams = await Promise.all(Array.from({ length: 20 }, () => listen(t, one.token)));
+  await revokeToken(database, one.id);
+  await Promise.all(streams.map(({ answer }) => answer()));
+  const other = await addOperator('as many');
+  await Promise.all(Array.from({ length: 20 }, () => listen(t, other.token)));
+});
+
+test('a stream takes no parameters, and says so instead of showing what was not asked for', async () => {
+  const { status, json } = await inbox.call('GET', '/events/stream?event=page.*');
+  assert.deepEqual([status, json.error.code, json.error.fields?.[0]?.path], [400, 'invalid_query', 'event']);
+});
+
+test('another program can write no outcome that there is none of', async () => {
+  const id = await inbox.put({ status: 'stored' });
+  for (const status of ['waiting', 'nope', 'DONE']) {
+    await assert.rejects(inbox.sql`insert into webhook.outcomes (event_id, status, attempts) values (${id}, ${status}, 1)`, /outcomes_status/);
+  }
+  await inbox.sql`insert into webhook.outcomes (event_id, status, attempts) values (${id}, 'done', 1)`;
+  assert.equal((await inbox.call('GET', `/events/${id}`)).json.event.status, 'done');
+});

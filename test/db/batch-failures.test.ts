@@ -1,0 +1,205 @@
+/** Connections and servers that die under a shared statement: every caller gets its true outcome, nobody hangs, and it goes on. */
+import assert from 'node:assert/strict';
+import { before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { arrayLiteral, batched } from '../../src/db/batch.ts';
+import { type Database, Rejected } from '../../src/db/pool.ts';
+import { Overloaded, Unavailable } from '../../src/runtime/errors.ts';
+import { createDatabase } from '../support/database.ts';
+import { startDoomed } from '../support/doomed.ts';
+import { kill, openLanes, untilSql } from '../support/lanes.ts';
+import { startKeeper } from '../support/keeper.ts';
+import { startRelay } from '../support/relay.ts';
+import { idsOf, makeThings, type Outcome, outcomeOf, someThings, standInTheWay, stored, storing, type Thing } from '../support/things.ts';
+import { bounded, until } from '../support/until.ts';
+
+const file = await createDatabase();
+
+before(() => makeThings(file.sql));
+
+const storedOf = (list: readonly Thing[]) => stored(file.sql, list);
+
+function assertUnavailable(outcome: Outcome | undefined): void {
+  assert.ok(outcome instanceof Unavailable && outcome.isTemporary, String(outcome));
+}
+
+/** Those whose callers were told that they are stored: whether that is true is another matter. */
+const acknowledged = (list: readonly Thing[], outcomes: readonly Outcome[]): Thing[] => list.filter((_, index) => typeof outcomes[index] === 'string');
+
+/** Asks until there is a connection again. */
+async function untilStored(database: Database, store: (database: Database, thing: Thing) => Promise<string>): Promise<void> {
+  const [thing] = someThings(1);
+  assert.ok(thing);
+  await untilSql(async () => typeof (await outcomeOf(store(database, thing))) === 'string', 'something is stored again');
+}
+
+test('when the connection is cut under a shared statement all its callers are told, those who wait too, and it goes on', async (t) => {
+  const relay = await startRelay(t, file.url);
+  const [database, { store, statements }] = [openLanes(t, relay.url, 'cut'), storing()];
+  const [underWay, waiting] = [someThings(10), someThings(200)];
+  const other = await standInTheWay(t, file.url, underWay[5] ?? assert.fail());
+  const calls = underWay.map((thing) => outcomeOf(store(database, thing)));
+  await other.met();
+  calls.push(...waiting.map((thing) => outcomeOf(store(database, thing))));
+  await relay.cut();
+  (await Promise.all(calls)).forEach(assertUnavailable);
+  assert.deepEqual(statements.map((ids) => ids.length), [10, 128, 72], 'none was tried again by itself');
+  assert.deepEqual(await storedOf(waiting), []);
+  await relay.mend();
+  await untilStored(database, store);
+  const later = someThings(20);
+  await Promise.all(later.map((thing) => store(database, thing)));
+  assert.deepEqual(await storedOf(later), idsOf(later));
+});
+
+test('when the connection is cut while items are tried alone, the wrong one keeps its own error and the others are told', async (t) => {
+  const relay = await startRelay(t, file.url);
+  const [database, { store }] = [openLanes(t, relay.url, 'alone'), storing()];
+  const [wrong, before, slow, after] = [...someThings(1, { size: 0 }), ...someThings(3)];
+  assert.ok(wrong && before && slow && after);
+  const other = await standInTheWay(t, file.url, slow);
+  const calls = [wrong, before, slow, after].map((thing) => outcomeOf(store(database, thing)));
+  await other.met();
+  const [first, second] = await Promise.all(calls.slice(0, 2));
+  assert.ok(first instanceof Rejected);
+  assert.equal(second, `${before.id} of size 1`);
+  assert.deepEqual(await storedOf([before]), [before.id]);
+  await relay.cut();
+  (await Promise.all(calls.slice(2))).forEach(assertUnavailable);
+  assert.deepEqual(await storedOf([wrong, after]), []);
+  await relay.mend();
+  await untilStored(database, store);
+});
+
+test('when the answer to a committed statement is lost, its callers are told of a failure, and it is not done twice', async (t) => {
+  const keeper = await startKeeper(t, file.url);
+  const database = openLanes(t, keeper.url, 'kept');
+  let statements = 0;
+  const grow = batched(
+    async (context: Database, ids: readonly number[]) => {
+      statements += 1;
+      const rows = await context.write((sql) => sql<Array<{ id: number; size: number }>>`
+        update things set size = size + 1 from unnest(${arrayLiteral(ids)}::text::integer[]) as given (wanted) where id = wanted returning id, size`);
+      return ids.map((wanted) => String(rows.find(({ id }) => id === wanted)?.size));
+    },
+  );
+  const { store } = storing();
+  const [lost, waiting] = [someThings(30), someThings(30)];
+  await Promise.all([...lost, ...waiting].map((thing) => store(database, thing)));
+  const held = keeper.keep();
+  const calls = lost.map(({ id }) => outcomeOf(grow(database, id)));
+  await until(() => statements === 1, 'the first is sent');
+  calls.push(...waiting.map(({ id }) => outcomeOf(grow(database, id))));
+  await held;
+  const [backend] = await file.sql<Array<{ pid: number }>>`select pid from pg_stat_activity where application_name = 'gatehouse-kept' and query like '%update things%'`;
+  await kill(file, backend?.pid ?? 0);
+  const outcomes = await Promise.all(calls);
+  outcomes.slice(0, 30).forEach(assertUnavailable);
+  const sizeOf = async (list: readonly Thing[]) => (await file.sql<Array<{ size: number }>>`select size from things where id in ${file.sql(idsOf(list))}`).map(({ size }) => size);
+  assert.deepEqual(await sizeOf(lost), Array<number>(30).fill(2), 'it was done once, though nobody was told');
+  // Those who waited came to the dying connection, or to the next one.
+  const done = typeof outcomes[30] === 'string';
+  assert.deepEqual(await sizeOf(waiting), Array<number>(30).fill(done ? 2 : 1));
+  for (const outcome of outcomes.slice(30)) done ? assert.equal(outcome, '2') : assertUnavailable(outcome);
+  assert.equal(statements, 2);
+});
+
+test('when PostgreSQL is killed with kill -9 under shared statements, whoever was told "stored" is stored, nobody hangs, and it goes on', bounded, async (t) => {
+  const doomed = await startDoomed(t);
+  await doomed.query(makeThings);
+  const [database, { store, statements }] = [openLanes(t, doomed.relayUrl, 'doomed'), storing()];
+  const outcomes = new Map<Thing, Outcome>();
+  let [goesOn, isUp] = [true, true];
+  /** Asks for one after the other, and while there is no server waits for the next one. */
+  const client = async () => {
+    while (goesOn) {
+      await until(() => isUp, 'there is a server');
+      for (const thing of someThings(1)) outcomes.set(thing, await outcomeOf(store(database, thing)));
+    }
+  };
+  const clients = Promise.all(Array.from({ length: 64 }, client));
+  const successes = () => [...outcomes.values()].filter((outcome) => typeof outcome === 'string').length;
+  for (let round = 0; round < 3; round += 1) {
+    const before = successes();
+    await until(() => successes() >= before + 1_000, 'a thousand are stored');
+    const [held] = someThings(1);
+    assert.ok(held);
+    // At any moment, or in the middle of a statement for certain.
+    const other = round === 0 ? null : await standInTheWay(t, doomed.url(), held);
+    const call = other && outcomeOf(store(database, held));
+    await other?.met();
+    const killed = doomed.kill();
+    isUp = false;
+    await killed;
+    if (call) assertUnavailable(await call);
+    await doomed.restart();
+    await untilStored(database, store);
+    isUp = true;
+  }
+  goesOn = false;
+  await clients;
+  const list = [...outcomes.keys()];
+  const told = acknowledged(list, [...outcomes.values()]);
+  const found = await doomed.query((sql) => stored(sql, list));
+  assert.equal(new Set(found).size, found.length, 'nothing is stored twice');
+  assert.deepEqual(idsOf(told).filter((id) => !found.includes(id)), [], 'told "stored", and gone');
+  const failures = [...outcomes.values()].filter((outcome) => typeof outcome !== 'string');
+  failures.forEach(assertUnavailable);
+  assert.ok(failures.length > 0, 'it was killed under load');
+  assert.ok(statements.some((ids) => ids.length > 1), 'statements were shared');
+  t.diagnostic(`${told.length} were told "stored", ${failures.length} of a failure, of whom ${found.length - told.length} are stored`);
+});
+
+test('when the database is closed, the statement under way ends, who waits is told of a failure, and so is who comes later', async (t) => {
+  const [database, { store }] = [openLanes(t, file.url, 'closed'), storing()];
+  const [underWay, waiting, late] = [someThings(3), someThings(300), someThings(3)];
+  const other = await standInTheWay(t, file.url, underWay[1] ?? assert.fail());
+  const calls = underWay.map((thing) => outcomeOf(store(database, thing)));
+  await other.met();
+  calls.push(...waiting.map((thing) => outcomeOf(store(database, thing))));
+  const closed = database.close();
+  calls.push(...late.map((thing) => outcomeOf(store(database, thing))));
+  await other.leave();
+  const outcomes = await Promise.all(calls);
+  await closed;
+  assert.deepEqual(outcomes.slice(0, 3), underWay.map(({ id }) => `${id} of size 1`));
+  outcomes.slice(3).forEach(assertUnavailable);
+  assert.deepEqual(await storedOf([...underWay, ...waiting, ...late]), idsOf(underWay));
+  assertUnavailable(await outcomeOf(store(database, late[0] ?? assert.fail())));
+});
+
+test('when the database is closed and the statement under way does not end, everybody is told of a failure all the same', async (t) => {
+  const [database, { store }] = [openLanes(t, file.url, 'stuck'), storing()];
+  const [underWay, waiting] = [someThings(3), someThings(300)];
+  const other = await standInTheWay(t, file.url, underWay[1] ?? assert.fail());
+  const calls = underWay.map((thing) => outcomeOf(store(database, thing)));
+  await other.met();
+  calls.push(...waiting.map((thing) => outcomeOf(store(database, thing))));
+  await database.close();
+  (await Promise.all(calls)).forEach(assertUnavailable);
+  assert.deepEqual(await storedOf(waiting), []);
+});
+
+test('who has waited for ten seconds is turned away, and what was asked for is not done later, when nobody listens', { timeout: 60_000 }, async () => {
+  const done: number[] = [];
+  let release = () => {};
+  const held = new Promise<void>((resolve) => (release = resolve));
+  const call = batched(
+    async (_context: object, items: readonly number[]) => {
+      done.push(...items);
+      if (items.includes(1)) await held;
+      return items;
+    },
+  );
+  const context = {};
+  const first = call(context, 1);
+  await until(() => done.length === 1, 'the first is under way');
+  const second = call(context, 2);
+  await sleep(10_100);
+  const third = call(context, 3);
+  release();
+  assert.equal(await first, 1);
+  await assert.rejects(second, Overloaded);
+  assert.equal(await third, 3);
+  assert.deepEqual(done, [1, 3]);
+});

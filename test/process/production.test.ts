@@ -1,0 +1,124 @@
+/** What the container image holds, run as the container runs it: read-only, unprivileged, nothing else in reach. */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { SERVICES } from '../support/settings.ts';
+import { createDatabase } from '../support/database.ts';
+import { ask, AUTH_TOKEN, logIn, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
+import { buildProgram, root, runProgram, startProgram } from '../support/process.ts';
+
+const file = await createDatabase();
+const dockerfile = readFileSync(join(root, 'Dockerfile'), 'utf8');
+const finalStage = dockerfile.slice(dockerfile.lastIndexOf('\nFROM '));
+const readPackage = (...path: string[]) => JSON.parse(readFileSync(join(root, ...path, 'package.json'), 'utf8'));
+
+test('at run time there is one package, and it has none of its own', () => {
+  assert.deepEqual(Object.keys(readPackage().dependencies), ['postgres']);
+  const { dependencies = {}, peerDependencies = {}, optionalDependencies = {} } = readPackage('node_modules', 'postgres');
+  assert.deepEqual({ ...dependencies, ...peerDependencies, ...optionalDependencies }, {});
+  const lock: { packages: Record<string, { dev?: boolean; optional?: boolean; devOptional?: boolean }> } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
+  const installed = Object.entries(lock.packages).filter(([, { dev, optional, devOptional }]) => !dev && !optional && !devOptional);
+  assert.deepEqual(installed.map(([path]) => path), ['', 'node_modules/postgres']);
+});
+
+test('the image holds the built program, its package.json and the packages of a production install, and runs as nobody special', () => {
+  const copied = [...finalStage.matchAll(/^COPY --from=build \/build\/(\S+) (\S+)$/gm)].map(([, from, to]) => [from, to]);
+  assert.deepEqual(copied.sort(), [['dist', 'dist'], ['node_modules', 'node_modules'], ['package.json', 'package.json']]);
+  assert.equal([...finalStage.matchAll(/^(COPY|ADD|RUN)\b/gm)].length, copied.length);
+  assert.match(dockerfile, /npm ci --omit=dev --omit=optional\n\nFROM /, 'the last thing before the final stage');
+  assert.match(finalStage, /^USER [1-9]\d*:[1-9]\d*$/m);
+  assert.match(finalStage, /^ENTRYPOINT \["node", "dist\/cli\.js"\]\nCMD \["serve"\]$/m);
+});
+
+/** The layout of the image's final stage, in a directory that nobody may change. */
+function layOut(): string {
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-image-'));
+  after(() => {
+    execFileSync('chmod', ['-R', 'u+w', directory]);
+    rmSync(directory, { recursive: true, force: true });
+  });
+  const program = buildProgram();
+  cpSync(join(program, 'dist'), join(directory, 'dist'), { recursive: true });
+  cpSync(join(program, 'package.json'), join(directory, 'package.json'));
+  cpSync(join(root, 'node_modules/postgres'), join(directory, 'node_modules/postgres'), { recursive: true });
+  execFileSync('chmod', ['-R', 'a+rX,a-w', directory]);
+  return directory;
+}
+
+const directory = layOut();
+/** Permissions mean nothing to root, so it steps down to `nobody`; everybody else is unprivileged already. */
+const somebody = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
+const listing = () => readdirSync(directory, { recursive: true, encoding: 'utf8' }).filter((name) => !name.startsWith('node_modules/postgres/')).sort();
+
+test('the program serves from a read-only directory, as an unprivileged user, with an environment of its variables only', async (t) => {
+  const before = listing();
+  assert.ok(before.includes('dist/cli.js') && !before.some((name) => name.endsWith('.ts')), 'plain JavaScript');
+  const given = { ...variables(file.url), ADMIN_PASSWORD: '', SHARE_PAGES: 'on' };
+  const running = startProgram(t, directory, ['serve'], given, somebody);
+  await running.ready(...SERVICES);
+  const url = Object.fromEntries(await Promise.all(SERVICES.map(async (service) => [service, await running.url(service)] as const)));
+  for (const service of SERVICES) {
+    for (const path of ['/livez', '/readyz', '/openapi.json']) assert.equal((await ask('GET', `${url[service]}${path}`)).status, 200, `${service}${path}`);
+  }
+  const password = /created the first administrator "admin" with password (\S+)\n/.exec(running.stderr())?.[1] ?? '';
+  assert.match(await logIn(url.identity ?? '', 'admin', password), /^session:/);
+  const kept = await ask('POST', `${url.secrets}/api/store/encrypt`, { bearer: AUTH_TOKEN, body: { password: 'a secret' } });
+  const opened = await ask('POST', `${url.secrets}/api/store/decrypt?id=${kept.json.id}`, { bearer: AUTH_TOKEN, body: { secret: kept.json.secret } });
+  assert.equal(opened.json.password, 'a secret');
+  for (const [path, name] of [['/', 'make.html'], [`/s/${kept.json.id}`, 'reveal.html'], ['/pages/make.js', 'make.js'], ['/pages/style.css', '../../http/pages/style.css']]) {
+    assert.equal((await ask('GET', `${url.secrets}${path}`)).text, readFileSync(join(root, 'src/secrets/pages', name ?? ''), 'utf8'), path);
+  }
+  const event = await ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, { body: { event: 'tested', data: { page_id: '1' } } });
+  assert.equal(event.json.status, 'accepted');
+
+  running.signal('SIGTERM');
+  assert.deepEqual(await running.ended, { code: 0, signal: null });
+  assert.deepEqual(listing(), before, 'nothing was written');
+});
+
+test('administration works from there, too', async (t) => {
+  const environment = { DATABASE_URL: file.url };
+  assert.equal((await runProgram(t, directory, ['migrate'], environment, somebody)).code, 0);
+  const users = await runProgram(t, directory, ['user', 'list', '--json'], environment, somebody);
+  assert.equal(users.code, 0, users.stderr);
+});
+
+test('a trace into the program names the line of its source', () => {
+  // What browsers run is its own source, copied as it is.
+  const names = listing().filter((name) => /^dist\/.*\.js$/.test(name) && !/^dist\/[a-z]+\/pages\//.test(name));
+  assert.ok(names.length > 30, 'the rest of the program');
+  for (const name of names) assert.ok(listing().includes(`${name}.map`), name);
+});
+
+/** The words of HEALTHCHECK's CMD, as Docker reads them: a backslash at the end of a line joins it to the next. */
+function healthCheck(): string[] {
+  const [, words = ''] = /^HEALTHCHECK .*? CMD (\[.*\])$/m.exec(finalStage.replace(/\\\n/g, '')) ?? [];
+  return JSON.parse(words);
+}
+
+test('the health check of the image finds each service by its variables, and nobody where nobody is', async (t) => {
+  const [command, flag, script = ''] = healthCheck();
+  assert.deepEqual([command, flag], ['node', '-e']);
+  const check = (environment: Readonly<Record<string, string>>) => {
+    try {
+      execFileSync(process.execPath, ['-e', script], { env: environment, stdio: 'ignore' });
+      return 'healthy';
+    } catch {
+      return 'unhealthy';
+    }
+  };
+  // Port 1 is reserved, and of no use to anybody.
+  const nowhere = { IDENTITY_PORT: '1', SECRETS_PORT: '1', PORT: '1', WEBHOOK_PORT: '1' };
+  for (const service of SERVICES) {
+    const running = startProgram(t, directory, ['serve', service], variables(file.url), somebody);
+    const port = new URL(await running.url(service)).port;
+    assert.equal(check({ ...nowhere, [`${service.toUpperCase()}_PORT`]: port }), 'healthy', service);
+    if (service === 'webhook') assert.equal(check({ IDENTITY_PORT: '1', SECRETS_PORT: '1', PORT: port }), 'healthy', 'by its own name');
+    running.signal('SIGTERM');
+    await running.ended;
+    assert.equal(check({ ...nowhere, [`${service.toUpperCase()}_PORT`]: port }), 'unhealthy', service);
+  }
+});

@@ -1,0 +1,149 @@
+/** Where the services listen, which database each has, and what an operator is warned of. */
+import assert from 'node:assert/strict';
+import { userInfo } from 'node:os';
+import { test } from 'node:test';
+import type { ServiceName } from '../../src/serve.ts';
+import { ConfigurationError } from '../../src/settings.ts';
+import { readConfig, SERVICES } from '../support/settings.ts';
+
+const LONG = 'a-long-random-text-0123456789-abcdefgh';
+const NEEDED = { DATABASE_URL: 'postgres://user:word@localhost:5432/gatehouse', SERVER_SECRET: LONG, AUTH_TOKEN: LONG };
+type Given = Readonly<Record<string, string | undefined>>;
+
+function problems(given: Given, services: readonly ServiceName[] = SERVICES, purpose: 'serve' | 'administer' = 'serve'): readonly string[] {
+  try {
+    readConfig(services, purpose, { ...NEEDED, ...given });
+  } catch (error) {
+    assert.ok(error instanceof ConfigurationError);
+    return error.problems;
+  }
+  return [];
+}
+
+const listeners: ReadonlyArray<readonly [what: string, services: readonly ServiceName[], given: Given, expected: Given]> = [
+  ['HOST and PORT are the webhook receiver’s own names', SERVICES, { HOST: '192.0.2.1', PORT: '9' }, { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080', webhook: '192.0.2.1:9' }],
+  ['HOST and PORT name the listener of identity alone', ['identity'], { HOST: '192.0.2.1', PORT: '9' }, { identity: '192.0.2.1:9' }],
+  ['HOST and PORT name the listener of secrets alone', ['secrets'], { HOST: '192.0.2.1', PORT: '9' }, { secrets: '192.0.2.1:9' }],
+  ['two services without the webhook receiver do not share one PORT', ['identity', 'secrets'], { PORT: '9' }, { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080' }],
+  ['the longer name wins over PORT', ['secrets'], { PORT: '9', SECRETS_PORT: '10', HOST: '192.0.2.1', SECRETS_HOST: '192.0.2.2' }, { secrets: '192.0.2.2:10' }],
+  ['the longer name wins for the webhook receiver too', SERVICES, { PORT: '9', WEBHOOK_PORT: '10' }, { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080', webhook: '0.0.0.0:10' }],
+];
+
+for (const [what, services, given, expected] of listeners) {
+  test(what, () => {
+    const config = readConfig(services, 'serve', { ...NEEDED, ...given });
+    const found = SERVICES.flatMap((name) => (config[name] ? [[name, `${config[name].host}:${config[name].port}`]] : []));
+    assert.deepEqual(Object.fromEntries(found), expected);
+  });
+}
+
+test('two listeners of one port are refused by name, whoever they are', () => {
+  assert.deepEqual(problems({ IDENTITY_PORT: '7000', SECRETS_PORT: '7000' }), ['identity and secrets cannot both listen on port 7000; change one of them.']);
+  assert.deepEqual(problems({ PORT: '3000' }), ['identity and webhook cannot both listen on port 3000; change one of them.']);
+  assert.deepEqual(problems({ METRICS_PORT: '8080' }), ['secrets and metrics cannot both listen on port 8080; change one of them.']);
+  assert.deepEqual(problems({ METRICS_PORT: '8080' }, ['identity']), [], 'of services that do not run, the ports are free');
+  assert.deepEqual(problems({ IDENTITY_PORT: '0', SECRETS_PORT: '0', METRICS_PORT: '0' }), [], 'port 0 is any free port');
+});
+
+test('the metrics listener is off, and on this host only where nothing else is said', () => {
+  assert.equal(readConfig(SERVICES, 'serve', NEEDED).metrics, null);
+  assert.deepEqual(readConfig(SERVICES, 'serve', { ...NEEDED, METRICS_PORT: '9100' }).metrics, { host: '127.0.0.1', port: 9100 });
+});
+
+const address = { host: 'db.example', port: 5432, database: 'd', user: 'u', password: '', sslmode: 'prefer' };
+const urls: ReadonlyArray<readonly [url: string, expected: Partial<typeof address>]> = [
+  ['postgres://u@db.example/d', {}],
+  ['postgresql://u@db.example/d', {}],
+  ['postgres://u:p@db.example:6543/d', { password: 'p', port: 6543 }],
+  ['postgres://a%40b:p%2Fq%3A%25%E2%82%AC@db.example/d%20e', { user: 'a@b', password: 'p/q:%€', database: 'd e' }],
+  ['postgres://u@[2001:db8::5]:6543/d', { host: '2001:db8::5', port: 6543 }],
+  ['postgres://u@[::1]/d', { host: '::1', sslmode: 'disable' }],
+  ['postgres://u@127.0.0.1/d', { host: '127.0.0.1', sslmode: 'disable' }],
+  ['postgres:///d', { host: 'localhost', sslmode: 'disable', user: userInfo().username }],
+  ['postgres://u@%2Fvar%2Frun%2Fpostgresql/d', { host: '/var/run/postgresql', sslmode: 'disable' }],
+  ...['disable', 'prefer', 'require', 'verify-ca', 'verify-full'].map((sslmode) => [`postgres://u@db.example/d?sslmode=${sslmode}`, { sslmode }] as const),
+];
+
+test('a database URL is taken apart, percent escapes undone', () => {
+  for (const [url, expected] of urls) {
+    assert.deepEqual(readConfig(['identity'], 'serve', { DATABASE_URL: url }).identity?.database, { ...address, ...expected }, url);
+  }
+});
+
+const FORM = 'DATABASE_URL must be postgres://user:password@host:5432/database, with "sslmode" as its only parameter.';
+const SSLMODE = 'DATABASE_URL must be a URL whose sslmode is one of disable, prefer, require, verify-ca, verify-full.';
+const wrongUrls: ReadonlyArray<readonly [url: string, sentence: string]> = [
+  ['localhost:5432/d', FORM],
+  ['/d', FORM],
+  ['mysql://u@localhost/d', FORM],
+  ['http://u@localhost/d', FORM],
+  ['postgres://u@localhost', FORM],
+  ['postgres://u@localhost/', FORM],
+  ['postgres://u@localhost:70000/d', FORM],
+  ['postgres://u:%E0%A4@localhost/d', FORM],
+  ['postgres://u@localhost/d%', FORM],
+  ['postgres://u@localhost/d?application_name=x', FORM],
+  ['postgres://u@localhost/d?sslmode=require&options=-c%20fsync%3Doff', FORM],
+  ['postgres://u@localhost/d?SSLMODE=require', FORM],
+  ['postgres://u@one.example,other.example/d', FORM],
+  ['postgres://u@localhost/d?sslmode=allow', SSLMODE],
+  ['postgres://u@localhost/d?sslmode=', SSLMODE],
+  ['postgres://u@localhost/d?sslmode=REQUIRE', SSLMODE],
+];
+
+test('a database URL that is not understood to the last parameter is refused', () => {
+  for (const [url, sentence] of wrongUrls) assert.deepEqual(problems({ DATABASE_URL: url }), [sentence], url);
+});
+
+test('a database URL that would end the text of a protocol field early is refused', () => {
+  for (const url of ['postgres://u%00x@localhost/d', 'postgres://u:p%00x@localhost/d', 'postgres://u@localhost/d%00x']) {
+    assert.equal(problems({ DATABASE_URL: url }).length, 1, url);
+  }
+});
+
+test('of two contradicting sslmodes none is chosen in silence', () => {
+  assert.equal(problems({ DATABASE_URL: 'postgres://u@db.example/d?sslmode=disable&sslmode=verify-full' }).length, 1);
+});
+
+test('a service’s own database URL wins over the common one', () => {
+  for (const name of SERVICES) {
+    const own = { [`${name.toUpperCase()}_DATABASE_URL`]: 'postgres://u@elsewhere.example/own' };
+    const config = readConfig(SERVICES, 'serve', { ...NEEDED, ...own });
+    const hosts = SERVICES.map((one) => config[one]?.database?.host);
+    assert.deepEqual(hosts, SERVICES.map((one) => (one === name ? 'elsewhere.example' : 'localhost')));
+    assert.deepEqual(problems({ DATABASE_URL: undefined, ...own }, [name]), []);
+  }
+});
+
+test('a service that does not run needs nothing', () => {
+  assert.deepEqual(problems({ SERVER_SECRET: undefined, AUTH_TOKEN: undefined }, ['identity', 'webhook']), []);
+  assert.deepEqual(problems({ DATABASE_URL: undefined, WEBHOOK_VARIANT: 'plain' }, ['webhook']), []);
+});
+
+test('administration needs the database and nothing else', () => {
+  assert.deepEqual(problems({ SERVER_SECRET: undefined, AUTH_TOKEN: undefined, METRICS_PORT: '8080' }, SERVICES, 'administer'), []);
+  assert.equal(problems({ DATABASE_URL: undefined }, ['identity'], 'administer').length, 1);
+  // A token is made in the database also where this environment serves the plain variant.
+  assert.equal(readConfig(['webhook'], 'administer', { ...NEEDED, WEBHOOK_VARIANT: 'plain' }).webhook?.database?.database, 'gatehouse');
+});
+
+const remote = 'postgres://u@db.example/d';
+const warned: ReadonlyArray<readonly [what: string, given: Given, warnings: readonly RegExp[]]> = [
+  ['a short SERVER_SECRET', { SERVER_SECRET: 'a'.repeat(31) }, [/^SERVER_SECRET has fewer than 32 characters/]],
+  ['a short AUTH_TOKEN', { AUTH_TOKEN: 'a'.repeat(31) }, [/^AUTH_TOKEN has fewer than 32 characters/]],
+  ['nothing at 32 characters', { SERVER_SECRET: 'a'.repeat(32), AUTH_TOKEN: 'b'.repeat(32) }, []],
+  ['a remote database without TLS, once for all services', { DATABASE_URL: remote }, [/database at db\.example may be unencrypted/]],
+  ['a remote database that refuses TLS', { DATABASE_URL: `${remote}?sslmode=disable` }, [/may be unencrypted/]],
+  ['no remote database under TLS', { DATABASE_URL: `${remote}?sslmode=require` }, []],
+  ['an unencrypted database of one service', { WEBHOOK_DATABASE_URL: remote }, [/may be unencrypted/]],
+  ['a plain webhook receiver that lets everybody in', { WEBHOOK_VARIANT: 'plain' }, [/accepts events from anybody/]],
+  ['no plain webhook receiver with a token', { WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN: LONG }, []],
+];
+
+for (const [what, given, expected] of warned) {
+  test(`an operator is warned of ${what}`, () => {
+    const { warnings } = readConfig(SERVICES, 'serve', { ...NEEDED, ...given });
+    assert.equal(warnings.length, expected.length, warnings.join('\n'));
+    expected.forEach((pattern, index) => assert.match(warnings[index] ?? '', pattern));
+  });
+}

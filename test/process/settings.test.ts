@@ -1,0 +1,207 @@
+/** What the program makes of its environment: one typed object, or every problem at once. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import type { ServiceName } from '../../src/serve.ts';
+import { ConfigurationError } from '../../src/settings.ts';
+import { type Config, readConfig, SERVICES, VARIABLES } from '../support/settings.ts';
+
+const LONG = 'a-long-random-text-0123456789-abcdefgh';
+const NEEDED = { DATABASE_URL: 'postgres://user:word@localhost:5432/gatehouse', SERVER_SECRET: LONG, AUTH_TOKEN: LONG };
+type Given = Readonly<Record<string, string | undefined>>;
+
+const read = (given: Given, services: readonly ServiceName[] = SERVICES, purpose: 'serve' | 'administer' = 'serve'): Config =>
+  readConfig(services, purpose, { ...NEEDED, ...given });
+
+function problems(given: Given, services: readonly ServiceName[] = SERVICES, purpose: 'serve' | 'administer' = 'serve'): readonly string[] {
+  try {
+    read(given, services, purpose);
+  } catch (error) {
+    assert.ok(error instanceof ConfigurationError);
+    return error.problems;
+  }
+  return [];
+}
+
+const place = mkdtempSync(join(tmpdir(), 'gatehouse-config-'));
+after(() => rmSync(place, { recursive: true, force: true }));
+
+function file(name: string, content: string | Buffer): string {
+  const path = join(place, name);
+  writeFileSync(path, content);
+  return path;
+}
+
+test('with nothing but what is required, everything has its documented default', () => {
+  const config = read({});
+  const places = [config.identity, config.secrets, config.webhook].map((one) => `${one?.host}:${one?.port}`);
+  assert.deepEqual(places, ['0.0.0.0:3000', '0.0.0.0:8080', '0.0.0.0:8000']);
+  const { logLevel, metrics, migrate, shutdownGraceMs, maxBodyBytes } = config;
+  assert.deepEqual({ logLevel, metrics, migrate, shutdownGraceMs, maxBodyBytes }, { logLevel: 'info', metrics: null, migrate: true, shutdownGraceMs: 10_000, maxBodyBytes: 65_536 });
+  assert.deepEqual(config.identity?.admin, { username: 'admin', password: null, email: 'admin@localhost' });
+  assert.deepEqual(config.identity?.passwords, { minLength: 8, cost: { logN: 15, r: 8, p: 3 } });
+  assert.equal(config.identity?.sessionSeconds, 24 * 3_600);
+  assert.equal(config.identity?.idleSeconds, 0);
+  assert.equal(config.identity?.retentionSeconds, 30 * 24 * 3_600);
+  assert.equal(config.identity?.auditSeconds, 365 * 24 * 3_600);
+  assert.deepEqual(config.secrets?.limits, { seconds: 7 * 24 * 3_600, maxSeconds: 30 * 24 * 3_600, reads: 0, maxReads: 1_000 });
+  assert.equal(config.secrets?.receiptSeconds, 30 * 24 * 3_600);
+  assert.equal(config.secrets?.sharePages, false);
+  assert.deepEqual(config.secrets?.previousSecrets, []);
+  assert.equal(config.webhook?.appName, 'gatehouse-webhook');
+  assert.deepEqual(config.warnings, []);
+});
+
+const numbers: ReadonlyArray<readonly [name: string, least: number, most: number, read: (config: Config) => number | undefined]> = [
+  ['PORT', 0, 65_535, (config) => config.webhook?.port],
+  ['IDENTITY_PORT', 0, 65_535, (config) => config.identity?.port],
+  ['SECRETS_PORT', 0, 65_535, (config) => config.secrets?.port],
+  ['WEBHOOK_PORT', 0, 65_535, (config) => config.webhook?.port],
+  ['METRICS_PORT', 0, 65_535, (config) => config.metrics?.port],
+  ['MAX_BODY_BYTES', 1_024, 16_777_216, (config) => config.maxBodyBytes],
+  ['SHUTDOWN_GRACE', 0, 600, (config) => config.shutdownGraceMs / 1_000],
+  ['PASSWORD_MIN_LENGTH', 8, 64, (config) => config.identity?.passwords.minLength],
+  ['PASSWORD_HASHES', 1, 64, (config) => config.passwordHashes],
+  ['SESSION_TTL', 60, 31_622_400, (config) => config.identity?.sessionSeconds],
+  ['SESSION_RETENTION', 0, 316_224_000, (config) => config.identity?.retentionSeconds],
+  ['AUDIT_RETENTION', 86_400, 316_224_000, (config) => config.identity?.auditSeconds],
+  ['SECRET_TTL_MAX', 1, 31_622_400, (config) => config.secrets?.limits.maxSeconds],
+  ['SECRET_READS_MAX', 1, 1_000, (config) => config.secrets?.limits.maxReads],
+  ['RECEIPT_RETENTION', 0, 316_224_000, (config) => config.secrets?.receiptSeconds],
+];
+
+for (const [name, least, most, value] of numbers) {
+  test(`${name} is a whole number from ${least} to ${most}`, () => {
+    for (const good of [least, most]) assert.equal(value(read({ [name]: String(good) })), good);
+    for (const bad of [String(least - 1), String(most + 1), '1.5', '1e3', '0x400', ' 4096', '4096 ', '+4096', '٤٠٩٦', 'many', '99999999999999999999']) {
+      assert.deepEqual(problems({ [name]: bad }), [`${name} must be a whole number from ${least} to ${most}.`], bad);
+    }
+  });
+}
+
+test('SESSION_IDLE_TTL is a whole number of at least five minutes, or 0 for no such limit', () => {
+  for (const good of ['0', '300', '31622400']) assert.equal(read({ SESSION_IDLE_TTL: good }).identity?.idleSeconds, Number(good));
+  for (const bad of ['1', '299', '31622401', '-1', '-0', '00', '0.0', '+300', ' 300', '3e2', 'off', '٣٠٠']) {
+    assert.deepEqual(problems({ SESSION_IDLE_TTL: bad }), ['SESSION_IDLE_TTL must be 0, or a whole number from 300 to 31622400.'], bad);
+  }
+});
+
+const texts: ReadonlyArray<readonly [name: string, good: readonly string[], bad: readonly string[], accepts: string]> = [
+  ['MIGRATE', ['on', 'off'], ['ON', 'yes', '0'], 'one of on, off'],
+  ['LOG_LEVEL', ['debug', 'info', 'warn', 'error', 'silent'], ['INFO', 'trace', '3'], 'one of debug, info, warn, error, silent'],
+  ['WEBHOOK_VARIANT', ['extended', 'plain'], ['Plain', 'none'], 'one of extended, plain'],
+  [
+    'TRUSTED_PROXIES',
+    ['10.0.0.0/8', '::1', '10.0.0.0/8, 192.0.2.7,2001:db8::/32'],
+    ['10.0.0.0/33', 'proxy.example', '10.0.0', '::1/129', '10.0.0.0/8/8', '10.0.0.0/'],
+    'a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1',
+  ],
+  [
+    'PASSWORD_SCRYPT',
+    ['ln=15,r=8,p=3', 'ln=4,r=8,p=1'],
+    ['ln=15', 'ln=30,r=8,p=1', 'ln=0,r=8,p=1', 'ln=15,r=0,p=1', 'ln=15,r=8,p=0', 'N=32768,r=8,p=3', 'ln=15, r=8, p=3'],
+    'a cost such as ln=15,r=8,p=3 that needs at most 256 MiB',
+  ],
+  ['AUTH_TOKEN', [LONG, 'a/b+c='.repeat(6)], ['two words are not a token at all 123', 'naïve-token-0123456789-0123456789'], 'visible ASCII characters without spaces'],
+  ['WEBHOOK_TOKEN', [LONG, 'a'.repeat(512)], ['short', 'a'.repeat(513), 'a-token-with-a-slash/0123456789', 'a token with a space'], '16 to 512 characters of A-Z a-z 0-9 . _ ~ -'],
+];
+
+for (const [name, good, bad, accepts] of texts) {
+  test(`${name} accepts ${accepts}`, () => {
+    for (const value of good) assert.deepEqual(problems({ [name]: value }), [], value);
+    for (const value of bad) assert.deepEqual(problems({ [name]: value }), [`${name} must be ${accepts}.`], value);
+  });
+}
+
+test('a server secret must fit the list that it will stand in once it is replaced', () => {
+  const accepts = 'SERVER_SECRET must be a text without commas, and without spaces around it.';
+  for (const value of [`${LONG},${LONG}`, ` ${LONG}`, `${LONG} `]) assert.deepEqual(problems({ SERVER_SECRET: value }), [accepts]);
+});
+
+test('PGTARGETSESSIONATTRS, which the database client would obey, is refused', () => {
+  assert.deepEqual(problems({ PGTARGETSESSIONATTRS: 'standby' }), ['PGTARGETSESSIONATTRS must not be set: the database client would obey it.']);
+});
+
+test('ADMIN_PASSWORD must be as long as every other password', () => {
+  assert.deepEqual(problems({ ADMIN_PASSWORD: 'seven77' }), ['ADMIN_PASSWORD must have at least 8 characters.']);
+  assert.deepEqual(problems({ ADMIN_PASSWORD: 'eight888', PASSWORD_MIN_LENGTH: '9' }), ['ADMIN_PASSWORD must have at least 9 characters.']);
+  assert.equal(read({ ADMIN_PASSWORD: 'eight888' }).identity?.admin.password, 'eight888');
+});
+
+test('all problems come at once, one sentence each, that names its variable', () => {
+  const found = problems({ DATABASE_URL: 'mysql://localhost/x', SERVER_SECRET: undefined, AUTH_TOKEN: undefined, LOG_LEVEL: 'loud', PORT: 'x', SECRET_TTL: '-1' });
+  const named = found.map((problem) => problem.split(' ')[0]);
+  assert.deepEqual(new Set(named), new Set(['DATABASE_URL', 'SERVER_SECRET', 'AUTH_TOKEN', 'LOG_LEVEL', 'PORT', 'SECRET_TTL']));
+  assert.equal(found.length, named.length);
+});
+
+test('a problem of one variable does not hide that of another whose name begins alike', () => {
+  const found = problems({ SERVER_SECRET: undefined, SERVER_SECRET_PREVIOUS_FILE: join(place, 'nowhere') });
+  assert.ok(found.some((problem) => problem.startsWith('SERVER_SECRET must be set')), found.join('\n'));
+});
+
+test('every service without a database is named at once', () => {
+  const found = problems({ DATABASE_URL: undefined, IDENTITY_DATABASE_URL: NEEDED.DATABASE_URL }).join('\n');
+  assert.match(found, /SECRETS_DATABASE_URL/);
+  assert.match(found, /WEBHOOK_DATABASE_URL/);
+  assert.doesNotMatch(found, /IDENTITY_DATABASE_URL/);
+});
+
+test('what is wrong is never repeated, since it may be a secret in the wrong place', () => {
+  const secret = 'marked secret value';
+  const everywhere = Object.fromEntries(Object.keys(VARIABLES).map((name) => [name, secret]));
+  const found = problems(everywhere);
+  assert.ok(found.length > 10);
+  assert.ok(!found.join('\n').includes('marked'));
+});
+
+test('a variable that is set but empty counts as not set', () => {
+  const empty = Object.fromEntries(Object.keys(VARIABLES).map((name) => [name, '']));
+  assert.deepEqual(read({ ...empty, ...NEEDED }), read({}));
+  assert.ok(problems({ AUTH_TOKEN: '' }).some((problem) => problem.startsWith('AUTH_TOKEN must be set')));
+});
+
+for (const name of Object.keys(VARIABLES)) {
+  test(`${name}_FILE stands for ${name}, and both at once are refused`, () => {
+    assert.deepEqual(problems({ [name]: undefined, [`${name}_FILE`]: join(place, 'nowhere') }).filter((problem) => problem.startsWith(`${name}_FILE`)), [`${name}_FILE names a file that cannot be read (ENOENT).`]);
+    const both = problems({ [name]: 'anything', [`${name}_FILE`]: file('both', 'anything') });
+    assert.ok(both.includes(`${name} and ${name}_FILE are both set; remove one of them.`), both.join('\n'));
+  });
+}
+
+const contents: ReadonlyArray<readonly [content: string, value: string]> = [
+  [`${LONG}`, LONG],
+  [`${LONG}\n`, LONG],
+  [`${LONG}\r\n`, LONG],
+  [`${LONG}\n\n`, `${LONG}\n`],
+  [` ${LONG} \n`, ` ${LONG} `],
+];
+
+test('of a file, exactly one trailing newline is removed', () => {
+  for (const [content, value] of contents) {
+    assert.equal(read({ ADMIN_PASSWORD: undefined, ADMIN_PASSWORD_FILE: file('password', content) }).identity?.admin.password, value);
+  }
+});
+
+test('an empty file, or one with a newline only, is a variable that is not set', () => {
+  for (const content of ['', '\n', '\r\n']) {
+    const found = problems({ SERVER_SECRET: undefined, SERVER_SECRET_FILE: file('empty', content) });
+    assert.ok(found.length === 1 && found[0]?.startsWith('SERVER_SECRET must be set'), found.join('\n'));
+  }
+});
+
+test('a directory in place of a file is a problem like any other', () => {
+  assert.ok(problems({ AUTH_TOKEN: undefined, AUTH_TOKEN_FILE: place }).includes('AUTH_TOKEN_FILE names a file that cannot be read (EISDIR).'));
+});
+
+test('a file that is no UTF-8 text is refused: read leniently, unlike bytes would become the same character', () => {
+  const bytes = Buffer.from('fffefdfcfbfaf9f8f7f6f5f4f3f2f1f0fffefdfcfbfaf9f8f7f6f5f4f3f2f1f0', 'hex');
+  const found = problems({ SERVER_SECRET: undefined, SERVER_SECRET_FILE: file('bytes', bytes) });
+  assert.ok(found.some((problem) => problem.startsWith('SERVER_SECRET')), 'random bytes were taken for text');
+});
+
+test('SERVER_SECRET_PREVIOUS is a list, and what is only space in it is no secret', () => {
+  assert.deepEqual(read({ SERVER_SECRET_PREVIOUS: 'one, two ,,three,' }).secrets?.previousSecrets, ['one', 'two', 'three']);
+});

@@ -1,0 +1,15 @@
+/** What the process would give to a service, for tests that call a service's own functions. */
+import { createLimiter } from '../../src/runtime/limiter.ts';
+import { createLog } from '../../src/runtime/log.ts';
+import { createMetrics } from '../../src/runtime/metrics.ts';
+import type { ServiceContext } from '../../src/runtime/context.ts';
+
+export const quiet = (more: Partial<ServiceContext> = {}): ServiceContext => ({
+  log: createLog('silent', () => {}),
+  metrics: createMetrics(),
+  hashing: createLimiter(2, 32, 'a password hash'),
+  isServing: () => true,
+  announce: () => {},
+  print: async () => {},
+  ...more,
+});
