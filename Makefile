@@ -2,10 +2,11 @@
 
 IMAGE = gatehouse
 FILES =
+SERVICE =
 ARGS =
 sources := $(shell find src)
 
-.PHONY: help start dev test check typecheck build test-nginx test-browser test-faults test-senders image bench bench-start bench-sessions bench-flood bench-drain clean clean-data
+.PHONY: help start dev test check typecheck audit build test-nginx test-browser test-faults test-senders image bench bench-start bench-sessions bench-flood bench-drain clean clean-data
 
 help: ## list the targets (this text)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +24,9 @@ check: typecheck test ## check the types and run every test: what must pass befo
 
 typecheck: node_modules/.installed ## check the types of sources, tests and scripts
 	@npm run --silent typecheck
+
+audit: node_modules/.installed ## list what a security reviewer reads; for one service: make audit SERVICE=secrets
+	@node --import tsx scripts/audit.ts $(SERVICE)
 
 build: dist/.built ## compile src/ to dist/
 

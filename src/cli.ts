@@ -1,5 +1,7 @@
 #!/usr/bin/env node
-import { type Command, findCommand, OperationFailed, parseCommand, printHelp, type Terminal, UsageError } from './commands/command.ts';
+import {
+  type Command, findCommand, OperationFailed, parseCommand, printHelp, type Terminal, UsageError,
+} from './commands/command.ts';
 import { describeError, StartupError, Unavailable } from './runtime/errors.ts';
 import { configure, migrateAll, serve, SERVICE_NAMES } from './serve.ts';
 import { ConfigurationError } from './settings.ts';
@@ -24,8 +26,9 @@ const SERVE: Command = {
     // A second signal ends the process at once.
     const onSignal = () => (stop.signal.aborted ? process.exit(EXIT.failed) : stop.abort());
     process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
-    // What a stopped reader of the log has not taken after a second is lost: whoever stops the process waits for its end.
-    await serve(configuration, output, stop.signal).finally(() => void setTimeout(() => process.exit(), LAST_LINES_MS).unref());
+    // A reader of the log that has stopped does not delay the end.
+    const endSoon = () => void setTimeout(() => process.exit(), LAST_LINES_MS).unref();
+    await serve(configuration, output, stop.signal).finally(endSoon);
   },
 };
 
@@ -44,14 +47,16 @@ const MIGRATE: Command = {
 
 /** The commands of each service. They are loaded on demand, to keep `serve` small. */
 const COMMANDS = {
-  identity: async () => (await import('./commands/identity.ts')).IDENTITY_COMMANDS,
-  secrets: async () => (await import('./commands/secrets.ts')).SECRETS_COMMANDS,
-  webhook: async () => [...(await import('./commands/webhook.ts')).WEBHOOK_COMMANDS, ...(await import('./commands/events.ts')).EVENT_COMMANDS],
-} as const satisfies Readonly<Record<string, () => Promise<readonly Command[]>>>;
+  identity: () => [import('./commands/identity.ts')],
+  secrets: () => [import('./commands/secrets.ts')],
+  webhook: () => [import('./commands/webhook.ts'), import('./commands/events.ts')],
+} as const satisfies Readonly<Record<string, () => ReadonlyArray<Promise<{ readonly COMMANDS: readonly Command[] }>>>>;
 
 function serviceNames(words: readonly string[]): readonly string[] {
   const unknown = words.find((word) => !SERVICE_NAMES.includes(word));
-  if (unknown !== undefined) throw new UsageError(`there is no service "${unknown}"; the services are ${SERVICE_NAMES.join(', ')}`);
+  if (unknown !== undefined) {
+    throw new UsageError(`there is no service "${unknown}"; the services are ${SERVICE_NAMES.join(', ')}`);
+  }
   return words.length === 0 ? SERVICE_NAMES : words;
 }
 
@@ -69,8 +74,9 @@ const terminal: Terminal = {
 async function main(words: readonly string[]): Promise<number> {
   let help = 'gatehouse --help';
   try {
-    const own = words[0] === SERVE.name ? [] : await Promise.all(Object.values(COMMANDS).map((load) => load()));
-    const command = findCommand([SERVE, MIGRATE, ...own.flat()], words, terminal.print);
+    const modules = words[0] === SERVE.name ? [] : await Promise.all(Object.values(COMMANDS).flatMap((load) => load()));
+    const commands = [SERVE, MIGRATE, ...modules.flatMap((module) => module.COMMANDS)];
+    const command = findCommand(commands, words, terminal.print);
     if (!command) return EXIT.done;
     help = `gatehouse ${command.name} --help`;
     const given = parseCommand(command, words.slice(command.name.split(' ').length));
@@ -93,8 +99,8 @@ function fail(code: number, message: string): number {
   return code;
 }
 
-// A reader that leaves, such as `head`, must not end the process with a stack, nor stop a service from serving. Any other
-// failure is reported: what was printed may have been the only copy of a key.
+// A reader that leaves, such as `head`, must not end the process with a stack, nor stop a service. Any other failure is
+// reported: what was printed may have been the only copy of a key.
 let isLost = false;
 for (const stream of [process.stdout, process.stderr]) {
   stream.on('error', (error: NodeJS.ErrnoException) => {

@@ -13,14 +13,21 @@ import { createLineWriter, createLog, type LineWriter, type Log } from './runtim
 import { createMetrics, type Metrics } from './runtime/metrics.ts';
 import type { Environment, Variables } from './runtime/variables.ts';
 import {
-  type ConfiguredService, type Place, type ProcessSettings, readSettings, type ServiceReader, serviceReader, type ServiceSettings,
+  type Address, type ConfiguredService, type ProcessSettings, readSettings, type ServiceReader, serviceReader,
+  type ServiceSettings,
 } from './settings.ts';
+
+interface Storage {
+  readonly database: Database;
+  readonly schema: string;
+  readonly migrations: readonly Migration[];
+}
 
 /** What a service's `start` returns. */
 export interface Service {
   readonly routes: RouteMatcher;
   /** Null for a service that stores nothing. */
-  readonly storage: { readonly database: Database; readonly schema: string; readonly migrations: readonly Migration[] } | null;
+  readonly storage: Storage | null;
   /** What must happen exactly once, whichever of any number of replicas does it. */
   readonly firstRun: () => Promise<void>;
   readonly jobs: readonly Job[];
@@ -28,35 +35,37 @@ export interface Service {
   readonly startWork?: () => { stop(): Promise<void> };
 }
 
-type Start<S> = (settings: S, context: ServiceContext) => Service;
 type Open = (context: ServiceContext) => Promise<Service>;
 
-/** The services. Only those that are served are loaded; the settings of all of them, so that no variable is unknown. */
+/** The services. A service's modules are loaded if it is served, its settings always, so that their names are known. */
 export const SERVICES = {
-  identity: () => register('identity', import('./identity/settings.ts'), async () => (await import('./identity/start.ts')).start),
-  secrets: () => register('secrets', import('./secrets/settings.ts'), async () => (await import('./secrets/start.ts')).start),
-  webhook: () => register('webhook', import('./webhook/settings.ts'), async () => (await import('./webhook/start.ts')).start),
+  identity: register(() => import('./identity/settings.ts'), () => import('./identity/start.ts')),
+  secrets: register(() => import('./secrets/settings.ts'), () => import('./secrets/start.ts')),
+  webhook: register(() => import('./webhook/settings.ts'), () => import('./webhook/start.ts')),
 } as const;
 
 export type ServiceName = keyof typeof SERVICES;
 export const SERVICE_NAMES: readonly string[] = Object.keys(SERVICES);
 
-async function register<V extends Variables, S>(
-  name: string,
-  settings: Promise<ServiceSettings<V, S>>,
-  load: () => Promise<Start<S>>,
-): Promise<ServiceReader<Open>> {
-  return serviceReader(name, await settings, (values) => async (context) => (await load())(values, context));
-}
-
-export const serviceReaders = (): Promise<Array<ServiceReader<Open>>> => Promise.all(Object.values(SERVICES).map((load) => load()));
-
-/** The settings of the named services, or of all. @throws ConfigurationError */
-export async function configure(names: readonly string[], purpose: 'serve' | 'administer', environment?: Environment): Promise<Configuration> {
-  return readSettings(await serviceReaders(), names, purpose, environment);
+function register<V extends Variables, S>(
+  settings: () => Promise<ServiceSettings<V, S>>,
+  modules: () => Promise<{ readonly start: (settings: S, context: ServiceContext) => Service | Promise<Service> }>,
+) {
+  return async (name: string): Promise<ServiceReader<Open>> =>
+    serviceReader(name, await settings(), (values) => async (context) => (await modules()).start(values, context));
 }
 
 export type Configuration = ReturnType<typeof readSettings<Open>>;
+
+/** Reads the settings of the named services. @throws ConfigurationError */
+export async function configure(
+  names: readonly string[],
+  purpose: 'serve' | 'administer',
+  environment?: Environment,
+): Promise<Configuration> {
+  const readers = await Promise.all(Object.entries(SERVICES).map(([name, load]) => load(name)));
+  return readSettings(readers, names, purpose, environment);
+}
 
 /** Where the process writes: log lines and events as JSON on one stream, announcements as plain text on the other. */
 export interface Output {
@@ -84,7 +93,8 @@ function createProcessContext(settings: ProcessSettings, output: Output): Proces
   const hashing = createLimiter(settings.passwordHashes, HASHES_WAITING, 'a password hash');
   metrics.gauge('gatehouse_password_hashes_running', 'Password hashes being computed.', {}, () => hashing.running);
   metrics.gauge('gatehouse_password_hashes_waiting', 'Password hashes waiting for a slot.', {}, () => hashing.waiting);
-  return { settings, output, log: createLog(settings.logLevel, lines.write), lines, metrics, hashing, isStopping: false };
+  const log = createLog(settings.logLevel, lines.write);
+  return { settings, output, log, lines, metrics, hashing, isStopping: false };
 }
 
 /** A service in this process. */
@@ -103,11 +113,12 @@ interface RunningService {
 }
 
 /**
- * Runs the configured services until `signal` fires, then shuts down in order: readiness fails, listeners close, requests
- * in flight finish, background work stops, connections close.
- * @throws StartupError if a port is taken, or if the database refuses in a way that waiting does not cure
+ * Runs the configured services until `signal` fires, then shuts down in order: readiness fails, listeners close,
+ * requests in flight finish, background work stops, connections close.
+ * @throws StartupError if a port is in use, or if the database rejects us in a way that waiting does not cure
  */
-export async function serve({ process: settings, services }: Configuration, output: Output, signal: AbortSignal): Promise<void> {
+export async function serve(configuration: Configuration, output: Output, signal: AbortSignal): Promise<void> {
+  const { process: settings, services } = configuration;
   const context = createProcessContext(settings, output);
   const { log, lines } = context;
   // However this process ends, short of kill -9, its last lines are written.
@@ -116,7 +127,10 @@ export async function serve({ process: settings, services }: Configuration, outp
   const metrics = settings.metrics && metricsListener(context, settings.metrics);
   const running = services.map((service) => createRunning(service, context));
   // The signal may have come while modules were loaded.
-  const stopped = new Promise<void>((resolve) => (signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve(), { once: true })));
+  const stopped = new Promise<void>((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener('abort', () => resolve(), { once: true });
+  });
   let prepared: Promise<unknown> = Promise.resolve();
   try {
     // Listeners open first: the process is alive, and says so, while modules load and databases are dialed.
@@ -139,16 +153,17 @@ export async function serve({ process: settings, services }: Configuration, outp
 }
 
 /** Brings the schemas of the configured services up to date. @returns how many steps were applied, by service */
-export async function migrateAll({ process: settings, services }: Configuration, output: Output): Promise<ReadonlyMap<string, number>> {
-  const context = createProcessContext(settings, output);
+export async function migrateAll(configuration: Configuration, output: Output): Promise<ReadonlyMap<string, number>> {
+  const context = createProcessContext(configuration.process, output);
   const applied = new Map<string, number>();
-  for (const service of services.map((one) => createRunning(one, context))) {
+  for (const service of configuration.services.map((one) => createRunning(one, context))) {
     applied.set(service.name, await service.migrate().finally(() => service.stop()));
   }
   return applied;
 }
 
-function createRunning({ name, host, port, style, logFields, use: open }: ConfiguredService<Open>, process: ProcessContext): RunningService {
+function createRunning(configured: ConfiguredService<Open>, process: ProcessContext): RunningService {
+  const { name, host, port, style, logFields, use: open } = configured;
   const { settings, metrics, hashing, output } = process;
   let isPrepared = false;
   const background: Array<{ stop(): Promise<void> }> = [];
@@ -172,7 +187,7 @@ function createRunning({ name, host, port, style, logFields, use: open }: Config
   return {
     name,
     listener,
-    listen: () => listen({ name, host, port, log }, listener),
+    listen: () => listen(name, configured, log, listener),
     load,
     migrate: bringUpToDate,
     async prepare() {
@@ -192,7 +207,7 @@ function createRunning({ name, host, port, style, logFields, use: open }: Config
   };
 }
 
-/** A database that is away at the start is waited for, however long; one that refuses us is not. */
+/** Waits for a database that is unreachable at the start, without limit. One that rejects us ends the start. */
 async function prepareUntilDone(service: RunningService, process: ProcessContext, signal: AbortSignal): Promise<void> {
   for (let pause = 250; !process.isStopping; pause = Math.min(pause * 2, 5_000)) {
     try {
@@ -208,26 +223,31 @@ async function prepareUntilDone(service: RunningService, process: ProcessContext
 }
 
 /** What all listeners of a process have in common. */
-const listenerDefaults = ({ settings, metrics }: ProcessContext) => ({ maxBodyBytes: settings.maxBodyBytes, trustedProxies: settings.trustedProxies, metrics });
+const listenerDefaults = ({ settings, metrics }: ProcessContext) => ({
+  maxBodyBytes: settings.maxBodyBytes,
+  trustedProxies: settings.trustedProxies,
+  metrics,
+});
 
 /** @throws StartupError with what the operator can do, if the port cannot be had */
-async function listen({ name, host, port, log }: Place & { readonly name: string; readonly log: Log }, listener: Listener): Promise<void> {
+async function listen(name: string, { host, port }: Address, log: Log, listener: Listener): Promise<void> {
   try {
     log.info('listening', { host, port: await listener.listen() });
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : '';
-    const variable = `${name.toUpperCase()}_PORT`;
+    const prefix = name.toUpperCase();
     const advice: Readonly<Record<string, string>> = {
-      EADDRINUSE: `port ${port} is in use. Set ${variable}`,
-      EACCES: `this user may not use port ${port}. Set ${variable} to a port above 1023`,
-      EADDRNOTAVAIL: `this machine does not have the address ${host}. Set ${name.toUpperCase()}_HOST`,
+      EADDRINUSE: `port ${port} is in use. Set ${prefix}_PORT`,
+      EACCES: `this user may not use port ${port}. Set ${prefix}_PORT to a port above 1023`,
+      EADDRNOTAVAIL: `this machine does not have the address ${host}. Set ${prefix}_HOST`,
     };
-    throw new StartupError(`${name} cannot listen on ${host}:${port} (${code}): ${advice[code] ?? 'check its host and port'}.`);
+    const reason = advice[code] ?? 'check its host and port';
+    throw new StartupError(`${name} cannot listen on ${host}:${port} (${code}): ${reason}.`);
   }
 }
 
 /** A listener of its own, because metrics are for the operator and not for the services' callers. */
-function metricsListener(process: ProcessContext, place: Place) {
+function metricsListener(process: ProcessContext, address: Address) {
   const name = 'metrics';
   const log = process.log.with({ service: name });
   const row = route({
@@ -241,8 +261,8 @@ function metricsListener(process: ProcessContext, place: Place) {
   });
   const routes = async () => bindRoutes([row, livez], null);
   const style = { envelope: 'bare', unavailable: 'unavailable' } as const;
-  const listener = createListener({ ...listenerDefaults(process), ...place, name, routes, style, log });
-  return { listener, listen: () => listen({ ...place, name, log }, listener) };
+  const listener = createListener({ ...listenerDefaults(process), ...address, name, routes, style, log });
+  return { listener, listen: () => listen(name, address, log, listener) };
 }
 
 /** What may wait for a reader of standard output that has stopped. Beyond it, senders are told to come back. */
@@ -250,7 +270,7 @@ const MAX_UNPRINTED_BYTES = 8 * 1024 * 1024;
 
 function print({ stdout }: Output, line: string): Promise<void> {
   return new Promise((resolve, reject) => {
-    if (stdout.writableLength > MAX_UNPRINTED_BYTES) return reject(new Overloaded('too much waits to be read from standard output'));
+    if (stdout.writableLength > MAX_UNPRINTED_BYTES) return reject(new Overloaded('standard output is not being read'));
     stdout.write(line, (error) => (error ? reject(new Unavailable('standard output is closed', false)) : resolve()));
   });
 }

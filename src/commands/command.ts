@@ -59,7 +59,11 @@ export class OperationFailed extends Error {
 }
 
 /** @returns null if the general help was asked for and has been printed. @throws UsageError */
-export function findCommand(commands: readonly Command[], words: readonly string[], print: Terminal['print']): Command | null {
+export function findCommand(
+  commands: readonly Command[],
+  words: readonly string[],
+  print: Terminal['print'],
+): Command | null {
   const [first = '', second = ''] = words;
   const found = commands.find(({ name }) => name === first || name === `${first} ${second}`);
   if (found) return found;
@@ -69,7 +73,8 @@ export function findCommand(commands: readonly Command[], words: readonly string
     throw new UsageError(`"${first}" goes on with ${group.map(({ name }) => name.slice(first.length + 1)).join(', ')}`);
   }
   if (!wantsHelp || (group.length === 0 && !first.startsWith('-'))) {
-    throw new UsageError(first === '' ? 'name a command' : `there is no command "${[first, second].filter(Boolean).join(' ')}"`);
+    const given = [first, second].filter(Boolean).join(' ');
+    throw new UsageError(given === '' ? 'name a command' : `there is no command "${given}"`);
   }
   print('Usage: gatehouse COMMAND [OPTION…]\n');
   for (const { name, summary } of group.length > 0 ? group : commands) print(`  ${name.padEnd(15)} ${summary}`);

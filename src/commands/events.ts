@@ -9,7 +9,7 @@ const NO_EVENT = 'there is no event with this id; see: gatehouse event list';
 /** Events at a time, where all of a status are driven again. */
 const BATCH = 1_000;
 
-export const EVENT_COMMANDS: readonly Command[] = [
+export const COMMANDS: readonly Command[] = [
   {
     name: 'event list',
     summary: 'List the webhook events, newest first',

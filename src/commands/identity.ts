@@ -22,7 +22,7 @@ const ofUser = { shown: 'USER', least: 1, most: 1 } as const;
 const passwordStdin: Option = { type: 'boolean', help: 'read the password from standard input' };
 const trueOrFalse = (help: string): Option => ({ type: 'string', value: 'true|false', help });
 
-export const IDENTITY_COMMANDS: readonly Command[] = [
+export const COMMANDS: readonly Command[] = [
   {
     name: 'user create',
     summary: 'Create a user; without --password-stdin a password is made and printed once',

@@ -11,7 +11,7 @@ import { readServiceSettings } from '../settings.ts';
 const oneId = { shown: 'ID', least: 1, most: 1 };
 
 /** All but `secret keys` ask the service over HTTP and need neither its database nor its server secret. */
-export const SECRETS_COMMANDS: readonly Command[] = [
+export const COMMANDS: readonly Command[] = [
   {
     name: 'secret put',
     summary: 'Store the secret on standard input; print its link, or its id and its key',

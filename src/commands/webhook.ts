@@ -17,7 +17,7 @@ const oneId = { shown: 'ID', least: 1, most: 1 };
 const secretFile = { type: 'string', value: 'FILE', help: "what the sender signs with; '-' for standard input" } as const;
 const NO_TOKEN = 'there is no live token with this id; see: gatehouse token list';
 
-export const WEBHOOK_COMMANDS: readonly Command[] = [
+export const COMMANDS: readonly Command[] = [
   {
     name: 'token create',
     summary: 'Create a webhook token and print it once',

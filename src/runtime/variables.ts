@@ -26,6 +26,8 @@ export type Values<V extends Variables> = { readonly [K in keyof V]: V[K] extend
 export class Findings {
   readonly problems: string[] = [];
   readonly warnings: string[] = [];
+  /** The variable that each service without a database lacks. */
+  readonly missingDatabases: string[] = [];
   /** Whether a problem of this variable is already reported, so that it is not also called missing. */
   reports(name: string): boolean {
     return this.problems.some((problem) => problem.startsWith(`${name} `) || problem.startsWith(`${name}_FILE `));

@@ -38,9 +38,9 @@ for (const [what, services, given, expected] of listeners) {
 }
 
 test('two listeners of one port are refused by name, whoever they are', () => {
-  assert.deepEqual(problems({ IDENTITY_PORT: '7000', SECRETS_PORT: '7000' }), ['identity and secrets cannot both listen on port 7000; change one of them.']);
-  assert.deepEqual(problems({ PORT: '3000' }), ['identity and webhook cannot both listen on port 3000; change one of them.']);
-  assert.deepEqual(problems({ METRICS_PORT: '8080' }), ['secrets and metrics cannot both listen on port 8080; change one of them.']);
+  assert.deepEqual(problems({ IDENTITY_PORT: '7000', SECRETS_PORT: '7000' }), ['identity and secrets cannot both listen on port 7000. Change one of them.']);
+  assert.deepEqual(problems({ PORT: '3000' }), ['identity and webhook cannot both listen on port 3000. Change one of them.']);
+  assert.deepEqual(problems({ METRICS_PORT: '8080' }), ['secrets and metrics cannot both listen on port 8080. Change one of them.']);
   assert.deepEqual(problems({ METRICS_PORT: '8080' }, ['identity']), [], 'of services that do not run, the ports are free');
   assert.deepEqual(problems({ IDENTITY_PORT: '0', SECRETS_PORT: '0', METRICS_PORT: '0' }), [], 'port 0 is any free port');
 });
