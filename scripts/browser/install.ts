@@ -1,13 +1,13 @@
-/** The first step of `make test-browser`: a Chromium that can be driven, and a reader of QR codes. */
+/** The first step of `make test-browser`: installs Chromium, chromedriver and a QR code reader if missing. */
 import { install, ROOT_MAY } from '../packages.ts';
 import { findProgram } from '../programs.ts';
 import { runMain, SetupError } from '../setup-error.ts';
 
-/** By program: its package in Debian and Ubuntu, and what it is called elsewhere. */
+/** Each program with its package in Debian and Ubuntu, and its name for other systems. */
 const NEEDED = [
   ['chromium', 'chromium', 'Chromium'],
-  ['chromedriver', 'chromium-driver', 'its chromedriver of the same version'],
-  ['zbarimg', 'zbar-tools', 'zbarimg, of zbar'],
+  ['chromedriver', 'chromium-driver', 'chromedriver of the same version'],
+  ['zbarimg', 'zbar-tools', 'zbarimg (zbar)'],
 ] as const;
 
 async function main(): Promise<number> {
@@ -16,8 +16,9 @@ async function main(): Promise<number> {
   const [first, ...more] = missing.map(([, name]) => name);
   if (first !== undefined) install('chromium', first, ...more);
   const still = missing.filter(isMissing).map(([, , name]) => name);
-  if (still.length > 0) throw new SetupError(`make test-browser needs ${still.join(' and ')}: install it from your system's packages${ROOT_MAY}`);
-  return 0;
+  if (still.length === 0) return 0;
+  const names = still.join(' and ');
+  throw new SetupError(`make test-browser needs ${names}: install it from your system's packages${ROOT_MAY}`);
 }
 
 await runMain(main);

@@ -1,8 +1,11 @@
-/** A browser by the WebDriver protocol (W3C Recommendation of 2018, and Chromium's own additions): plain HTTP and JSON. */
+/** A client of the W3C WebDriver protocol (Recommendation of 2018) with Chromium's extensions. */
 import assert from 'node:assert/strict';
 
-/** Keys without a character, as actions spell them (WebDriver 17.4.2). */
-export const KEYS = { Tab: '\ue004', Enter: '\ue007', Shift: '\ue008', Control: '\ue009', Escape: '\ue00c', Space: ' ', Up: '\ue013', Down: '\ue015', Backspace: '\ue003' } as const;
+/** Keys that have no character of their own (WebDriver 17.4.2). */
+export const KEYS = {
+  Tab: '\ue004', Enter: '\ue007', Shift: '\ue008', Control: '\ue009', Escape: '\ue00c', Space: ' ', Up: '\ue013',
+  Down: '\ue015', Backspace: '\ue003',
+} as const;
 
 export interface LogEntry {
   readonly level: string;
@@ -16,58 +19,66 @@ export interface Browser {
   back(): Promise<void>;
   address(): Promise<string>;
   title(): Promise<string>;
-  /** Waits until an expression holds in the page. */
+  /** Waits until an expression is true in the page. */
   until(expression: string): Promise<void>;
-  /** Waits until there is such an element and it is displayed. @param id of the element */
-  seen(id: string): Promise<void>;
-  isShown(id: string): Promise<boolean>;
+  /** Waits until the element with this id exists and is visible. */
+  untilVisible(id: string): Promise<void>;
+  isVisible(id: string): Promise<boolean>;
   click(id: string): Promise<void>;
-  /** Empties a field and types into it. */
+  /** Replaces the content of a field by typing. */
   fill(id: string, text: string): Promise<void>;
-  /** The text as it is rendered. */
+  /** The rendered text. */
   text(id: string): Promise<string>;
   /** The value of a field. */
   value(id: string): Promise<string>;
   isEnabled(id: string): Promise<boolean>;
-  /** What a screen reader says. */
+  /** The accessible name, which a screen reader announces. */
   nameOf(id: string): Promise<string>;
+  /** The accessible role. */
   roleOf(id: string): Promise<string>;
-  /** One key after the other, to whatever has the focus; those in a list are held together. */
+  /** Presses keys one after the other in the focused element. The keys of a list are held together. */
   press(...keys: ReadonlyArray<string | readonly string[]>): Promise<void>;
-  /** Runs in the page: the body of a function. Tests know what comes back. */
-  run(script: string, ...given: unknown[]): Promise<any>;
-  /** The same, for a promise. */
-  runAsync(script: string, ...given: unknown[]): Promise<any>;
-  /** PNG, also of what one would have to scroll to. @param id of an element, or none for the whole page */
-  picture(id?: string): Promise<Buffer>;
-  /** What the browser has complained of since the last time. */
+  /** Runs a function body in the page. The caller knows the type of the result. */
+  run(script: string, ...values: unknown[]): Promise<any>;
+  /** Runs the body of an async function in the page. */
+  runAsync(script: string, ...values: unknown[]): Promise<any>;
+  /** PNG of an element, or of the whole page, including what is scrolled out of view. */
+  screenshot(id?: string): Promise<Buffer>;
+  /** Console entries since the last call. */
   log(): Promise<LogEntry[]>;
-  /** A command of Chromium's own protocol. */
-  chromium(command: string, parameters: Record<string, unknown>): Promise<any>;
-  permit(name: string): Promise<void>;
+  /** A command of the Chrome DevTools Protocol. */
+  devtools(command: string, parameters: Record<string, unknown>): Promise<any>;
+  grantPermission(name: string): Promise<void>;
 }
 
-/** The name that marks an element in WebDriver's JSON. */
+/** The property that identifies an element in WebDriver's JSON. */
 const ELEMENT = 'element-6066-11e4-a52e-4f735466cecf';
 
-/** @param driver where chromedriver listens @param debugged where the browser does */
-export async function driveBrowser(driver: string, debugged: string): Promise<Browser> {
-  const ask = async (method: string, path: string, body?: unknown): Promise<any> => {
-    const response = await fetch(driver + path, { method, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
+/** @param driver URL of chromedriver  @param debuggerAddress `host:port` of the browser's debugging port */
+export async function driveBrowser(driver: string, debuggerAddress: string): Promise<Browser> {
+  const call = async (method: string, path: string, body?: unknown): Promise<any> => {
+    const init = { method, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
+    const response = await fetch(driver + path, init);
     const { value }: { value: any } = JSON.parse(await response.text());
-    if (!response.ok) throw new Error(`${method} ${path.replace(/\/session\/[^/]+/, '')}: ${value.error}: ${value.message}`);
-    return value;
+    if (response.ok) return value;
+    const command = path.replace(/\/session\/[^/]+/, '');
+    throw new Error(`${method} ${command}: ${value.error}: ${value.message}`);
   };
-  const made = await ask('POST', '/session', {
+  const created = await call('POST', '/session', {
     capabilities: {
-      alwaysMatch: { browserName: 'chrome', 'goog:loggingPrefs': { browser: 'ALL' }, 'goog:chromeOptions': { debuggerAddress: debugged } },
+      alwaysMatch: {
+        browserName: 'chrome', 'goog:loggingPrefs': { browser: 'ALL' }, 'goog:chromeOptions': { debuggerAddress },
+      },
     },
   });
-  const session = `/session/${made.sessionId}`;
-  const post = (path: string, body: unknown = {}) => ask('POST', session + path, body);
-  const get = (path: string) => ask('GET', session + path);
-  const find = async (id: string) => `/element/${(await post('/element', { using: 'css selector', value: `#${id}` }))[ELEMENT]}`;
-  const run = (script: string, ...given: unknown[]) => post('/execute/sync', { script, args: given });
+  const session = `/session/${created.sessionId}`;
+  const post = (path: string, body: unknown = {}) => call('POST', session + path, body);
+  const get = (path: string) => call('GET', session + path);
+  const find = async (id: string) => {
+    const found = await post('/element', { using: 'css selector', value: `#${id}` });
+    return `/element/${found[ELEMENT]}`;
+  };
+  const run = (script: string, ...values: unknown[]) => post('/execute/sync', { script, args: values });
   const browser: Browser = {
     open: (address) => post('/url', { url: address }),
     reload: () => post('/refresh'),
@@ -76,10 +87,13 @@ export async function driveBrowser(driver: string, debugged: string): Promise<Br
     title: () => get('/title'),
     async until(expression) {
       const limit = Date.now() + 10_000;
-      while ((await run(`return ${expression}`)) !== true) assert.ok(Date.now() < limit, `waited in vain for ${expression}; the page says: ${await run('return document.body.innerText')}`);
+      while ((await run(`return ${expression}`)) !== true) {
+        if (Date.now() < limit) continue;
+        assert.fail(`timed out: ${expression}; the page shows: ${await run('return document.body.innerText')}`);
+      }
     },
-    seen: (id) => browser.until(`document.getElementById('${id}')?.checkVisibility() === true`),
-    isShown: (id) => run('return document.getElementById(arguments[0])?.checkVisibility() === true', id),
+    untilVisible: (id) => browser.until(`document.getElementById('${id}')?.checkVisibility() === true`),
+    isVisible: (id) => run('return document.getElementById(arguments[0])?.checkVisibility() === true', id),
     async click(id) {
       await post(`${await find(id)}/click`);
     },
@@ -94,22 +108,31 @@ export async function driveBrowser(driver: string, debugged: string): Promise<Br
     nameOf: async (id) => get(`${await find(id)}/computedlabel`),
     roleOf: async (id) => get(`${await find(id)}/computedrole`),
     async press(...keys) {
-      const strokes = keys.flatMap((key) => {
+      const actions = keys.flatMap((key) => {
         const held = typeof key === 'string' ? [key] : key;
-        return [...held.map((value) => ({ type: 'keyDown', value })), ...held.map((value) => ({ type: 'keyUp', value })).reverse()];
+        const down = held.map((value) => ({ type: 'keyDown', value }));
+        return [...down, ...held.map((value) => ({ type: 'keyUp', value })).reverse()];
       });
-      await post('/actions', { actions: [{ type: 'key', id: 'keyboard', actions: strokes }] });
+      await post('/actions', { actions: [{ type: 'key', id: 'keyboard', actions }] });
     },
     run,
-    runAsync: (script, ...given) => post('/execute/async', { script: `const done = arguments[arguments.length - 1]; (async (...given) => { ${script} })(...arguments).then(done, (error) => done(String(error)))`, args: given }),
-    async picture(id) {
-      const clip = await run('const { x, y, width, height } = (document.getElementById(arguments[0]) ?? document.documentElement).getBoundingClientRect(); return { x: x + scrollX, y: y + scrollY, width, height, scale: 1 }', id);
-      const { data } = await browser.chromium('Page.captureScreenshot', { clip, captureBeyondViewport: true });
+    runAsync: (script, ...values) => post('/execute/async', {
+      script: `
+        const done = arguments[arguments.length - 1];
+        (async (...values) => { ${script} })(...arguments).then(done, (error) => done(String(error)));`,
+      args: values,
+    }),
+    async screenshot(id) {
+      const clip = await run(`
+        const element = document.getElementById(arguments[0]) ?? document.documentElement;
+        const { x, y, width, height } = element.getBoundingClientRect();
+        return { x: x + scrollX, y: y + scrollY, width, height, scale: 1 };`, id);
+      const { data } = await browser.devtools('Page.captureScreenshot', { clip, captureBeyondViewport: true });
       return Buffer.from(data, 'base64');
     },
     log: () => post('/se/log', { type: 'browser' }),
-    chromium: (command, parameters) => post('/goog/cdp/execute', { cmd: command, params: parameters }),
-    permit: (name) => post('/permissions', { descriptor: { name }, state: 'granted' }),
+    devtools: (command, parameters) => post('/goog/cdp/execute', { cmd: command, params: parameters }),
+    grantPermission: (name) => post('/permissions', { descriptor: { name }, state: 'granted' }),
   };
   return browser;
 }

@@ -1,4 +1,4 @@
-/** The first step of `make test-nginx`: nginx, and Caddy where there is one, from the packages of the operating system. */
+/** The first step of `make test-nginx`: installs nginx, and Caddy where the system has a package, if missing. */
 import { spawnSync } from 'node:child_process';
 import { install, ROOT_MAY } from '../packages.ts';
 import { findProgram } from '../programs.ts';
@@ -10,7 +10,9 @@ async function main(): Promise<number> {
   }
   const nginx = findProgram('nginx') ?? 'nginx';
   const { stderr } = spawnSync(nginx, ['-V'], { encoding: 'utf8' });
-  if (!stderr.includes('http_auth_request_module')) throw new SetupError(`make test-nginx needs an nginx with the module auth_request, which ${nginx} lacks`);
+  if (!stderr.includes('http_auth_request_module')) {
+    throw new SetupError(`make test-nginx needs nginx with the auth_request module, which ${nginx} lacks`);
+  }
   if (!findProgram('caddy')) install('caddy', 'caddy');
   return 0;
 }

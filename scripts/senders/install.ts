@@ -1,25 +1,29 @@
-/** The senders' own libraries, in a directory that is removed afterwards: they are asked, and are no dependency. */
+/** Installs the senders' own libraries into a temporary directory. They are not dependencies of Gatehouse. */
 import { spawnSync } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-export const PACKAGES = ['standardwebhooks', 'svix', '@octokit/webhooks-methods', 'stripe', '@slack/bolt', '@notionhq/client'] as const;
+export const PACKAGES = [
+  'standardwebhooks', 'svix', '@octokit/webhooks-methods', 'stripe', '@slack/bolt', '@notionhq/client',
+] as const;
 export type Package = (typeof PACKAGES)[number];
 
 /**
- * One after the other, so that one that cannot be had takes no other along.
- * @returns why, for each that could not be installed
+ * Installs them one at a time, so that the failure of one does not affect the others.
+ * @returns the reason for each package that could not be installed
  */
 export function installLibraries(directory: string): Map<Package, string> {
-  // Without it npm would look for a project in the directories above.
+  // Without a manifest npm would install into a project in a parent directory.
   writeFileSync(join(directory, 'package.json'), '{ "private": true, "type": "module" }');
-  const missing = new Map<Package, string>();
+  const failed = new Map<Package, string>();
   for (const name of PACKAGES) {
-    const words = ['install', '--prefix', directory, '--ignore-scripts', '--no-package-lock', '--no-audit', '--no-fund', '--loglevel=error', name];
-    const { status, stderr, error } = spawnSync('npm', words, { cwd: directory, encoding: 'utf8', timeout: 120_000 });
+    const flags = ['--ignore-scripts', '--no-package-lock', '--no-audit', '--no-fund', '--loglevel=error'];
+    const { status, stderr, error } = spawnSync('npm', ['install', '--prefix', directory, ...flags, name], {
+      cwd: directory, encoding: 'utf8', timeout: 120_000,
+    });
     if (status === 0 && existsSync(join(directory, 'node_modules', name))) continue;
-    const said = stderr?.split('\n').find((line) => /npm (error|ERR!) code/.test(line)) ?? error?.message ?? `npm ended with ${String(status)}`;
-    missing.set(name, `npm install ${name}: ${said}`);
+    const code = stderr?.split('\n').find((line) => /npm (error|ERR!) code/.test(line));
+    failed.set(name, `npm install ${name}: ${code ?? error?.message ?? `npm exited with ${String(status)}`}`);
   }
-  return missing;
+  return failed;
 }

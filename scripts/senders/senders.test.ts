@@ -1,6 +1,6 @@
 /**
- * `make test-senders`: the senders' own libraries, as their registry has them today, sign requests that a real Gatehouse
- * accepts, and refuse what it refuses. They are installed beside the project for as long as this runs.
+ * `make test-senders`: Gatehouse accepts requests signed by the current releases of the senders' own libraries, and
+ * rejects wrongly signed ones. The libraries are installed into a temporary directory.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -12,47 +12,62 @@ import { pathToFileURL } from 'node:url';
 import type { SourceName } from '../../src/webhook/sources.ts';
 import { createDatabase } from '../../test/support/database.ts';
 import { ask, startGatehouse } from '../../test/support/gatehouse.ts';
-import { addToken, now, openWebhook, signatureOf, SIGNING_SECRETS, WEBHOOK_SECRET } from '../../test/support/senders.ts';
+import {
+  addToken, now, openWebhook, signatureOf, SIGNING_SECRETS, WEBHOOK_SECRET,
+} from '../../test/support/senders.ts';
 import { makeTemporary, removeTemporary } from '../temporary.ts';
 import { installLibraries, type Package, PACKAGES } from './install.ts';
 
 const directory = makeTemporary(tmpdir(), 'gatehouse-senders');
 after(() => removeTemporary(directory));
-const missing = installLibraries(directory);
+const failed = installLibraries(directory);
 
 const { url: databaseUrl, sql } = await createDatabase();
 const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
 const database = openWebhook({ after }, databaseUrl);
 
-// Libraries are found from where the asking program lies.
-const beside = join(directory, 'beside.mjs');
-writeFileSync(beside, 'export const load = (name) => import(name);');
+// Node resolves packages relative to the importing file, so the import must be in the temporary directory.
+const loader = join(directory, 'loader.mjs');
+writeFileSync(loader, 'export const load = (name) => import(name);');
 
-/** What a library exports. */
+/** Imports a library. @returns its exports */
 async function load<Exports>(name: Package): Promise<Exports> {
-  const program: { load(name: string): Promise<Exports> } = await import(pathToFileURL(beside).href);
-  return program.load(name);
+  const module: { load(name: string): Promise<Exports> } = await import(pathToFileURL(loader).href);
+  return module.load(name);
 }
 
-interface Request {
+interface SignedRequest {
   readonly body: string;
   readonly headers: Record<string, string>;
 }
-/** A request with this body, signed by a library with this secret at this time. */
-type Sign = (body: string, secret: string, at: number) => Promise<Request>;
+/** Signs a body with a secret. @param time seconds since 1970 */
+type Sign = (body: string, secret: string, time: number) => Promise<SignedRequest>;
 
-/** @param stale whether the scheme signs a time */
-function library(name: Package, source: Exclude<SourceName, 'generic'>, stale: boolean, start: () => Promise<Sign>): void {
-  const reason = missing.get(name);
-  test(`${name}: what it signs is accepted as ${source}, and what it signs wrongly is not`, reason === undefined ? {} : { skip: reason }, async () => {
-    const manifest: { version: string } = JSON.parse(readFileSync(join(directory, 'node_modules', name, 'package.json'), 'utf8'));
-    process.stdout.write(`${name} ${manifest.version}\n`);
+interface Subject {
+  readonly name: Package;
+  readonly source: Exclude<SourceName, 'generic'>;
+  /** Whether the scheme signs a time. */
+  readonly signsTime: boolean;
+}
+
+function testLibrary({ name, source, signsTime }: Subject, start: () => Promise<Sign>): void {
+  const reason = failed.get(name);
+  const options = reason === undefined ? {} : { skip: reason };
+  test(`${name}: valid ${source} signatures are accepted, others rejected`, options, async () => {
+    const manifest = readFileSync(join(directory, 'node_modules', name, 'package.json'), 'utf8');
+    const { version }: { version: string } = JSON.parse(manifest);
+    process.stdout.write(`${name} ${version}\n`);
     const sign = await start();
     const secret = SIGNING_SECRETS[source];
     const { token } = await addToken(database, source, secret);
-    const send = ({ body, headers }: Request) => ask('POST', `${gatehouse.url.webhook}/webhook?token=${token}`, { body, headers });
+    const url = `${gatehouse.url.webhook}/webhook?token=${token}`;
+    const send = ({ body, headers }: SignedRequest) => ask('POST', url, { body, headers });
+    const bodyWith = (members: object) => {
+      const ids = { id: `evt_${randomUUID()}`, event_id: `Ev${randomUUID()}` };
+      return JSON.stringify({ ...ids, type: 'thing.made', ...members }, null, 2);
+    };
     for (const text of ['plain', 'beyond ASCII: é 🎉', 'x'.repeat(50_000)]) {
-      const body = JSON.stringify({ id: `evt_${randomUUID()}`, event_id: `Ev${randomUUID()}`, type: 'thing.made', text }, null, 2);
+      const body = bodyWith({ text });
       const request = await sign(body, secret, now());
       const answer = await send(request);
       assert.deepEqual([answer.status, answer.json.status], [200, 'accepted'], answer.text);
@@ -61,66 +76,90 @@ function library(name: Package, source: Exclude<SourceName, 'generic'>, stale: b
       assert.deepEqual([row?.source, row?.event, row?.body.toString()], [source, 'thing.made', body]);
       assert.equal((await send({ ...request, body: body.replace('made', 'mode') })).status, 401);
     }
-    const body = JSON.stringify({ id: `evt_${randomUUID()}`, event_id: `Ev${randomUUID()}`, type: 'thing.made' });
-    assert.equal((await send(await sign(body, `${secret.slice(0, -4)}AAAA`, now()))).status, 401, 'another secret');
-    if (stale) for (const off of [-310, 310]) assert.equal((await send(await sign(body, secret, now() + off))).status, 401, `${off} seconds off`);
+    const body = bodyWith({});
+    const isRejected = async (usedSecret: string, time: number, what: string) =>
+      assert.equal((await send(await sign(body, usedSecret, time))).status, 401, what);
+    await isRejected(`${secret.slice(0, -4)}AAAA`, now(), 'another secret');
+    if (signsTime) for (const offset of [-310, 310]) await isRejected(secret, now() + offset, `${offset} seconds off`);
   });
 }
 
-interface Webhooks {
-  readonly Webhook: new (secret: string) => { sign(id: string, at: Date, body: string): string };
+interface StandardLibrary {
+  readonly Webhook: new (secret: string) => { sign(id: string, time: Date, body: string): string };
 }
 for (const [name, prefix] of [['standardwebhooks', 'webhook'], ['svix', 'svix']] as const) {
-  library(name, 'standard', true, async () => {
-    const { Webhook } = await load<Webhooks>(name);
-    return async (body, secret, at) => {
+  testLibrary({ name, source: 'standard', signsTime: true }, async () => {
+    const { Webhook } = await load<StandardLibrary>(name);
+    return async (body, secret, time) => {
       const id = `msg_${randomUUID()}`;
-      return { body, headers: { [`${prefix}-id`]: id, [`${prefix}-timestamp`]: String(at), [`${prefix}-signature`]: new Webhook(secret).sign(id, new Date(at * 1000), body) } };
+      const signature = new Webhook(secret).sign(id, new Date(time * 1000), body);
+      const headers = {
+        [`${prefix}-id`]: id, [`${prefix}-timestamp`]: String(time), [`${prefix}-signature`]: signature,
+      };
+      return { body, headers };
     };
   });
 }
 
-library('@octokit/webhooks-methods', 'github', false, async () => {
-  const { sign } = await load<{ sign(secret: string, body: string): Promise<string> }>('@octokit/webhooks-methods');
-  return async (body, secret) => ({ body, headers: { 'x-github-event': 'thing.made', 'x-github-delivery': randomUUID(), 'x-hub-signature-256': await sign(secret, body) } });
+interface GitHubLibrary {
+  sign(secret: string, body: string): Promise<string>;
+}
+testLibrary({ name: '@octokit/webhooks-methods', source: 'github', signsTime: false }, async () => {
+  const { sign } = await load<GitHubLibrary>('@octokit/webhooks-methods');
+  return async (body, secret) => {
+    const signature = await sign(secret, body);
+    const event = { 'x-github-event': 'thing.made', 'x-github-delivery': randomUUID() };
+    return { body, headers: { ...event, 'x-hub-signature-256': signature } };
+  };
 });
 
 interface StripeLibrary {
-  readonly default: new (key: string) => { webhooks: { generateTestHeaderString(wish: { payload: string; secret: string; timestamp: number }): string } };
+  readonly default: new (key: string) => {
+    webhooks: { generateTestHeaderString(options: { payload: string; secret: string; timestamp: number }): string };
+  };
 }
-library('stripe', 'stripe', true, async () => {
+testLibrary({ name: 'stripe', source: 'stripe', signsTime: true }, async () => {
   const { default: Stripe } = await load<StripeLibrary>('stripe');
-  const { webhooks } = new Stripe('sk_test_of_nobody');
-  return async (payload, secret, timestamp) => ({ body: payload, headers: { 'stripe-signature': webhooks.generateTestHeaderString({ payload, secret, timestamp }) } });
+  const { webhooks } = new Stripe('sk_test_not_a_real_key');
+  return async (payload, secret, timestamp) => {
+    const signature = webhooks.generateTestHeaderString({ payload, secret, timestamp });
+    return { body: payload, headers: { 'stripe-signature': signature } };
+  };
 });
 
 interface SlackLibrary {
-  isValidSlackRequest(request: { signingSecret: string; body: string; headers: Record<string, string | number> }): boolean;
+  isValidSlackRequest(request: {
+    signingSecret: string; body: string; headers: Record<string, string | number>;
+  }): boolean;
 }
-library('@slack/bolt', 'slack', true, async () => {
+testLibrary({ name: '@slack/bolt', source: 'slack', signsTime: true }, async () => {
   const { isValidSlackRequest } = await load<SlackLibrary>('@slack/bolt');
-  // It signs nothing: what it is to find valid, or not, is signed here, and must be judged alike there.
-  return async (body, secret, at) => {
-    const headers = signatureOf('slack', secret, body, { at });
-    const isRight = secret === SIGNING_SECRETS.slack && at > now() - 300;
-    assert.equal(isValidSlackRequest({ signingSecret: SIGNING_SECRETS.slack, body, headers: { ...headers, 'x-slack-request-timestamp': at } }), isRight);
+  // This library only verifies. Requests are signed here, and both sides must agree whether they are valid.
+  return async (body, secret, time) => {
+    const headers = signatureOf('slack', secret, body, { at: time });
+    const received = { ...headers, 'x-slack-request-timestamp': time };
+    const isValid = isValidSlackRequest({ signingSecret: SIGNING_SECRETS.slack, body, headers: received });
+    assert.equal(isValid, secret === SIGNING_SECRETS.slack && time > now() - 300);
     return { body, headers };
   };
 });
 
 interface NotionLibrary {
-  signWebhookPayload(wish: { body: string; verificationToken: string }): Promise<string>;
-  verifyWebhookSignature(request: { body: string; signature: string | undefined; verificationToken: string }): Promise<boolean>;
+  signWebhookPayload(options: { body: string; verificationToken: string }): Promise<string>;
+  verifyWebhookSignature(request: {
+    body: string; signature: string | undefined; verificationToken: string;
+  }): Promise<boolean>;
 }
-library('@notionhq/client', 'notion', false, async () => {
+testLibrary({ name: '@notionhq/client', source: 'notion', signsTime: false }, async () => {
   const { signWebhookPayload, verifyWebhookSignature } = await load<NotionLibrary>('@notionhq/client');
   return async (body, secret) => {
     const ours = signatureOf('notion', secret, body)['x-notion-signature'];
     assert.equal(await verifyWebhookSignature({ body, signature: ours, verificationToken: secret }), true);
-    return { body, headers: { 'x-notion-signature': await signWebhookPayload({ body, verificationToken: secret }) } };
+    const signature = await signWebhookPayload({ body, verificationToken: secret });
+    return { body, headers: { 'x-notion-signature': signature } };
   };
 });
 
-test('at least one library could be had', () => {
-  assert.ok(missing.size < PACKAGES.length, [...missing.values()].join('\n'));
+test('at least one library could be installed', () => {
+  assert.ok(failed.size < PACKAGES.length, [...failed.values()].join('\n'));
 });
