@@ -1,4 +1,5 @@
-// What everything is compared with: node:http and nothing else.
+// Compared with the start of Gatehouse: node:http alone.
 import { createServer } from 'node:http';
 
-createServer((_request, response) => response.end('{"status":"alive"}')).listen(Number(process.env.PORT), '127.0.0.1');
+const server = createServer((_request, response) => response.end('{"status":"alive"}'));
+server.listen(Number(process.env.PORT), '127.0.0.1');

@@ -1,32 +1,33 @@
 /**
- * The clients of `make bench-flood`, in a process of their own: they log in with wrong passwords, each again as soon as
- * it is answered. The parent process says which kind and when to stop, and is told when it starts and how often each status
- * came.
+ * The clients of `make bench-flood`, in a child process. Each logs in with wrong passwords, one request after the
+ * other. The first message from the parent starts them and is answered with "started". The second one stops them and is
+ * answered with the rate of each status.
  */
 import { createClient } from './service.ts';
 
-export interface Orders {
+export interface FloodOptions {
   readonly port: number;
   readonly clients: number;
-  /** Everyone tries one name that exists, or each time a new one. */
+  /** Every attempt uses the same existing name, or each one a new name. */
   readonly names: 'one' | 'new';
 }
-/** How often each status came, per second. */
+/** Replies per second by status. */
 export type Rates = Readonly<Record<string, number>>;
 
 let isOver = false;
 
-async function client(number: number, { port, names }: Orders, counts: Map<string, number>): Promise<void> {
-  const { ask, close } = createClient({ port });
+async function runClient(number: number, { port, names }: FloodOptions, counts: Map<string, number>): Promise<void> {
+  const { send, close } = createClient({ port });
   for (let attempt = 1; !isOver; attempt += 1) {
     const username = names === 'one' ? 'admin' : `nobody-${number}-${attempt}`;
-    const { status } = await ask('POST', '/api/auth/login', { 'content-type': 'application/json' }, JSON.stringify({ username, password: `wrong password ${attempt}` }));
+    const body = JSON.stringify({ username, password: `wrong password ${attempt}` });
+    const { status } = await send('POST', '/api/auth/login', { 'content-type': 'application/json' }, body);
     if (!isOver) counts.set(String(status), (counts.get(String(status)) ?? 0) + 1);
   }
   close();
 }
 
-process.once('message', async (orders: Orders) => {
+process.once('message', async (options: FloodOptions) => {
   const counts = new Map<string, number>();
   const startedAt = performance.now();
   process.once('message', () => {
@@ -35,6 +36,6 @@ process.once('message', async (orders: Orders) => {
     process.send?.(Object.fromEntries([...counts].map(([status, count]) => [status, count / seconds])));
   });
   process.send?.('started');
-  await Promise.all(Array.from({ length: orders.clients }, (_, number) => client(number, orders, counts)));
+  await Promise.all(Array.from({ length: options.clients }, (_, number) => runClient(number, options, counts)));
   process.disconnect();
 });

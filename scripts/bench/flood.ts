@@ -1,60 +1,58 @@
 /**
- * `make bench-flood`: what `GET /api/test/` takes while 64 clients try wrong passwords, in turn with the same in quiet,
- * on this machine, now. Ratios first, because absolute figures are the machine's. The clients run in a process of their
- * own, so that they do not hold up the one who measures, though all share the processors.
+ * `make bench-flood`: latency of `GET /api/test/` while 64 clients try wrong passwords, in alternation with the same
+ * without them. The clients run in a child process, so that they do not delay the measuring client, but all share the
+ * processors.
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
-import { cpus, tmpdir } from 'node:os';
+import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { connect, startPostgres } from '../postgres.ts';
-import { makeTemporary, removeTemporary } from '../temporary.ts';
-import type { Orders, Rates } from './flood-clients.ts';
-import { createClient, median, type Service, spread, startIdentity } from './service.ts';
+import { connect } from '../postgres.ts';
+import { withPostgres } from './database.ts';
+import type { FloodOptions, Rates } from './flood-clients.ts';
+import { type Client, createClient, median, PASSWORD, percentile, spread, startServices, stopAll } from './service.ts';
+import { memoryMiB } from './usage.ts';
 
 const ROUNDS = 5;
 const SECONDS = 6;
 const CLIENTS = 64;
-const PASSWORD = 'for measuring only';
 
-const FLOODS: ReadonlyArray<{ readonly name: string; readonly names: Orders['names'] }> = [
+const FLOODS: ReadonlyArray<{ readonly name: string; readonly names: FloodOptions['names'] }> = [
   { name: 'one account', names: 'one' },
-  { name: 'ever new names', names: 'new' },
+  { name: 'new names', names: 'new' },
 ];
 
 interface Figures {
-  readonly ms: number[];
-  readonly slowMs: number[];
-  readonly ratio: number[];
-  readonly perSecond: Rates[];
-  mostMiB: number;
+  readonly medians: number[];
+  readonly p99s: number[];
+  /** Median during the flood divided by the median before it. */
+  readonly ratios: number[];
+  readonly rates: Rates[];
+  peakMiB: number;
 }
 
-/** Memory of the service in MiB, now (VmRSS) or the most there ever was (VmHWM). Linux tells it in /proc. */
-function residentMiB({ processId }: Service, which: 'VmRSS' | 'VmHWM'): number {
-  const status = readFileSync(`/proc/${processId}/status`, 'utf8');
-  return Number(status.split('\n').find((line) => line.startsWith(which))?.match(/\d+/)?.[0]) / 1024;
-}
+const createFigures = (): Figures => ({ medians: [], p99s: [], ratios: [], rates: [], peakMiB: 0 });
+const summaryOf = ({ medians, p99s, peakMiB }: Figures) =>
+  `median ${spread(medians)} ms, p99 ${spread(p99s)} ms, peak memory ${peakMiB.toFixed(0)} MiB`;
 
-/** One client, one request after the other, for a while. @returns how long each took */
-async function measure(client: ReturnType<typeof createClient>, token: string, seconds: number): Promise<number[]> {
+/** Sends one request after the other. @returns their latencies in milliseconds */
+async function measureLatencies(client: Client, token: string, seconds: number): Promise<number[]> {
   const times: number[] = [];
   for (const end = performance.now() + seconds * 1_000; performance.now() < end; ) {
-    const { status, text, ms } = await client.ask('GET', '/api/test/', { authorization: `Bearer ${token}` });
+    const { status, text, ms } = await client.send('GET', '/api/test/', { authorization: `Bearer ${token}` });
     if (status !== 200 || JSON.parse(text).data?.user?.username !== 'admin') throw new Error(`${status}: ${text}`);
     times.push(ms);
   }
   return times;
 }
 
-/** Runs some work during a flood that has been on for a second. @returns how often each status came, per second */
-async function during(orders: Orders, work: () => Promise<void>): Promise<Rates> {
+/** Starts a flood, and runs some work one second later. */
+async function duringFlood(options: FloodOptions, work: () => Promise<void>): Promise<Rates> {
   const clients = fork(join(import.meta.dirname, 'flood-clients.ts'), { execArgv: ['--import', 'tsx'] });
   const ended = once(clients, 'exit');
   try {
-    clients.send(orders);
+    clients.send(options);
     await once(clients, 'message');
     await sleep(1_000);
     await work();
@@ -67,60 +65,53 @@ async function during(orders: Orders, work: () => Promise<void>): Promise<Rates>
   }
 }
 
-async function sampled<T>(service: Service, figures: Figures, work: () => Promise<T>): Promise<T> {
-  const timer = setInterval(() => (figures.mostMiB = Math.max(figures.mostMiB, residentMiB(service, 'VmRSS'))), 50);
+await withPostgres(async (postgres) => {
+  const sql = connect(postgres.url);
   try {
-    return await work();
-  } finally {
-    clearInterval(timer);
-  }
-}
+    const service = await startServices(['identity'], postgres.url);
+    const client = createClient(service);
+    const credentials = JSON.stringify({ username: 'admin', password: PASSWORD });
+    const login = await client.send('POST', '/api/auth/login', {}, credentials);
+    const token: string = JSON.parse(login.text).data.session;
+    await measureLatencies(client, token, 3);
 
-const directory = makeTemporary(tmpdir(), 'gatehouse-bench');
-const postgres = await startPostgres({ directory: join(directory, 'state'), durable: true });
-const sql = connect(postgres.url);
-let service: Service | undefined;
-try {
-  const identity = (service = await startIdentity(postgres.url, { ADMIN_PASSWORD: PASSWORD }));
-  const client = createClient(identity);
-  const login = await client.ask('POST', '/api/auth/login', {}, JSON.stringify({ username: 'admin', password: PASSWORD }));
-  const token: string = JSON.parse(login.text).data.session;
-  await measure(client, token, 3);
-
-  const create = (): Figures => ({ ms: [], slowMs: [], ratio: [], perSecond: [], mostMiB: 0 });
-  const quiet = create();
-  const floods = FLOODS.map((flood) => ({ ...flood, figures: create() }));
-  const note = (figures: Figures, times: number[]) => {
-    figures.ms.push(median(times));
-    figures.slowMs.push([...times].sort((one, other) => one - other)[Math.floor(times.length * 0.99)] ?? Number.NaN);
-  };
-  for (let round = 0; round < ROUNDS; round += 1) {
-    for (const { names, figures } of floods) {
-      await sampled(identity, quiet, async () => note(quiet, await measure(client, token, SECONDS)));
-      // Each flood begins with nothing counted against it: while passwords are hashed, it costs the most.
-      await sql`delete from identity.throttles`;
-      const perSecond = await during({ port: identity.port, clients: CLIENTS, names }, () =>
-        sampled(identity, figures, async () => note(figures, await measure(client, token, SECONDS))),
-      );
-      figures.perSecond.push(perSecond);
-      figures.ratio.push((figures.ms.at(-1) ?? Number.NaN) / (quiet.ms.at(-1) ?? Number.NaN));
-      // What the flood has left to be hashed shall not disturb the quiet.
-      await sleep(3_000);
+    const measure = async (figures: Figures): Promise<void> => {
+      const sample = () => (figures.peakMiB = Math.max(figures.peakMiB, memoryMiB(service.processId) ?? Number.NaN));
+      const sampler = setInterval(sample, 50);
+      const times = await measureLatencies(client, token, SECONDS).finally(() => clearInterval(sampler));
+      figures.medians.push(median(times));
+      figures.p99s.push(percentile(times, 0.99));
+    };
+    const quiet = createFigures();
+    const floods = FLOODS.map((flood) => ({ ...flood, figures: createFigures() }));
+    for (let round = 0; round < ROUNDS; round += 1) {
+      for (const { names, figures } of floods) {
+        await measure(quiet);
+        // Each flood starts unthrottled: the load is highest while passwords are hashed.
+        await sql`delete from identity.throttles`;
+        const options = { port: service.port, clients: CLIENTS, names };
+        figures.rates.push(await duringFlood(options, () => measure(figures)));
+        figures.ratios.push((figures.medians.at(-1) ?? Number.NaN) / (quiet.medians.at(-1) ?? Number.NaN));
+        // Hashes that are still queued must not disturb the next measurement.
+        await sleep(3_000);
+      }
     }
+    const machine = `Node ${process.version}, ${process.platform} ${process.arch}, ${cpus().length} processors`;
+    console.log(`${machine}, ${CLIENTS} clients, ${ROUNDS} rounds in alternation; median (min to max)`);
+    for (const { name, figures } of floods) {
+      console.log(`median of GET /api/test/, ${name} / quiet: ${spread(figures.ratios)} times`);
+    }
+    const peak = memoryMiB(service.processId, 'VmHWM') ?? Number.NaN;
+    console.log(`peak memory of the service since its start: ${peak.toFixed(0)} MiB`);
+    console.log(`quiet: ${summaryOf(quiet)}`);
+    for (const { name, figures } of floods) {
+      const statuses = [...new Set(figures.rates.flatMap((rates) => Object.keys(rates)))].sort();
+      const rates = statuses.map((status) => `${status}: ${spread(figures.rates.map((one) => one[status] ?? 0))}`);
+      console.log(`${name}: ${summaryOf(figures)}; replies/s ${rates.join(', ')}`);
+    }
+    client.close();
+  } finally {
+    await stopAll();
+    await sql.end();
   }
-  console.log(`Node ${process.version}, ${process.platform} ${process.arch}, ${cpus().length} processors, ${CLIENTS} clients, ${ROUNDS} rounds in turn; median (least to most)`);
-  for (const { name, figures } of floods) console.log(`median of GET /api/test/, ${name} / quiet: ${spread(figures.ratio)} times`);
-  console.log(`most memory of the service since its start: ${residentMiB(identity, 'VmHWM').toFixed(0)} MiB`);
-  console.log(`quiet: median ${spread(quiet.ms)} ms, 99 of 100 within ${spread(quiet.slowMs)} ms; most memory ${quiet.mostMiB.toFixed(0)} MiB`);
-  for (const { name, figures } of floods) {
-    const statuses = [...new Set(figures.perSecond.flatMap((rates) => Object.keys(rates)))].sort();
-    const rates = statuses.map((status) => `${status}: ${spread(figures.perSecond.map((rates) => rates[status] ?? 0))}`);
-    console.log(`${name}: median ${spread(figures.ms)} ms, 99 of 100 within ${spread(figures.slowMs)} ms; most memory ${figures.mostMiB.toFixed(0)} MiB; answers a second ${rates.join(', ')}`);
-  }
-  client.close();
-} finally {
-  await service?.stop();
-  await sql.end();
-  await postgres.stop();
-  removeTemporary(directory);
-}
+});

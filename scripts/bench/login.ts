@@ -1,6 +1,6 @@
-/** Logins at the default cost of a hash: how many a second, and at which memory. Several users, because each has a throttle of their own. */
+/** Logins per second and memory at the default cost of a hash. Several users, because each has its own throttle. */
 import { join } from 'node:path';
-import { type Bench, type Report, takeTurns } from './compare.ts';
+import { type Bench, measureRounds, type Report } from './compare.ts';
 import { writeRequests } from './load.ts';
 import { createClient, PASSWORD, startServices } from './service.ts';
 
@@ -8,19 +8,25 @@ const USERS = 16;
 const path = '/api/auth/login';
 
 export async function login(bench: Bench): Promise<Report> {
-  const ours = await startServices(['identity'], bench.postgres.url, { PASSWORD_HASHES: '2' });
-  const { ask, close } = createClient(ours);
-  const made = await ask('POST', path, {}, JSON.stringify({ username: 'admin', password: PASSWORD }));
-  const { data }: { data: { session: string } | null } = JSON.parse(made.text);
-  const users = Array.from({ length: USERS }, (_, number) => ({ username: `user-${number}`, password: `${PASSWORD}, number ${number}` }));
+  const service = await startServices(['identity'], bench.postgres.url, { PASSWORD_HASHES: '2' });
+  const { send, close } = createClient(service);
+  const reply = await send('POST', path, {}, JSON.stringify({ username: 'admin', password: PASSWORD }));
+  const { data }: { data: { session: string } | null } = JSON.parse(reply.text);
+  const headers = { authorization: `Bearer ${data?.session}` };
+  const users = Array.from({ length: USERS }, (_, number) => {
+    return { username: `user-${number}`, password: `${PASSWORD}, number ${number}` };
+  });
   for (const user of users) {
-    const { status, text } = await ask('POST', '/api/user/', { authorization: `Bearer ${data?.session}` }, JSON.stringify({ ...user, email: `${user.username}@example.org` }));
-    if (status !== 201) throw new Error(`a user is not made: ${status} ${text}`);
+    const body = JSON.stringify({ ...user, email: `${user.username}@example.org` });
+    const { status, text } = await send('POST', '/api/user/', headers, body);
+    if (status !== 201) throw new Error(`creating a user failed: ${status} ${text}`);
   }
   close();
-  const file = writeRequests(join(bench.directory, 'login'), users.map((user) => ({ method: 'POST', path, body: JSON.stringify(user) })));
-  // A hash takes a good part of a second where others work beside it.
+  const requests = users.map((user) => ({ method: 'POST', path, body: JSON.stringify(user) }));
+  const file = writeRequests(join(bench.directory, 'login'), requests);
+  const replay = { file, status: 200, text: '"session":"session:' };
+  // A hash may take a large part of a second on a busy machine.
   const longer = { ...bench, warmUp: 0, seconds: Math.max(2, bench.seconds) };
-  const figures = await takeTurns(longer, 8, [{ name: 'gatehouse, PASSWORD_HASHES=2', service: ours, replay: { file, status: 200, text: '"session":"session:' } }]);
-  return { findings: [], figures: [['login, 8 clients', figures]] };
+  const figures = await measureRounds(longer, 8, [{ name: 'gatehouse, PASSWORD_HASHES=2', service, replay }]);
+  return { comparisons: [], figures: [['login, 8 clients', figures]] };
 }

@@ -1,6 +1,6 @@
--- For wrk: sends the requests of a file one after the other, and looks at every answer.
+-- For wrk: sends the requests of a file one after the other, and checks every reply.
 --   wrk … -s replay.lua URL -- FILE STATUS TEXT
--- The requests are whole, as they go on the wire, with a NUL byte between them; each answer must have STATUS and contain TEXT.
+-- FILE holds raw HTTP requests, separated by NUL bytes. Each reply must have STATUS and contain TEXT.
 
 local threads = {}
 
@@ -8,7 +8,7 @@ function setup(thread)
   table.insert(threads, thread)
 end
 
--- Each thread has a state of its own, and done() one of the main program: what it is to see must be global here.
+-- Each thread has its own state. done() runs in the main program and reads only the globals of a thread.
 function init(arguments)
   requests, sent, seen, wrong, first = {}, 0, 0, 0, ''
   local file = assert(io.open(arguments[1], 'rb'))
@@ -34,15 +34,16 @@ local function quoted(text)
 end
 
 function done(summary, latency)
-  local all, faults, shown, errors = 0, 0, '', summary.errors
+  local all, failed, shown, errors = 0, 0, '', summary.errors
   for _, thread in ipairs(threads) do
-    all, faults = all + thread:get('seen'), faults + thread:get('wrong')
+    all, failed = all + thread:get('seen'), failed + thread:get('wrong')
     if shown == '' then shown = thread:get('first') end
   end
   if summary.requests > all then
-    faults, shown = faults + summary.requests - all, 'an answer that wrk has counted and not shown'
+    failed, shown = failed + summary.requests - all, 'a reply that wrk counted and did not pass to response()'
   end
   local broken = errors.connect + errors.read + errors.write + errors.timeout
-  print(('{"answers":%d,"seconds":%.6f,"p50":%.3f,"p99":%.3f,"wrong":%d,"firstWrong":%s,"socketErrors":%d}'):format(
-    summary.requests, summary.duration / 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3, faults, quoted(shown), broken))
+  print(('{"requests":%d,"seconds":%.6f,"p50":%.3f,"p99":%.3f,"wrong":%d,"firstWrong":%s,"socketErrors":%d}'):format(
+    summary.requests, summary.duration / 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3, failed,
+    quoted(shown), broken))
 end

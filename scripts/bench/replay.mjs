@@ -1,7 +1,7 @@
 /**
- * What replay.lua is to wrk, for where there is none: a worker thread with so many connections, on each one request after
- * the other, on bare sockets, because node:http as a client would cost more than what is measured. It knows answers with a
- * Content-Length, which all that are measured have. JavaScript, because tsx does not reach into worker threads.
+ * The counterpart of replay.lua where wrk is not installed: a worker thread with one request at a time on each of its
+ * connections. It uses bare sockets, because node:http as a client would cost more than what is measured. Replies must
+ * have a Content-Length. This is JavaScript, because tsx does not apply to worker threads.
  */
 import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -14,60 +14,61 @@ const result = { wrong: 0, firstWrong: '', socketErrors: 0 };
 let sent = 0;
 let isOver = false;
 
-/** The first answer in these bytes and how long it is, or null while it is not whole. */
-function answerIn(bytes) {
+/** @returns the first reply in these bytes and its length, or null if it is not complete */
+function parseReply(bytes) {
   const start = bytes.indexOf('\r\n\r\n') + 4;
   if (start === 3) return null;
   const head = bytes.toString('latin1', 0, start);
-  const said = /\r\ncontent-length: *(\d+)\r\n/i.exec(head)?.[1];
-  if (said === undefined) return { head, body: '(without a Content-Length)', length: bytes.length };
-  const length = start + Number(said);
+  const contentLength = /\r\ncontent-length: *(\d+)\r\n/i.exec(head)?.[1];
+  if (contentLength === undefined) return { head, body: '(without a Content-Length)', length: bytes.length };
+  const length = start + Number(contentLength);
   return bytes.length < length ? null : { head, body: bytes.toString('utf8', start, length), length };
 }
 
-function client() {
+function openConnection() {
   const socket = connect(port, '127.0.0.1').setNoDelay(true);
   let received = Buffer.alloc(0);
   let sentAt = 0;
   let isLast = false;
-  const ask = () => {
+  const send = () => {
     sentAt = performance.now();
     socket.write(requests[sent % requests.length]);
     sent += 1;
   };
-  socket.on('connect', ask);
-  socket.on('data', (part) => {
-    received = received.length === 0 ? part : Buffer.concat([received, part]);
-    const answer = answerIn(received);
-    if (!answer || isOver) return;
-    received = received.subarray(answer.length);
+  socket.on('connect', send);
+  socket.on('data', (chunk) => {
+    received = received.length === 0 ? chunk : Buffer.concat([received, chunk]);
+    const reply = parseReply(received);
+    if (!reply || isOver) return;
+    received = received.subarray(reply.length);
     times.push(performance.now() - sentAt);
-    const status = Number(answer.head.slice(9, 12));
-    if (status !== replay.status || !answer.body.includes(replay.text)) {
+    const status = Number(reply.head.slice(9, 12));
+    if (status !== replay.status || !reply.body.includes(replay.text)) {
       result.wrong += 1;
-      result.firstWrong ||= `${status} ${answer.body.slice(0, 500)}`;
+      result.firstWrong ||= `${status} ${reply.body.slice(0, 500)}`;
     }
-    // A server may take leave after so many requests; then there is another connection.
-    isLast = /\r\nconnection: *close\r\n/i.test(answer.head);
-    if (!isLast) ask();
+    // A server may close a connection after a number of requests; another one replaces it.
+    isLast = /\r\nconnection: *close\r\n/i.test(reply.head);
+    if (!isLast) send();
   });
   socket.on('error', () => {});
   socket.on('close', () => {
     if (isOver) return;
     if (!isLast) result.socketErrors += 1;
-    // Not at once: a server that is gone would keep this thread from ever ending.
-    setTimeout(client, isLast ? 0 : 10);
+    // With a delay: reconnecting at once to a server that is gone would keep this thread busy.
+    setTimeout(openConnection, isLast ? 0 : 10);
   });
 }
 
 const startedAt = performance.now();
-for (let number = 0; number < clients; number += 1) client();
+for (let number = 0; number < clients; number += 1) openConnection();
 setTimeout(() => {
   isOver = true;
   const elapsed = (performance.now() - startedAt) / 1_000;
   times.sort((one, other) => one - other);
-  const within = (share) => times[Math.floor(times.length * share)];
-  parentPort.postMessage({ answers: times.length, seconds: elapsed, p50: within(0.5), p99: within(0.99), ...result });
-  // What is still on its way is not counted, and not waited for.
+  const percentile = (share) => times[Math.floor(times.length * share)];
+  const latencies = { p50: percentile(0.5), p99: percentile(0.99) };
+  parentPort.postMessage({ requests: times.length, seconds: elapsed, ...latencies, ...result });
+  // Requests in flight are not counted and not awaited.
   setImmediate(() => process.exit());
 }, seconds * 1_000);

@@ -1,16 +1,25 @@
-/** What is installed in production: `dist/` and the one package. */
+/** Size of a production installation: `dist/` and its only package. */
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Report } from './compare.ts';
 import { root } from './service.ts';
 
-function measure(folder: string): { files: number; bytes: number } {
-  const all = readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' }).map((name) => statSync(join(root, folder, name))).filter((file) => file.isFile());
-  return { files: all.length, bytes: all.reduce((sum, { size }) => sum + size, 0) };
+interface Size {
+  readonly files: number;
+  readonly bytes: number;
+}
+
+function sizeOf(folder: string): Size {
+  const names = readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' });
+  const files = names.map((name) => statSync(join(root, folder, name))).filter((file) => file.isFile());
+  return { files: files.length, bytes: files.reduce((sum, { size }) => sum + size, 0) };
 }
 
 export async function size(): Promise<Report> {
-  const parts = ['dist', 'node_modules/postgres'].map((folder) => ({ folder, ...measure(folder) }));
-  const whole = { folder: 'together', files: parts.reduce((sum, { files }) => sum + files, 0), bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0) };
-  return { findings: [], figures: [], remarks: [...parts, whole].map(({ folder, files, bytes }) => `size, ${folder}: ${(bytes / 1024).toFixed(0)} KiB in ${files} files`) };
+  const remark = (name: string, { files, bytes }: Size) =>
+    `size, ${name}: ${(bytes / 1024).toFixed(0)} KiB in ${files} files`;
+  const [dist, driver] = [sizeOf('dist'), sizeOf('node_modules/postgres')];
+  const total = { files: dist.files + driver.files, bytes: dist.bytes + driver.bytes };
+  const remarks = [remark('dist', dist), remark('node_modules/postgres', driver), remark('total', total)];
+  return { comparisons: [], figures: [], remarks };
 }

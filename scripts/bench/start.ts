@@ -1,4 +1,4 @@
-/** Start-up time and idle memory of the three services in one process, in turn with a bare node:http process. */
+/** Startup time and idle memory of the three services in one process, compared with bare node:http. */
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { get } from 'node:http';
@@ -17,18 +17,24 @@ interface Subject {
   readonly script: readonly string[];
   readonly environment: Readonly<Record<string, string>>;
   readonly port: number;
+  /** The path that answers 200 when startup is complete; null if that is the first reply. */
+  readonly readyPath: string | null;
 }
 
-/** From spawn to the first answer; then, left alone for a while, its resident memory. */
-async function measure({ script, environment, port }: Subject, readyPath: string | null, idleMs: number): Promise<Figures> {
+/** Measures the time from spawn to the first reply, and the resident memory after an idle time. */
+async function measure({ script, environment, port, readyPath }: Subject, idleMs: number): Promise<Figures> {
+  const env = { PATH: process.env.PATH, ...environment };
   const startedAt = performance.now();
-  const child = spawn(process.execPath, script, { env: { PATH: process.env.PATH, ...environment }, stdio: ['ignore', 'ignore', 'inherit'] });
+  const child = spawn(process.execPath, script, { env, stdio: ['ignore', 'ignore', 'inherit'] });
   try {
-    while (!(await answers(port, '/livez'))) if (child.exitCode !== null) throw new Error(`${script.join(' ')} ended with ${child.exitCode}`);
+    while (!(await answers(port, '/livez'))) {
+      if (child.exitCode !== null) throw new Error(`${script.join(' ')} exited with ${child.exitCode}`);
+    }
     const startMs = performance.now() - startedAt;
     while (readyPath !== null && !(await answers(port, readyPath))) await sleep(20);
     await sleep(idleMs);
-    return { startMs, idleMiB: Number(execFileSync('ps', ['-o', 'rss=', '-p', String(child.pid)], { encoding: 'utf8' })) / 1024 };
+    const kibibytes = execFileSync('ps', ['-o', 'rss=', '-p', String(child.pid)], { encoding: 'utf8' });
+    return { startMs, idleMiB: Number(kibibytes) / 1024 };
   } finally {
     child.kill('SIGTERM');
     await once(child, 'exit');
@@ -54,21 +60,30 @@ async function freePort(): Promise<number> {
 
 export async function start({ postgres, isQuick }: Bench): Promise<Report> {
   const [rounds, idleMs] = isQuick ? [3, 1_000] : [9, 3_000];
-  const port = await freePort();
-  const bare: Subject = { script: [join(import.meta.dirname, 'bare.mjs')], environment: { PORT: String(port) }, port };
-  const ports = { IDENTITY_PORT: String(port), SECRETS_PORT: String(await freePort()), WEBHOOK_PORT: String(await freePort()) };
-  const ours: Subject = { script: [join(root, 'dist/cli.js'), 'serve'], environment: { DATABASE_URL: postgres.url, ...SETTINGS, ...ports }, port };
-  // The first start migrates and makes the first administrator; it is not counted.
-  await measure(ours, '/readyz', 0);
+  const [port, secretsPort, webhookPort] = [await freePort(), await freePort(), await freePort()];
+  const bareScript = join(import.meta.dirname, 'bare.mjs');
+  const bare: Subject = { script: [bareScript], environment: { PORT: `${port}` }, port, readyPath: null };
+  const ports = { IDENTITY_PORT: `${port}`, SECRETS_PORT: `${secretsPort}`, WEBHOOK_PORT: `${webhookPort}` };
+  const environment = { DATABASE_URL: postgres.url, ...SETTINGS, ...ports };
+  const ours: Subject = { script: [join(root, 'dist/cli.js'), 'serve'], environment, port, readyPath: '/readyz' };
+  // The first start is not counted: it migrates and creates the first administrator.
+  await measure(ours, 0);
   const pairs: Array<{ bare: Figures; ours: Figures }> = [];
-  for (let round = 0; round < rounds; round += 1) pairs.push({ bare: await measure(bare, null, idleMs), ours: await measure(ours, '/readyz', idleMs) });
-  const remark = (name: string, pick: 'bare' | 'ours') =>
-    `start, ${name}: ${spread(pairs.map((pair) => pair[pick].startMs))} ms to the first answer, ${spread(pairs.map((pair) => pair[pick].idleMiB))} MiB idle`;
+  for (let round = 0; round < rounds; round += 1) {
+    pairs.push({ bare: await measure(bare, idleMs), ours: await measure(ours, idleMs) });
+  }
+  const remark = (name: string, subject: 'bare' | 'ours') => {
+    const [startMs, idleMiB] = [pairs.map((pair) => pair[subject].startMs), pairs.map((pair) => pair[subject].idleMiB)];
+    return `start, ${name}: ${spread(startMs)} ms to the first reply, ${spread(idleMiB)} MiB idle`;
+  };
   return {
-    findings: [
-      { question: 'start to the first `/livez` answer, three services', against: 'bare node:http', values: pairs.map((pair) => pair.ours.startMs / pair.bare.startMs), unit: 'times', most: 1.8 },
-      { question: 'idle memory, three services', against: 'bare node:http', values: pairs.map((pair) => pair.ours.idleMiB - pair.bare.idleMiB), unit: 'MiB more', most: 15 },
-    ],
+    comparisons: [{
+      name: 'start to the first `/livez` reply, three services', comparedWith: 'bare node:http',
+      values: pairs.map((pair) => pair.ours.startMs / pair.bare.startMs), unit: 'times', max: 1.8,
+    }, {
+      name: 'idle memory, three services', comparedWith: 'bare node:http',
+      values: pairs.map((pair) => pair.ours.idleMiB - pair.bare.idleMiB), unit: 'MiB more', max: 15,
+    }],
     figures: [],
     remarks: [remark('bare node:http', 'bare'), remark('gatehouse, three services', 'ours')],
   };

@@ -1,19 +1,18 @@
 /**
- * `make bench`: all questions, or those that are named, on one PostgreSQL, one after the other.
+ * `make bench`: runs all benchmarks, or the named ones, one after the other on one PostgreSQL.
  *
- *   node --import tsx scripts/bench/suite.ts [--quick] [--long] [--write] [QUESTION …]
+ *   node --import tsx scripts/bench/suite.ts [--quick] [--long] [--write] [BENCHMARK …]
  *
- * A missed target is told, and is no failure; a wrong answer is one.
+ * A wrong reply fails the run. A missed target does not.
  */
 import { writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { connect, startPostgres } from '../postgres.ts';
-import { makeTemporary, removeTemporary } from '../temporary.ts';
+import { connect } from '../postgres.ts';
 import { bearer } from './bearer.ts';
 import type { Bench, Report } from './compare.ts';
-import { documentOf, headOf, textOf } from './document.ts';
+import { withPostgres } from './database.ts';
+import { conditionsOf, documentOf, type Run, textOf } from './document.ts';
 import { livez } from './livez.ts';
 import { login } from './login.ts';
 import { memory } from './memory.ts';
@@ -24,39 +23,42 @@ import { start } from './start.ts';
 import { steady } from './steady.ts';
 import { webhook } from './webhook.ts';
 
-const QUESTIONS = new Map<string, (bench: Bench) => Promise<Report>>(Object.entries({ start, bearer, webhook, secrets, livez, login, memory, steady, size }));
+const DOCUMENT = 'BENCHMARKS.md';
+const BENCHMARKS = new Map<string, (bench: Bench) => Promise<Report>>(
+  Object.entries({ start, bearer, webhook, secrets, livez, login, memory, steady, size }),
+);
 
 const flag = { type: 'boolean', default: false } as const;
-const { values: options, positionals } = parseArgs({ options: { quick: flag, long: flag, write: flag }, allowPositionals: true });
-const unknown = positionals.filter((name) => !QUESTIONS.has(name));
+const flags = { quick: flag, long: flag, write: flag };
+const { values: options, positionals } = parseArgs({ options: flags, allowPositionals: true });
+const unknown = positionals.filter((name) => !BENCHMARKS.has(name));
 if (unknown.length > 0) {
-  process.stderr.write(`there is no question ${unknown.join(', ')}; there are ${[...QUESTIONS.keys()].join(', ')}\n`);
+  process.stderr.write(`unknown benchmark: ${unknown.join(', ')}. Known: ${[...BENCHMARKS.keys()].join(', ')}\n`);
   process.exit(2);
 }
-const isWhole = positionals.length === 0;
-const isWritten = isWhole && (!options.quick || options.write);
+const runsAll = positionals.length === 0;
+const writesDocument = runsAll && (!options.quick || options.write);
 
-const directory = makeTemporary(tmpdir(), 'gatehouse-bench');
-const postgres = await startPostgres({ directory: join(directory, 'state'), durable: true });
-const sql = connect(postgres.url);
-try {
-  const [{ server_version: version }] = await sql<[{ server_version: string }]>`show server_version`;
-  const pace = options.quick ? { rounds: 3, seconds: 1, warmUp: 1 } : { rounds: 5, seconds: 5, warmUp: 5 };
-  const bench: Bench = { directory, postgres, sql, ...pace, isQuick: options.quick, isLong: options.long };
-  const chosen = Object.entries(options).flatMap(([name, value]) => (value === true && name !== 'write' ? [`--${name}`] : []));
-  const run = { command: `make bench${chosen.length === 0 ? '' : ` ARGS="${chosen.join(' ')}"`}`, postgresVersion: version, ...pace };
-  console.log(`${headOf(run).join('\n')}; median (least to most)`);
-  const reports: Report[] = [];
-  for (const [name, ask] of QUESTIONS) {
-    if (!isWhole && !positionals.includes(name)) continue;
-    const report = await ask(bench).finally(stopAll);
-    reports.push(report);
-    console.log(`\n${textOf(report)}`);
+await withPostgres(async (postgres, directory) => {
+  const sql = connect(postgres.url);
+  try {
+    const [{ server_version: version }] = await sql<[{ server_version: string }]>`show server_version`;
+    const pace = options.quick ? { rounds: 3, seconds: 1, warmUp: 1 } : { rounds: 5, seconds: 5, warmUp: 5 };
+    const bench: Bench = { directory, postgres, sql, ...pace, isQuick: options.quick, isLong: options.long };
+    const given = (['quick', 'long'] as const).filter((name) => options[name]).map((name) => `--${name}`);
+    const command = given.length === 0 ? 'make bench' : `make bench ARGS="${given.join(' ')}"`;
+    const run: Run = { command, postgresVersion: version, ...pace };
+    console.log(conditionsOf(run).join('\n'));
+    const reports: Report[] = [];
+    for (const [name, benchmark] of BENCHMARKS) {
+      if (!runsAll && !positionals.includes(name)) continue;
+      const report = await benchmark(bench).finally(stopAll);
+      reports.push(report);
+      console.log(`\n${textOf(report)}`);
+    }
+    if (writesDocument) writeFileSync(join(root, DOCUMENT), documentOf(run, reports));
+    else if (runsAll) console.log(`\n${DOCUMENT} is unchanged. A full run or --write updates it.`);
+  } finally {
+    await sql.end();
   }
-  if (isWritten) writeFileSync(join(root, 'BENCHMARKS.md'), documentOf(run, reports));
-  else if (isWhole) console.log('\nBENCHMARKS.md is left as it is: a full run writes it, or --write');
-} finally {
-  await sql.end();
-  await postgres.stop();
-  removeTemporary(directory);
-}
+});

@@ -1,0 +1,125 @@
+/**
+ * The baseline implementations: node:http with one statement per request.
+ *   node baseline.mjs ROUTE CONNECTIONS
+ * With one connection `postgres` pipelines the statements; with ten, each statement uses a free one.
+ */
+import {
+  createCipheriv, createDecipheriv, createHash, createHmac, hkdfSync, randomBytes, randomUUID, timingSafeEqual,
+} from 'node:crypto';
+import { createServer } from 'node:http';
+import postgres from 'postgres';
+
+const [route, connections] = process.argv.slice(2);
+const { DATABASE_URL, AUTH_TOKEN = '' } = process.env;
+const sql = postgres(DATABASE_URL, { max: Number(connections) });
+
+const digest = (text) => createHash('sha256').update(text).digest();
+const expected = digest(AUTH_TOKEN);
+const tokenOf = (request) => request.headers.authorization?.slice('Bearer '.length) ?? '';
+const isAuthorized = (request) => timingSafeEqual(digest(tokenOf(request)), expected);
+
+const bodyOf = (request) =>
+  new Promise((resolve, reject) => {
+    const chunks = [];
+    request.on('data', (chunk) => chunks.push(chunk)).on('error', reject);
+    request.on('end', () => resolve(Buffer.concat(chunks)));
+  });
+
+async function bearer(request) {
+  const [user] = await sql`
+    select u.id, u.first_name, u.last_name, u.username, u.email, u.enabled, u.verified, u.super_admin,
+      u.created_at, u.updated_at, u.deleted_at
+    from identity.sessions s join identity.users u on u.id = s.user_id
+    where s.token_digest = ${digest(tokenOf(request))} and not s.revoked and not s.logged_out
+      and s.expires_at > now() and s.deleted_at is null and u.enabled and u.deleted_at is null`;
+  return user && { data: { ip: request.socket.remoteAddress, user } };
+}
+
+async function webhook(request) {
+  if (!isAuthorized(request)) return undefined;
+  const body = await bodyOf(request);
+  const id = randomUUID();
+  await sql`insert into baseline.events (id, event, body) values (${id}, ${JSON.parse(body).event}, ${body})`;
+  return { id, status: 'accepted' };
+}
+
+// The same cryptography as in src/crypto/box.ts, with constant keys.
+const KEY_ID = Buffer.alloc(8, 1);
+const SALT = Buffer.alloc(32, 2);
+const ROW_KEY = Buffer.alloc(32, 3);
+const LABEL = Buffer.from('gatehouse/secrets/v1/');
+const TAG_LENGTH = { authTagLength: 16 };
+const uuidBytes = (id) => Buffer.from(id.replaceAll('-', ''), 'hex');
+
+function derive(clientKey, id) {
+  const info = Buffer.concat([LABEL, Buffer.of(1), KEY_ID, uuidBytes(id)]);
+  const output = Buffer.from(hkdfSync('sha256', clientKey, SALT, info, 64));
+  return { key: output.subarray(0, 32), commitment: output.subarray(32) };
+}
+
+function associatedData(id, expiresAt, maxReads, version) {
+  const limits = Buffer.alloc(12);
+  limits.writeBigUInt64BE(BigInt(expiresAt.getTime()), 0);
+  limits.writeUInt32BE(maxReads ?? 0, 8);
+  return Buffer.concat([Buffer.of(version), KEY_ID, uuidBytes(id), limits]);
+}
+
+const rowTag = (data, commitment, blob) =>
+  createHmac('sha256', ROW_KEY).update(data).update(commitment).update(blob).digest();
+
+async function encrypt(request) {
+  if (!isAuthorized(request)) return undefined;
+  const { password, max_reads: maxReads = null } = JSON.parse(await bodyOf(request));
+  const [id, clientKey, nonce] = [randomUUID(), randomBytes(32), randomBytes(12)];
+  const expiresAt = new Date(Date.now() + 7 * 86_400_000);
+  const { key, commitment } = derive(clientKey, id);
+  const text = Buffer.from(password);
+  // Long enough for the texts of the benchmark.
+  const padded = Buffer.alloc(256);
+  padded.writeUInt32BE(text.length, 0);
+  text.copy(padded, 4);
+  const cipher = createCipheriv('aes-256-gcm', key, nonce, TAG_LENGTH);
+  cipher.setAAD(associatedData(id, expiresAt, maxReads, 1));
+  const blob = Buffer.concat([Buffer.of(1), nonce, cipher.update(padded), cipher.final(), cipher.getAuthTag()]);
+  const tag = rowTag(associatedData(id, expiresAt, maxReads, 0), commitment, blob);
+  await sql`
+    insert into baseline.secrets (id, commitment, blob, tag, expires_at, max_reads)
+    values (${id}, ${commitment}, ${blob}, ${tag}, ${expiresAt}, ${maxReads})`;
+  return { id, secret: clientKey.toString('base64url'), expires_at: expiresAt };
+}
+
+async function decrypt(request) {
+  if (!isAuthorized(request)) return undefined;
+  const id = new URL(request.url, 'http://localhost').searchParams.get('id');
+  const { key, commitment } = derive(Buffer.from(JSON.parse(await bodyOf(request)).secret, 'base64url'), id);
+  const [row] = await sql`
+    update baseline.secrets set reads = reads + 1, last_read_at = now()
+    where id = ${id} and commitment = ${commitment} and expires_at > now() and (max_reads is null or reads < max_reads)
+    returning blob, tag, expires_at, max_reads`;
+  if (!row) return undefined;
+  const { blob, tag, expires_at: expiresAt, max_reads: maxReads } = row;
+  const expectedTag = rowTag(associatedData(id, expiresAt, maxReads, 0), commitment, blob);
+  if (!timingSafeEqual(tag, expectedTag)) return undefined;
+  const decipher = createDecipheriv('aes-256-gcm', key, blob.subarray(1, 13), TAG_LENGTH);
+  decipher.setAAD(associatedData(id, expiresAt, maxReads, 1)).setAuthTag(blob.subarray(-16));
+  const padded = Buffer.concat([decipher.update(blob.subarray(13, -16)), decipher.final()]);
+  return { password: padded.toString('utf8', 4, 4 + padded.readUInt32BE(0)) };
+}
+
+const routes = { bearer: [bearer, 200], webhook: [webhook, 200], encrypt: [encrypt, 201], decrypt: [decrypt, 200] };
+const [handle, success] = routes[route];
+const server = createServer((request, response) => {
+  const send = (status, value) => {
+    const text = JSON.stringify(value);
+    const headers = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(text) };
+    response.writeHead(status, headers).end(text);
+  };
+  handle(request).then(
+    (value) => send(value ? success : 401, value ?? {}),
+    (error) => send(500, { error: String(error) }),
+  );
+});
+server.listen(0, '127.0.0.1', () => {
+  console.log(JSON.stringify({ message: 'listening', service: 'baseline', port: server.address().port }));
+  console.log(JSON.stringify({ message: 'ready', service: 'baseline' }));
+});
