@@ -1,6 +1,6 @@
 # docker build --tag gatehouse .
 # docker run --read-only --env-file … --publish 3000:3000 --publish 8080:8080 --publish 8000:8000 gatehouse
-# One service alone: docker run … gatehouse serve identity
+# A single service: docker run … gatehouse serve identity
 
 FROM node:22-slim AS build
 WORKDIR /build
@@ -18,11 +18,11 @@ COPY --from=build /build/package.json package.json
 COPY --from=build /build/node_modules node_modules
 COPY --from=build /build/dist dist
 
-# The user `node` of the base image, by number, so that an orchestrator can see that it is not root.
+# The user `node` of the base image. Kubernetes can check runAsNonRoot only if the user is a number.
 USER 1000:1000
 EXPOSE 3000 8080 8000
 
-# Every service has /livez, and all services of a container share one process: one answer shows that it lives.
+# All services of a container share one process, and each has /livez: one reply shows that the process is alive.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s CMD ["node", "-e", "\
 const { IDENTITY_PORT = 3000, SECRETS_PORT = 8080, PORT = 8000, WEBHOOK_PORT = PORT } = process.env; \
 const probes = [IDENTITY_PORT, SECRETS_PORT, PORT, WEBHOOK_PORT].map(async (port) => { \
@@ -31,6 +31,6 @@ const probes = [IDENTITY_PORT, SECRETS_PORT, PORT, WEBHOOK_PORT].map(async (port
 }); \
 Promise.any(probes).then(() => process.exit(0), () => process.exit(1));"]
 
-# Node is process 1 itself, without a shell in between: SIGTERM reaches it, and it ends in order.
+# The exec form makes Node process 1, without a shell: it receives SIGTERM and shuts down gracefully.
 ENTRYPOINT ["node", "dist/cli.js"]
 CMD ["serve"]
