@@ -77,7 +77,7 @@ async function startDatabase(t: TestContext, directory: string) {
   };
 }
 
-test(`every acknowledged event is stored and ends, whatever is killed (FAULTS_SEED=${SEED})`, async (t) => {
+test(`acknowledged events are stored and end, whatever is killed (FAULTS_SEED=${SEED})`, async (t) => {
   const random = createRandom(SEED);
   const directory = makeTemporary(tmpdir(), 'gatehouse-faults');
   t.after(() => removeTemporary(directory));
