@@ -1,8 +1,8 @@
 /**
  * `make test-faults`: senders deliver signed events while receivers, database connections and PostgreSQL are killed
- * with SIGKILL at random moments, and one receiver is suspended for longer than its lease. Afterwards every acknowledged
- * event must be stored and have ended, in agreement with the handler's ledger. FAULTS_SEED repeats the events and the
- * sequence of kills with their pauses, but not what each kill interrupts.
+ * with SIGKILL at random moments, and one receiver is suspended for longer than its lease. Afterwards every
+ * acknowledged event must be stored and have ended, in agreement with the handler's ledger. FAULTS_SEED repeats the
+ * events and the sequence of kills with their pauses, but not what each kill interrupts.
  */
 import assert from 'node:assert/strict';
 import { createHmac, randomInt } from 'node:crypto';
