@@ -10,39 +10,38 @@ export const networks = (): Variable<BlockList> => ({ fallback: '–', unset: ne
 export function parseNetworks(text: string): BlockList | Expected {
   const list = new BlockList();
   for (const entry of text.split(',').map((part) => part.trim()).filter((part) => part !== '')) {
-    const [address = '', prefix, extra] = entry.split('/');
+    const [, address = '', prefix] = /^([^/]+)(?:\/([0-9]{1,3}))?$/.exec(entry) ?? [];
     const family = isIP(address);
-    const bits = prefix === undefined ? (family === 4 ? 32 : 128) : /^[0-9]{1,3}$/.test(prefix) ? Number(prefix) : -1;
-    if (family === 0 || extra !== undefined || bits < 0 || bits > (family === 4 ? 32 : 128)) return new Expected(NETWORKS_FORM);
+    const width = family === 4 ? 32 : 128;
+    const bits = Number(prefix ?? width);
+    if (family === 0 || bits > width) return new Expected(NETWORKS_FORM);
     list.addSubnet(address, bits, family === 4 ? 'ipv4' : 'ipv6');
   }
   return list;
 }
 
-/** One spelling per address: IPv6 as RFC 5952 has it, and an IPv4 address that is written as IPv6 as plain IPv4. */
+/** The only spelling of an address: IPv6 as in RFC 5952, and an IPv4-mapped IPv6 address as IPv4. */
 export function canonicalAddress(address: string): string {
   if (isIP(address) !== 6 || address.includes('%')) return address;
   const canonical = new URL(`http://[${address}]/`).hostname.slice(1, -1);
   const [, high, low] = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/.exec(canonical) ?? [];
   if (high === undefined || low === undefined) return canonical;
-  const bytes = [high, low].map((group) => Number.parseInt(group, 16)).flatMap((group) => [group >> 8, group & 255]);
-  return bytes.join('.');
+  const groups = [high, low].map((group) => Number.parseInt(group, 16));
+  return groups.flatMap((group) => [group >> 8, group & 255]).join('.');
 }
 
-/** What throttles count an address by: IPv4 whole, of IPv6 the first 64 bits, since one subscriber has at least those. */
+/** What throttles count by: an IPv4 address, or the first 64 bits of an IPv6 address, which one subscriber has. */
 export function networkOf(address: string): string {
-  const plain = canonicalAddress(address.split('%')[0] ?? '');
-  if (isIP(plain) !== 6) return plain;
-  const [head = '', tail] = plain.split('::');
-  const groups = (text: string | undefined) => (text ? text.split(':') : []);
-  const missing = 8 - groups(head).length - groups(tail).length;
-  const all = [...groups(head), ...Array.from({ length: tail === undefined ? 0 : missing }, () => '0'), ...groups(tail)];
-  return `${all.slice(0, 4).join(':')}::/64`;
+  const canonical = canonicalAddress(address.split('%')[0] ?? '');
+  if (isIP(canonical) !== 6) return canonical;
+  const [head = [], tail = []] = canonical.split('::').map((groups) => groups.split(':'));
+  const zeros = Array.from({ length: 8 - head.length - tail.length }, () => '0');
+  return `${[...head, ...zeros, ...tail].slice(0, 4).map((group) => group || '0').join(':')}::/64`;
 }
 
 /**
- * The client's address: the socket's, unless a trusted proxy is at the other end; then the rightmost entry of
- * X-Forwarded-For that is not a trusted proxy. What stands left of that is the client's own invention (ASVS 15.3.4).
+ * The client's address: the socket's, unless that is a trusted proxy. Then it is the rightmost entry of X-Forwarded-For
+ * that is not a trusted proxy. The client itself can invent everything to the left of it (ASVS 15.3.4).
  */
 export function clientAddress(socketAddress: string, forwardedFor: string | undefined, trusted: BlockList): string {
   let client = canonicalAddress(socketAddress);
