@@ -1,41 +1,40 @@
 import type { FieldError } from './errors.ts';
 import type { Query } from './router.ts';
 
-/** The part of JSON Schema (as OpenAPI 3.0.3 has it) that shapes can say. */
-export interface JsonSchema {
-  readonly type?: 'string' | 'integer' | 'boolean' | 'object' | 'array';
-  readonly format?: string;
-  readonly description?: string;
-  readonly enum?: ReadonlyArray<string | null>;
-  readonly nullable?: boolean;
-  readonly default?: string | number | boolean;
-  readonly minLength?: number;
-  readonly maxLength?: number;
-  readonly minimum?: number;
-  readonly maximum?: number;
-  readonly items?: JsonSchema;
-  readonly properties?: Readonly<Record<string, JsonSchema>>;
-  readonly required?: readonly string[];
-  readonly additionalProperties?: boolean;
-}
+type Schema = {
+  type: 'string' | 'integer' | 'boolean' | 'object' | 'array';
+  format: string;
+  description: string;
+  enum: ReadonlyArray<string | null>;
+  nullable: boolean;
+  default: string | number | boolean;
+  items: JsonSchema;
+  properties: Readonly<Record<string, JsonSchema>>;
+  required: readonly string[];
+  additionalProperties: boolean;
+} & Record<'minLength' | 'maxLength' | 'minimum' | 'maximum', number>;
 
-const INVALID = Symbol('faulty');
+/** The part of JSON Schema, as in OpenAPI 3.0.3, that shapes use. */
+export type JsonSchema = Readonly<Partial<Schema>>;
 
-/** One description from which both the check of an input and its JSON Schema come, so that they cannot disagree. */
+const INVALID = Symbol('invalid');
+
+/** One definition for both the check of an input and its JSON Schema, so that they cannot disagree. */
 export interface Shape<T> {
   readonly schema: JsonSchema;
-  /** Set when the member may be missing; `value` is what is then read. */
+  /** Set if the member may be missing; `value` then takes its place. */
   readonly missing?: { readonly value: T };
-  /** Reads an unknown value. What is wrong goes into `errors` with its place; the value itself never does. */
+  /** Reads an unknown value. `errors` gets every problem with its path, but never the value, which may be a secret. */
   read(input: unknown, at: string, errors: FieldError[]): T | typeof INVALID;
 }
 
-export type Validation<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly errors: readonly FieldError[] };
+export type Validation<T> =
+  | { readonly ok: true; readonly value: T }
+  | { readonly ok: false; readonly errors: readonly FieldError[] };
 
-/** Enough to mend a request by; a reply must not be many times as long as what asked for it. */
+/** A reply must not be many times as long as its request. */
 const MAX_FIELD_ERRORS = 20;
 
-/** `unknown` goes in; a typed value or a list of what is wrong with it comes out. */
 export function validate<T>(shape: Shape<T>, input: unknown, at: string): Validation<T> {
   const errors: FieldError[] = [];
   const value = shape.read(input, at, errors);
@@ -47,88 +46,99 @@ function reject(errors: FieldError[], path: string, message: string): typeof INV
   return INVALID;
 }
 
-export interface StringLimits {
+/** A shape without parts. @param parse returns undefined for an invalid value */
+const scalar = <T>(schema: JsonSchema, message: string, parse: (input: unknown) => T | undefined): Shape<T> => ({
+  schema,
+  read: (input, at, errors) => parse(input) ?? reject(errors, at, message),
+});
+
+const described = (description: string | undefined) => (description === undefined ? {} : { description });
+
+interface TextLimits {
   readonly min?: number;
   /** In UTF-16 units, as `maxLength` counts. */
   readonly max?: number;
   readonly description?: string;
-  /** A further test; returns what is wrong, or null. */
+  /** A further check: returns the problem, or null. */
   readonly check?: (text: string) => string | null;
 }
 
-/** Well-formed text: a lone surrogate has no UTF-8 form, so it could be neither stored nor given back. */
-export function text(limits: StringLimits = {}): Shape<string> {
-  const { min = 0, max = Number.MAX_SAFE_INTEGER, description, check } = limits;
+/** Well-formed text: a lone surrogate has no UTF-8 form, so it could neither be stored nor returned. */
+export function text({ min = 0, max = Infinity, description, check = () => null }: TextLimits = {}): Shape<string> {
+  const lengths = { ...(min > 0 ? { minLength: min } : {}), ...(max < Infinity ? { maxLength: max } : {}) };
   return {
-    schema: {
-      type: 'string',
-      ...(min > 0 ? { minLength: min } : {}),
-      ...(limits.max === undefined ? {} : { maxLength: max }),
-      ...(description === undefined ? {} : { description }),
-    },
+    schema: { type: 'string', ...lengths, ...described(description) },
     read(input, at, errors) {
-      if (typeof input !== 'string') return reject(errors, at, 'must be a string');
-      if (input.length < min) return reject(errors, at, min === 1 ? 'must not be empty' : `must have at least ${min} characters`);
-      if (input.length > max) return reject(errors, at, `must have at most ${max} characters`);
-      if (/\p{Surrogate}/u.test(input)) return reject(errors, at, 'must not contain half of a surrogate pair');
-      const wrong = check?.(input) ?? null;
-      return wrong === null ? input : reject(errors, at, wrong);
+      const fail = (message: string): typeof INVALID => reject(errors, at, message);
+      if (typeof input !== 'string') return fail('must be a string');
+      if (input.length < min) return fail(min === 1 ? 'must not be empty' : `must have at least ${min} characters`);
+      if (input.length > max) return fail(`must have at most ${max} characters`);
+      const problem = /\p{Surrogate}/u.test(input) ? 'must not contain a lone surrogate' : check(input);
+      return problem === null ? input : fail(problem);
     },
   };
 }
 
 /** PostgreSQL's `text` cannot hold U+0000. */
-export const withoutNul = (value: string): string | null => (value.includes('\0') ? 'must not contain the character U+0000' : null);
+export const withoutNul = (value: string): string | null =>
+  value.includes('\0') ? 'must not contain the character U+0000' : null;
 
-export function uuid(description?: string): Shape<string> {
-  return {
-    schema: { type: 'string', format: 'uuid', ...(description === undefined ? {} : { description }) },
-    read: (input, at, errors) =>
-      typeof input === 'string' && /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(input)
-        ? input.toLowerCase()
-        : reject(errors, at, 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000'),
-  };
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+
+export const uuid = (description?: string): Shape<string> =>
+  scalar(
+    { type: 'string', format: 'uuid', ...described(description) },
+    'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000',
+    (input) => (typeof input === 'string' && UUID.test(input) ? input.toLowerCase() : undefined),
+  );
+
+interface Range {
+  readonly min: number;
+  readonly max: number;
+  readonly description?: string;
 }
 
-export function integer(limits: { min: number; max: number; description?: string }): Shape<number> {
-  const { min, max, description } = limits;
-  return {
-    schema: { type: 'integer', minimum: min, maximum: max, ...(description === undefined ? {} : { description }) },
-    read: (input, at, errors) =>
-      typeof input === 'number' && Number.isInteger(input) && input >= min && input <= max
-        ? input
-        : reject(errors, at, `must be a whole number from ${min} to ${max}`),
-  };
+export const integer = ({ min, max, description }: Range): Shape<number> =>
+  scalar(
+    { type: 'integer', minimum: min, maximum: max, ...described(description) },
+    `must be a whole number from ${min} to ${max}`,
+    (input) => (Number.isInteger(input) && Number(input) >= min && Number(input) <= max ? Number(input) : undefined),
+  );
+
+/** A whole decimal number in a query: digits only, so none of `1e3`, `0x10`, ` 1` and `1.0`. */
+export function decimal(range: Range): Shape<number> {
+  const { schema, read } = integer(range);
+  const parse = (input: unknown) => (typeof input === 'string' && /^[0-9]{1,15}$/.test(input) ? Number(input) : null);
+  return { schema, read: (input, at, errors) => read(parse(input), at, errors) };
 }
 
-/** A whole decimal number in a query: digits only, so neither `1e3`, `0x10`, ` 1` nor `1.0`. */
-export function decimal(limits: { min: number; max: number; description?: string }): Shape<number> {
-  const number = integer(limits);
-  return {
-    schema: number.schema,
-    read: (input, at, errors) => number.read(typeof input === 'string' && /^[0-9]{1,15}$/.test(input) ? Number(input) : input, at, errors),
-  };
-}
+export const boolean = (): Shape<boolean> =>
+  scalar({ type: 'boolean' }, 'must be true or false', (input) => (typeof input === 'boolean' ? input : undefined));
 
-export function boolean(): Shape<boolean> {
-  return {
-    schema: { type: 'boolean' },
-    read: (input, at, errors) => (typeof input === 'boolean' ? input : reject(errors, at, 'must be true or false')),
-  };
-}
+export const oneOf = <W extends string>(...words: readonly W[]): Shape<W> =>
+  scalar({ type: 'string', enum: words }, `must be one of ${words.join(', ')}`, (input) =>
+    words.find((word) => word === input),
+  );
 
-/** A moment, as replies give it (RFC 3339 in UTC). */
-export function dateTime(): Shape<string> {
-  const { read } = text();
-  return { schema: { type: 'string', format: 'date-time' }, read };
-}
+/** A date and time in a reply (RFC 3339, in UTC). */
+export const dateTime = (): Shape<string> => ({ schema: { type: 'string', format: 'date-time' }, read: text().read });
 
-/** One of these words. */
-export function oneOf<W extends string>(...words: readonly W[]): Shape<W> {
-  return {
-    schema: { type: 'string', enum: words },
-    read: (input, at, errors) => words.find((one) => one === input) ?? reject(errors, at, `must be one of ${words.join(', ')}`),
-  };
+/** A date and time in a request (RFC 3339, with its offset). */
+export const timestamp = (description: string): Shape<Date> =>
+  scalar(
+    { type: 'string', format: 'date-time', description },
+    'must be a date and time, such as 2030-01-31T12:00:00Z',
+    (input) => (typeof input === 'string' ? parseTimestamp(input) : undefined),
+  );
+
+function parseTimestamp(text: string): Date | undefined {
+  const form = /^(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
+  const [whole = '', day = ''] = form.exec(text) ?? [];
+  const date = new Date(whole);
+  // JavaScript reads 30 February as 2 March, so the day is compared with itself.
+  const isReal = !Number.isNaN(date.getTime()) && new Date(`${day}T00:00:00Z`).toISOString().startsWith(day);
+  // PostgreSQL reads neither year 0 nor years of five digits, which an offset can cause.
+  return isReal && /^(?!0000)\d{4}-/.test(date.toISOString()) ? date : undefined;
 }
 
 export function nullable<T>(shape: Shape<T>): Shape<T | null> {
@@ -143,12 +153,10 @@ export function list<T>(shape: Shape<T>): Shape<T[]> {
     schema: { type: 'array', items: shape.schema },
     read(input, at, errors) {
       if (!Array.isArray(input)) return reject(errors, at, 'must be an array');
-      const values: T[] = [];
-      input.forEach((item: unknown, index) => {
-        const value = shape.read(item, `${at}/${index}`, errors);
-        if (value !== INVALID) values.push(value);
-      });
-      return values.length === input.length ? values : INVALID;
+      const items: unknown[] = input;
+      const values = items.map((item, index) => shape.read(item, `${at}/${index}`, errors));
+      const valid = values.filter((value): value is T => value !== INVALID);
+      return valid.length === values.length ? valid : INVALID;
     },
   };
 }
@@ -165,97 +173,74 @@ export function withDefault<T extends string | number | boolean>(shape: Shape<T>
 export type Infer<S> = S extends Shape<infer T> ? T : never;
 
 type Members = Readonly<Record<string, Shape<unknown>>>;
-export type Values<M extends Members> = { readonly [K in keyof M]: Infer<M[K]> };
+type Values<M extends Members> = { readonly [K in keyof M]: Infer<M[K]> };
 
-/**
- * An object with these members. Others are ignored, unless `others` is 'refused': then a misspelt optional member
- * cannot silently change the outcome.
- */
-export function object<M extends Members>(members: M, others: 'ignored' | 'refused' = 'ignored'): Shape<Values<M>> {
-  const entries = Object.entries(members);
+/** Unknown members are refused where a misspelled optional member would silently change the outcome. */
+type UnknownMembers = 'ignored' | 'refused';
+
+export function object<M extends Members>(members: M, unknown: UnknownMembers = 'ignored'): Shape<Values<M>> {
+  const unknownMessage = unknown === 'refused' ? 'is not a known member' : null;
   return {
-    schema: { ...objectSchema(members), ...(others === 'refused' ? { additionalProperties: false } : {}) },
+    schema: { ...objectSchema(members), ...(unknownMessage === null ? {} : { additionalProperties: false }) },
     read(input, at, errors) {
-      if (!isRecord(input)) return reject(errors, at, 'must be a JSON object');
-      const before = errors.length;
-      if (others === 'refused') {
-        for (const name of Object.keys(input)) {
-          // The name is the caller's own text: it is cut short, and never the value.
-          if (!Object.hasOwn(members, name)) reject(errors, pointer(at, name.slice(0, 64)), 'is not a member that this request knows');
-        }
-      }
-      return readMembers(entries, (name) => (Object.hasOwn(input, name) ? input[name] : undefined), (name) => pointer(at, name), errors, before);
+      if (!isObject(input)) return reject(errors, at, 'must be a JSON object');
+      return readMembers<M>(members, input, (name) => pointer(at, name), unknownMessage, errors);
     },
   };
 }
 
-/** Any JSON object, as it is. */
-export function jsonObject(): Shape<Readonly<Record<string, unknown>>> {
-  const { schema } = object({});
-  return { schema, read: (input, at, errors) => (isRecord(input) ? input : reject(errors, at, 'must be a JSON object')) };
-}
+/** Any JSON object, unchanged. */
+export const jsonObject = (): Shape<Readonly<Record<string, unknown>>> =>
+  scalar(objectSchema({}), 'must be a JSON object', (input) => (isObject(input) ? input : undefined));
 
-const isRecord = (input: unknown): input is Readonly<Record<string, unknown>> => typeof input === 'object' && input !== null && !Array.isArray(input);
+const isObject = (input: unknown): input is Readonly<Record<string, unknown>> =>
+  typeof input === 'object' && input !== null && !Array.isArray(input);
 
-/** A moment in a request (RFC 3339, with its offset). */
-export function timestamp(description: string): Shape<Date> {
-  return {
-    schema: { type: 'string', format: 'date-time', description },
-    read(input, at, errors) {
-      const form = /^(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
-      const [, day = ''] = form.exec(typeof input === 'string' ? input : '') ?? [];
-      const date = new Date(day === '' ? Number.NaN : String(input));
-      // The engine takes 30 February for 2 March; a year of more than four digits is none that PostgreSQL reads.
-      const isReal = !Number.isNaN(date.getTime()) && new Date(`${day}T00:00:00Z`).toISOString().startsWith(day) && /^(?!0000)\d{4}-/.test(date.toISOString());
-      return !isReal ? reject(errors, at, 'must be a date and time, such as 2030-01-31T12:00:00Z') : date;
-    },
-  };
-}
-
-/**
- * The parameters of a query. A parameter given twice is refused, because two readers might pick different ones.
- * @param others as for `object`
- */
-export function queryParameters<M extends Members>(members: M, others: 'ignored' | 'refused' = 'ignored'): Shape<Values<M>> {
-  const entries = Object.entries(members);
+/** The parameters of a query. One that is given twice is rejected: two readers might choose different values. */
+export function queryParameters<M extends Members>(members: M, unknown: UnknownMembers = 'ignored'): Shape<Values<M>> {
+  const unknownMessage = unknown === 'refused' ? 'is not a known parameter' : null;
+  const entries = Object.entries(members).map(([name, shape]) => [name, givenOnce(shape)] as const);
+  const single = Object.fromEntries(entries);
   return {
     schema: objectSchema(members),
     read(input, _at, errors) {
       const query: Query = input instanceof Map ? input : new Map();
-      const before = errors.length;
-      if (others === 'refused') {
-        for (const name of query.keys()) if (!Object.hasOwn(members, name)) reject(errors, name.slice(0, 64), 'is not a parameter that this request knows');
-      }
-      for (const [name] of entries) {
-        if ((query.get(name)?.length ?? 0) > 1) reject(errors, name, 'must be given only once');
-      }
-      return readMembers(entries, (name) => query.get(name)?.[0], (name) => name, errors, before);
+      return readMembers<M>(single, Object.fromEntries(query), (name) => name, unknownMessage, errors);
     },
   };
 }
 
-const NOTHING = {};
-/** Nothing is asked for, and whatever comes is ignored. */
-export const noInput: Shape<Record<never, never>> = { schema: {}, read: () => NOTHING };
+const givenOnce = <T>(shape: Shape<T>): Shape<T> => ({
+  ...shape,
+  read: (values, at, errors) =>
+    Array.isArray(values) && values.length === 1
+      ? shape.read(values[0], at, errors)
+      : reject(errors, at, 'must be given only once'),
+});
+
+const NO_INPUT = {};
+/** No input is expected, and any is ignored. */
+export const noInput: Shape<Record<never, never>> = { schema: {}, read: () => NO_INPUT };
 
 function readMembers<M extends Members>(
-  members: ReadonlyArray<readonly [string, Shape<unknown>]>,
-  value: (name: string) => unknown,
-  place: (name: string) => string,
+  members: Members,
+  input: Readonly<Record<string, unknown>>,
+  pathOf: (name: string) => string,
+  unknownMessage: string | null,
   errors: FieldError[],
-  before: number,
 ): Values<M> | typeof INVALID {
+  const before = errors.length;
+  const unknown = unknownMessage === null ? [] : Object.keys(input).filter((name) => !Object.hasOwn(members, name));
+  // The name is the client's own text, so it is cut short.
+  for (const name of unknown) reject(errors, pathOf(name.slice(0, 64)), unknownMessage ?? '');
   const result: Record<string, unknown> = {};
-  for (const [name, shape] of members) {
-    const given = value(name);
-    if (given === undefined) {
-      if (shape.missing) result[name] = shape.missing.value;
-      else reject(errors, place(name), 'is required');
-    } else {
-      result[name] = shape.read(given, place(name), errors);
-    }
+  for (const [name, shape] of Object.entries(members)) {
+    const given = Object.hasOwn(input, name) ? input[name] : undefined;
+    if (given !== undefined) result[name] = shape.read(given, pathOf(name), errors);
+    else if (shape.missing) result[name] = shape.missing.value;
+    else reject(errors, pathOf(name), 'is required');
   }
-  // Every member has just been read by the shape of its name.
+  // Each member was read by the shape of its name.
   return errors.length > before ? INVALID : (result as Values<M>);
 }
 
@@ -269,5 +254,5 @@ function objectSchema(members: Members): JsonSchema {
   };
 }
 
-/** RFC 6901 */
+/** A JSON pointer (RFC 6901). */
 const pointer = (at: string, name: string) => `${at}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;
