@@ -11,8 +11,3 @@ export const digest = (token: string): Buffer => createHash('sha256').update(tok
 
 /** Constant time whatever the lengths: digests are compared, because `timingSafeEqual` throws on unequal lengths. */
 export const sameDigest = (one: Buffer, other: Buffer): boolean => one.length === other.length && timingSafeEqual(one, other);
-
-/** The credential of `Authorization: Bearer …` (RFC 6750, 2.1; the scheme's case does not matter), or null. */
-export function bearerOf(authorization: string | undefined): string | null {
-  return /^bearer +([^\s]+) *$/i.exec(authorization ?? '')?.[1] ?? null;
-}

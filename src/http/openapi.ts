@@ -1,17 +1,6 @@
-import type { Route } from './call.ts';
+import type { DocumentFacts, Envelope, Route } from './call.ts';
 import { type ErrorCode, ERRORS } from './errors.ts';
 import type { JsonSchema } from './shape.ts';
-
-/** How a service wraps its successes: `{data, _meta}` or the bare data. */
-export type Envelope = 'data' | 'bare';
-
-export interface DocumentFacts {
-  readonly title: string;
-  /** The version of the interface, not of the program. */
-  readonly version: string;
-  readonly envelope: Envelope;
-  readonly securitySchemes: Readonly<Record<string, object>>;
-}
 
 const error: JsonSchema = {
   type: 'object',

@@ -1,155 +1,123 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Reply } from './call.ts';
+import type { Envelope, Reply } from './call.ts';
 import { type ErrorCode, ERRORS, type Failure } from './errors.ts';
-import type { Envelope } from './openapi.ts';
 
-/** ASVS 3.4, 4.1.1 and 14.3.2. Every reply of every service carries these. */
-const BARE_HEADERS = {
+/** ASVS 3.4, 4.1.1 and 14.3.2. Every reply of every service has these. */
+const COMMON_HEADERS = {
   'Cache-Control': 'no-store',
   'X-Content-Type-Options': 'nosniff',
   'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'",
-} as const;
-const HEADERS = { 'Content-Type': 'application/json; charset=utf-8', ...BARE_HEADERS } as const;
+};
+const JSON_HEADERS = { 'Content-Type': 'application/json; charset=utf-8', ...COMMON_HEADERS };
 
-/** What goes on the wire. */
 export interface RenderedReply {
   readonly status: number;
-  /** Where it is an error. */
+  /** Only for an error. */
   readonly reason?: ErrorCode;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | AsyncIterable<string>;
 }
 
-export function renderSuccess(reply: Reply<unknown>, status: number, envelope: Envelope, requestId: string): RenderedReply {
-  if ('stream' in reply) return { status, headers: { ...HEADERS, 'Content-Type': reply.contentType }, body: reply.stream };
-  if ('text' in reply) return { status, headers: { ...HEADERS, ...reply.headers, 'Content-Type': reply.contentType }, body: reply.text };
-  if ('items' in reply) {
-    const [before, after] = envelope === 'bare' ? ['', ''] : ['{"data":', `,"_meta":${JSON.stringify({ request_id: requestId })}}`];
-    return { status, headers: HEADERS, body: listText(reply.items, before, after) };
-  }
-  const headers = reply.headers ? { ...HEADERS, ...reply.headers } : HEADERS;
-  if (envelope === 'bare') return { status, headers, body: JSON.stringify(reply.data) };
-  const meta = { request_id: requestId, ...(reply.pagination ? { pagination: reply.pagination } : {}) };
-  return { status, headers, body: JSON.stringify({ data: reply.data, _meta: meta, ...(reply.links ? { _links: reply.links } : {}) }) };
+export interface RenderedFailure extends RenderedReply {
+  readonly reason: ErrorCode;
+  readonly body: string;
 }
 
-async function* listText(batches: AsyncIterable<unknown>, before: string, after: string): AsyncGenerator<string> {
-  let opening = `${before}[`;
+export function renderSuccess(reply: Reply<unknown>, status: number, envelope: Envelope, id: string): RenderedReply {
+  const render = (body: RenderedReply['body'], own?: RenderedReply['headers']): RenderedReply =>
+    ({ status, headers: own ? { ...JSON_HEADERS, ...own } : JSON_HEADERS, body });
+  if ('stream' in reply) return render(reply.stream, { 'Content-Type': reply.contentType });
+  if ('text' in reply) return render(reply.text, { ...reply.headers, 'Content-Type': reply.contentType });
+  if ('items' in reply) return render(renderList(reply.items, envelope, id));
+  const { data, pagination, links, headers } = reply;
+  const body = envelope === 'bare' ? data : { data, _meta: { request_id: id, pagination }, _links: links };
+  return render(JSON.stringify(body), headers);
+}
+
+async function* renderList(batches: AsyncIterable<unknown>, envelope: Envelope, id: string): AsyncGenerator<string> {
+  let separator = envelope === 'bare' ? '[' : '{"data":[';
   for await (const batch of batches) {
     if (!Array.isArray(batch) || batch.length === 0) continue;
-    yield opening + batch.map((item) => JSON.stringify(item)).join(',');
-    opening = ',';
+    yield separator + batch.map((item) => JSON.stringify(item)).join(',');
+    separator = ',';
   }
-  yield `${opening === ',' ? '' : opening}]${after}`;
+  const end = envelope === 'bare' ? ']' : `],"_meta":${JSON.stringify({ request_id: id })}}`;
+  yield separator === ',' ? end : separator + end;
 }
 
-/** The answer to OPTIONS. */
-export const renderAllow = (allow: string): RenderedReply => ({ status: 204, headers: { ...BARE_HEADERS, Allow: allow }, body: '' });
+/** The reply to OPTIONS. */
+export const renderAllow = (allow: string): RenderedReply =>
+  ({ status: 204, headers: { ...COMMON_HEADERS, Allow: allow }, body: '' });
 
-/** The one shape of an error, in all services. */
-export function renderFailure(failure: Failure, requestId: string): RenderedReply {
-  const { status, message } = ERRORS[failure.code];
-  const { details } = failure;
-  // RFC 9110: 15.6.4 and RFC 6585, 4 for Retry-After; 15.5.2 for the challenge.
+export function renderFailure({ code, details }: Failure, requestId: string): RenderedFailure {
+  const { status, message } = ERRORS[code];
   const retryAfter = details.retryAfterSeconds ?? (status === 503 ? 2 : undefined);
+  const error = { code, message: details.message ?? message, fields: details.fields };
   return {
     status,
-    reason: failure.code,
+    reason: code,
     headers: {
-      ...HEADERS,
+      ...JSON_HEADERS,
+      // RFC 9110, 15.6.4 and RFC 6585, 4.
       ...(retryAfter === undefined ? {} : { 'Retry-After': String(Math.max(1, Math.ceil(retryAfter))) }),
+      // RFC 9110, 15.5.2.
       ...(status === 401 ? { 'WWW-Authenticate': 'Bearer' } : {}),
       ...details.headers,
     },
-    body: JSON.stringify({
-      data: null,
-      error: { code: failure.code, message: details.message ?? message, ...(details.fields ? { fields: details.fields } : {}) },
-      _meta: { request_id: requestId },
-    }),
+    body: JSON.stringify({ data: null, error, _meta: { request_id: requestId } }),
   };
 }
 
-/** A whole reply as bytes, for a request that never became one: the parser refused it and there is no response object. */
-export function renderRaw(failure: Failure, requestId: string): string {
-  const { status, headers, body } = renderFailure(failure, requestId);
-  const text = typeof body === 'string' ? body : '';
-  const all = { ...headers, 'X-Request-Id': requestId, 'Content-Length': String(Buffer.byteLength(text)), Connection: 'close' };
+/** An error as bytes, for input that the parser rejected: there is no response object. */
+export function renderRaw({ status, reason, headers, body }: RenderedFailure, requestId: string): string {
+  const length = Buffer.byteLength(body);
+  const all = { ...headers, 'X-Request-Id': requestId, 'Content-Length': length, Connection: 'close' };
   const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`);
-  return `HTTP/1.1 ${status} ${failure.code.replaceAll('_', ' ')}\r\n${lines.join('')}\r\n${text}`;
+  return `HTTP/1.1 ${status} ${reason.replaceAll('_', ' ')}\r\n${lines.join('')}\r\n${body}`;
 }
 
-/** After a refusal: how much of an unread body is thrown away, and for how long, before the connection is cut. */
+/** How much of an unread body is discarded after an early reply, and for how long, before the connection is closed. */
 const DISCARD_BYTES = 1024 * 1024;
 const DISCARD_MS = 1000;
 
-/** Writes a reply, exactly once. Resolves when the last byte is handed to the kernel or the client is gone. */
-export function writeReply(request: IncomingMessage, response: ServerResponse, requestId: string, written: RenderedReply, close: boolean): Promise<void> | void {
-  if (isUnread(request) || typeof written.body !== 'string') return writeSlowly(request, response, requestId, written, close);
-  const headers = headersOf(requestId, written, close);
-  if (written.status !== 204) headers.push('Content-Length', String(Buffer.byteLength(written.body)));
-  response.writeHead(written.status, headers);
-  // As a text it leaves in one piece with the head.
-  response.end(written.body);
-}
-
-/** Names and values in turn, which Node writes as they are. */
-function headersOf(requestId: string, { headers }: RenderedReply, close: boolean): string[] {
-  const list = ['X-Request-Id', requestId];
-  for (const name in headers) list.push(name, headers[name] ?? '');
-  if (close) list.push('Connection', 'close');
-  return list;
-}
-
-/** A reply in pieces, or to a request whose body has not been read to its end. */
-async function writeSlowly(request: IncomingMessage, response: ServerResponse, requestId: string, written: RenderedReply, close: boolean): Promise<void> {
-  // A small body that came in one packet with its head is complete only a moment after the head.
+/** Writes a reply once. Resolves when the last byte is handed to the kernel, or the client is gone. */
+export async function writeReply(
+  request: IncomingMessage,
+  response: ServerResponse,
+  requestId: string,
+  { status, headers: own, body }: RenderedReply,
+  close: boolean,
+): Promise<void> {
+  // A small body that arrives in one packet with its head is complete only a moment later.
   if (isUnread(request)) await new Promise((resolve) => setImmediate(resolve));
-  const unread = isUnread(request);
-  const headers = headersOf(requestId, written, unread || close);
-  // The client is still sending. To close now would reset the connection, and the answer could be lost with it.
-  const discarding = () => (unread ? discard(request) : undefined);
-  if (typeof written.body !== 'string') return writePieces(request, response, written.status, headers, written.body, discarding);
-  const { body } = written;
-  if (written.status !== 204) headers.push('Content-Length', String(Buffer.byteLength(body)));
-  response.writeHead(written.status, headers);
-  response.flushHeaders();
-  response.write(body);
-  await discarding();
+  const discarded = isUnread(request) ? discard(request) : null;
+  const headers: Record<string, string> = { 'X-Request-Id': requestId, ...own };
+  if (close || discarded) headers.Connection = 'close';
+  if (typeof body === 'string') {
+    if (status !== 204) headers['Content-Length'] = String(Buffer.byteLength(body));
+    response.writeHead(status, headers);
+    if (!discarded) return void response.end(body);
+    response.flushHeaders();
+    response.write(body);
+  } else {
+    // The first piece comes before the head, so that a database that fails is still a proper error.
+    for await (const piece of body) {
+      if (!response.headersSent) response.writeHead(status, headers);
+      if (request.method === 'HEAD' || response.destroyed) break;
+      if (!response.write(piece)) await drained(response);
+    }
+    if (!response.headersSent) response.writeHead(status, headers);
+  }
+  // To close while the client is still sending would reset the connection, and the reply could be lost.
+  await discarded;
   response.end();
 }
 
-const isUnread = (request: IncomingMessage): boolean => !request.complete && hasBody(request);
-
-function hasBody(request: IncomingMessage): boolean {
-  return request.headers['transfer-encoding'] !== undefined || Number(request.headers['content-length'] ?? 0) > 0;
+function isUnread({ complete, headers }: IncomingMessage): boolean {
+  return !complete && (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0);
 }
 
-async function writePieces(
-  request: IncomingMessage,
-  response: ServerResponse,
-  status: number,
-  headers: string[],
-  pieces: AsyncIterable<string>,
-  discarding: () => Promise<void> | undefined,
-): Promise<void> {
-  const iterator = pieces[Symbol.asyncIterator]();
-  try {
-    // The first piece is fetched before the head goes out, so that a database that is away is still a proper error.
-    let piece = await iterator.next();
-    response.writeHead(status, headers);
-    const discarded = discarding();
-    while (!piece.done && request.method !== 'HEAD' && !response.destroyed) {
-      if (!response.write(piece.value)) await drained(response);
-      piece = await iterator.next();
-    }
-    await discarded;
-    response.end();
-  } finally {
-    await iterator.return?.();
-  }
-}
-
-/** The socket's own inactivity limit ends the wait for a client that has stopped reading. */
+/** The inactivity limit of the socket ends the wait for a client that stopped reading. */
 function drained(response: ServerResponse): Promise<void> {
   return new Promise((resolve) => {
     const done = () => {
@@ -163,17 +131,15 @@ function drained(response: ServerResponse): Promise<void> {
 function discard(request: IncomingMessage): Promise<void> {
   return new Promise((resolve) => {
     let size = 0;
+    const timer = setTimeout(resolve, DISCARD_MS);
     const done = () => {
       clearTimeout(timer);
-      request.off('data', onData).off('end', done).off('close', done).off('error', done);
       resolve();
     };
-    const timer = setTimeout(done, DISCARD_MS);
-    const onData = (chunk: Buffer) => {
+    request.on('data', (chunk: Buffer) => {
       size += chunk.length;
       if (size > DISCARD_BYTES) done();
-    };
-    request.on('data', onData).on('end', done).on('close', done).on('error', done);
-    request.resume();
+    });
+    request.on('end', done).on('close', done).on('error', done).resume();
   });
 }

@@ -1,5 +1,5 @@
-import { bearerOf, digest, sameDigest } from '../crypto/token.ts';
-import type { Guard } from '../http/call.ts';
+import { digest, sameDigest } from '../crypto/token.ts';
+import { bearerOf, type Guard } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import type { SecretsService } from './service.ts';
 

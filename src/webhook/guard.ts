@@ -1,5 +1,4 @@
-import { bearerOf } from '../crypto/token.ts';
-import type { Guard, RequestInfo } from '../http/call.ts';
+import { bearerOf, type Guard, type RequestInfo } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import type { WebhookService } from './service.ts';
 import type { Sender } from './store/tokens.ts';

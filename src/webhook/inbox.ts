@@ -1,5 +1,4 @@
-import { bearerOf } from '../crypto/token.ts';
-import type { Call, Reply } from '../http/call.ts';
+import { bearerOf, type Call, type Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import { dateTime, integer, list as listOf, nullable, object, type Infer, text, uuid, oneOf } from '../http/shape.ts';
 import type { Database } from '../db/pool.ts';

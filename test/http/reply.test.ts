@@ -105,7 +105,7 @@ test('a list is written batch by batch: no piece waits for a later one', async (
 
 test('a raw reply is a whole HTTP answer whose length is counted in bytes', () => {
   for (const failure of [new Failure('invalid_request'), new Failure('headers_too_large', { message: 'Zu groß – €.' })]) {
-    const [head = '', body = '', ...more] = renderRaw(failure, 'id-1').split('\r\n\r\n');
+    const [head = '', body = '', ...more] = renderRaw(renderFailure(failure, 'id-1'), 'id-1').split('\r\n\r\n');
     const [statusLine, ...lines] = head.split('\r\n');
     assert.equal(more.length, 0);
     assert.match(statusLine ?? '', new RegExp(`^HTTP/1\\.1 ${ERRORS[failure.code].status} [a-z ]+$`));
