@@ -19,57 +19,59 @@ const object = (value: unknown): Json => (isObject(value) ? value : {});
 const array = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
 
 /** What is wrong with a document, by the rules of OpenAPI 3.0.3 that ours can break. */
-function faultsOf(document: unknown): string[] {
-  const faults: string[] = [];
-  if (child(document, 'openapi') !== '3.0.3') faults.push('openapi: must be 3.0.3');
-  for (const name of ['title', 'version']) if (typeof child(document, 'info', name) !== 'string') faults.push(`info: no ${name}`);
+function problemsOf(document: unknown): string[] {
+  const problems: string[] = [];
+  if (child(document, 'openapi') !== '3.0.3') problems.push('openapi: must be 3.0.3');
+  for (const name of ['title', 'version']) if (typeof child(document, 'info', name) !== 'string') problems.push(`info: no ${name}`);
   for (const [path, item] of Object.entries(object(child(document, 'paths')))) {
-    if (!path.startsWith('/')) faults.push(`${path}: must begin with a slash`);
-    for (const [method, operation] of Object.entries(object(item))) faults.push(...operationFaults(document, path, method, operation));
+    if (!path.startsWith('/')) problems.push(`${path}: must begin with a slash`);
+    for (const [method, operation] of Object.entries(object(item))) problems.push(...operationProblems(document, path, method, operation));
   }
-  everySchema(document, '#', faults, document);
-  return faults;
+  const shapes = Object.keys(object(child(document, 'paths'))).map((path) => path.replace(/\{[^}]*\}/g, '{}').replace(/(.)\/$/, '$1'));
+  for (const [index, shape] of shapes.entries()) if (shapes.indexOf(shape) < index) problems.push(`${shape}: two patterns match the same paths`);
+  checkSchemas(document, '#', problems, document);
+  return problems;
 }
 
-function operationFaults(document: unknown, path: string, method: string, operation: unknown): string[] {
+function operationProblems(document: unknown, path: string, method: string, operation: unknown): string[] {
   const at = `${method} ${path}`;
-  const faults: string[] = [];
-  if (!['get', 'put', 'post', 'delete', 'patch'].includes(method)) faults.push(`${at}: no such method`);
-  if (!child(operation, 'summary')) faults.push(`${at}: no summary`);
+  const problems: string[] = [];
+  if (!['get', 'put', 'post', 'delete', 'patch'].includes(method)) problems.push(`${at}: no such method`);
+  if (!child(operation, 'summary')) problems.push(`${at}: no summary`);
   const parameters = array(child(operation, 'parameters')).map(object);
   const names = parameters.map(({ in: place, name }) => `${String(place)} ${String(name)}`);
-  if (new Set(names).size !== names.length) faults.push(`${at}: a parameter twice`);
+  if (new Set(names).size !== names.length) problems.push(`${at}: a parameter twice`);
   const inPattern = [...path.matchAll(/\{([^}]+)\}/g)].map(([, name]) => `path ${name}`);
-  for (const name of inPattern) if (!names.includes(name)) faults.push(`${at}: ${name} is not declared`);
-  for (const name of names) if (name.startsWith('path ') && !inPattern.includes(name)) faults.push(`${at}: ${name} is not in the pattern`);
+  for (const name of inPattern) if (!names.includes(name)) problems.push(`${at}: ${name} is not declared`);
+  for (const name of names) if (name.startsWith('path ') && !inPattern.includes(name)) problems.push(`${at}: ${name} is not in the pattern`);
   for (const one of parameters) {
-    if (one.in === 'path' && one.required !== true) faults.push(`${at}: a path parameter must be required`);
-    if (!isObject(one.schema)) faults.push(`${at}: a parameter without a schema`);
+    if (one.in === 'path' && one.required !== true) problems.push(`${at}: a path parameter must be required`);
+    if (!isObject(one.schema)) problems.push(`${at}: a parameter without a schema`);
   }
-  if (child(operation, 'requestBody') && !child(operation, 'requestBody', 'content', 'application/json', 'schema')) faults.push(`${at}: a body without a schema`);
+  if (child(operation, 'requestBody') && !child(operation, 'requestBody', 'content', 'application/json', 'schema')) problems.push(`${at}: a body without a schema`);
   for (const scheme of array(child(operation, 'security')).flatMap((one) => Object.keys(object(one)))) {
-    if (!child(document, 'components', 'securitySchemes', scheme)) faults.push(`${at}: no security scheme ${scheme}`);
+    if (!child(document, 'components', 'securitySchemes', scheme)) problems.push(`${at}: no security scheme ${scheme}`);
   }
   const responses = Object.entries(object(child(operation, 'responses')));
-  if (!responses.some(([status]) => /^2\d\d$/.test(status))) faults.push(`${at}: no success`);
+  if (!responses.some(([status]) => /^2\d\d$/.test(status))) problems.push(`${at}: no success`);
   for (const [status, response] of responses) {
-    if (!/^[1-5]\d\d$/.test(status)) faults.push(`${at}: ${status} is no status`);
-    if (!child(response, 'description')) faults.push(`${at}: ${status} has no description`);
+    if (!/^[1-5]\d\d$/.test(status)) problems.push(`${at}: ${status} is no status`);
+    if (!child(response, 'description')) problems.push(`${at}: ${status} has no description`);
   }
-  return faults;
+  return problems;
 }
 
 /** Looks at every node: references lead somewhere, and a schema admits at least one value. */
-function everySchema(value: unknown, at: string, faults: string[], document: unknown): void {
-  if (Array.isArray(value)) return value.forEach((one, index) => everySchema(one, `${at}/${index}`, faults, document));
+function checkSchemas(value: unknown, at: string, problems: string[], document: unknown): void {
+  if (Array.isArray(value)) return value.forEach((one, index) => checkSchemas(one, `${at}/${index}`, problems, document));
   if (!isObject(value)) return;
-  if (typeof value.$ref === 'string' && !child(document, ...value.$ref.replace(/^#\//, '').split('/'))) faults.push(`${at}: ${value.$ref} leads nowhere`);
-  if (Array.isArray(value.enum) && value.enum.length === 0) faults.push(`${at}: an empty enum admits no value`);
-  if (value.type === 'array' && !isObject(value.items)) faults.push(`${at}: an array without items`);
+  if (typeof value.$ref === 'string' && !child(document, ...value.$ref.replace(/^#\//, '').split('/'))) problems.push(`${at}: ${value.$ref} leads nowhere`);
+  if (Array.isArray(value.enum) && value.enum.length === 0) problems.push(`${at}: an empty enum admits no value`);
+  if (value.type === 'array' && !isObject(value.items)) problems.push(`${at}: an array without items`);
   for (const name of array(value.required)) {
-    if (!Object.hasOwn(object(value.properties), String(name))) faults.push(`${at}: ${String(name)} is required but not described`);
+    if (!Object.hasOwn(object(value.properties), String(name))) problems.push(`${at}: ${String(name)} is required but not described`);
   }
-  for (const [name, one] of Object.entries(value)) everySchema(one, `${at}/${name}`, faults, document);
+  for (const [name, one] of Object.entries(value)) checkSchemas(one, `${at}/${name}`, problems, document);
 }
 
 /** The document as it is served. */
@@ -92,7 +94,7 @@ const documents: ReadonlyArray<readonly [name: string, rows: ReadonlyArray<Omit<
 
 for (const [name, rows, document] of documents) {
   test(`${name}: the document is valid OpenAPI 3.0.3`, () => {
-    assert.deepEqual(faultsOf(document), []);
+    assert.deepEqual(problemsOf(document), []);
   });
 
   test(`${name}: the document and the route table hold the same rows`, () => {
@@ -190,20 +192,26 @@ test('identity takes a bearer credential or a key wherever it asks for one, and 
   assert.deepEqual(child(schemes, 'cookie'), { type: 'apiKey', in: 'cookie', name: 'session' });
 });
 
-const BROKEN: ReadonlyArray<readonly [fault: string, change: (row: Json) => Json]> = [
-  ['post /a/{id}: path id is not declared', (row) => ({ ...row, pattern: '/a/{id}' })],
-  ['post /a: path id is not in the pattern', (row) => ({ ...row, schemas: { path: { properties: { id: {} }, required: ['id'] }, query: {}, body: null, reply: null } })],
-  ['post /a: no security scheme bearer', (row) => ({ ...row, security: ['bearer'] })],
-  ['#/paths/~1a', (row) => ({ ...row, schemas: { path: {}, query: {}, body: { enum: [] }, reply: null } })],
+const NO_SCHEMAS = { path: {}, query: {}, body: null, reply: null };
+const GOOD_ROW = {
+  method: 'POST', pattern: '/a', summary: 'a', success: 200, security: [], paged: 'never', schemas: NO_SCHEMAS, errors: ['internal'],
+};
+const ID = { properties: { id: {} }, required: ['id'] };
+
+const BROKEN: ReadonlyArray<readonly [problem: string, ...rows: Json[]]> = [
+  ['post /a/{id}: path id is not declared', { pattern: '/a/{id}' }],
+  ['post /a: path id is not in the pattern', { schemas: { ...NO_SCHEMAS, path: ID } }],
+  ['post /a: no security scheme bearer', { security: ['bearer'] }],
+  ['#/paths//a/post/requestBody/content/application/json/schema: an empty enum admits no value', { schemas: { ...NO_SCHEMAS, body: { enum: [] } } }],
+  ['/a/{}: two patterns match the same paths', ...['/a/{id}', '/a/{name}'].map((pattern) => ({ pattern, schemas: { ...NO_SCHEMAS, path: ID } }))],
+  ['/a: two patterns match the same paths', { pattern: '/a' }, { pattern: '/a/' }],
 ];
 
-test('the check of the documents fires', () => {
-  const row = { method: 'POST', pattern: '/a', summary: 'a', success: 200, security: [], paged: 'never', schemas: { path: {}, query: {}, body: null, reply: null }, errors: ['internal'] };
-  const faults = (one: Json) =>
-    faultsOf(describeRoutes([one as unknown as Route<unknown>], { title: 't', version: '1', envelope: 'bare', securitySchemes: {} }));
-  assert.deepEqual(faults(row), []);
-  for (const [fault, change] of BROKEN) {
-    const found = faults(change(row));
-    assert.ok(found.length > 0 && (fault.startsWith('#') || found.includes(fault)), `${fault}: ${found.join('; ')}`);
-  }
+test('the check finds each planted problem', () => {
+  const problemsOfRows = (...rows: Json[]) => {
+    const routes = rows.map((row) => ({ ...GOOD_ROW, ...row }) as unknown as Route<unknown>);
+    return problemsOf(describeRoutes(routes, { title: 't', version: '1', envelope: 'bare', securitySchemes: {} }));
+  };
+  assert.deepEqual(problemsOfRows({}), []);
+  for (const [problem, ...rows] of BROKEN) assert.ok(problemsOfRows(...rows).includes(problem), `${problem}: ${problemsOfRows(...rows).join('; ')}`);
 });

@@ -105,25 +105,3 @@ test('a trailing slash in a pattern makes no difference', () => {
   assert.equal(finderOf(rowsOf('GET /a/'))('GET /a'), 'GET /a/');
   assert.equal(finderOf(rowsOf('GET /'))('GET /'), 'GET /');
 });
-
-const REFUSED: ReadonlyArray<readonly [rows: readonly string[], named: readonly string[]]> = [
-  [['GET /a', 'GET /a'], ['GET /a']],
-  [['GET /a', 'GET /a/'], ['GET /a', 'GET /a/']],
-  [['GET /{id}/x', 'POST /', 'GET /{id}/x/'], ['GET /{id}/x', 'GET /{id}/x/']],
-  [['GET /{id}', 'DELETE /{user}'], ['{id}', '{user}']],
-  
-  [['GET a'], ['GET a']],
-];
-
-test('rows that cannot be told apart stop the program at the start, with both sides named', () => {
-  for (const [lines, named] of REFUSED) {
-    for (const rows of [lines, lines.toReversed()]) {
-      const build = () => createRouter(rowsOf(...rows));
-      assert.throws(build, (error: Error) => named.every((one) => error.message.split(/[ :]+/).join(' ').includes(one)), rows.join(' and '));
-    }
-  }
-});
-
-test('the same path under two methods is no conflict, nor a static segment beside a parameter', () => {
-  assert.doesNotThrow(() => createRouter(rowsOf('GET /a/{id}', 'POST /a/{id}', 'GET /a/b', 'GET /{x}/{y}')));
-});
