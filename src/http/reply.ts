@@ -10,17 +10,12 @@ const COMMON_HEADERS = {
 };
 const JSON_HEADERS = { 'Content-Type': 'application/json; charset=utf-8', ...COMMON_HEADERS };
 
-export interface RenderedReply {
+export interface RenderedReply<Body = string | AsyncIterable<string>> {
   readonly status: number;
   /** Only for an error. */
   readonly reason?: ErrorCode;
   readonly headers: Readonly<Record<string, string>>;
-  readonly body: string | AsyncIterable<string>;
-}
-
-export interface RenderedFailure extends RenderedReply {
-  readonly reason: ErrorCode;
-  readonly body: string;
+  readonly body: Body;
 }
 
 export function renderSuccess(reply: Reply<unknown>, status: number, envelope: Envelope, id: string): RenderedReply {
@@ -49,7 +44,7 @@ async function* renderList(batches: AsyncIterable<unknown>, envelope: Envelope, 
 export const renderAllow = (allow: string): RenderedReply =>
   ({ status: 204, headers: { ...COMMON_HEADERS, Allow: allow }, body: '' });
 
-export function renderFailure({ code, details }: Failure, requestId: string): RenderedFailure {
+export function renderFailure({ code, details }: Failure, requestId: string): RenderedReply<string> {
   const { status, message } = ERRORS[code];
   const retryAfter = details.retryAfterSeconds ?? (status === 503 ? 2 : undefined);
   const error = { code, message: details.message ?? message, fields: details.fields };
@@ -69,9 +64,9 @@ export function renderFailure({ code, details }: Failure, requestId: string): Re
 }
 
 /** An error as bytes, for input that the parser rejected: there is no response object. */
-export function renderRaw({ status, reason, headers, body }: RenderedFailure, requestId: string): string {
+export function renderRaw({ status, reason = 'internal', headers, body }: RenderedReply<string>, id: string): string {
   const length = Buffer.byteLength(body);
-  const all = { ...headers, 'X-Request-Id': requestId, 'Content-Length': length, Connection: 'close' };
+  const all = { ...headers, 'X-Request-Id': id, 'Content-Length': length, Connection: 'close' };
   const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`);
   return `HTTP/1.1 ${status} ${reason.replaceAll('_', ' ')}\r\n${lines.join('')}\r\n${body}`;
 }

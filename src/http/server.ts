@@ -56,12 +56,7 @@ export interface ListenerOptions {
   readonly metrics: Metrics;
 }
 
-export interface Listener {
-  /** Resolves with the port once connections are accepted. Rejects if the port is in use. */
-  listen(): Promise<number>;
-  /** Accepts no more requests, waits at most `graceMs` for those in flight, then closes all connections. */
-  close(graceMs: number): Promise<void>;
-}
+export type Listener = ReturnType<typeof createListener>;
 
 /** One request and its reply. */
 interface Exchange {
@@ -82,7 +77,7 @@ interface Connection {
 }
 
 /** The only code that sees a socket. */
-export function createListener({ name, log, metrics, style, trustedProxies, ...options }: ListenerOptions): Listener {
+export function createListener({ name, log, metrics, style, trustedProxies, ...options }: ListenerOptions) {
   let matchRoute: RouteMatcher | null = null;
   let inFlight = 0;
   let bodies = 0;
@@ -194,7 +189,8 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     }
     const { address } = connection;
     const exchange = { requestId: randomUUID(), address, startedAt: performance.now(), route: '(unreadable)' };
-    const rendered = renderFailure(parserFailure(error.code), exchange.requestId);
+    const failure = new Failure(PARSER_ERRORS[error.code ?? ''] ?? 'invalid_request');
+    const rendered = renderFailure(failure, exchange.requestId);
     socket.end(renderRaw(rendered, exchange.requestId));
     finishExchange(exchange, '', rendered);
   });
@@ -207,12 +203,14 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   });
 
   return {
-    async listen() {
+    /** Resolves with the port once connections are accepted. Rejects if the port is in use. */
+    async listen(): Promise<number> {
       await once(server.listen(options.port, options.host), 'listening');
       const bound = server.address();
       return typeof bound === 'object' && bound !== null ? bound.port : options.port;
     },
-    async close(graceMs) {
+    /** Accepts no more requests, waits at most `graceMs` for those in flight, then closes all connections. */
+    async close(graceMs: number): Promise<void> {
       isClosing = true;
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       server.closeIdleConnections();
@@ -225,12 +223,11 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   };
 }
 
-function startExchange(request: IncomingMessage, connection: Connection, trustedProxies: BlockList): Exchange {
+function startExchange(request: IncomingMessage, { address, isProxy }: Connection, proxies: BlockList): Exchange {
   const { 'x-request-id': given, 'x-forwarded-for': forwarded } = request.headers;
-  const { address, isProxy } = connection;
   return {
     requestId: typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given) ? given : randomUUID(),
-    address: isProxy ? clientAddress(address, String(forwarded ?? ''), trustedProxies) : address,
+    address: isProxy ? clientAddress(address, String(forwarded ?? ''), proxies) : address,
     startedAt: performance.now(),
     route: '(none)',
   };
@@ -243,8 +240,7 @@ function isFree({ running, latest }: Connection): boolean {
   return latest.request.complete ? latest.response.writableFinished : !latest.response.headersSent;
 }
 
-function parserFailure(code: string | undefined): Failure {
-  if (code === 'HPE_HEADER_OVERFLOW') return new Failure('headers_too_large');
-  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new Failure('request_timeout');
-  return new Failure('invalid_request');
-}
+const PARSER_ERRORS: Readonly<Record<string, ErrorCode>> = {
+  HPE_HEADER_OVERFLOW: 'headers_too_large',
+  ERR_HTTP_REQUEST_TIMEOUT: 'request_timeout',
+};

@@ -1,21 +1,19 @@
 import type { FieldError } from './errors.ts';
 import type { Query } from './router.ts';
 
-type Schema = {
-  type: 'string' | 'integer' | 'boolean' | 'object' | 'array';
-  format: string;
-  description: string;
-  enum: ReadonlyArray<string | null>;
-  nullable: boolean;
-  default: string | number | boolean;
-  items: JsonSchema;
-  properties: Readonly<Record<string, JsonSchema>>;
-  required: readonly string[];
-  additionalProperties: boolean;
-} & Record<'minLength' | 'maxLength' | 'minimum' | 'maximum', number>;
-
 /** The part of JSON Schema, as in OpenAPI 3.0.3, that shapes use. */
-export type JsonSchema = Readonly<Partial<Schema>>;
+export interface JsonSchema extends Partial<Record<'minLength' | 'maxLength' | 'minimum' | 'maximum', number>> {
+  readonly type?: 'string' | 'integer' | 'boolean' | 'object' | 'array';
+  readonly format?: string;
+  readonly description?: string;
+  readonly enum?: ReadonlyArray<string | null>;
+  readonly nullable?: boolean;
+  readonly default?: string | number | boolean;
+  readonly items?: JsonSchema;
+  readonly properties?: Readonly<Record<string, JsonSchema>>;
+  readonly required?: readonly string[];
+  readonly additionalProperties?: boolean;
+}
 
 const INVALID = Symbol('invalid');
 
@@ -92,11 +90,7 @@ export const uuid = (description?: string): Shape<string> =>
     (input) => (typeof input === 'string' && UUID.test(input) ? input.toLowerCase() : undefined),
   );
 
-interface Range {
-  readonly min: number;
-  readonly max: number;
-  readonly description?: string;
-}
+type Range = Readonly<{ min: number; max: number; description?: string }>;
 
 export const integer = ({ min, max, description }: Range): Shape<number> =>
   scalar(
@@ -199,8 +193,7 @@ const isObject = (input: unknown): input is Readonly<Record<string, unknown>> =>
 /** The parameters of a query. One that is given twice is rejected: two readers might choose different values. */
 export function queryParameters<M extends Members>(members: M, unknown: UnknownMembers = 'ignored'): Shape<Values<M>> {
   const unknownMessage = unknown === 'refused' ? 'is not a known parameter' : null;
-  const entries = Object.entries(members).map(([name, shape]) => [name, givenOnce(shape)] as const);
-  const single = Object.fromEntries(entries);
+  const single = Object.fromEntries(Object.entries(members).map(([name, shape]) => [name, givenOnce(shape)]));
   return {
     schema: objectSchema(members),
     read(input, _at, errors) {
