@@ -1,34 +1,34 @@
-/** A dependency did not do its part: database gone, statement refused. */
+/** A dependency failed: the database is gone, or it rejected a statement. */
 export class Unavailable extends Error {
   override readonly name = 'Unavailable';
-  /** Whether waiting may help, as opposed to a wrong password or a missing table. */
+  /** Whether waiting may help. It does not help against a wrong password or a missing table. */
   readonly isTemporary: boolean;
   /** @param message for an operator: never a query, a parameter or a foreign message */
-  constructor(message: string, mayPass: boolean) {
+  constructor(message: string, isTemporary: boolean) {
     super(message);
-    this.isTemporary = mayPass;
+    this.isTemporary = isTemporary;
   }
 }
 
-/** Work refused before it starts, to protect the process. Always answered 503 with `Retry-After`. */
+/** Work was rejected before it started, to protect the process. Always answered 503 with `Retry-After`. */
 export class Overloaded extends Error {
   override readonly name = 'Overloaded';
 }
 
-/** Something that waiting does not mend: the process says this sentence and ends. */
+/** Waiting does not help: the process prints the message and ends. */
 export class StartupError extends Error {
   override readonly name = 'StartupError';
 }
 
 /**
- * What a log may say of anything thrown. Only our own two kinds have messages that are known to hold no secret; of
- * everything else the kind and the place are told, because a foreign message may quote what was being worked on.
+ * What a log may say about anything thrown. A foreign message may quote a secret, so of any other error only the kind
+ * and the stack frames are logged.
  */
 export function describeError(error: unknown): { readonly error: string; readonly stack?: string } {
   if (error instanceof Unavailable || error instanceof Overloaded) return { error: error.message };
   if (!(error instanceof Error)) return { error: typeof error };
-  // The stack begins with the message, which may have lines of its own.
-  const { stack = '', message } = error;
-  const places = stack.slice(stack.indexOf(message) + message.length).split('\n').filter((line) => line.startsWith('    at '));
-  return { error: error.name, stack: places.slice(0, 6).map((line) => line.trim()).join(' | ') };
+  // The stack starts with the message, which may have several lines.
+  const { name, message, stack = '' } = error;
+  const frames = stack.slice(stack.indexOf(message) + message.length).match(/^ {4}at .*$/gm) ?? [];
+  return { error: name, stack: frames.slice(0, 6).map((frame) => frame.trim()).join(' | ') };
 }

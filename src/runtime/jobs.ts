@@ -2,36 +2,39 @@ import { describeError } from './errors.ts';
 import type { Log } from './log.ts';
 import type { Metrics } from './metrics.ts';
 
+/** Background work that repeats. */
 export interface Job {
   readonly name: string;
   readonly everySeconds: number;
-  /** Does one small batch; true means there is more to do now. */
+  /** Does one small batch. True means that there is more to do now. */
   readonly batch: () => Promise<boolean>;
 }
 
-/** Rows that one batch of housekeeping removes at most. */
+/** How many rows one batch removes at most. */
 export const BATCH_ROWS = 500;
 
 /**
- * A job that removes rows in batches. Replicas may run it at once: a row that another one has removed is not there.
- * @param table with its schema  @param remove removes at most so many rows, and returns how many
+ * A job that removes rows in batches. Replicas may run it at the same time.
+ * @param table with its schema  @param remove removes at most `limit` rows, and returns how many it removed
  */
-export function removalJob(metrics: Metrics, table: string, everySeconds: number, remove: (most: number) => Promise<number>): Job {
-  const count = metrics.counter('gatehouse_rows_removed_total', 'Rows that housekeeping has removed, by table.', ['table']);
-  return {
-    name: `remove from ${table}`,
-    everySeconds,
-    async batch() {
-      const removed = await remove(BATCH_ROWS);
-      count([table], removed);
-      return removed === BATCH_ROWS;
-    },
+export function removalJob(
+  metrics: Metrics,
+  table: string,
+  everySeconds: number,
+  remove: (limit: number) => Promise<number>,
+): Job {
+  const count = metrics.counter('gatehouse_rows_removed_total', 'Rows removed by background jobs.', ['table']);
+  const batch = async () => {
+    const removed = await remove(BATCH_ROWS);
+    count([table], removed);
+    return removed === BATCH_ROWS;
   };
+  return { name: `remove from ${table}`, everySeconds, batch };
 }
 
 /**
- * Runs each job in a loop of its own. A failing batch is logged and tried again at the next turn.
- * @returns stops between two batches, never inside one
+ * Runs each job in a loop of its own. A batch that fails is logged and repeated after the interval.
+ * @returns `stop` waits for the batch in progress
  */
 export function startJobs(jobs: readonly Job[], log: Log): { stop(): Promise<void> } {
   let isStopping = false;
@@ -47,20 +50,16 @@ export function startJobs(jobs: readonly Job[], log: Log): { stop(): Promise<voi
       timer.unref();
       wakeUps.add(done);
     });
-  const loop = async (job: Job) => {
-    // Replicas that start together do not all clean up in the same second.
-    await sleep(job.everySeconds * Math.random());
+  const loops = jobs.map(async ({ name, everySeconds, batch }) => {
+    // Replicas that start together must not all run their jobs in the same second.
+    await sleep(everySeconds * Math.random());
     while (!isStopping) {
-      let hasMore = false;
-      try {
-        hasMore = await job.batch();
-      } catch (error) {
-        log.warn('background job failed', { job: job.name, ...describeError(error) });
-      }
-      if (!hasMore && !isStopping) await sleep(job.everySeconds);
+      const hasMore = await Promise.resolve().then(batch).catch((error: unknown) => {
+        log.warn('background job failed', { job: name, ...describeError(error) });
+      });
+      if (!hasMore && !isStopping) await sleep(everySeconds);
     }
-  };
-  const loops = jobs.map(loop);
+  });
   return {
     async stop() {
       isStopping = true;

@@ -1,9 +1,9 @@
 import { Overloaded } from './errors.ts';
 
-/** Runs so much work at once and queues so much more. The rest is rejected before it starts. */
+/** Limits how much work runs at the same time and how much waits. Any more is rejected before it starts. */
 export interface Limiter {
   /**
-   * Runs the work when a slot is free. Throws `Overloaded` at once if the queue is full.
+   * Runs the work when a slot is free, first come, first served. Throws `Overloaded` at once if the queue is full.
    * @param hasPriority waits in a second queue of the same length that is served first
    */
   run<T>(work: () => Promise<T>, hasPriority?: boolean): Promise<T>;
@@ -11,7 +11,7 @@ export interface Limiter {
   readonly waiting: number;
 }
 
-/** @param slots how much runs at once  @param queueLength how much may wait, first come first served  @param what for the error */
+/** @param what is waited for, as in "too many are waiting for a password hash" */
 export function createLimiter(slots: number, queueLength: number, what: string): Limiter {
   let running = 0;
   const priority: Array<() => void> = [];
@@ -25,13 +25,10 @@ export function createLimiter(slots: number, queueLength: number, what: string):
     },
     async run(work, hasPriority = false) {
       const queue = hasPriority ? priority : others;
-      if (running >= slots) {
-        if (queue.length >= queueLength) throw new Overloaded(`too many are waiting for ${what}`);
-        // Finished work hands its slot over: `running` does not change, and a newcomer cannot slip in between.
-        await new Promise<void>((resolve) => queue.push(resolve));
-      } else {
-        running += 1;
-      }
+      if (running < slots) running += 1;
+      else if (queue.length >= queueLength) throw new Overloaded(`too many are waiting for ${what}`);
+      // Finished work hands over its slot: `running` does not change, so that nothing else can take it.
+      else await new Promise<void>((resolve) => queue.push(resolve));
       try {
         return await work();
       } finally {
@@ -43,22 +40,24 @@ export function createLimiter(slots: number, queueLength: number, what: string):
   };
 }
 
-/** Runs work of the same key one after the other, and work of different keys side by side. */
+/** Runs work with the same key one after the other, and work with different keys at the same time. */
 export interface KeyedQueue {
   /** Throws `Overloaded` at once if the queue of this key is full. */
   run<T>(key: string, work: () => Promise<T>): Promise<T>;
 }
 
-/** @param length how much may be under way or waiting for each key */
+/** @param length how much may run or wait for each key  @param what as for a limiter */
 export function createKeyedQueue(length: number, what: string): KeyedQueue {
   const limiters = new Map<string, Limiter>();
   return {
     async run(key, work) {
       const limiter = limiters.get(key) ?? createLimiter(1, length - 1, what);
       limiters.set(key, limiter);
-      return limiter.run(work).finally(() => {
-        if (limiter.running === 0) limiters.delete(key);
-      });
+      try {
+        return await limiter.run(work);
+      } finally {
+        if (limiter.running === 0 && limiters.get(key) === limiter) limiters.delete(key);
+      }
     },
   };
 }

@@ -4,18 +4,18 @@ export const LOG_LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
 
-/** One JSON object per line. Callers pass facts, never tokens, keys, passwords, secrets or query strings. */
+/** One JSON object per line. Fields never hold a token, key, password, secret or query string. */
 export interface Log {
   debug(message: string, fields?: Fields): void;
   info(message: string, fields?: Fields): void;
   warn(message: string, fields?: Fields): void;
   error(message: string, fields?: Fields): void;
-  /** The same log with fields that every line carries. */
+  /** The same log with additional fields on every line. */
   with(fields: Fields): Log;
 }
 
 /**
- * @param level lines below it are not written; `silent` writes none
+ * @param level the lowest level that is written; `silent` writes nothing
  * @param write takes one line with its newline
  */
 export function createLog(level: LogLevel, write: (line: string) => void, common: Fields = {}): Log {
@@ -38,41 +38,41 @@ export function createLog(level: LogLevel, write: (line: string) => void, common
   };
 }
 
-/** Lines on their way to a stream. */
-export interface LineWriter {
-  write(line: string): void;
-  /** Hands over what has gathered, now. */
-  flush(): void;
-}
+/** How many characters may wait for a reader that is too slow. Lines beyond them are dropped, to bound the memory. */
+const MAX_UNWRITTEN = 4 * 1024 * 1024;
+const DROPPED = 'log lines dropped: the reader is too slow';
 
-/** What may wait for a reader that has stopped or is too slow. Further lines are dropped: memory must not grow with them. */
-const MAX_UNWRITTEN_BYTES = 4 * 1024 * 1024;
+export type LineWriter = ReturnType<typeof createLineWriter>;
 
 /**
- * Gathers the lines of one turn of the event loop into one write: a write per line costs as much as a reply.
- * A line that was written after some were dropped tells how many.
+ * Gathers the lines of one turn of the event loop into one write; `flush` writes them at once. If lines were dropped,
+ * a notice before the next line gives their number.
  */
-export function createLineWriter(output: Writable): LineWriter {
+export function createLineWriter(output: Writable) {
   let gathered = '';
   let dropped = 0;
-  // Counted here, not by `writableLength`: the plain webhook receiver's events use the same stream, and its senders wait.
+  // Not `output.writableLength`: the plain webhook receiver writes its events to the same stream.
   let unwritten = 0;
+  const addNotice = () => {
+    if (dropped === 0) return;
+    const notice = { time: new Date().toISOString(), level: 'warn', message: DROPPED, lines: dropped };
+    gathered += `${JSON.stringify(notice)}\n`;
+    dropped = 0;
+  };
   const flush = () => {
-    if (dropped > 0) {
-      gathered += `{"time":"${new Date().toISOString()}","level":"warn","message":"log lines dropped: the reader is too slow","lines":${dropped}}\n`;
-    }
+    addNotice();
     const text = gathered;
     gathered = '';
-    dropped = 0;
     if (text === '') return;
     unwritten += text.length;
     output.write(text, () => (unwritten -= text.length));
   };
   return {
-    write(line) {
-      if (gathered === '' && dropped === 0) setImmediate(flush);
-      if (unwritten + gathered.length > MAX_UNWRITTEN_BYTES) dropped += 1;
-      else gathered += line;
+    write(line: string): void {
+      if (unwritten + gathered.length > MAX_UNWRITTEN) return void (dropped += 1);
+      if (gathered === '') setImmediate(flush);
+      addNotice();
+      gathered += line;
     },
     flush,
   };

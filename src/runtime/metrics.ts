@@ -1,88 +1,89 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 
-/** Seconds: from a cached look-up to the slowest request the listener allows. */
+/** Seconds: from a look-up by key to the slowest request that the listener allows. */
 const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
+
+type Labels = readonly string[];
 
 /** A metric family is declared by the module that counts it. Declaring a name again returns the same family. */
 export interface Metrics {
-  /** @returns adds to the series with these label values, in the order of `labels`; 1 unless `by` is given */
-  counter(name: string, help: string, labels: readonly string[]): (values: readonly string[], by?: number) => void;
+  /** @returns adds 1, or `by`, to the series with these label values, in the order of `labels` */
+  counter(name: string, help: string, labels: Labels): (values: Labels, by?: number) => void;
   /** @returns adds an observation, in seconds */
-  histogram(name: string, help: string, labels: readonly string[]): (values: readonly string[], seconds: number) => void;
+  histogram(name: string, help: string, labels: Labels): (values: Labels, seconds: number) => void;
   /** A value that is read at each scrape. */
   gauge(name: string, help: string, labels: Readonly<Record<string, string>>, read: () => number): void;
   /** The Prometheus text format, version 0.0.4. */
   text(): string;
 }
 
-type Add = (amount: number) => void;
-
-interface Family {
-  readonly head: string;
-  /** Each series' rows of the text. */
-  readonly rows: Map<string, () => string[]>;
-  /** Each series' update, by its label values. */
-  readonly updates: Map<string, Add>;
-}
+type Series = Readonly<{ add: (amount: number) => void; rows: () => string[] }>;
+/** By label values. */
+type AllSeries = Map<string, Series>;
 
 export function createMetrics(): Metrics {
-  const families = new Map<string, Family>();
-  const family = (name: string, type: string, help: string): Family => {
-    let found = families.get(name);
-    if (!found) {
-      found = { head: `# HELP ${name} ${help}\n# TYPE ${name} ${type}`, rows: new Map(), updates: new Map() };
-      families.set(name, found);
-    }
-    return found;
+  const families = new Map<string, Readonly<{ head: string; series: AllSeries }>>();
+  const declare = (name: string, type: string, help: string): AllSeries => {
+    const family = families.get(name) ?? { head: `# HELP ${name} ${help}\n# TYPE ${name} ${type}`, series: new Map() };
+    families.set(name, family);
+    return family.series;
   };
   const metrics: Metrics = {
     counter(name, help, labels) {
-      const update = createUpdate(family(name, 'counter', help), labels, (rows, rendered) => {
-        let value = 0;
-        rows.set(rendered, () => [`${name}{${rendered}} ${value}`]);
-        return (by) => (value += by);
-      });
-      return (values, by = 1) => update(values, by);
+      const add = adder(declare(name, 'counter', help), labels, (rendered) => counterSeries(name, rendered));
+      return (values, by = 1) => add(values, by);
     },
     histogram: (name, help, labels) =>
-      createUpdate(family(name, 'histogram', help), labels, (rows, rendered) => {
-        const one = { buckets: BUCKETS.map(() => 0), sum: 0, count: 0 };
-        rows.set(rendered, () => histogramRows(name, rendered, one));
-        return (seconds) => {
-          const index = BUCKETS.findIndex((bound) => seconds <= bound);
-          if (index >= 0) one.buckets[index] = (one.buckets[index] ?? 0) + 1;
-          one.sum += seconds;
-          one.count += 1;
-        };
-      }),
+      adder(declare(name, 'histogram', help), labels, (rendered) => histogramSeries(name, rendered)),
     gauge(name, help, labels, read) {
       const rendered = render(Object.keys(labels), Object.values(labels));
-      family(name, 'gauge', help).rows.set(rendered, () => [`${name}${rendered === '' ? '' : `{${rendered}}`} ${read()}`]);
+      const full = rendered === '' ? name : `${name}{${rendered}}`;
+      declare(name, 'gauge', help).set(rendered, { add: () => {}, rows: () => [`${full} ${read()}`] });
     },
     text: () =>
       [...families.values()]
-        .filter(({ rows }) => rows.size > 0)
-        .map(({ head, rows }) => `${head}\n${[...rows.values()].flatMap((read) => read()).join('\n')}\n`)
+        .filter(({ series }) => series.size > 0)
+        .map(({ head, series }) => `${[head, ...[...series.values()].flatMap(({ rows }) => rows())].join('\n')}\n`)
         .join(''),
   };
   addProcessGauges(metrics);
   return metrics;
 }
 
-/** Finds a series by its label values, and creates it at its first use. */
-function createUpdate({ rows, updates }: Family, labels: readonly string[], create: (rows: Family['rows'], rendered: string) => Add) {
-  return (values: readonly string[], amount: number) => {
+/** Finds a series by its label values, or creates it. */
+function adder(all: AllSeries, labels: Labels, create: (rendered: string) => Series) {
+  return (values: Labels, amount: number) => {
     const key = values.join('\0');
-    let update = updates.get(key);
-    if (!update) updates.set(key, (update = create(rows, render(labels, values))));
-    update(amount);
+    const series = all.get(key) ?? create(render(labels, values));
+    all.set(key, series);
+    series.add(amount);
   };
 }
 
-function histogramRows(name: string, labels: string, { buckets, sum, count }: { buckets: number[]; sum: number; count: number }): string[] {
-  let below = 0;
-  const rows = BUCKETS.map((bound, index) => `${name}_bucket{${labels},le="${bound}"} ${(below += buckets[index] ?? 0)}`);
-  return [...rows, `${name}_bucket{${labels},le="+Inf"} ${count}`, `${name}_sum{${labels}} ${sum}`, `${name}_count{${labels}} ${count}`];
+function counterSeries(name: string, labels: string): Series {
+  let value = 0;
+  return { add: (by) => (value += by), rows: () => [`${name}{${labels}} ${value}`] };
+}
+
+function histogramSeries(name: string, labels: string): Series {
+  const bounds = [...BUCKETS, Infinity];
+  const counts = bounds.map(() => 0);
+  let sum = 0;
+  return {
+    add(seconds) {
+      const index = bounds.findIndex((bound) => seconds <= bound);
+      counts[index] = (counts[index] ?? 0) + 1;
+      sum += seconds;
+    },
+    rows() {
+      let total = 0;
+      const buckets = bounds.map((bound, index) => {
+        total += counts[index] ?? 0;
+        return `${name}_bucket{${labels},le="${bound === Infinity ? '+Inf' : bound}"} ${total}`;
+      });
+      return [...buckets, `${name}_sum{${labels}} ${sum}`, `${name}_count{${labels}} ${total}`];
+    },
+  };
 }
 
 function addProcessGauges({ gauge }: Metrics): void {
@@ -90,14 +91,16 @@ function addProcessGauges({ gauge }: Metrics): void {
   delay.enable();
   gauge('process_resident_memory_bytes', 'Resident memory.', {}, () => process.memoryUsage.rss());
   gauge('nodejs_heap_used_bytes', 'Heap in use.', {}, () => process.memoryUsage().heapUsed);
-  gauge('nodejs_eventloop_delay_p99_seconds', '99th percentile of the event loop delay since the last scrape.', {}, () => {
+  gauge('nodejs_eventloop_delay_p99_seconds', '99th percentile since the last scrape.', {}, () => {
     const seconds = delay.count === 0 ? 0 : delay.percentile(99) / 1e9;
     delay.reset();
     return seconds;
   });
 }
 
-function render(names: readonly string[], values: readonly string[]): string {
-  const escaped = (value = '') => value.replace(/[\\"\n]/g, (found) => (found === '\n' ? '\\n' : `\\${found}`));
+const ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', '"': '\\"', '\n': '\\n' };
+
+function render(names: Labels, values: Labels): string {
+  const escaped = (value = '') => value.replace(/[\\"\n]/g, (found) => ESCAPES[found] ?? '');
   return names.map((name, index) => `${name}="${escaped(values[index])}"`).join(',');
 }

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Returned by a parser in place of a value: what the variable accepts, to be read after "must be". */
+/** Returned by a parser for an invalid value: what the variable accepts, as in "must be …". */
 export class Expected {
   readonly form: string;
   constructor(form: string) {
@@ -12,7 +12,7 @@ export class Expected {
 
 /** One environment variable. */
 export interface Variable<T> {
-  /** The default as the documentation lists it; `–` where there is none. */
+  /** The default in the documentation; `–` if there is none. */
   readonly fallback: string;
   /** The value of an unset variable. */
   readonly unset: T;
@@ -22,33 +22,30 @@ export interface Variable<T> {
 export type Variables = Readonly<Record<string, Variable<unknown>>>;
 export type Values<V extends Variables> = { readonly [K in keyof V]: V[K] extends Variable<infer T> ? T : never };
 
-/** What reading the settings has found: problems stop the start, warnings are logged. One sentence each. */
+/** Problems stop the startup, warnings are logged. One sentence each. */
 export class Findings {
   readonly problems: string[] = [];
   readonly warnings: string[] = [];
   /** The variable that each service without a database lacks. */
   readonly missingDatabases: string[] = [];
-  /** Whether a problem of this variable is already reported, so that it is not also called missing. */
+  /** Whether a problem with this variable was reported, so that it is not also reported as missing. */
   reports(name: string): boolean {
     return this.problems.some((problem) => problem.startsWith(`${name} `) || problem.startsWith(`${name}_FILE `));
   }
 }
 
-/** What a service's `read` gets. A value that could not be read is that of an unset variable, and a problem is reported. */
+/** What a service's `read` gets. An invalid value is reported and replaced by that of an unset variable. */
 export interface SettingsInput<V extends Variables, Address> {
   readonly values: Values<V>;
   readonly database: Address;
-  /** `administer` needs the database and nothing else of a service. */
+  /** `administer` needs only the database. */
   readonly purpose: 'serve' | 'administer';
-  /** The environment without Gatehouse's own variables, for programs that a service starts. */
+  /** The environment without Gatehouse's variables, for programs that a service starts. */
   readonly foreign: Readonly<Record<string, string>>;
   readonly findings: Findings;
 }
 
-/**
- * Reads each variable of a table. One that is set but empty counts as unset: container files leave one out that way.
- * @param prefix comes before each name of the table
- */
+/** Reads the variables of a table under `prefix` + name. An empty one counts as unset, as in container files. */
 export function readVariables<V extends Variables>(
   variables: V,
   environment: Environment,
@@ -66,7 +63,7 @@ export function readVariables<V extends Variables>(
   return Object.fromEntries(entries) as Values<V>;
 }
 
-/** Strict: read leniently, different bytes of a key would become the same character. */
+/** Fatal: otherwise, different invalid bytes of a key would become the same character. */
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /** `X_FILE` names a file that holds `X`. One trailing newline is removed, because editors and `echo` add one. */
@@ -99,13 +96,11 @@ export function number(fallback: number, min: number, max: number): Variable<num
 
 /** A number, or 0 for no limit. */
 export function numberOrOff(min: number, max: number): Variable<number> {
-  const { parse } = number(0, min, max);
-  const expected = new Expected(`0, or a whole number from ${min} to ${max}`);
-  const read = (text: string) => {
-    const value = parse(text);
-    return value instanceof Expected ? expected : value;
+  const parse = (text: string) => {
+    const value = text === '0' ? 0 : number(0, min, max).parse(text);
+    return value instanceof Expected ? new Expected(`0, or ${value.form}`) : value;
   };
-  return { fallback: '0', unset: 0, parse: (text) => (text === '0' ? 0 : read(text)) };
+  return { fallback: '0', unset: 0, parse };
 }
 
 /** A number whose default depends on other settings. @param fallback only documented */
@@ -114,21 +109,21 @@ export function numberOrNull(fallback: number | null, min: number, max: number):
 }
 
 /** @param check returns what is accepted, or null for a valid text */
-export function text(fallback: string | null, check: (text: string) => string | null = () => null): Variable<string | null> {
+export function text(fallback: string | null, check?: (text: string) => string | null): Variable<string | null> {
   const parse = (value: string) => {
-    const form = check(value);
+    const form = check?.(value) ?? null;
     return form === null ? value : new Expected(form);
   };
   return { fallback: fallback ?? '–', unset: fallback, parse };
 }
 
 export function oneOf<T extends string>(fallback: T, choices: readonly T[]): Variable<T> {
-  const parse = (text: string) => choices.find((choice) => choice === text) ?? new Expected(`one of ${choices.join(', ')}`);
-  return { fallback, unset: fallback, parse };
+  const expected = new Expected(`one of ${choices.join(', ')}`);
+  return { fallback, unset: fallback, parse: (text) => choices.find((choice) => choice === text) ?? expected };
 }
 
 /** A switch: `on` or `off`. */
 export function toggle(fallback: 'on' | 'off'): Variable<boolean> {
-  const expected = new Expected('one of on, off');
-  return { fallback, unset: fallback === 'on', parse: (text) => (text === 'on' ? true : text === 'off' ? false : expected) };
+  const parse = (text: string) => (text === 'on' || text === 'off' ? text === 'on' : new Expected('one of on, off'));
+  return { fallback, unset: fallback === 'on', parse };
 }
