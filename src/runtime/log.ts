@@ -44,10 +44,7 @@ const DROPPED = 'log lines dropped: the reader is too slow';
 
 export type LineWriter = ReturnType<typeof createLineWriter>;
 
-/**
- * Gathers the lines of one turn of the event loop into one write; `flush` writes them at once. If lines were dropped,
- * a notice before the next line gives their number.
- */
+/** Gathers the lines of one turn of the event loop into one write. The line after a gap tells how many are missing. */
 export function createLineWriter(output: Writable) {
   let gathered = '';
   let dropped = 0;
@@ -59,21 +56,24 @@ export function createLineWriter(output: Writable) {
     gathered += `${JSON.stringify(notice)}\n`;
     dropped = 0;
   };
-  const flush = () => {
-    addNotice();
+  const writeGathered = () => {
     const text = gathered;
-    gathered = '';
     if (text === '') return;
+    gathered = '';
     unwritten += text.length;
     output.write(text, () => (unwritten -= text.length));
   };
   return {
     write(line: string): void {
       if (unwritten + gathered.length > MAX_UNWRITTEN) return void (dropped += 1);
-      if (gathered === '') setImmediate(flush);
+      if (gathered === '') setImmediate(writeGathered);
       addNotice();
       gathered += line;
     },
-    flush,
+    /** Writes the gathered lines now, for the end of the process. */
+    flush(): void {
+      addNotice();
+      writeGathered();
+    },
   };
 }
