@@ -1,14 +1,15 @@
-/** Background work: in loops that stop between two batches and outlive a batch that fails. */
+/** Background work in loops that stop between two batches and survive a batch that fails. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startJobs } from '../../src/runtime/jobs.ts';
-import { createLog } from '../../src/runtime/log.ts';
 import { Unavailable } from '../../src/runtime/errors.ts';
+import { BATCH_ROWS, removalJob, startJobs } from '../../src/runtime/jobs.ts';
+import { createLog } from '../../src/runtime/log.ts';
+import { createMetrics } from '../../src/runtime/metrics.ts';
 import { until } from '../support/until.ts';
 
-/** The first turn comes at a random moment of this long. */
+/** An interval in seconds. The first run starts after a random part of it. */
 const SOON = 0.005;
-/** Longer than any test: a turn that nobody should wait for. */
+/** Longer than any test. */
 const NEVER = 1_000_000;
 
 function memory() {
@@ -16,7 +17,7 @@ function memory() {
   return { lines, log: createLog('debug', (line) => lines.push(JSON.parse(line))) };
 }
 
-test('a job does batch after batch while there is more to do, and then turn after turn', async () => {
+test('a job runs batches while there is more to do, then again after its interval', async () => {
   const answers = [true, true, false];
   let batches = 0;
   const jobs = startJobs([{ name: 'sweep', everySeconds: SOON, batch: async () => answers[batches++] ?? false }], memory().log);
@@ -24,8 +25,8 @@ test('a job does batch after batch while there is more to do, and then turn afte
   await jobs.stop();
 });
 
-test('what is left to do does not wait for the next turn', async (t) => {
-  // The first turn comes at once; the one after it never would.
+test('remaining work does not wait for the interval', async (t) => {
+  // The first run starts at once; a second one never would.
   t.mock.method(Math, 'random', () => 0);
   let batches = 0;
   const jobs = startJobs([{ name: 'sweep', everySeconds: NEVER, batch: async () => ++batches < 3 }], memory().log);
@@ -34,7 +35,7 @@ test('what is left to do does not wait for the next turn', async (t) => {
   assert.equal(batches, 3);
 });
 
-test('replicas that start together do not all begin in the same moment', async (t) => {
+test('jobs of replicas that start together start at different times', async (t) => {
   const delays: unknown[] = [];
   t.mock.method(globalThis, 'setTimeout', (_done: () => void, delay: number) => {
     delays.push(delay);
@@ -47,7 +48,7 @@ test('replicas that start together do not all begin in the same moment', async (
   assert.deepEqual(delays, [15_000, 45_000]);
 });
 
-test('a batch that fails is logged without its message, and tried again', async () => {
+test('a batch that fails is logged without a foreign message, and repeated', async () => {
   const { lines, log } = memory();
   let batches = 0;
   const batch = async () => {
@@ -66,23 +67,24 @@ test('a batch that fails is logged without its message, and tried again', async 
   assert.ok(!JSON.stringify(lines).includes('marked'));
 });
 
-test('one job that fails or hangs keeps no other from its work', async () => {
+test('a job that fails or hangs does not stop the others', async () => {
   let batches = 0;
-  let letGo = () => {};
+  let finish = () => {};
   const jobs = startJobs(
     [
       { name: 'fails', everySeconds: SOON, batch: () => Promise.reject(new Error('on purpose')) },
-      { name: 'hangs', everySeconds: SOON, batch: () => new Promise((resolve) => (letGo = () => resolve(false))) },
+      { name: 'throws', everySeconds: SOON, batch: () => { throw new Error('on purpose'); } },
+      { name: 'hangs', everySeconds: SOON, batch: () => new Promise((resolve) => (finish = () => resolve(false))) },
       { name: 'works', everySeconds: SOON, batch: async () => ++batches < 0 },
     ],
     memory().log,
   );
   await until(() => batches >= 3);
-  letGo();
+  finish();
   await jobs.stop();
 });
 
-test('stopping waits for the batch under way, and begins no other although there is more to do', async () => {
+test('stop waits for the running batch and starts no other', async () => {
   let batches = 0;
   let finish = () => {};
   const batch = () => {
@@ -94,13 +96,13 @@ test('stopping waits for the batch under way, and begins no other although there
   let isStopped = false;
   const stopped = jobs.stop().then(() => (isStopped = true));
   await new Promise((resolve) => setImmediate(resolve));
-  assert.equal(isStopped, false, 'stopped in the middle of a batch');
+  assert.equal(isStopped, false, 'stopped during a batch');
   finish();
   await stopped;
   assert.equal(batches, 1);
 });
 
-test('stopping wakes a job that sleeps, before its first turn and between two', async (t) => {
+test('stop wakes a sleeping job, before its first run and between two', async (t) => {
   const early = startJobs([{ name: 'sweep', everySeconds: NEVER, batch: () => assert.fail('it must not begin') }], memory().log);
   await early.stop();
 
@@ -110,4 +112,19 @@ test('stopping wakes a job that sleeps, before its first turn and between two', 
   await until(() => batches === 1);
   await late.stop();
   assert.equal(batches, 1);
+});
+
+test('a removal job repeats while batches are full, and counts the rows', async () => {
+  const metrics = createMetrics();
+  const limits: number[] = [];
+  const removed = [BATCH_ROWS, 7, 0];
+  const job = removalJob(metrics, 'identity.audit', 300, async (limit) => {
+    limits.push(limit);
+    return removed.shift() ?? 0;
+  });
+  assert.deepEqual([job.name, job.everySeconds], ['remove from identity.audit', 300]);
+  const hasMore = [await job.batch(), await job.batch(), await job.batch()];
+  assert.deepEqual(hasMore, [true, false, false]);
+  assert.deepEqual(limits, [BATCH_ROWS, BATCH_ROWS, BATCH_ROWS]);
+  assert.match(metrics.text(), new RegExp(`^gatehouse_rows_removed_total\\{table="identity.audit"\\} ${BATCH_ROWS + 7}$`, 'm'));
 });

@@ -1,143 +1,200 @@
-/** So many at once, so many waiting, first come first served. */
+/** Slots, queues, priority, and queues by key. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createLimiter } from '../../src/runtime/limiter.ts';
 import { Overloaded } from '../../src/runtime/errors.ts';
+import { createKeyedQueue, createLimiter } from '../../src/runtime/limiter.ts';
 
 /** Lets everything happen that is due. */
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 
-/** Visitors who say when they are in, and leave when they are told to. */
-function visitors(gate: ReturnType<typeof createLimiter>) {
-  const inside: number[] = [];
-  const leave = new Map<number, (error?: Error) => void>();
-  const enter = (number: number) =>
-    gate.run(() => {
-      inside.push(number);
-      return new Promise<number>((resolve, reject) => leave.set(number, (error) => (error ? reject(error) : resolve(number))));
-    });
-  return { inside, enter, leave: (number: number, error?: Error) => leave.get(number)?.(error) };
+/** Numbered work that records when it starts, and ends when it is told to. */
+function manualWork() {
+  const started: number[] = [];
+  const ends = new Map<number, (error?: Error) => void>();
+  const work = (number: number) => () => {
+    started.push(number);
+    return new Promise<number>((resolve, reject) => ends.set(number, (error) => (error ? reject(error) : resolve(number))));
+  };
+  return { started, work, end: (number: number, error?: Error) => ends.get(number)?.(error) };
 }
 
-test('as many run at once as there are places, and the others wait', async () => {
-  const gate = createLimiter(2, 3, 'a place');
-  const { inside, enter, leave } = visitors(gate);
-  const visits = [1, 2, 3, 4, 5].map(enter);
+function limiterWithWork(slots: number, queueLength: number) {
+  const limiter = createLimiter(slots, queueLength, 'a slot');
+  const { started, work, end } = manualWork();
+  return { limiter, started, end, run: (number: number) => limiter.run(work(number)) };
+}
+
+test('limiter: work beyond the slots waits, first come, first served', async () => {
+  const { limiter, started, end, run } = limiterWithWork(2, 3);
+  const results = [1, 2, 3, 4, 5].map(run);
   await settle();
-  assert.deepEqual(inside, [1, 2]);
-  assert.deepEqual([gate.running, gate.waiting], [2, 3]);
-  leave(2);
+  assert.deepEqual(started, [1, 2]);
+  assert.deepEqual([limiter.running, limiter.waiting], [2, 3]);
+  end(2);
   await settle();
-  assert.deepEqual(inside, [1, 2, 3], 'first come, first served');
-  assert.deepEqual([gate.running, gate.waiting], [2, 2]);
+  assert.deepEqual(started, [1, 2, 3]);
+  assert.deepEqual([limiter.running, limiter.waiting], [2, 2]);
   for (const number of [1, 3, 4, 5]) {
-    leave(number);
+    end(number);
     await settle();
   }
-  assert.deepEqual(await Promise.all(visits), [1, 2, 3, 4, 5]);
-  assert.deepEqual(inside, [1, 2, 3, 4, 5]);
-  assert.deepEqual([gate.running, gate.waiting], [0, 0]);
+  assert.deepEqual(await Promise.all(results), [1, 2, 3, 4, 5]);
+  assert.deepEqual(started, [1, 2, 3, 4, 5]);
+  assert.deepEqual([limiter.running, limiter.waiting], [0, 0]);
 });
 
-test('who finds no seat is refused at once, and nobody else is disturbed', async () => {
-  const gate = createLimiter(1, 1, 'a chair');
-  const { inside, enter, leave } = visitors(gate);
-  const [first, second] = [enter(1), enter(2)];
-  await assert.rejects(enter(3), (error) => error instanceof Overloaded && error.message === 'too many are waiting for a chair');
-  assert.deepEqual([gate.running, gate.waiting], [1, 1]);
-  leave(1);
+test('limiter: work that finds the queue full is rejected at once', async () => {
+  const { limiter, started, end, run } = limiterWithWork(1, 1);
+  const [first, second] = [run(1), run(2)];
+  const isOverloaded = (error: unknown) => error instanceof Overloaded && error.message === 'too many are waiting for a slot';
+  await assert.rejects(run(3), isOverloaded);
+  assert.deepEqual([limiter.running, limiter.waiting], [1, 1]);
+  end(1);
   await first;
   await settle();
-  leave(2);
+  end(2);
   await second;
-  assert.deepEqual(inside, [1, 2]);
+  assert.deepEqual(started, [1, 2]);
 });
 
-test('a gate without seats refuses everybody who would have to wait', async () => {
-  const gate = createLimiter(1, 0, 'a place');
-  const { enter, leave } = visitors(gate);
-  const first = enter(1);
-  await assert.rejects(enter(2), Overloaded);
-  leave(1);
+test('limiter: without a queue, work beyond the slots is rejected', async () => {
+  const { end, run } = limiterWithWork(1, 0);
+  const first = run(1);
+  await assert.rejects(run(2), Overloaded);
+  end(1);
   await first;
-  const next = enter(3);
+  const next = run(3);
   await settle();
-  leave(3);
+  end(3);
   assert.equal(await next, 3);
 });
 
-test('work that fails frees its place for the next one, and its error is its caller’s alone', async () => {
-  const gate = createLimiter(1, 2, 'a place');
-  const { inside, enter, leave } = visitors(gate);
-  const [first, second] = [enter(1), enter(2)];
+test('limiter: work that fails frees its slot, and only its caller gets the error', async () => {
+  const { limiter, started, end, run } = limiterWithWork(1, 2);
+  const [first, second] = [run(1), run(2)];
   const failed = assert.rejects(first, RangeError);
-  leave(1, new RangeError('on purpose'));
+  end(1, new RangeError('on purpose'));
   await failed;
   await settle();
-  assert.deepEqual(inside, [1, 2]);
-  leave(2);
+  assert.deepEqual(started, [1, 2]);
+  end(2);
   assert.equal(await second, 2);
-  assert.equal(gate.running, 0);
+  assert.equal(limiter.running, 0);
 });
 
-test('work that throws before it has begun to wait frees its place, too', async () => {
-  const gate = createLimiter(1, 0, 'a place');
+test('limiter: work that throws synchronously frees its slot', async () => {
+  const limiter = createLimiter(1, 0, 'a slot');
   for (let round = 0; round < 2; round += 1) {
-    await assert.rejects(gate.run(() => { throw new RangeError('at once'); }), RangeError);
+    await assert.rejects(limiter.run(() => { throw new RangeError('at once'); }), RangeError);
   }
-  assert.equal(gate.running, 0);
+  assert.equal(limiter.running, 0);
 });
 
-test('nobody overtakes: a newcomer in the moment of leaving takes no place that a waiter was promised', async () => {
-  const gate = createLimiter(1, 5, 'a place');
-  const { inside, enter, leave } = visitors(gate);
-  let newcomer: Promise<number> | undefined;
-  const first = enter(1).then(() => {
-    newcomer = enter(3);
+test('limiter: new work cannot take the slot that was handed to waiting work', async () => {
+  const { limiter, started, end, run } = limiterWithWork(1, 5);
+  let third: Promise<number> | undefined;
+  const first = run(1).then(() => {
+    third = run(3);
   });
-  const second = enter(2);
+  const second = run(2);
   await settle();
-  leave(1);
+  end(1);
   await first;
   await settle();
-  assert.deepEqual(inside, [1, 2]);
-  assert.deepEqual([gate.running, gate.waiting], [1, 1]);
-  leave(2);
+  assert.deepEqual(started, [1, 2]);
+  assert.deepEqual([limiter.running, limiter.waiting], [1, 1]);
+  end(2);
   await second;
   await settle();
-  leave(3);
-  await newcomer;
-  assert.deepEqual(inside, [1, 2, 3]);
+  end(3);
+  await third;
+  assert.deepEqual(started, [1, 2, 3]);
 });
 
-test('however they come and go, there are never more inside than places', async () => {
-  const gate = createLimiter(3, 1_000, 'a place');
-  let inside = 0;
-  let most = 0;
-  const visit = async (turns: number) => {
-    most = Math.max(most, (inside += 1));
+test('limiter: never more work runs than there are slots', async () => {
+  const limiter = createLimiter(3, 1_000, 'a slot');
+  let running = 0;
+  let max = 0;
+  const work = async (turns: number) => {
+    max = Math.max(max, (running += 1));
     for (let turn = 0; turn < turns; turn += 1) await settle();
-    inside -= 1;
+    running -= 1;
     if (turns === 2) throw new RangeError('on purpose');
   };
-  const outcomes = await Promise.allSettled(Array.from({ length: 200 }, (_, index) => gate.run(() => visit(index % 4))));
-  assert.equal(most, 3);
+  const all = Array.from({ length: 200 }, (_, index) => limiter.run(() => work(index % 4)));
+  const outcomes = await Promise.allSettled(all);
+  assert.equal(max, 3);
   assert.equal(outcomes.filter(({ status }) => status === 'rejected').length, 50);
-  assert.deepEqual([gate.running, gate.waiting], [0, 0]);
+  assert.deepEqual([limiter.running, limiter.waiting], [0, 0]);
 });
 
-test('who goes first is let in before all others, and has seats of their own', async () => {
-  const gate = createLimiter(1, 1, 'a place');
-  const entered: string[] = [];
-  let open = () => {};
-  const closed = new Promise<void>((resolve) => (open = resolve));
-  const inside = gate.run(() => closed);
-  const other = gate.run(async () => void entered.push('other'));
-  const first = gate.run(async () => void entered.push('first'), true);
-  assert.equal(gate.waiting, 2);
-  await assert.rejects(gate.run(async () => {}), Overloaded);
-  await assert.rejects(gate.run(async () => {}, true), Overloaded);
-  open();
-  await Promise.all([inside, other, first]);
-  assert.deepEqual(entered, ['first', 'other']);
+test('limiter: work with priority has its own queue, which is served first', async () => {
+  const limiter = createLimiter(1, 1, 'a slot');
+  const started: string[] = [];
+  let finish = () => {};
+  const first = limiter.run(() => new Promise<void>((resolve) => (finish = resolve)));
+  const other = limiter.run(async () => void started.push('other'));
+  const priority = limiter.run(async () => void started.push('priority'), true);
+  assert.equal(limiter.waiting, 2);
+  await assert.rejects(limiter.run(async () => {}), Overloaded);
+  await assert.rejects(limiter.run(async () => {}, true), Overloaded);
+  finish();
+  await Promise.all([first, other, priority]);
+  assert.deepEqual(started, ['priority', 'other']);
+});
+
+test('keyed queue: work with one key runs in order, work with another at the same time', async () => {
+  const queue = createKeyedQueue(3, 'a key');
+  const { started, work, end } = manualWork();
+  const results = [queue.run('a', work(1)), queue.run('a', work(2)), queue.run('b', work(3))];
+  await settle();
+  assert.deepEqual(started, [1, 3]);
+  end(1);
+  await settle();
+  assert.deepEqual(started, [1, 3, 2]);
+  end(2);
+  end(3);
+  assert.deepEqual(await Promise.all(results), [1, 2, 3]);
+});
+
+test('keyed queue: a full queue rejects work with its key only', async () => {
+  const queue = createKeyedQueue(2, 'a key');
+  const { work, end } = manualWork();
+  const results = [queue.run('a', work(1)), queue.run('a', work(2)), queue.run('b', work(3))];
+  const isOverloaded = (error: unknown) => error instanceof Overloaded && error.message === 'too many are waiting for a key';
+  await assert.rejects(queue.run('a', work(4)), isOverloaded);
+  for (const number of [1, 2, 3]) {
+    await settle();
+    end(number);
+  }
+  assert.deepEqual(await Promise.all(results), [1, 2, 3]);
+  const next = queue.run('a', work(5));
+  await settle();
+  end(5);
+  assert.equal(await next, 5, 'an empty queue accepts work again');
+});
+
+test('keyed queue: work that fails does not stop the work behind it', async () => {
+  const queue = createKeyedQueue(3, 'a key');
+  const failed = assert.rejects(queue.run('a', () => Promise.reject(new RangeError('on purpose'))), RangeError);
+  const thrown = assert.rejects(queue.run('a', () => { throw new TypeError('at once'); }), TypeError);
+  assert.equal(await queue.run('a', async () => 'done'), 'done');
+  await Promise.all([failed, thrown]);
+});
+
+test('keyed queue: no two pieces of work with one key overlap', async () => {
+  const queue = createKeyedQueue(1_000, 'a key');
+  let running = 0;
+  let max = 0;
+  const work = async (turns: number) => {
+    max = Math.max(max, (running += 1));
+    for (let turn = 0; turn < turns; turn += 1) await (turn === 1 ? settle() : Promise.resolve());
+    running -= 1;
+  };
+  // Some work starts when other work has just ended, and some while the queue is not empty.
+  const chains = Array.from({ length: 20 }, async (_, index) => {
+    for (let round = 0; round < 10; round += 1) await queue.run('a', () => work((index + round) % 4));
+  });
+  await Promise.all(chains);
+  assert.deepEqual([max, running], [1, 0]);
 });

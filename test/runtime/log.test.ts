@@ -1,4 +1,4 @@
-/** One JSON object per line, whatever is in it. */
+/** One JSON object per line, whatever its values. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createLog, LOG_LEVELS, type LogLevel } from '../../src/runtime/log.ts';
@@ -12,7 +12,7 @@ function memory(level: LogLevel = 'debug') {
 }
 
 for (const level of LOG_LEVELS) {
-  test(`at level ${level}, what is below it is not written`, () => {
+  test(`level ${level}: lower levels are not written`, () => {
     const { log, lines } = memory(level);
     for (const name of NAMES) log[name]('said');
     const derived = log.with({ service: 'identity' });
@@ -22,7 +22,7 @@ for (const level of LOG_LEVELS) {
   });
 }
 
-test('a line has its time, level and message first, then its fields', () => {
+test('a line has its time and level first, and its fields last', () => {
   const { log, lines, written } = memory();
   log.with({ service: 'secrets', app: 'a' }).with({ more: 1 }).warn('something', { status: 200, open: true, none: null, left_out: undefined });
   const { time, ...rest } = lines()[0] ?? {};
@@ -31,7 +31,7 @@ test('a line has its time, level and message first, then its fields', () => {
   assert.match(written[0] ?? '', /^\{"time":"[^"]*","level":"warn",/);
 });
 
-test('an entry is one line, although a value holds line breaks, quotes or half a character', () => {
+test('an entry is one line, even with line breaks, quotes or lone surrogates in a value', () => {
   const { log, lines, written } = memory();
   const odd = ['a\nb', 'a\r\nb', 'a"b\\', '\u0000\u001b[31m', '\ud800', '","level":"error'];
   for (const value of odd) log.info(value, { value });
@@ -40,32 +40,32 @@ test('an entry is one line, although a value holds line breaks, quotes or half a
   assert.deepEqual(lines().map(({ message, value, level }) => ({ message, value, level })), odd.map((value) => ({ message: value, value, level: 'info' })));
 });
 
-test('fields of a derived log do not stick to the one it came from', () => {
+test('fields of a derived log are not added to the original', () => {
   const { log, lines } = memory();
   log.with({ service: 'identity' });
-  log.info('plain');
+  log.info('a message');
   assert.equal(lines()[0]?.service, undefined);
 });
 
-const troubles: ReadonlyArray<readonly [what: string, thrown: unknown, said: string]> = [
-  ['our own kinds are told by their message', new Unavailable('the database did not answer (ECONNREFUSED)', true), 'the database did not answer (ECONNREFUSED)'],
-  ['so is refused work', new Overloaded('too many are waiting for a place'), 'too many are waiting for a place'],
-  ['a foreign error is told by its kind', new TypeError('marked value'), 'TypeError'],
-  ['an error with a cause is told without it', new Error('marked value', { cause: new Error('marked cause') }), 'Error'],
-  ['a message of several lines does not pass for a place', new RangeError('marked\n    at marked (marked.ts:1:1)'), 'RangeError'],
-  ['a thrown text is told by its type', 'marked value', 'string'],
-  ['so is a thrown object', { message: 'marked value' }, 'object'],
-  ['and nothing at all', undefined, 'undefined'],
+const THROWN: ReadonlyArray<readonly [what: string, thrown: unknown, said: string]> = [
+  ['Unavailable: its message', new Unavailable('the database did not answer (ECONNREFUSED)', true), 'the database did not answer (ECONNREFUSED)'],
+  ['Overloaded: its message', new Overloaded('too many are waiting for a place'), 'too many are waiting for a place'],
+  ['a foreign error: its kind', new TypeError('marked value'), 'TypeError'],
+  ['an error with a cause: its kind only', new Error('marked value', { cause: new Error('marked cause') }), 'Error'],
+  ['a message of several lines: no line passes for a stack frame', new RangeError('marked\n    at marked (marked.ts:1:1)'), 'RangeError'],
+  ['a thrown string: its type', 'marked value', 'string'],
+  ['a thrown object: its type', { message: 'marked value' }, 'object'],
+  ['undefined: its type', undefined, 'undefined'],
 ];
 
-for (const [what, thrown, said] of troubles) {
-  test(`of anything thrown, no foreign message is told: ${what}`, () => {
+for (const [what, thrown, said] of THROWN) {
+  test(`a logged error contains no foreign message: ${what}`, () => {
     const described = describeError(thrown);
     assert.equal(described.error, said);
     assert.ok(!JSON.stringify(described).includes('marked'), JSON.stringify(described));
   });
 }
 
-test('an error is told with the place where it was thrown', () => {
+test('a logged error has the stack frame that threw it', () => {
   assert.match(describeError(new TypeError('here')).stack ?? '', /log\.test\.ts/);
 });

@@ -1,4 +1,4 @@
-/** The Prometheus text format, version 0.0.4, read by its rules and not by our own writing. */
+/** The Prometheus text format, version 0.0.4, parsed by its own rules. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createMetrics } from '../../src/runtime/metrics.ts';
@@ -48,7 +48,7 @@ function parseLabels(text: string): Record<string, string> {
 
 const of = (samples: readonly Sample[], name: string) => samples.filter((sample) => sample.name === name);
 
-test('a counter counts each series by itself', () => {
+test('a counter counts each series separately', () => {
   const metrics = createMetrics();
   const one = { service: 'identity', status: '200' };
   const count = metrics.counter('gatehouse_requests_total', 'Requests.', ['service', 'status']);
@@ -59,7 +59,7 @@ test('a counter counts each series by itself', () => {
   assert.deepEqual(of(samples, 'gatehouse_requests_total').map(({ labels, value }) => [labels.status, value]), [['200', 3], ['401', 1]]);
 });
 
-test('a counter counts by more than one where it is told to, also by none', () => {
+test('a counter can add any number, including 0, from several declarations', () => {
   const metrics = createMetrics();
   const name = 'gatehouse_rows_removed_total';
   const count = metrics.counter(name, 'Rows removed.', ['table']);
@@ -71,7 +71,7 @@ test('a counter counts by more than one where it is told to, also by none', () =
   assert.deepEqual(found.map(({ labels, value }) => [labels.table, value]), [['identity.audit', 508], ['identity.sessions', 0]]);
 });
 
-test('a label may hold quotes, backslashes, line breaks and braces, and comes back as it was', () => {
+test('a label value survives quotes, backslashes, line breaks and braces', () => {
   const metrics = createMetrics();
   const odd = ['a"b', 'a\\b', 'a\nb', '\\n', 'a\\"b', '{a="b"}', '", other="x', '', 'é €'];
   const count = metrics.counter('gatehouse_requests_total', 'Requests.', ['route']);
@@ -80,7 +80,7 @@ test('a label may hold quotes, backslashes, line breaks and braces, and comes ba
   assert.deepEqual(found.map(({ labels, value }) => [labels.route, value]), odd.map((route) => [route, 1]));
 });
 
-test('a histogram’s buckets are cumulative, an observation on the bound belongs below it, and the last holds everything', () => {
+test('histogram buckets are cumulative and include their bound; +Inf holds all', () => {
   const metrics = createMetrics();
   const name = 'gatehouse_request_duration_seconds';
   const observed = [0, 0.001, 0.0011, 0.02, 0.3, 10, 10.001, 99];
@@ -102,16 +102,16 @@ test('a histogram’s buckets are cumulative, an observation on the bound belong
   assert.ok(Math.abs((sum?.value ?? 0) - observed.reduce((total, seconds) => total + seconds)) < 1e-9);
 });
 
-test('a gauge is read when somebody asks, and one name with several labels is one family', () => {
+test('a gauge is read at each scrape; one name with several labels is one family', () => {
   const metrics = createMetrics();
   let pending = 1;
-  for (const lane of ['read', 'write']) metrics.gauge('gatehouse_database_pending', 'Pending.', { lane }, () => pending);
+  for (const connection of ['read', 'write']) metrics.gauge('gatehouse_database_pending', 'Pending.', { connection }, () => pending);
   pending = 7;
   const found = of(parse(metrics.text()).samples, 'gatehouse_database_pending');
-  assert.deepEqual(found.map(({ labels, value }) => [labels.lane, value]), [['read', 7], ['write', 7]]);
+  assert.deepEqual(found.map(({ labels, value }) => [labels.connection, value]), [['read', 7], ['write', 7]]);
 });
 
-test('the process tells its memory and the delay of its event loop', () => {
+test('memory and event loop delay of the process are gauges', () => {
   const metrics = createMetrics();
   const { samples } = parse(metrics.text());
   const value = (name: string) => of(samples, name)[0]?.value ?? Number.NaN;
