@@ -1,4 +1,4 @@
-/** Bodies that are wrong, huge, or never finished, against the real services: the right status, and nothing stored. */
+/** Bodies that are invalid, too large or incomplete, sent to the real services: the right status, and nothing stored. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createDatabase } from '../support/database.ts';
@@ -10,22 +10,22 @@ const database = await createDatabase();
 const { url } = await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], database.url);
 
 const TYPE = 'Content-Type: application/json';
-interface Door {
+interface Endpoint {
   readonly url: string;
   readonly head: readonly string[];
-  /** A body that is welcome, as text that white space may follow. */
+  /** A valid body, which white space may follow. */
   readonly good: string;
-  readonly welcome: number;
+  readonly success: number;
 }
-const doors: Readonly<Record<string, Door>> = {
-  login: { url: url.identity, head: ['POST /api/auth/login HTTP/1.1', 'Host: a', TYPE], good: '{"username":"nobody","password":"wrong"}', welcome: 401 },
+const endpoints: Readonly<Record<string, Endpoint>> = {
+  login: { url: url.identity, head: ['POST /api/auth/login HTTP/1.1', 'Host: a', TYPE], good: '{"username":"nobody","password":"wrong"}', success: 401 },
   encrypt: {
     url: url.secrets,
     head: ['POST /api/store/encrypt HTTP/1.1', 'Host: a', `Authorization: Bearer ${AUTH_TOKEN}`],
     good: '{"password":"a"}',
-    welcome: 201,
+    success: 201,
   },
-  webhook: { url: url.webhook, head: [`POST /webhook?token=${WEBHOOK_TOKEN} HTTP/1.1`, 'Host: a', TYPE], good: '{"event":"a","data":{"page_id":"b"}}', welcome: 200 },
+  webhook: { url: url.webhook, head: [`POST /webhook?token=${WEBHOOK_TOKEN} HTTP/1.1`, 'Host: a', TYPE], good: '{"event":"a","data":{"page_id":"b"}}', success: 200 },
 };
 const length = (size: number) => `Content-Length: ${size}`;
 const CHUNKED = 'Transfer-Encoding: chunked';
@@ -36,55 +36,55 @@ async function stored(): Promise<number> {
   return Number(row?.n);
 }
 
-/** Whatever happens meanwhile, no row is added. */
+/** No row is added by the action. */
 async function storesNothing(act: () => Promise<void>): Promise<void> {
   const before = await stored();
   await act();
   assert.equal(await stored(), before);
 }
 
-for (const [name, door] of Object.entries(doors)) {
-  test(`${name}: a body that breaks off leaves no trace, and the service goes on`, () =>
+for (const [name, endpoint] of Object.entries(endpoints)) {
+  test(`${name}: an incomplete body stores nothing, and the service goes on`, () =>
     storesNothing(async () => {
       for (const framing of [[length(1_000)], [CHUNKED]]) {
-        const part = framing[0] === CHUNKED ? chunk(door.good) : door.good;
-        const closing = await connectTo(door.url);
-        closing.send(headOf([...door.head, ...framing]), part);
+        const part = framing[0] === CHUNKED ? chunk(endpoint.good) : endpoint.good;
+        const closing = await connectTo(endpoint.url);
+        closing.send(headOf([...endpoint.head, ...framing]), part);
         closing.socket.end();
         const answer = await closing.answer();
         assert.deepEqual([answer.status, answer.json.error.code], [400, 'invalid_request']);
-        const resetting = await connectTo(door.url);
-        resetting.send(headOf([...door.head, ...framing]), part);
+        const resetting = await connectTo(endpoint.url);
+        resetting.send(headOf([...endpoint.head, ...framing]), part);
         resetting.socket.resetAndDestroy();
         await resetting.closed();
       }
-      assert.equal((await ask('GET', `${door.url}/readyz`)).status, 200);
+      assert.equal((await ask('GET', `${endpoint.url}/readyz`)).status, 200);
     }));
 
-  test(`${name}: an announced length over the limit gets 413 before a byte of the body`, () =>
+  test(`${name}: a Content-Length over the limit gets 413 before the body is read`, () =>
     storesNothing(async () => {
       for (const size of [LIMIT + 1, 1e9, Number.MAX_SAFE_INTEGER]) {
-        const answer = await exchange(door.url, [...door.head, length(size)]);
+        const answer = await exchange(endpoint.url, [...endpoint.head, length(size)]);
         assert.deepEqual([answer.status, answer.json.error.code], [413, 'body_too_large']);
         assert.equal(answer.headers.get('connection'), 'close');
       }
     }));
 
-  test(`${name}: a chunked body over the limit gets 413 while it is still coming`, () =>
+  test(`${name}: a chunked body over the limit gets 413 while it arrives`, () =>
     storesNothing(async () => {
-      const client = await connectTo(door.url);
-      client.send(headOf([...door.head, CHUNKED]));
+      const client = await connectTo(endpoint.url);
+      client.send(headOf([...endpoint.head, CHUNKED]));
       for (let sent = 0; sent <= LIMIT; sent += 8_192) client.send(chunk(' '.repeat(8_192)));
       const answer = await client.answer();
       assert.deepEqual([answer.status, answer.json.error.code], [413, 'body_too_large']);
       client.leave();
     }));
 
-  test(`${name}: a body of exactly the limit is read, announced or chunked`, async () => {
-    const body = door.good.padEnd(LIMIT);
-    assert.equal((await exchange(door.url, [...door.head, length(LIMIT)], body)).status, door.welcome);
-    assert.equal((await exchange(door.url, [...door.head, CHUNKED], `${chunk(body.slice(0, 100))}${chunk(body.slice(100))}0\r\n\r\n`)).status, door.welcome);
-    assert.equal((await exchange(door.url, [...door.head, CHUNKED], `${chunk(body)}${chunk(' ')}0\r\n\r\n`)).status, 413);
+  test(`${name}: a body of exactly the limit is accepted`, async () => {
+    const body = endpoint.good.padEnd(LIMIT);
+    assert.equal((await exchange(endpoint.url, [...endpoint.head, length(LIMIT)], body)).status, endpoint.success);
+    assert.equal((await exchange(endpoint.url, [...endpoint.head, CHUNKED], `${chunk(body.slice(0, 100))}${chunk(body.slice(100))}0\r\n\r\n`)).status, endpoint.success);
+    assert.equal((await exchange(endpoint.url, [...endpoint.head, CHUNKED], `${chunk(body)}${chunk(' ')}0\r\n\r\n`)).status, 413);
   });
 }
 
@@ -107,16 +107,16 @@ const BAD: ReadonlyArray<readonly [what: string, body: (good: string) => string 
   ['null', () => 'null'],
   ['wrong types', (good) => good.replaceAll(/"(\w+)":"\w+"/g, '"$1":{"$1":1}')],
   ['null members', (good) => good.replaceAll(/"(\w+)":"\w+"/g, '"$1":null')],
-  ['half of a surrogate pair', (good) => good.replaceAll(/:"\w+"/g, ':"\\ud800"')],
+  ['a lone surrogate', (good) => good.replaceAll(/:"\w+"/g, ':"\\ud800"')],
   ['a member under __proto__', (good) => `{"__proto__":${good}}`],
 ];
 
-for (const [name, door] of Object.entries(doors)) {
-  test(`${name}: a body that is not what was asked for gets 400, and says why without repeating it`, () =>
+for (const [name, endpoint] of Object.entries(endpoints)) {
+  test(`${name}: an invalid body gets 400 with fields that do not quote it`, () =>
     storesNothing(async () => {
       for (const [what, body] of BAD) {
-        const bytes = Buffer.from(body(door.good));
-        const answer = await exchange(door.url, [...door.head, length(bytes.length)], bytes);
+        const bytes = Buffer.from(body(endpoint.good));
+        const answer = await exchange(endpoint.url, [...endpoint.head, length(bytes.length)], bytes);
         assert.deepEqual([answer.status, answer.json?.error?.code], [400, 'invalid_body'], what);
         assert.ok(answer.json.error.fields.length > 0, what);
         assert.ok(!answer.body.includes('\\ud800') && !answer.body.includes('wrong'), what);
@@ -124,18 +124,18 @@ for (const [name, door] of Object.entries(doors)) {
     }));
 }
 
-test('U+0000 in what would become a column of text gets 400', () =>
+test('U+0000 in a text column gets 400', () =>
   storesNothing(async () => {
-    for (const [door, body] of [
-      [doors.login, '{"username":"a\\u0000","password":"b"}'],
-      [doors.webhook, '{"event":"a\\u0000","data":{"page_id":"b"}}'],
+    for (const [endpoint, body] of [
+      [endpoints.login, '{"username":"a\\u0000","password":"b"}'],
+      [endpoints.webhook, '{"event":"a\\u0000","data":{"page_id":"b"}}'],
     ] as const) {
-      assert.ok(door);
-      assert.equal((await exchange(door.url, [...door.head, length(body.length)], body)).status, 400);
+      assert.ok(endpoint);
+      assert.equal((await exchange(endpoint.url, [...endpoint.head, length(body.length)], body)).status, 400);
     }
   }));
 
-test('an event with a part nested 30,000 deep is taken by the webhook, byte for byte', async () => {
+test('webhook: an event nested 30,000 levels deep is stored unchanged', async () => {
   const body = `{"event":"deep","data":{"page_id":"b","deep":${DEEP}}}`;
   const answer = await ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, { body });
   assert.equal(answer.status, 200);
@@ -143,30 +143,30 @@ test('an event with a part nested 30,000 deep is taken by the webhook, byte for 
   assert.equal(String(row?.body), body);
 });
 
-test('the plain webhook receiver never calls such an event its own fault', async (t) => {
+test('plain webhook: such an event is not an internal error', async (t) => {
   const plain = await startGatehouse(t, ['webhook'], undefined, { WEBHOOK_VARIANT: 'plain' });
   const body = `{"event":"deep","data":{"page_id":"b","deep":${DEEP}}}`;
   const { status } = await ask('POST', `${plain.url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, { body });
   assert.ok(status === 200 || status === 400, `answered ${status}`);
 });
 
-test('a compressed body is refused before it is read', () =>
+test('a compressed body is rejected before it is read', () =>
   storesNothing(async () => {
-    for (const door of Object.values(doors)) {
-      const answer = await exchange(door.url, [...door.head, 'Content-Encoding: gzip', length(20)]);
+    for (const endpoint of Object.values(endpoints)) {
+      const answer = await exchange(endpoint.url, [...endpoint.head, 'Content-Encoding: gzip', length(20)]);
       assert.deepEqual([answer.status, answer.json.error.code], [415, 'unsupported_media_type']);
     }
   }));
 
-test('the webhook wants JSON to be called JSON', () =>
+test('webhook: a body without a JSON content type gets 415', () =>
   storesNothing(async () => {
     for (const type of ['text/plain', 'application/x-www-form-urlencoded', '']) {
-      const answer = await ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, { body: doors.webhook?.good, headers: { 'content-type': type } });
+      const answer = await ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, { body: endpoints.webhook?.good, headers: { 'content-type': type } });
       assert.equal(answer.status, 415, type);
     }
   }));
 
-test('after all of this nothing is in flight', async () => {
+test('finally, no request is in flight', async () => {
   const numbers = await ask('GET', `${url.metrics}/metrics`);
   const gauges = [...numbers.text.matchAll(/gatehouse_requests_in_flight\{service="(\w+)"\} (\d+)/g)].map(([, service, n]) => `${service} ${n}`);
   assert.deepEqual(gauges.sort(), ['identity 0', 'metrics 1', 'secrets 0', 'webhook 0']);

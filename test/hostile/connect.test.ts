@@ -1,4 +1,4 @@
-/** CONNECT asks for a tunnel, which there is none of: who asks, and how it leaves, must touch nobody else. */
+/** CONNECT asks for a tunnel, which no service offers. It must not affect other clients. */
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { test } from 'node:test';
@@ -11,7 +11,7 @@ const CONNECT = 'CONNECT gatehouse.test:1 HTTP/1.1\r\nHost: gatehouse.test\r\n\r
 const rows = [get('/a', async () => ({ data: 'a' }))];
 const dial = (url: string, allowHalfOpen = false) => connect({ port: Number(new URL(url).port), host: '127.0.0.1', allowHalfOpen }).on('error', () => {});
 
-test('a client that asks for a tunnel and resets the connection, at whatever moment, ends nothing but itself', bounded, async (t) => {
+test('CONNECT followed by a reset does not harm the process', bounded, async (t) => {
   const { url } = await startListener(t, rows);
   for (let pause = 0; pause < 30; pause += 1) {
     const socket = dial(url);
@@ -22,7 +22,7 @@ test('a client that asks for a tunnel and resets the connection, at whatever mom
   }
 });
 
-test('a client that asks for a tunnel is told no, and does not hold up the end by keeping its side open', bounded, async () => {
+test('CONNECT gets 400, and a half-open connection does not delay the shutdown', bounded, async () => {
   const ends: Array<() => Promise<void>> = [];
   const { url } = await startListener({ after: (end) => void ends.push(end) }, rows);
   const socket = dial(url, true);

@@ -1,4 +1,4 @@
-/** Clients that leave, or stop reading: no work half done, no place in the house taken for ever. */
+/** Clients that leave or stop reading: no partial work, and every slot is freed. */
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
@@ -14,7 +14,7 @@ import { until } from '../support/until.ts';
 const HOST = 'Host: gatehouse.test';
 const BODY = '{"name":"posted"}';
 
-test('a client that leaves while its credential is looked up gives its place back', { timeout: 10_000 }, async (t) => {
+test('a client that leaves during the check of its credential frees its slot', { timeout: 10_000 }, async (t) => {
   for (const framing of [`Content-Length: ${BODY.length}`, 'Transfer-Encoding: chunked']) {
     const { guard, entered, release } = slowGuard();
     let handled = 0;
@@ -24,27 +24,27 @@ test('a client that leaves while its credential is looked up gives its place bac
     await entered;
     client.socket.resetAndDestroy();
     await client.closed();
-    // Once another has been served, the house knows that the first one has left.
+    // After another reply, the server has noticed that the first client left.
     assert.equal((await exchange(url, ['GET /b HTTP/1.1', HOST])).status, 200);
     release();
-    await until(() => inFlight() === 0, 'the end of the visit of a client that left');
+    await until(() => inFlight() === 0, 'the end of the exchange');
     assert.equal(handled, 0);
   }
 });
 
-test('a client that leaves in the middle of its body is never handled', async (t) => {
+test('a client that leaves before its body is complete reaches no handler', async (t) => {
   let handled = 0;
-  const { url, inFlight, visits } = await startListener(t, [post('/a', undefined, () => (handled += 1))]);
+  const { url, inFlight, requests } = await startListener(t, [post('/a', undefined, () => (handled += 1))]);
   const client = await connectTo(url);
   client.send(headOf(['POST /a HTTP/1.1', HOST, `Content-Length: ${BODY.length}`]), BODY.slice(0, 3));
-  await until(() => inFlight() === 1, 'the visit');
+  await until(() => inFlight() === 1, 'the exchange');
   client.socket.resetAndDestroy();
-  await until(() => inFlight() === 0, 'the end of the visit');
+  await until(() => inFlight() === 0, 'the end of the exchange');
   assert.equal(handled, 0);
-  assert.deepEqual(visits().map(({ route, status }) => `${route} ${status}`), ['POST /a 0']);
+  assert.deepEqual(requests().map(({ route, status }) => `${route} ${status}`), ['POST /a 0']);
 });
 
-test('a client that leaves while its answer is made: the work is finished all the same', async (t) => {
+test('a client that leaves before its reply: the work completes', async (t) => {
   const { guard, entered, release } = slowGuard();
   let handled = 0;
   const { url, inFlight } = await startListener(t, [post('/a', guard, () => (handled += 1))]);
@@ -54,11 +54,11 @@ test('a client that leaves while its answer is made: the work is finished all th
   client.leave();
   await client.closed();
   release();
-  await until(() => inFlight() === 0, 'the end of the visit');
-  assert.ok(handled === 0 || handled === 1, 'done once or not at all');
+  await until(() => inFlight() === 0, 'the end of the exchange');
+  assert.ok(handled === 0 || handled === 1, 'handled once or not at all');
 });
 
-test('an event whose sender leaves is stored whole or not at all, and can be sent again', { timeout: 10_000 }, async (t) => {
+test('webhook: an event whose sender leaves is stored completely or not at all', { timeout: 10_000 }, async (t) => {
   const database = await createDatabase(t);
   const { url } = await startGatehouse(t, ['webhook'], database.url);
   const event = '{"event":"a","data":{"page_id":"b"}}';
@@ -115,7 +115,7 @@ function serverSockets(t: TestContext): Socket[] {
   return sockets;
 }
 
-test('a list is read only as fast as its client reads it, and not at all once the client has left', async (t) => {
+test('a list is produced as fast as the client reads, and ends when it leaves', async (t) => {
   const { reply, seen } = endless();
   const { url, inFlight } = await startListener(t, [get('/list', reply)]);
   const sockets = serverSockets(t);
@@ -129,10 +129,10 @@ test('a list is read only as fast as its client reads it, and not at all once th
   assert.equal(inFlight(), 1);
   client.leave();
   await until(() => seen.ended, 'the end of the list');
-  await until(() => inFlight() === 0, 'the end of the visit');
+  await until(() => inFlight() === 0, 'the end of the exchange');
 });
 
-test('a client that stops reading its list for half a minute is cut off', async (t) => {
+test('a client that stops reading is disconnected after the inactivity timeout', async (t) => {
   const { reply, seen } = endless();
   const { url, inFlight } = await startListener(t, [get('/list', reply)]);
   const sockets = serverSockets(t);
@@ -143,16 +143,16 @@ test('a client that stops reading its list for half a minute is cut off', async 
   await stalled(seen);
   const [socket] = sockets;
   assert.ok(socket?.timeout && socket.timeout <= 30_000, `the limit is ${socket?.timeout}`);
-  // The limit holds; it is only brought nearer.
+  // The timeout is shortened for the test.
   socket.setTimeout(100);
-  await until(() => seen.ended && inFlight() === 0, 'the end of the visit');
+  await until(() => seen.ended && inFlight() === 0, 'the end of the exchange');
 });
 
-test('HEAD of a list reads no more than the first items', async (t) => {
+test('HEAD of a list produces only the first batch', async (t) => {
   const { reply, seen } = endless();
   const { url, inFlight } = await startListener(t, [get('/list', reply)]);
   assert.equal((await exchange(url, ['HEAD /list HTTP/1.1', HOST])).status, 200);
-  await until(() => inFlight() === 0, 'the end of the visit');
+  await until(() => inFlight() === 0, 'the end of the exchange');
   assert.deepEqual([seen.pulled, seen.ended], [1, true]);
 });
 
@@ -165,7 +165,7 @@ const failing = (before: number, error: Error) => async (): Promise<Reply<string
   })(),
 });
 
-test('a list that fails before its first item is an error like any other', async (t) => {
+test('a list that fails before its first item gets an error reply', async (t) => {
   const { url, inFlight } = await startListener(t, [
     get('/away', failing(0, new Unavailable('marked-detail', true))),
     get('/bug', failing(0, new TypeError('marked-detail'))),
@@ -176,10 +176,10 @@ test('a list that fails before its first item is an error like any other', async
     assert.equal(answer.headers.get('content-length'), String(Buffer.byteLength(answer.body)));
     assert.ok(!answer.body.includes('marked-detail'));
   }
-  await until(() => inFlight() === 0, 'the end of the visits');
+  await until(() => inFlight() === 0, 'the end of the exchanges');
 });
 
-test('a list that fails later breaks the connection, so that nobody takes a part for the whole', async (t) => {
+test('a list that fails later breaks the connection', async (t) => {
   const { url, inFlight } = await startListener(t, [get('/away', failing(2, new Unavailable('marked-detail', true)))]);
   const client = await connectTo(url);
   client.send(headOf(['GET /away HTTP/1.1', HOST]));
@@ -187,5 +187,5 @@ test('a list that fails later breaks the connection, so that nobody takes a part
   assert.match(received, /^HTTP\/1\.1 200 /);
   assert.ok(!received.includes('\r\n0\r\n'), 'no last chunk');
   assert.ok(!received.includes('marked-detail') && !received.includes('"error"'));
-  await until(() => inFlight() === 0, 'the end of the visit');
+  await until(() => inFlight() === 0, 'the end of the exchange');
 });

@@ -1,8 +1,8 @@
-/** Answers that come before the body has been read, and what every answer carries. */
+/** Replies that are sent before the body is read, and what all replies have in common. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { Unavailable } from '../../src/runtime/errors.ts';
-import { doorkeeper, get, MAX_BODY_BYTES, post, startListener } from '../support/listener.ts';
+import { bearerGuard, get, MAX_BODY_BYTES, post, startListener } from '../support/listener.ts';
 import { connectTo, exchange, headOf, type RawAnswer } from '../support/socket.ts';
 import { until } from '../support/until.ts';
 
@@ -21,7 +21,7 @@ const { url, inFlight } = await startListener({ after }, [
   get('/away', async () => {
     throw new Unavailable('marked-detail', true);
   }),
-  post('/a', doorkeeper),
+  post('/a', bearerGuard),
 ]);
 
 const HOST = 'Host: gatehouse.test';
@@ -30,7 +30,7 @@ const BODY = '{"name":"posted"}';
 const length = (size: number) => `Content-Length: ${size}`;
 const FIVE_MB = 5_000_000;
 
-const REFUSALS: ReadonlyArray<readonly [status: number, request: readonly string[]]> = [
+const EARLY: ReadonlyArray<readonly [status: number, request: readonly string[]]> = [
   [401, ['POST /a HTTP/1.1', HOST]],
   [404, ['POST /none HTTP/1.1', HOST, GOOD]],
   [405, ['PUT /a HTTP/1.1', HOST, GOOD]],
@@ -42,9 +42,9 @@ const REFUSALS: ReadonlyArray<readonly [status: number, request: readonly string
   [200, ['GET /list HTTP/1.1', HOST]],
 ];
 
-for (const [status, request] of REFUSALS) {
+for (const [status, request] of EARLY) {
   for (const framing of ['announced', 'chunked'] as const) {
-    test(`${request[0]} answered ${status}: the answer arrives whole while 5 MB are still being sent (${framing})`, async () => {
+    test(`${request[0]}, ${status}: the reply arrives while 5 MB are being sent (${framing})`, async () => {
       const client = await connectTo(url);
       client.send(headOf([...request, framing === 'announced' ? length(FIVE_MB) : 'Transfer-Encoding: chunked']));
       const piece = Buffer.alloc(50_000, ' ');
@@ -60,8 +60,8 @@ for (const [status, request] of REFUSALS) {
   }
 }
 
-for (const [status, request] of REFUSALS) {
-  test(`${request[0]} answered ${status}: a client that reads only after it has sent 800 kB still finds its answer`, async () => {
+for (const [status, request] of EARLY) {
+  test(`${request[0]}, ${status}: the reply reaches a client that reads after sending 800 kB`, async () => {
     const client = await connectTo(url);
     client.socket.pause();
     for (const part of [headOf([...request, length(800_000)]), ...Array.from({ length: 16 }, () => ' '.repeat(50_000))]) {
@@ -74,9 +74,9 @@ for (const [status, request] of REFUSALS) {
   });
 }
 
-test('a refusal does not wait for the body', async () => {
+test('an early reply does not wait for the body', async () => {
   const late = [];
-  for (const [, request] of REFUSALS) {
+  for (const [, request] of EARLY) {
     const client = await connectTo(url);
     client.send(headOf([...request, length(MAX_BODY_BYTES + 1)]));
     // Two requests that come later are answered; by then the earlier one has been, too.
@@ -87,7 +87,7 @@ test('a refusal does not wait for the body', async () => {
   assert.deepEqual(late, []);
 });
 
-test('the connection stays usable after a refusal whose small body has come along', async () => {
+test('the connection stays usable after an early reply to a small body', async () => {
   const client = await connectTo(url);
   for (let round = 0; round < 3; round += 1) {
     client.send(headOf(['POST /a HTTP/1.1', HOST, length(BODY.length)]) + BODY);
@@ -110,14 +110,14 @@ const UNINVITED: ReadonlyArray<readonly [status: number, request: readonly strin
   [415, ['POST /a HTTP/1.1', HOST, GOOD, 'Content-Encoding: gzip', length(BODY.length)]],
 ];
 
-test('a body that will be refused is never invited in', async () => {
+test('100 Continue is not sent for a request that is rejected', async () => {
   for (const [status, request] of UNINVITED) {
     const answer = await exchange(url, [...request, EXPECTING]);
     assert.equal(answer.status, status, 'the first answer is the last');
   }
 });
 
-test('a welcome body is invited in, then read', async () => {
+test('100 Continue is sent before an accepted body is read', async () => {
   for (const [body, status] of [[BODY, 200], ['{"name":1}', 400], ['{', 400]] as const) {
     const client = await connectTo(url);
     client.send(headOf(['POST /a HTTP/1.1', HOST, GOOD, length(body.length), EXPECTING]));
@@ -133,7 +133,7 @@ const SHARED = [
   ['x-content-type-options', 'nosniff'],
 ] as const;
 
-function assertHouse(answer: RawAnswer, what: string): void {
+function assertCommonHeaders(answer: RawAnswer, what: string): void {
   for (const [name, value] of SHARED) assert.equal(answer.headers.get(name), value, `${what}: ${name}`);
   assert.ok(answer.headers.get('x-request-id'), `${what}: x-request-id`);
   for (const name of ['server', 'x-powered-by']) assert.ok(!answer.headers.has(name), `${what}: ${name}`);
@@ -141,17 +141,17 @@ function assertHouse(answer: RawAnswer, what: string): void {
   assert.equal(answer.headers.get('content-security-policy'), "default-src 'none'; frame-ancestors 'none'", what);
 }
 
-test('every answer carries the headers of the house', async () => {
-  const requests = [...REFUSALS.map(([, request]) => request), ...['/text', '/bug', '/away'].map((path) => [`GET ${path} HTTP/1.1`, HOST])];
+test('every reply has the common headers', async () => {
+  const requests = [...EARLY.map(([, request]) => request), ...['/text', '/bug', '/away'].map((path) => [`GET ${path} HTTP/1.1`, HOST])];
   for (const request of requests) {
     const answer = await exchange(url, request);
-    assertHouse(answer, request.join(' '));
+    assertCommonHeaders(answer, request.join(' '));
     if (answer.status !== 204 && request[0] !== 'GET /text HTTP/1.1') assert.equal(answer.headers.get('content-type'), 'application/json; charset=utf-8');
   }
-  assertHouse(await exchange(url, ['garbage']), 'garbage');
+  assertCommonHeaders(await exchange(url, ['garbage']), 'garbage');
 });
 
-test('a fault inside is told by its code only', async () => {
+test('an internal error is reported by its code only', async () => {
   for (const [path, status, code] of [['/bug', 500, 'internal'], ['/away', 503, 'unavailable']] as const) {
     const answer = await exchange(url, [`GET ${path} HTTP/1.1`, HOST]);
     assert.deepEqual([answer.status, answer.json.error.code], [status, code]);
@@ -174,7 +174,7 @@ test('HEAD has the headers of GET and no body', async () => {
   }
 });
 
-test('OPTIONS says what a path answers, and only for a path that exists', async () => {
+test('OPTIONS returns Allow for an existing path only', async () => {
   const answer = await exchange(url, ['OPTIONS /a HTTP/1.1', HOST]);
   assert.deepEqual([answer.status, answer.headers.get('allow'), answer.body], [204, 'GET, HEAD, OPTIONS, POST', '']);
   assert.equal((await exchange(url, ['PATCH /a HTTP/1.1', HOST])).headers.get('allow'), 'GET, HEAD, OPTIONS, POST');
@@ -184,7 +184,7 @@ test('OPTIONS says what a path answers, and only for a path that exists', async 
 const KEPT = ['a', 'A.b_c-9', 'x'.repeat(128)];
 const REPLACED = ['', 'x'.repeat(129), 'a b', 'a/b', '<script>', 'ä', 'a,b', '{"a":1}', '%41'];
 
-test('a well-formed X-Request-Id is kept, anything else is replaced by a UUID', async () => {
+test('a valid X-Request-Id is kept, any other is replaced by a UUID', async () => {
   const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
   for (const given of [...KEPT, ...REPLACED]) {
     const answer = await exchange(url, ['GET /none HTTP/1.1', HOST, `X-Request-Id: ${given}`]);
@@ -197,19 +197,19 @@ test('a well-formed X-Request-Id is kept, anything else is replaced by a UUID', 
   assert.match(twice.headers.get('x-request-id') ?? '', uuid);
 });
 
-test('HTTP/1.0 is answered, and the connection closed', async () => {
+test('HTTP/1.0 gets a reply, and the connection is closed', async () => {
   const client = await connectTo(url);
   client.send(headOf(['GET /a HTTP/1.0']));
   assert.equal((await client.answer()).json, 'a');
   assert.equal(await client.closed(), '');
 });
 
-test('200 connections at once are all answered', async () => {
+test('200 concurrent connections all get a reply', async () => {
   const clients = await Promise.all(Array.from({ length: 200 }, () => connectTo(url)));
   for (const client of clients) client.send(headOf(['POST /a HTTP/1.1', HOST, GOOD, length(BODY.length)]), BODY);
   const answers = await Promise.all(clients.map((client) => client.answer()));
   assert.deepEqual(new Set(answers.map(({ status, json }) => `${status} ${json}`)), new Set(['200 posted']));
   assert.equal(new Set(answers.map(({ headers }) => headers.get('x-request-id'))).size, 200);
   for (const client of clients) client.leave();
-  await until(() => inFlight() === 0, 'the end of every visit');
+  await until(() => inFlight() === 0, 'the end of every exchange');
 });

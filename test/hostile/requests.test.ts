@@ -1,4 +1,4 @@
-/** What is not a request, or pretends to be two. */
+/** Input that is not a request, or that could be read as two. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { get, post, startListener } from '../support/listener.ts';
@@ -26,7 +26,7 @@ const { url, inFlight } = await startListener({ after }, [
 
 const HOST = 'Host: gatehouse.test';
 
-/** An error in the house's own shape, whoever noticed it. */
+/** The common error shape, whichever code found the error. */
 function assertError(answer: RawAnswer, status: number, code: string, what: string): void {
   assert.equal(answer.status, status, what);
   assert.deepEqual(Object.keys(answer.json), ['data', 'error', '_meta'], what);
@@ -77,7 +77,7 @@ const AMBIGUOUS: ReadonlyArray<readonly [what: string, headers: readonly string[
 ];
 
 for (const [what, bytes, status] of NOT_REQUESTS) {
-  test(`no request: ${what} gets ${status} in the one shape of errors, and the connection ends`, async () => {
+  test(`not a request, ${what}: ${status} as a JSON error, and the connection ends`, async () => {
     const client = await connectTo(url);
     client.send(bytes);
     const answer = await client.answer();
@@ -89,7 +89,7 @@ for (const [what, bytes, status] of NOT_REQUESTS) {
 }
 
 for (const [what, headers] of AMBIGUOUS) {
-  test(`an ambiguous length is refused, and what follows is not read as a request: ${what}`, async () => {
+  test(`ambiguous length, ${what}: 400, and nothing after it is read as a request`, async () => {
     const before = created;
     const client = await connectTo(url);
     client.send(headOf(['POST /a HTTP/1.1', HOST, ...headers]), `0\r\n\r\n${SMUGGLED}`);
@@ -104,13 +104,13 @@ const TARGETS = [
   '//evil.example/a/1', 'http://evil.example/a/1', 'https://gatehouse.test/a/1', '*', 'a/1', '/a/%', '/a/%zz', '/a/%ff', '/a/%c0%af', '/a/1?b=%', '/a/1?%ff',
 ];
 
-test('a target that is no path of ours is refused in the one shape of errors', async () => {
+test('a target that is not a path gets a JSON error', async () => {
   for (const target of TARGETS) {
     assertError(await exchange(url, [`GET ${target} HTTP/1.1`, HOST]), 400, target === 'a/1' ? 'invalid_request' : 'invalid_target', target);
   }
 });
 
-test('raw bytes that are not ASCII do not harm, in the path or in the query', async () => {
+test('non-ASCII bytes in the path or query do no harm', async () => {
   for (const bytes of [Buffer.from([0xff, 0xfe]), Buffer.from('é')]) {
     for (const before of ['GET /', 'GET /query?a=']) {
       const client = await connectTo(url);
@@ -121,28 +121,28 @@ test('raw bytes that are not ASCII do not harm, in the path or in the query', as
   }
 });
 
-test('an encoded NUL, slash or dot in a path is a value like any other', async () => {
+test('an encoded NUL, slash or dot in a path is an ordinary value', async () => {
   for (const [segment, value] of [['%00', '\0'], ['a%2Fb', 'a/b'], ['%2e%2e', '..'], ['__proto__', '__proto__']] as const) {
     assert.equal((await exchange(url, [`GET /a/${segment} HTTP/1.1`, HOST])).json, value);
   }
 });
 
-test('what Node would answer by itself has the one shape of errors, too', async () => {
+test('a missing Host gets a JSON error, and an unknown expectation is ignored', async () => {
   assertError(await exchange(url, ['GET /a/1 HTTP/1.1']), 400, 'invalid_request', 'no Host');
   assert.equal((await exchange(url, ['GET /a/1 HTTP/1.1', HOST, 'Expect: a-miracle'])).json, '1', 'RFC 9110, 10.1.1: may be ignored');
 });
 
-test('CONNECT is refused with an answer', async () => {
+test('CONNECT gets an error reply', async () => {
   const { status } = await exchange(url, ['CONNECT evil.example:443 HTTP/1.1', HOST]);
   assert.ok(status >= 400 && status < 500);
 });
 
-test('an offer to speak another protocol is passed over', async () => {
+test('an Upgrade header is ignored', async () => {
   const answer = await exchange(url, ['GET /a/1 HTTP/1.1', HOST, 'Connection: Upgrade', 'Upgrade: h2c']);
   assert.deepEqual([answer.status, answer.json], [200, '1']);
 });
 
-test('pipelined requests are answered in the order in which they came, slow ones included', async () => {
+test('pipelined requests are answered in order', async () => {
   const client = await connectTo(url);
   const body = '{"name":"posted"}';
   client.send(
@@ -162,16 +162,16 @@ test('pipelined requests are answered in the order in which they came, slow ones
   assert.equal(await client.closed(), '');
 });
 
-test('garbage behind a request does not take the place of its answer', async () => {
+test('garbage after a request does not replace its reply', async () => {
   const client = await connectTo(url);
   client.send(headOf(['GET /slow HTTP/1.1', HOST]), 'garbage\r\n\r\n');
   client.socket.end();
   const [first] = await Promise.allSettled([client.answer()]);
-  // Breaking the connection is honest; an answer in the wrong place is not.
+  // The connection may break, but no other reply may come first.
   if (first.status === 'fulfilled') assert.deepEqual([first.value.status, first.value.json], [200, 'slow']);
 });
 
-test('a broken chunk behind a request that is being answered does not take the place of its answer', async () => {
+test('a broken chunk after a running request does not replace its reply', async () => {
   const client = await connectTo(url);
   client.send(headOf(['GET /slow HTTP/1.1', HOST]), headOf(['POST /a HTTP/1.1', HOST, 'Transfer-Encoding: chunked']), 'zz\r\n');
   const [first] = await Promise.allSettled([client.answer()]);
@@ -179,7 +179,7 @@ test('a broken chunk behind a request that is being answered does not take the p
   client.leave();
 });
 
-test('garbage behind a request does not end up inside its answer', async () => {
+test('garbage after a request does not end up inside its reply', async () => {
   const client = await connectTo(url);
   client.send(headOf(['GET /held HTTP/1.1', HOST]));
   while (!client.pending().includes('"one"')) await new Promise((resolve) => client.socket.once('data', resolve));
@@ -188,11 +188,11 @@ test('garbage behind a request does not end up inside its answer', async () => {
   assert.equal((await exchange(url, ['GET /a/1 HTTP/1.1', HOST])).status, 200);
   release();
   client.socket.end();
-  // It may end or break, but it may not talk in between.
+  // The reply may be complete or break off, but nothing else may be in it.
   assert.doesNotMatch(await client.closed(), /HTTP\/1\.1 4/);
 });
 
-test('a wrong chunk behind a refusal does not bring a second answer', async () => {
+test('a wrong chunk after an early reply causes no second reply', async () => {
   const client = await connectTo(url);
   client.send(headOf(['POST /none HTTP/1.1', HOST, 'Transfer-Encoding: chunked']));
   assert.equal((await client.answer()).status, 404);
@@ -201,7 +201,7 @@ test('a wrong chunk behind a refusal does not bring a second answer', async () =
   assert.equal(await client.closed(), '');
 });
 
-test('after all of this nothing is left in flight', async () => {
+test('finally, no request is in flight', async () => {
   assert.equal((await exchange(url, ['GET /a/1 HTTP/1.1', HOST])).status, 200);
   assert.equal(inFlight(), 0);
 });

@@ -1,4 +1,4 @@
-/** Clients that take their time: each is cut off, and meanwhile the others are served. */
+/** Slow clients are disconnected, and the others are served meanwhile. */
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Server } from 'node:http';
@@ -11,7 +11,7 @@ const HOST = 'Host: gatehouse.test';
 const rows = [get('/a', async () => ({ data: 'a' })), post('/a')];
 const { url, inFlight } = await startListener({ after }, rows);
 
-/** Sends one byte every now and then until the other side has had enough. */
+/** Sends one byte every 100 ms until the server replies. */
 async function trickle(client: RawClient, text: string): Promise<void> {
   const letters = [...text, ...'x'.repeat(10_000)];
   const timer = setInterval(() => client.socket.writable && client.send(letters.shift() ?? 'x'), 100);
@@ -27,7 +27,7 @@ async function trickle(client: RawClient, text: string): Promise<void> {
 
 describe('slow clients', { concurrency: true }, () => {
   // The limit itself is waited for, once: 10 s for the head, looked at every second.
-  test('a client that says nothing, or its headers letter by letter, is told so and cut off', { timeout: 20_000 }, async () => {
+  test('a client that sends no or slow headers gets 408 and is disconnected', { timeout: 20_000 }, async () => {
     const [silent, slow, idle] = await Promise.all([connectTo(url), connectTo(url), connectTo(url)]);
     idle.send(headOf(['GET /a HTTP/1.1', HOST]));
     assert.equal((await idle.answer()).json, 'a');
@@ -38,7 +38,7 @@ describe('slow clients', { concurrency: true }, () => {
     for (const client of [silent, idle]) client.leave();
   });
 
-  test('while 100 of them hang about, everybody else is served', async () => {
+  test('100 slow clients do not delay others', async () => {
     const slow = await Promise.all(Array.from({ length: 100 }, () => connectTo(url)));
     for (const client of slow) client.send('POST /a HTTP/1.1\r\nHost: a\r\n');
     const answers = await Promise.all(Array.from({ length: 20 }, () => exchange(url, ['GET /a HTTP/1.1', HOST])));
@@ -46,7 +46,7 @@ describe('slow clients', { concurrency: true }, () => {
     for (const client of slow) client.leave();
   });
 
-  test('a body that comes letter by letter is cut off, and its place given back', async (t) => {
+  test('a slow body gets 408, and its slot is freed', async (t) => {
     const own = await startListener(t, rows);
     const servers = new Set<Server>();
     const note = (message: unknown) => {
@@ -63,14 +63,14 @@ describe('slow clients', { concurrency: true }, () => {
     assert.ok(server.headersTimeout > 0 && server.headersTimeout <= 10_000);
     assert.ok(server.timeout > 0 && server.timeout <= 30_000);
     assert.ok((server.maxRequestsPerSocket ?? 0) > 0);
-    // The limit holds; it is only brought nearer.
+    // The timeout is shortened for the test.
     server.headersTimeout = 300;
     server.requestTimeout = 300;
     await trickle(client, '{');
-    await until(() => own.inFlight() === 0, 'the end of the visit');
+    await until(() => own.inFlight() === 0, 'the end of the exchange');
   });
 });
 
-test('after all of this nothing is in flight', () => {
+test('finally, no request is in flight', () => {
   assert.equal(inFlight(), 0);
 });

@@ -7,9 +7,9 @@ import { object, text } from '../../src/http/shape.ts';
 const shape = object({ name: text() });
 const lax = json(shape);
 const strict = json(shape, 'required');
-const refusal = (rule: typeof lax, headers: IncomingHttpHeaders) => rule.accepts(headers)?.code ?? 'accepted';
+const outcome = (rule: typeof lax, headers: IncomingHttpHeaders) => rule.accepts(headers)?.code ?? 'accepted';
 
-const TYPES: ReadonlyArray<readonly [contentType: string | undefined, taken: boolean]> = [
+const TYPES: ReadonlyArray<readonly [contentType: string | undefined, isAccepted: boolean]> = [
   ['application/json', true],
   ['APPLICATION/JSON', true],
   ['Application/Json; Charset=UTF-8', true],
@@ -39,31 +39,31 @@ const TYPES: ReadonlyArray<readonly [contentType: string | undefined, taken: boo
   ['application/xml+jsonx', false],
 ];
 
-test('where JSON is required, application/json and …+json are taken in any casing and with parameters', () => {
-  for (const [contentType, taken] of TYPES) {
+test('required JSON: application/json and …+json, in any case and with parameters', () => {
+  for (const [contentType, isAccepted] of TYPES) {
     const headers = contentType === undefined ? {} : { 'content-type': contentType };
-    assert.equal(refusal(strict, headers), taken ? 'accepted' : 'unsupported_media_type', String(contentType));
+    assert.equal(outcome(strict, headers), isAccepted ? 'accepted' : 'unsupported_media_type', String(contentType));
   }
 });
 
-test('elsewhere no content type is asked for', () => {
+test('optional JSON: any content type or none', () => {
   for (const [contentType] of TYPES) {
-    assert.equal(refusal(lax, contentType === undefined ? {} : { 'content-type': contentType }), 'accepted');
+    assert.equal(outcome(lax, contentType === undefined ? {} : { 'content-type': contentType }), 'accepted');
   }
 });
 
-test('a compressed body is refused everywhere', () => {
+test('a compressed body is rejected', () => {
   for (const encoding of ['gzip', 'GZIP', 'br', 'deflate', 'gzip, identity', 'identity, gzip', 'x-unknown']) {
     for (const rule of [lax, strict]) {
-      assert.equal(refusal(rule, { 'content-type': 'application/json', 'content-encoding': encoding }), 'unsupported_media_type', encoding);
+      assert.equal(outcome(rule, { 'content-type': 'application/json', 'content-encoding': encoding }), 'unsupported_media_type', encoding);
     }
   }
   for (const encoding of ['identity', '']) {
-    assert.equal(refusal(strict, { 'content-type': 'application/json', 'content-encoding': encoding }), 'accepted');
+    assert.equal(outcome(strict, { 'content-type': 'application/json', 'content-encoding': encoding }), 'accepted');
   }
 });
 
-test('a refusal says what to send', () => {
+test('the error for a wrong content type names the right one', () => {
   assert.match(strict.accepts({})?.details.message ?? '', /Content-Type: application\/json/);
 });
 
@@ -100,25 +100,25 @@ const WRONG: ReadonlyArray<readonly [what: string, raw: Buffer, message: string]
   ['30,000 arrays in one another', bytes('['.repeat(30_000), ']'.repeat(30_000)), OBJECT],
 ];
 
-test('a body that is no JSON object in UTF-8 is refused in words that do not repeat it', () => {
+test('a body that is not a JSON object in UTF-8 is rejected without quoting it', () => {
   for (const [what, raw, message] of WRONG) {
     assert.deepEqual(lax.parse(raw), { ok: false, errors: [{ path: '', message }] }, what);
   }
 });
 
-test('a JSON object is read, whatever white space is around it', () => {
+test('a JSON object is read, with or without white space around it', () => {
   for (const raw of ['{"name":"a"}', ' \t\r\n{"name":"a"}\n', '{"name":"\\u0061"}', '{"name":"b","name":"a"}', `{"x":${'['.repeat(30_000)}${']'.repeat(30_000)},"name":"a"}`]) {
     assert.deepEqual(lax.parse(Buffer.from(raw)), { ok: true, value: { name: 'a' } }, raw.slice(0, 40));
   }
 });
 
-test('text is read character by character, beyond the first plane and with an inner byte order mark', () => {
+test('text is read unchanged, with supplementary characters and byte order marks', () => {
   for (const name of ['€', '𝄞', '\ufeffx', '\0', 'e\u0301']) {
     assert.deepEqual(lax.parse(Buffer.from(JSON.stringify({ name }))), { ok: true, value: { name } });
   }
 });
 
-test('a row without a body accepts any head and reads nothing', () => {
+test('a route without a body accepts any headers and reads nothing', () => {
   assert.equal(noBody.accepts({ 'content-encoding': 'gzip', 'content-type': 'text/plain' }), null);
   assert.deepEqual(noBody.parse(Buffer.from('not JSON')), { ok: true, value: null });
 });

@@ -1,4 +1,4 @@
-/** A listener whose service is still being loaded: it says that it lives, and lets everything else wait. */
+/** A listener whose service is still being loaded answers /livez, and lets all other requests wait. */
 import assert from 'node:assert/strict';
 import { BlockList } from 'node:net';
 import { after, test } from 'node:test';
@@ -11,7 +11,7 @@ import { get } from '../support/listener.ts';
 import { connectTo, headOf, type RawClient } from '../support/socket.ts';
 import { until } from '../support/until.ts';
 
-/** The rows come when the test says so, or fail. */
+/** The test decides when the routes are loaded, or fail to load. */
 async function startLoading() {
   const asked: Array<{ readonly come: () => void; readonly fail: () => void }> = [];
   const lines: Array<Record<string, unknown>> = [];
@@ -40,7 +40,7 @@ async function startLoading() {
   return { asked, lines, open, askFor, metrics };
 }
 
-test('that the process lives is said while its service is still being loaded, and nothing is asked for to say it', async () => {
+test('/livez is answered while the service is being loaded', async () => {
   const { asked, askFor } = await startLoading();
   for (const line of ['GET /livez', 'GET /livez?probe=1', 'HEAD /livez']) assert.equal((await askFor(line)).status, 200, line);
   assert.deepEqual((await askFor('GET /livez')).json, { status: 'alive' });
@@ -48,7 +48,7 @@ test('that the process lives is said while its service is still being loaded, an
   assert.equal(asked.length, 0);
 });
 
-test('whatever else is asked for waits until it can be answered rightly, and the process lives meanwhile', async () => {
+test('other requests wait until the service is loaded', async () => {
   const { asked, open, askFor, lines } = await startLoading();
   const expected: ReadonlyArray<readonly [line: string, status: number, allow?: string]> = [
     ['GET /thing', 200],
@@ -76,7 +76,7 @@ test('whatever else is asked for waits until it can be answered rightly, and the
   assert.deepEqual(new Set(routes), new Set(['GET /livez', 'GET /thing', '(none)']));
 });
 
-test('where the service cannot be loaded, the request and later ones get a proper 500, and the process still says that it lives', async () => {
+test('a service that cannot be loaded: 500, and /livez is still answered', async () => {
   const { asked, open, askFor, lines } = await startLoading();
   for (let time = 1; time <= 2; time += 1) {
     const client = await open('GET /thing');

@@ -97,20 +97,20 @@ for (const [name, rows, document] of documents) {
     assert.deepEqual(problemsOf(document), []);
   });
 
-  test(`${name}: the document and the route table hold the same rows`, () => {
+  test(`${name}: the document and the route table have the same rows`, () => {
     const described = Object.entries(object(child(document, 'paths'))).flatMap(([path, item]) =>
       Object.keys(object(item)).map((method) => `${method.toUpperCase()} ${path}`),
     );
     assert.deepEqual(described.sort(), rows.map(({ method, pattern }) => `${method} ${pattern}`).sort());
   });
 
-  test(`${name}: each operation tells every error code of its row, under its status`, () => {
+  test(`${name}: each operation lists each error code of its row, by status`, () => {
     for (const row of rows) {
       const responses = child(document, 'paths', row.pattern, row.method.toLowerCase(), 'responses');
-      const told = Object.entries(object(responses)).flatMap(([status, response]) =>
+      const listed = Object.entries(object(responses)).flatMap(([status, response]) =>
         status === String(row.success) ? [] : String(child(response, 'description')).split(', ').map((code) => `${status} ${code}`),
       );
-      assert.deepEqual(told.sort(), row.errors.map((code) => `${ERRORS[code].status} ${code}`).sort(), `${row.method} ${row.pattern}`);
+      assert.deepEqual(listed.sort(), row.errors.map((code) => `${ERRORS[code].status} ${code}`).sort(), `${row.method} ${row.pattern}`);
       assert.equal(typeof child(responses, String(row.success)), 'object');
     }
   });
@@ -173,13 +173,13 @@ test('identity describes its envelope and version 0.0.1', () => {
   for (const path of ['/api/session/', '/api/key/', '/api/audit/']) assert.deepEqual(schema(path), ['data', '_meta', '_links'], path);
 });
 
-test('a list that is paged where one asks for it describes pagination and links, and promises neither', () => {
+test('a list with optional paging describes pagination and links, and requires neither', () => {
   const schema = child(documents[0]?.[2], 'paths', '/api/user/', 'get', 'responses', '200', 'content', 'application/json', 'schema', 'properties');
   assert.deepEqual(Object.keys(object(schema)), ['data', '_meta', '_links']);
   assert.deepEqual([child(schema, '_meta', 'required'), Object.keys(object(child(schema, '_meta', 'properties')))], [['request_id'], ['request_id', 'pagination']]);
 });
 
-test('identity takes a bearer credential or a key wherever it asks for one, and a cookie only at forward authentication', () => {
+test('identity accepts bearer tokens and keys, and cookies only for forward auth', () => {
   const document = documents[0]?.[2];
   for (const { method, pattern, security } of identity) {
     const described = array(child(document, 'paths', pattern, method.toLowerCase(), 'security')).flatMap((one) => Object.keys(object(one)));

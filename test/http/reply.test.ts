@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { type ErrorCode, ERRORS, Failure } from '../../src/http/errors.ts';
 import { renderFailure, renderRaw, renderSuccess } from '../../src/http/reply.ts';
 
-const HOUSE = {
+const COMMON = {
   'Content-Type': 'application/json; charset=utf-8',
   'Cache-Control': 'no-store',
   'X-Content-Type-Options': 'nosniff',
@@ -11,17 +11,17 @@ const HOUSE = {
 };
 const codes = Object.keys(ERRORS).map((code) => code as ErrorCode);
 
-test('every error has the one shape, its status from the table, and a sentence', () => {
+test('every error has the same shape, its status from the table, and a sentence', () => {
   for (const code of codes) {
     const { status, headers, body } = renderFailure(new Failure(code), 'id-1');
     assert.equal(status, ERRORS[code].status);
     assert.deepEqual(JSON.parse(String(body)), { data: null, error: { code, message: ERRORS[code].message }, _meta: { request_id: 'id-1' } });
     assert.match(ERRORS[code].message, /^[A-Z].*\.$/, code);
-    for (const [name, value] of Object.entries(HOUSE)) assert.equal(headers[name], value, `${code}: ${name}`);
+    for (const [name, value] of Object.entries(COMMON)) assert.equal(headers[name], value, `${code}: ${name}`);
   }
 });
 
-test('a 401 names the scheme, a 503 says when to come again, and nothing else does so by itself', () => {
+test('only a 401 names the scheme, and only a 503 has a default Retry-After', () => {
   for (const code of codes) {
     const { status, headers } = renderFailure(new Failure(code), 'id-1');
     assert.equal(headers['WWW-Authenticate'], status === 401 ? 'Bearer' : undefined, code);
@@ -29,7 +29,7 @@ test('a 401 names the scheme, a 503 says when to come again, and nothing else do
   }
 });
 
-test('what a failure knows better stands in place of the table, its fields and headers beside it', () => {
+test('details of a failure replace the message of the table and add fields and headers', () => {
   const fields = [{ path: '/a', message: 'is required' }];
   const { headers, body } = renderFailure(new Failure('overloaded', { message: 'Later.', fields, retryAfterSeconds: 1.2, headers: { Allow: 'GET' } }), 'id-1');
   assert.deepEqual(JSON.parse(String(body)).error, { code: 'overloaded', message: 'Later.', fields });
@@ -37,35 +37,35 @@ test('what a failure knows better stands in place of the table, its fields and h
   assert.equal(headers.Allow, 'GET');
 });
 
-test('nobody is told to come again after no time at all', () => {
+test('Retry-After is at least 1', () => {
   for (const retryAfterSeconds of [0, -5, 0.001]) {
     assert.equal(renderFailure(new Failure('overloaded', { retryAfterSeconds }), 'id-1').headers['Retry-After'], '1');
   }
 });
 
-test('a success is wrapped as its service does it', () => {
+test('a success has the envelope of its service', () => {
   const body = (envelope: 'data' | 'bare', data: unknown) => String(renderSuccess({ data }, 200, envelope, 'id-1').body);
   assert.equal(body('data', null), '{"data":null,"_meta":{"request_id":"id-1"}}');
   assert.equal(body('data', [1]), '{"data":[1],"_meta":{"request_id":"id-1"}}');
   assert.equal(body('bare', { a: 1 }), '{"a":1}');
 });
 
-test('pagination and links stand beside the data', () => {
+test('pagination and links are beside the data', () => {
   const pagination = { page: 1, limit: 10, total: 0, total_pages: 0 };
   const { body } = renderSuccess({ data: [], pagination, links: { first: '/x' } }, 200, 'data', 'id-1');
   assert.deepEqual(JSON.parse(String(body)), { data: [], _meta: { request_id: 'id-1', pagination }, _links: { first: '/x' } });
 });
 
-test('text keeps its own type, and every success the other house headers', () => {
+test('text has its own content type, and every success the common headers', () => {
   const { headers } = renderSuccess({ text: 'a 1', contentType: 'text/plain' }, 200, 'bare', 'id-1');
-  assert.deepEqual(headers, { ...HOUSE, 'Content-Type': 'text/plain' });
-  assert.deepEqual(renderSuccess({ data: 1 }, 201, 'bare', 'id-1').headers, HOUSE);
-  assert.deepEqual(renderSuccess({ items: batches() }, 200, 'bare', 'id-1').headers, HOUSE);
+  assert.deepEqual(headers, { ...COMMON, 'Content-Type': 'text/plain' });
+  assert.deepEqual(renderSuccess({ data: 1 }, 201, 'bare', 'id-1').headers, COMMON);
+  assert.deepEqual(renderSuccess({ items: batches() }, 200, 'bare', 'id-1').headers, COMMON);
 });
 
-test('a success may bring headers of its own beside those of the house', () => {
+test('a success may have headers besides the common ones', () => {
   const { headers } = renderSuccess({ data: null, headers: { 'X-Auth-Username': 'ada' } }, 200, 'data', 'id-1');
-  assert.deepEqual(headers, { ...HOUSE, 'X-Auth-Username': 'ada' });
+  assert.deepEqual(headers, { ...COMMON, 'X-Auth-Username': 'ada' });
 });
 
 async function* batches(...all: unknown[][]): AsyncGenerator<unknown[]> {
@@ -91,7 +91,7 @@ const LISTS: ReadonlyArray<readonly [batches: unknown[][], ...items: unknown[]]>
   [[['"],"', '\n'], [null, [], {}]], '"],"', '\n', null, [], {}],
 ];
 
-test('the items of a list, in however many batches they come, are one JSON array in the envelope of the service', async () => {
+test('a list in any number of batches is one JSON array in the envelope', async () => {
   for (const [given, ...items] of LISTS) {
     assert.deepEqual(JSON.parse((await piecesOf('bare', ...given)).join('')), items);
     const text = (await piecesOf('data', ...given)).join('');
@@ -99,11 +99,11 @@ test('the items of a list, in however many batches they come, are one JSON array
   }
 });
 
-test('a list is written batch by batch: no piece waits for a later one', async () => {
+test('a list is written batch by batch', async () => {
   assert.deepEqual(await piecesOf('bare', [1, 2], [3]), ['[1,2', ',3', ']']);
 });
 
-test('a raw reply is a whole HTTP answer whose length is counted in bytes', () => {
+test('a raw reply is a complete HTTP response with its length in bytes', () => {
   for (const failure of [new Failure('invalid_request'), new Failure('headers_too_large', { message: 'Zu groß – €.' })]) {
     const [head = '', body = '', ...more] = renderRaw(renderFailure(failure, 'id-1'), 'id-1').split('\r\n\r\n');
     const [statusLine, ...lines] = head.split('\r\n');
@@ -113,7 +113,7 @@ test('a raw reply is a whole HTTP answer whose length is counted in bytes', () =
     assert.equal(headers.get('Content-Length'), String(Buffer.byteLength(body)));
     assert.equal(headers.get('Connection'), 'close');
     assert.equal(headers.get('X-Request-Id'), 'id-1');
-    for (const [name, value] of Object.entries(HOUSE)) assert.equal(headers.get(name), value);
+    for (const [name, value] of Object.entries(COMMON)) assert.equal(headers.get(name), value);
     assert.equal(JSON.parse(body).error.code, failure.code);
   }
 });

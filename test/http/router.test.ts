@@ -54,7 +54,7 @@ const EXPECTED: ReadonlyArray<readonly [request: string, found: string]> = [
   ['GET /api/session/unknown', '404'],
 ];
 
-test('a request finds its row whatever the order of the rows', () => {
+test('a request finds its route in any order of the routes', () => {
   const middle = Math.floor(SESSIONS.length / 2);
   const orders = [SESSIONS, SESSIONS.toReversed(), [...SESSIONS.slice(middle), ...SESSIONS.slice(0, middle)]];
   for (const rows of orders) {
@@ -63,13 +63,13 @@ test('a request finds its row whatever the order of the rows', () => {
   }
 });
 
-test('a parameter takes one segment as it came, but never an empty one', () => {
+test('a parameter matches one segment, but not an empty one', () => {
   const find = finderOf(rowsOf('GET /a/{id}', 'GET /a/{id}/b'));
   assert.equal(find('GET /a/{id}'), 'GET /a/{id} id={id}');
   for (const request of ['GET /a/', 'GET /a//b', 'GET //a', 'GET /a/1/']) assert.equal(find(request), '404', request);
 });
 
-test('a known path under another method says in Allow what it answers, HEAD and OPTIONS included', () => {
+test('Allow lists the methods of a path, with HEAD and OPTIONS', () => {
   const find = finderOf(rowsOf('POST /a', 'GET /a', 'DELETE /only/{id}'));
   assert.equal(find('PUT /a'), '405 GET, HEAD, OPTIONS, POST');
   assert.equal(find('OPTIONS /a'), '405 GET, HEAD, OPTIONS, POST');
@@ -82,7 +82,7 @@ test('HEAD is answered where GET is', () => {
   assert.equal(finderOf(rowsOf('GET /a'))('HEAD /a'), 'GET /a');
 });
 
-test('names that every object has are neither paths nor methods', () => {
+test('names of inherited properties are neither paths nor methods', () => {
   const inherited = ['__proto__', 'constructor', 'toString', 'hasOwnProperty', 'valueOf'];
   const bare = finderOf(rowsOf('GET /a'));
   const caught = finderOf(rowsOf('GET /a/{id}'));
@@ -94,14 +94,14 @@ test('names that every object has are neither paths nor methods', () => {
   }
 });
 
-test('such a name as the name of a parameter stays a value and touches no prototype', () => {
+test('a parameter named __proto__ changes no prototype', () => {
   const match = createRouter(rowsOf('GET /{__proto__}'))('GET', ['evil']);
   assert.ok(match.kind === 'found');
   assert.deepEqual(Object.entries(match.parameters), [['__proto__', 'evil']]);
   assert.equal(Object.getPrototypeOf(match.parameters), Object.prototype);
 });
 
-test('a trailing slash in a pattern makes no difference', () => {
+test('a trailing slash in a pattern does not matter', () => {
   assert.equal(finderOf(rowsOf('GET /a/'))('GET /a'), 'GET /a/');
   assert.equal(finderOf(rowsOf('GET /'))('GET /'), 'GET /');
 });

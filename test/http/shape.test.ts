@@ -7,16 +7,16 @@ import {
 const MARK = 'marked-value';
 const ID = '123e4567-e89b-42d3-a456-426614174000';
 
-/** Each fault as `path: message`, or the value. */
+/** Each error as `path: message`, or the value. */
 function read(shape: Shape<unknown>, input: unknown, at = ''): unknown {
-  const taken = validate(shape, input, at);
-  return taken.ok ? taken.value : taken.errors.map(({ path, message }) => `${path}: ${message}`);
+  const result = validate(shape, input, at);
+  return result.ok ? result.value : result.errors.map(({ path, message }) => `${path}: ${message}`);
 }
 
 const STRING = 'must be a string';
 const UUID = 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000';
 const RANGE = 'must be a whole number from 1 to 100';
-const HALF = 'must not contain a lone surrogate';
+const SURROGATE = 'must not contain a lone surrogate';
 const notStrings = [null, 1, true, {}, [], ['a'], Symbol('a'), new String('a')];
 const notBooleans = [null, 0, 1, 'true', '', {}, []];
 
@@ -25,7 +25,7 @@ const WRONG: ReadonlyArray<readonly [what: string, shape: Shape<unknown>, messag
   ['text of at least 1', text({ min: 1 }), 'must not be empty', ['']],
   ['text of at least 3', text({ min: 3 }), 'must have at least 3 characters', ['', 'ab']],
   ['text of at most 3', text({ max: 3 }), 'must have at most 3 characters', ['abcd', MARK, '𝄞𝄞']],
-  ['well-formed text', text(), HALF, ['\ud800', '\udc00', `${MARK}\ud83d`, '\udc00\ud800', '\ud83d\ud83d\ude00']],
+  ['well-formed text', text(), SURROGATE, ['\ud800', '\udc00', `${MARK}\ud83d`, '\udc00\ud800', '\ud83d\ud83d\ude00']],
   ['text without NUL', text({ check: withoutNul }), 'must not contain the character U+0000', ['\0', `${MARK}\0`]],
   ['uuid', uuid(), UUID, [...notStrings, '', MARK, `${ID} `, ` ${ID}`, `${ID}\n`, ID.replaceAll('-', ''), `{${ID}}`, `urn:uuid:${ID}`, ID.replace('1', 'g'), ID.replace('1', '１')]],
   ['integer', integer({ min: 1, max: 100 }), RANGE, [null, '1', '', true, [], {}, 0, -1, 101, 1.5, Number.NaN, Infinity, 1e300, 1n]],
@@ -53,7 +53,7 @@ const WRONG: ReadonlyArray<readonly [what: string, shape: Shape<unknown>, messag
 ];
 
 for (const [what, shape, message, inputs] of WRONG) {
-  test(`${what}: everything else is refused in the same words, which never hold the value`, () => {
+  test(`${what}: any other value is rejected without quoting it`, () => {
     for (const input of inputs) assert.deepEqual(read(shape, input, '/a'), [`/a: ${message}`], String(JSON.stringify(String(input))));
   });
 }
@@ -82,20 +82,20 @@ const RIGHT: ReadonlyArray<readonly [what: string, shape: Shape<unknown>, pairs:
 ];
 
 for (const [what, shape, pairs] of RIGHT) {
-  test(`taken: ${what}`, () => {
+  test(`accepted: ${what}`, () => {
     for (const [input, value] of pairs) assert.deepEqual(read(shape, input), value);
   });
 }
 
 const person = object({ name: text({ min: 1 }), age: optional(integer({ min: 0, max: 150 })), kind: withDefault(oneOf('cat', 'dog'), 'cat') });
 
-test('a missing member is a fault, unless it is optional or has a default', () => {
+test('a missing member is an error, unless it is optional or has a default', () => {
   assert.deepEqual(read(person, { name: 'a' }), { name: 'a', age: undefined, kind: 'cat' });
   assert.deepEqual(read(person, { age: 3 }), ['/name: is required']);
   assert.deepEqual(read(person, { name: 'a', age: null, kind: null }), ['/age: must be a whole number from 0 to 150', '/kind: must be one of cat, dog']);
 });
 
-test('everything that is wrong is told at once, each with its place', () => {
+test('all errors are reported at once, each with its path', () => {
   const shape = object({ people: list(person), owner: object({ name: text() }) });
   const input = { people: [{ name: '' }, { name: 'a' }, MARK, { age: MARK }], owner: { name: 7 } };
   assert.deepEqual(read(shape, input), [
@@ -107,12 +107,12 @@ test('everything that is wrong is told at once, each with its place', () => {
   ]);
 });
 
-test('a place is a JSON pointer (RFC 6901, section 3)', () => {
+test('a path is a JSON pointer (RFC 6901, section 3)', () => {
   const shape = object({ 'a/b': object({ 'm~n': object({ '': object({ '~1': text() }) }) }) });
   assert.deepEqual(read(shape, { 'a/b': { 'm~n': { '': { '~1': 1 } } } }), ['/a~1b/m~0n//~01: must be a string']);
 });
 
-test('members that are not known are ignored, or refused where the shape says so', () => {
+test('unknown members are ignored, or rejected if the shape says so', () => {
   const input = JSON.parse('{"name":"a","nmae":1,"__proto__":{"age":1},"constructor":2,"a/b":3}');
   assert.deepEqual(read(object({ name: text() }), input), { name: 'a' });
   assert.deepEqual(
@@ -121,12 +121,12 @@ test('members that are not known are ignored, or refused where the shape says so
   );
 });
 
-test('a long unknown name is cut short in its fault', () => {
-  const faults = read(object({}, 'refused'), { ['x'.repeat(10_000)]: 1 });
-  assert.deepEqual(faults, [`/${'x'.repeat(64)}: is not a known member`]);
+test('a long unknown name is truncated in its error', () => {
+  const errors = read(object({}, 'refused'), { ['x'.repeat(10_000)]: 1 });
+  assert.deepEqual(errors, [`/${'x'.repeat(64)}: is not a known member`]);
 });
 
-test('a __proto__ member can neither supply a member nor change a prototype', () => {
+test('a __proto__ member neither supplies members nor changes a prototype', () => {
   const shape = object({ name: text(), toString: optional(text()) });
   assert.deepEqual(read(shape, JSON.parse('{"__proto__":{"name":"inherited"}}')), ['/name: is required']);
   const value = read(shape, JSON.parse('{"name":"a","__proto__":{"admin":true}}'));
@@ -135,7 +135,7 @@ test('a __proto__ member can neither supply a member nor change a prototype', ()
   assert.equal(Reflect.get({}, 'admin'), undefined);
 });
 
-test('members that every object inherits count as missing', () => {
+test('inherited members count as missing', () => {
   assert.deepEqual(read(object({ toString: text() }), {}), ['/toString: is required']);
   assert.deepEqual(read(object({ constructor: text() }), {}), ['/constructor: is required']);
 });
@@ -143,13 +143,13 @@ test('members that every object inherits count as missing', () => {
 const query = (entries: Readonly<Record<string, readonly string[]>>) => new Map(Object.entries(entries));
 const search = queryParameters({ page: withDefault(decimal({ min: 1, max: 100 }), 1), user: optional(uuid()), token: text({ min: 1 }) });
 
-test('parameters are named without a slash; unknown ones are ignored', () => {
+test('errors name query parameters without a slash; unknown ones are ignored', () => {
   assert.deepEqual(read(search, query({ token: ['t'], page: ['2'], other: [MARK, MARK] })), { token: 't', page: 2, user: undefined });
   assert.deepEqual(read(search, query({ user: [MARK], page: ['1e1'] })), [`page: ${RANGE}`, `user: ${UUID}`, 'token: is required']);
   assert.deepEqual(read(search, query({ token: [''], page: [''] })), [`page: ${RANGE}`, 'token: must not be empty']);
 });
 
-test('a parameter that is given twice is refused, even with the same value', () => {
+test('a repeated query parameter is rejected, even with the same value', () => {
   assert.deepEqual(read(search, query({ token: ['t', 't'] })), ['token: must be given only once']);
   assert.deepEqual(read(search, query({ token: ['t'], page: ['1', '2'], user: [ID, ID, ID] })), [
     'page: must be given only once',
@@ -157,7 +157,7 @@ test('a parameter that is given twice is refused, even with the same value', () 
   ]);
 });
 
-test('parameters that are not known are refused by name where the shape says so', () => {
+test('unknown query parameters are rejected if the shape says so', () => {
   const strict = queryParameters({ page: optional(decimal({ min: 1, max: 100 })), toString: optional(text()) }, 'refused');
   const unknown = (name: string) => `${name}: is not a known parameter`;
   assert.deepEqual(read(strict, query({})), { page: undefined, toString: undefined });
@@ -171,11 +171,11 @@ test('parameters that are not known are refused by name where the shape says so'
   assert.deepEqual(read(strict, query({ page: ['1', '2'], pages: ['1'] })), [unknown('pages'), 'page: must be given only once']);
 });
 
-test('parameters that every object inherits count as missing', () => {
+test('inherited names of query parameters count as missing', () => {
   assert.deepEqual(read(queryParameters({ constructor: optional(text()) }), query({})), { constructor: undefined });
 });
 
-test('no fault holds the value that it is about', () => {
+test('no error contains the value', () => {
   for (const [, shape, , inputs] of WRONG) {
     const marked = inputs.filter((input) => typeof input === 'string' && input.includes(MARK));
     for (const input of marked) assert.ok(!JSON.stringify(read(shape, input)).includes(MARK));
@@ -185,7 +185,7 @@ test('no fault holds the value that it is about', () => {
   }
 });
 
-test('the schema of a shape says the same as its check', () => {
+test('the schema of a shape agrees with its check', () => {
   assert.deepEqual(
     object({ name: text({ min: 1, max: 9, description: 'a name' }), page: withDefault(decimal({ min: 1, max: 5 }), 1), tags: list(nullable(oneOf('a'))), id: optional(uuid()) }, 'refused').schema,
     {

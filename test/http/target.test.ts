@@ -24,7 +24,7 @@ const REFUSED = [
   ['/a?b=1&c=%e0%80', 'a later value that is not UTF-8'],
 ] as const;
 
-test('a target that is not a path, or is wrongly encoded, is refused', () => {
+test('a target that is not a path, or is wrongly encoded, is rejected', () => {
   for (const [target, what] of REFUSED) assert.equal(parseTarget(target), null, `${what}: ${target}`);
 });
 
@@ -48,11 +48,11 @@ const PATHS: ReadonlyArray<readonly [target: string, segments: readonly string[]
   ['/a#b', ['a#b']],
 ];
 
-test('a path is split at its slashes, each segment is decoded once, and one trailing slash is dropped', () => {
+test('a path is split, decoded once, and loses one trailing slash', () => {
   for (const [target, segments] of PATHS) assert.deepEqual(parseTarget(target)?.segments, segments, target);
 });
 
-test('the path is also kept as it came, without the query', () => {
+test('the path is also kept undecoded, without the query', () => {
   assert.equal(parseTarget('/a%2Fb/?c=d?e')?.path, '/a%2Fb/');
 });
 
@@ -82,7 +82,7 @@ test('a query keeps every value of every name, decoded once', () => {
   }
 });
 
-test('a parameter called __proto__ is an entry like any other', () => {
+test('a query parameter named __proto__ is an ordinary entry', () => {
   const query = parseTarget('/?__proto__=1&__proto__=2')?.query;
   assert.deepEqual(query?.get('__proto__'), ['1', '2']);
   assert.equal(query?.get('toString'), undefined);

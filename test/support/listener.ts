@@ -1,9 +1,8 @@
-/** The real listener on a free port with a route table of the test's own, where a real service would hide the point. */
+/** The real listener on a free port, with a route table that belongs to the test. */
 import { BlockList } from 'node:net';
 import { json } from '../../src/http/body.ts';
-import { type Guard, anonymous, routeDefaults, type Route, route } from '../../src/http/call.ts';
+import { anonymous, bindRoutes, type Guard, type Route, route, routeDefaults } from '../../src/http/call.ts';
 import { Failure } from '../../src/http/errors.ts';
-import { bindRoutes } from '../../src/http/call.ts';
 import { createListener } from '../../src/http/server.ts';
 import { object, text } from '../../src/http/shape.ts';
 import { createLog } from '../../src/runtime/log.ts';
@@ -12,8 +11,8 @@ import { createMetrics } from '../../src/runtime/metrics.ts';
 export interface TestListener {
   readonly url: string;
   readonly inFlight: () => number;
-  /** The lines that end visits, as they stand in the log. */
-  readonly visits: () => Array<Record<string, unknown>>;
+  /** The log lines of finished exchanges. */
+  readonly requests: () => Array<Record<string, unknown>>;
 }
 
 interface Owner {
@@ -41,17 +40,17 @@ export async function startListener(owner: Owner, routes: ReadonlyArray<Route<nu
   return {
     url: `http://127.0.0.1:${port}`,
     inFlight: () => Number(/^gatehouse_requests_in_flight\{.*\} ([0-9]+)$/m.exec(metrics.text())?.[1]),
-    visits: () => lines.filter((line) => line.message === 'request'),
+    requests: () => lines.filter((line) => line.message === 'request'),
   };
 }
 
 const bare = { ...routeDefaults, summary: 'for a test', reply: null, errors: [] } as const;
 
-/** A row that answers GET with whatever the handler returns. */
+/** A route that answers GET with what the handler returns. */
 export const get = (pattern: string, handle: Parameters<typeof route<null, null, unknown, unknown, null, unknown>>[0]['handle']): Route<null> =>
   route({ ...bare, method: 'GET', pattern, guard: anonymous, handle });
 
-/** A row that takes `{"name": …}` and gives it back. */
+/** A route that accepts `{"name": …}` and returns it. */
 export const post = (pattern: string, guard: Guard<null, null> = anonymous, done: () => void = () => {}): Route<null> =>
   route({
     ...bare,
@@ -65,14 +64,14 @@ export const post = (pattern: string, guard: Guard<null, null> = anonymous, done
     },
   });
 
-/** Lets in whoever says `Authorization: Bearer good`. */
-export const doorkeeper: Guard<null, null> = {
+/** Accepts `Authorization: Bearer good`. */
+export const bearerGuard: Guard<null, null> = {
   security: [],
   errors: ['unauthorized'],
   check: async ({ headers }) => (headers.authorization === 'Bearer good' ? null : new Failure('unauthorized')),
 };
 
-/** A guard that takes as long as the test wants: it comes back when `release` is called. */
+/** A guard that waits until `release` is called. */
 export function slowGuard(): { readonly guard: Guard<null, null>; readonly entered: Promise<void>; readonly release: () => void } {
   let enter = () => {};
   let release = () => {};

@@ -1,4 +1,4 @@
-/** A client that sends exactly the bytes it is told to, and takes nothing for an answer that is not correct HTTP/1.1. */
+/** A client that sends exactly the given bytes, and accepts only correct HTTP/1.1 as a reply. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect as open, type Socket } from 'node:net';
@@ -8,18 +8,18 @@ export interface RawAnswer {
   /** By lower-case name. */
   readonly headers: ReadonlyMap<string, string>;
   readonly body: string;
-  /** The parsed body. Tests look into it as they like. */
+  /** The parsed body. */
   readonly json: any;
 }
 
 export interface RawClient {
   readonly socket: Socket;
   send(...parts: ReadonlyArray<string | Buffer>): void;
-  /** The next answer, whole. Rejects when the connection ends before that. */
+  /** The next complete reply. Rejects if the connection ends first. */
   answer(to?: 'GET' | 'HEAD'): Promise<RawAnswer>;
-  /** Resolves when the connection is closed, with what came and has not been taken as an answer. */
+  /** Resolves when the connection is closed, with the bytes received after the last reply. */
   closed(): Promise<string>;
-  /** What came and has not been taken as an answer. */
+  /** The bytes received after the last reply. */
   pending(): string;
   leave(): void;
 }
@@ -31,20 +31,20 @@ export async function connectTo(url: string): Promise<RawClient> {
   await once(socket, 'connect');
   let received = Buffer.alloc(0);
   let isClosed = false;
-  let trouble = 'the connection was closed';
+  let reason = 'the connection was closed';
   const waiting = new Set<() => void>();
-  const wake = () => {
+  const notify = () => {
     for (const look of [...waiting]) look();
   };
   socket.on('data', (chunk: Buffer) => {
     received = Buffer.concat([received, chunk]);
-    wake();
+    notify();
   });
-  // A reset is told apart from a proper end by what has arrived before it, which is what the tests look at.
-  socket.on('error', (error) => (trouble = error.message));
+  // Tests look at what arrived before a reset.
+  socket.on('error', (error) => (reason = error.message));
   socket.on('close', () => {
     isClosed = true;
-    wake();
+    notify();
   });
   const settled = <T>(look: () => T | undefined): Promise<T> =>
     new Promise((resolve, reject) => {
@@ -74,7 +74,7 @@ export async function connectTo(url: string): Promise<RawClient> {
           received = received.subarray(taken.length);
           return taken.answer;
         }
-        if (isClosed) throw new Error(`no whole answer (${trouble}): ${JSON.stringify(received.toString('latin1').slice(0, 400))}`);
+        if (isClosed) throw new Error(`no complete reply (${reason}): ${JSON.stringify(received.toString('latin1').slice(0, 400))}`);
         return undefined;
       }),
     closed: () => settled(() => (isClosed ? received.toString('utf8') : undefined)),
@@ -101,7 +101,7 @@ interface Taken {
   readonly length: number;
 }
 
-/** @returns null while bytes are missing; throws when they can never become a correct answer */
+/** @returns null while bytes are missing; throws if they cannot become a correct reply */
 function parseAnswer(bytes: Buffer, headOnly: boolean): Taken | null {
   const end = bytes.indexOf('\r\n\r\n');
   if (end < 0) return null;
@@ -112,7 +112,7 @@ function parseAnswer(bytes: Buffer, headOnly: boolean): Taken | null {
   for (const line of lines) {
     const [, name = '', value = ''] = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+): ?([^\x00-\x1f]*)$/.exec(line) ?? [];
     assert.ok(name !== '', `not a header: ${line}`);
-    assert.ok(!headers.has(name.toLowerCase()), `twice the header ${name}`);
+    assert.ok(!headers.has(name.toLowerCase()), `the header ${name} twice`);
     headers.set(name.toLowerCase(), value);
   }
   const rest = bytes.subarray(end + 4);
@@ -129,7 +129,7 @@ function parseBody(headers: ReadonlyMap<string, string>, rest: Buffer): { body: 
     return parseChunks(rest);
   }
   const announced = headers.get('content-length') ?? '';
-  assert.match(announced, /^[0-9]+$/, 'an answer must say how long it is');
+  assert.match(announced, /^[0-9]+$/, 'a reply must state its length');
   const length = Number(announced);
   return rest.length < length ? null : { body: rest.subarray(0, length), length };
 }

@@ -1,4 +1,4 @@
-/** A service whose standard output nobody reads for a while. */
+/** A service whose standard output is not read for a while. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
@@ -8,12 +8,12 @@ import { until } from './until.ts';
 export interface Unread {
   readonly child: ChildProcess;
   readonly url: string;
-  /** The lines that were read, before it was ready and after `readOn`. */
+  /** The lines that were read before the service was ready, and after `readOn`. */
   parsed(): Array<Record<string, unknown>>;
   readOn(): void;
 }
 
-/** Resolves when it is ready; what it writes after that stays in the pipe, and behind it. */
+/** Resolves when the service is ready. Later output stays in the pipe and in its memory. */
 export async function startUnread(t: TestContext, program: string, name: ServiceName, environment: Readonly<Record<string, string>>): Promise<Unread> {
   const child = spawn(process.execPath, [join(program, 'dist/cli.js'), 'serve', name], { env: environment, stdio: ['ignore', 'pipe', 'ignore'] });
   t.after(() => void child.kill('SIGKILL'));
