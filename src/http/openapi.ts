@@ -7,7 +7,10 @@ const error: JsonSchema = {
   properties: {
     code: { type: 'string' },
     message: { type: 'string' },
-    fields: { type: 'array', items: { type: 'object', properties: { path: { type: 'string' }, message: { type: 'string' } } } },
+    fields: {
+      type: 'array',
+      items: { type: 'object', properties: { path: { type: 'string' }, message: { type: 'string' } } },
+    },
   },
   required: ['code', 'message'],
 };
@@ -17,10 +20,15 @@ const members = (names: readonly string[], schema: JsonSchema): JsonSchema => ({
   properties: Object.fromEntries(names.map((name) => [name, schema])),
   required: names,
 });
+const failure: JsonSchema = {
+  type: 'object',
+  properties: { data: { nullable: true, enum: [null] }, error, _meta: meta },
+  required: ['data', 'error', '_meta'],
+};
 const pagination = members(['page', 'limit', 'total', 'total_pages'], { type: 'integer' });
 const links = members(['first', 'last', 'prev', 'next'], { type: 'string' });
 
-/** The OpenAPI 3.0.3 document, from the same rows that route, authenticate and validate. */
+/** The OpenAPI 3.0.3 document, from the rows that also route, authenticate and validate. */
 export function describe<Service>(routes: ReadonlyArray<Route<Service>>, facts: DocumentFacts): object {
   const paths: Record<string, Record<string, object>> = {};
   for (const route of routes) {
@@ -33,21 +41,21 @@ export function describe<Service>(routes: ReadonlyArray<Route<Service>>, facts: 
     paths,
     components: {
       securitySchemes: facts.securitySchemes,
-      schemas: { Error: { type: 'object', properties: { data: { nullable: true, enum: [null] }, error, _meta: meta }, required: ['data', 'error', '_meta'] } },
+      schemas: { Error: failure },
     },
   };
 }
 
 function operation<Service>(route: Route<Service>, envelope: Envelope): object {
   const { path, query, body, reply } = route.schemas;
-  const where = (schema: JsonSchema, place: 'path' | 'query') =>
+  const parametersIn = (location: 'path' | 'query', schema: JsonSchema) =>
     Object.entries(schema.properties ?? {}).map(([name, one]) => ({
       name,
-      in: place,
+      in: location,
       required: schema.required?.includes(name) ?? false,
       schema: one,
     }));
-  const parameters = [...where(path, 'path'), ...where(query, 'query')];
+  const parameters = [...parametersIn('path', path), ...parametersIn('query', query)];
   return {
     summary: route.summary,
     ...(parameters.length > 0 ? { parameters } : {}),
@@ -65,19 +73,27 @@ function operation<Service>(route: Route<Service>, envelope: Envelope): object {
 
 function wrapped(reply: JsonSchema, envelope: Envelope, paged: Route<unknown>['paged']): JsonSchema {
   if (envelope === 'bare') return reply;
-  if (paged === 'never') return { type: 'object', properties: { data: reply, _meta: meta }, required: ['data', '_meta'] };
+  if (paged === 'never') {
+    return { type: 'object', properties: { data: reply, _meta: meta }, required: ['data', '_meta'] };
+  }
   const always = paged === 'always';
-  const pagedMeta = { ...meta, properties: { ...meta.properties, pagination }, required: ['request_id', ...(always ? ['pagination'] : [])] };
-  return { type: 'object', properties: { data: reply, _meta: pagedMeta, _links: links }, required: ['data', '_meta', ...(always ? ['_links'] : [])] };
+  const pagedMeta = {
+    ...meta,
+    properties: { ...meta.properties, pagination },
+    required: ['request_id', ...(always ? ['pagination'] : [])],
+  };
+  return {
+    type: 'object',
+    properties: { data: reply, _meta: pagedMeta, _links: links },
+    required: ['data', '_meta', ...(always ? ['_links'] : [])],
+  };
 }
 
 function errorResponses(codes: readonly ErrorCode[]): Record<string, object> {
   const byStatus = new Map<number, ErrorCode[]>();
   for (const code of codes) byStatus.set(ERRORS[code].status, [...(byStatus.get(ERRORS[code].status) ?? []), code]);
-  return Object.fromEntries(
-    [...byStatus].sort(([one], [other]) => one - other).map(([status, names]) => [
-      status,
-      { description: names.sort().join(', '), content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } },
-    ]),
-  );
+  const content = { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } };
+  const sorted = [...byStatus].sort(([one], [other]) => one - other);
+  const entries = sorted.map(([status, names]) => [status, { description: names.sort().join(', '), content }] as const);
+  return Object.fromEntries(entries);
 }

@@ -2,18 +2,11 @@ import { anonymous, bindRoutes, type DocumentFacts, type Route, route, routeDefa
 import { type ErrorCode, Failure } from './errors.ts';
 import { object, text } from './shape.ts';
 
-interface Probeable {
-  /** The database answers within a second, its schema is current, and the process is not shutting down. */
-  ready(): Promise<boolean>;
-}
-
 const status = object({ status: text() });
 const probe = { ...routeDefaults, method: 'GET', guard: anonymous, reply: status } as const;
 
 export const livez: Route<unknown> = route({
-  ...probe,
-  pattern: '/livez',
-  summary: 'Whether the process answers',
+  ...probe, pattern: '/livez', summary: 'Whether the process answers',
   handle: async () => ({ data: { status: 'alive' } }),
 });
 
@@ -22,26 +15,24 @@ export const EARLY_ROUTES = bindRoutes([livez], null);
 
 const NOT_READY = 'Not ready: the database does not answer, its schema is not current, or shutdown has begun.';
 
-/** Adds the routes that every service has: the two probes, and the description of all routes. */
-export function withBuiltIns<Service extends Probeable>(
+/**
+ * Adds the routes that every service has: the two probes, and the description of all routes. A service is ready if its
+ * database answers within a second, its schema is current, and the process is not shutting down.
+ */
+export function withBuiltIns<Service extends { ready(): Promise<boolean> }>(
   rows: ReadonlyArray<Route<Service>>,
   facts: DocumentFacts,
   notReady: Extract<ErrorCode, 'service_failed' | 'unavailable'>,
 ): Array<Route<Service>> {
   let document: string | null = null;
   const readyz = route({
-    ...probe,
-    pattern: '/readyz',
+    ...probe, pattern: '/readyz', errors: [notReady],
     summary: 'Whether requests can be served: the database answers and its schema is current',
-    errors: [notReady],
     handle: async (_call, service: Service) =>
       (await service.ready()) ? { data: { status: 'ready' } } : new Failure(notReady, { message: NOT_READY }),
   });
   const openapi: Route<unknown> = route({
-    ...probe,
-    pattern: '/openapi.json',
-    summary: 'This document',
-    reply: null,
+    ...probe, pattern: '/openapi.json', summary: 'This document', reply: null,
     async handle() {
       // Loaded and rendered on demand: most processes are never asked for it.
       document ??= JSON.stringify((await import('./openapi.ts')).describe(all, facts));

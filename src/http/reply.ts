@@ -113,15 +113,14 @@ function isUnread({ complete, headers }: IncomingMessage): boolean {
 }
 
 /** The inactivity limit of the socket ends the wait for a client that stopped reading. */
-function drained(response: ServerResponse): Promise<void> {
-  return new Promise((resolve) => {
+const drained = (response: ServerResponse): Promise<void> =>
+  new Promise((resolve) => {
     const done = () => {
       response.off('drain', done).off('close', done);
       resolve();
     };
     response.on('drain', done).on('close', done);
   });
-}
 
 function discard(request: IncomingMessage): Promise<void> {
   return new Promise((resolve) => {

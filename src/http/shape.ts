@@ -82,6 +82,7 @@ export const withoutNul = (value: string): string | null =>
   value.includes('\0') ? 'must not contain the character U+0000' : null;
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+const TIMESTAMP = /^(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
 
 export const uuid = (description?: string): Shape<string> =>
   scalar(
@@ -122,18 +123,15 @@ export const timestamp = (description: string): Shape<Date> =>
   scalar(
     { type: 'string', format: 'date-time', description },
     'must be a date and time, such as 2030-01-31T12:00:00Z',
-    (input) => (typeof input === 'string' ? parseTimestamp(input) : undefined),
+    (input) => {
+      const [whole = '', day = ''] = TIMESTAMP.exec(typeof input === 'string' ? input : '') ?? [];
+      const date = new Date(whole);
+      // JavaScript reads 30 February as 2 March, so the day is compared with itself.
+      const isReal = !Number.isNaN(date.getTime()) && new Date(`${day}T00:00:00Z`).toISOString().startsWith(day);
+      // PostgreSQL reads neither year 0 nor years of five digits, which an offset can cause.
+      return isReal && /^(?!0000)\d{4}-/.test(date.toISOString()) ? date : undefined;
+    },
   );
-
-function parseTimestamp(text: string): Date | undefined {
-  const form = /^(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
-  const [whole = '', day = ''] = form.exec(text) ?? [];
-  const date = new Date(whole);
-  // JavaScript reads 30 February as 2 March, so the day is compared with itself.
-  const isReal = !Number.isNaN(date.getTime()) && new Date(`${day}T00:00:00Z`).toISOString().startsWith(day);
-  // PostgreSQL reads neither year 0 nor years of five digits, which an offset can cause.
-  return isReal && /^(?!0000)\d{4}-/.test(date.toISOString()) ? date : undefined;
-}
 
 export function nullable<T>(shape: Shape<T>): Shape<T | null> {
   return {
@@ -193,6 +191,13 @@ const isObject = (input: unknown): input is Readonly<Record<string, unknown>> =>
 /** The parameters of a query. One that is given twice is rejected: two readers might choose different values. */
 export function queryParameters<M extends Members>(members: M, unknown: UnknownMembers = 'ignored'): Shape<Values<M>> {
   const unknownMessage = unknown === 'refused' ? 'is not a known parameter' : null;
+  const givenOnce = ({ read, ...shape }: Shape<unknown>): Shape<unknown> => ({
+    ...shape,
+    read: (values, at, errors) =>
+      Array.isArray(values) && values.length === 1
+        ? read(values[0], at, errors)
+        : reject(errors, at, 'must be given only once'),
+  });
   const single = Object.fromEntries(Object.entries(members).map(([name, shape]) => [name, givenOnce(shape)]));
   return {
     schema: objectSchema(members),
@@ -202,14 +207,6 @@ export function queryParameters<M extends Members>(members: M, unknown: UnknownM
     },
   };
 }
-
-const givenOnce = <T>(shape: Shape<T>): Shape<T> => ({
-  ...shape,
-  read: (values, at, errors) =>
-    Array.isArray(values) && values.length === 1
-      ? shape.read(values[0], at, errors)
-      : reject(errors, at, 'must be given only once'),
-});
 
 const NO_INPUT = {};
 /** No input is expected, and any is ignored. */
