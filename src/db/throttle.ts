@@ -1,0 +1,119 @@
+import { createHmac } from 'node:crypto';
+import { arrayLiteral } from './batch.ts';
+import type { Database, Fragment, Sql } from './pool.ts';
+
+/** A limit on the attempts under one key, of which at least 2 are free. */
+export interface Limit {
+  readonly key: Buffer;
+  /**
+   * - `window`: a number of attempts in a window that begins with the first one, then none until its end.
+   * - `consecutive`: after that number of failures in a row, the next attempt waits 15 s, doubled with each further
+   *   failure up to 15 min. A success, or that time without a failure, resets the count.
+   */
+  readonly mode: 'window' | 'consecutive';
+  readonly attempts: number;
+  readonly seconds: number;
+}
+
+export interface ThrottleState {
+  /** Seconds until the next attempt is allowed; 0 if it is allowed now. */
+  readonly wait: number;
+  /** Whether the attempt just counted had to wait, because concurrent ones had used up the limit. */
+  readonly was_blocked: boolean;
+  /** Whether a success is recorded. Windows do not apply then: attackers cannot lock the owner out (ASVS 6.1.1). */
+  readonly known: boolean;
+}
+
+const FIRST_DELAY = 15;
+const MAX_DELAY = 900;
+const KNOWN_SECONDS = 90 * 86_400;
+
+/** The table stores only keyed digests: it does not disclose what was tried. Different parts have different keys. */
+export const throttleKey = (secret: string | Buffer, parts: readonly string[]): Buffer =>
+  createHmac('sha256', secret).update(JSON.stringify(parts)).digest();
+
+/** The statements that create the table. */
+export const throttlesTable = (schema: string): readonly string[] => [
+  `create table ${schema}.throttles (
+    key bytea primary key,
+    attempts integer not null,
+    window_ends_at timestamptz not null,
+    blocked_until timestamptz,
+    was_blocked boolean not null default false, -- when the latest attempt was counted
+    known_until timestamptz
+  )`,
+  `create index throttles_forgotten on ${schema}.throttles (greatest(window_ends_at, known_until))`,
+];
+
+/** The strictest of some limits. @param tables which table or part of the statement has each limit's row */
+function stateOf(sql: Sql, limits: readonly Limit[], tables: readonly Fragment[]): Fragment {
+  const rows = limits.map(({ key, mode }, index) => sql`
+    ${index > 0 ? sql`union all` : sql``} select ${mode}::text as mode, blocked_until, was_blocked, known_until
+    from ${tables[index] ?? sql``} where key = ${key}`);
+  return sql`
+    select greatest(0, max(extract(epoch from blocked_until - now())))::float8 as wait,
+      coalesce(bool_or(was_blocked), false) as was_blocked, coalesce(bool_or(known), false) as known
+    from (select *, bool_or(known_until > now()) over () as known from (${rows}) as rows) as rows
+    where mode = 'consecutive' or known is not true`;
+}
+
+/** What stands against the next attempt. Counts nothing. */
+export async function readThrottle(db: Database, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
+  const query = (sql: Sql) => stateOf(sql, limits, limits.map(() => sql`${sql(schema)}.throttles`));
+  const [state] = await db.read((sql) => sql<[ThrottleState]>`${query(sql)}`);
+  return state;
+}
+
+/** One upsert, so that no concurrent attempt is lost. */
+function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limit): Fragment {
+  const live = sql`t.window_ends_at > now()`;
+  const count = sql`(case when ${live} then t.attempts else 0 end + 1)`;
+  // The exponent is bounded because 2 ^ 1024 is an error.
+  const delay = sql`least(${MAX_DELAY}::int, ${FIRST_DELAY}::int * 2 ^ least(${count} - ${attempts}::int, 10))`;
+  const [end, blockedUntil] = mode === 'window'
+    ? [sql`case when ${live} then t.window_ends_at else excluded.window_ends_at end`, sql`t.window_ends_at`]
+    : [sql`excluded.window_ends_at`, sql`now() + make_interval(secs => ${delay})`];
+  return sql`
+    insert into ${sql(schema)}.throttles as t (key, attempts, window_ends_at)
+    values (${key}, 1, now() + make_interval(secs => ${seconds}::int))
+    on conflict (key) do update set attempts = ${count}, window_ends_at = ${end},
+      blocked_until = case when ${count} >= ${attempts}::int then ${blockedUntil} end,
+      was_blocked = coalesce(t.blocked_until > now(), false)`;
+}
+
+/** Counts a failure under each limit, within a statement: `with … ${parts} ${state}` returns a `ThrottleState`. */
+export function countFailure(sql: Sql, schema: string, limits: readonly Limit[]): { parts: Fragment; state: Fragment } {
+  const name = (index: number) => sql`${sql(`counted_${index}`)}`;
+  const parts = limits.map((limit, index) => sql`, ${name(index)} as (${upsert(sql, schema, limit)} returning *)`);
+  return { parts: sql`${parts}`, state: stateOf(sql, limits, limits.map((_, index) => name(index))) };
+}
+
+/** Part of a statement: a success clears the key's failures and makes it known, where `condition` holds. */
+export const clearFailures = (sql: Sql, schema: string, key: Buffer, condition: Fragment): Fragment => sql`
+  insert into ${sql(schema)}.throttles (key, attempts, window_ends_at, known_until)
+  select ${key}::bytea, 0, now(), now() + make_interval(secs => ${KNOWN_SECONDS}::int) where ${condition}
+  on conflict (key) do update set attempts = 0, window_ends_at = excluded.window_ends_at, blocked_until = null,
+    was_blocked = false, known_until = excluded.known_until`;
+
+/** Counts an attempt before it is made, if there is one left. @returns whether there was */
+export async function takeAttempt(db: Database, schema: string, limit: Limit): Promise<boolean> {
+  const taken = await db.write((sql) => sql`${upsert(sql, schema, limit)} where (t.blocked_until > now()) is not true`);
+  return taken.count === 1;
+}
+
+/** Undoes `takeAttempt` for attempts that did not fail. */
+export async function giveBackAttempts(db: Database, schema: string, keys: readonly Buffer[]): Promise<void> {
+  await db.write((sql) => sql`
+    update ${sql(schema)}.throttles set attempts = attempts - 1, blocked_until = null
+    where attempts > 0 and key = any(${arrayLiteral(keys)}::text::bytea[])`);
+}
+
+/** Removes rows that no longer count. @returns how many; at most `max` */
+export async function removeForgotten(db: Database, schema: string, max: number): Promise<number> {
+  const { count } = await db.write((sql) => {
+    const [table, end] = [sql`${sql(schema)}.throttles`, sql`greatest(window_ends_at, known_until)`];
+    const keys = sql`select key from ${table} where ${end} <= now() order by ${end} limit ${max}`;
+    return sql`delete from ${table} where key = any(array(${keys}))`;
+  });
+  return count;
+}
