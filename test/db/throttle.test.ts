@@ -120,7 +120,8 @@ test('a caller with a success within 90 days is exempt from the windows, not fro
   for (let count = 0; count < 101; count += 1) await fail([account]);
   assertWait(await read([account]), HOUR);
   assert.deepEqual(await read(), { wait: 0, was_blocked: false, known: true });
-  for (let count = 0; count < 4; count += 1) assert.deepEqual(await fail(), { ...(await read()), wait: 0, known: true });
+  const exempt = { wait: 0, was_blocked: false, known: true };
+  for (let count = 0; count < 4; count += 1) assert.deepEqual(await fail(), exempt);
   assertWait(await fail(), 15);
   assert.equal((await fail()).was_blocked, true);
   await sql`update s.throttles set known_until = now() + interval '1 minute' where key = ${pair.key}`;
