@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { Socket } from 'node:net';
 import { userInfo } from 'node:os';
 import postgres, { type Sql } from 'postgres';
@@ -6,7 +7,6 @@ import { Expected, type Variable } from '../runtime/variables.ts';
 
 const SSL_MODES = ['disable', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
 
-/** Where a database is and how to speak to it; checked by the configuration. */
 export interface DatabaseAddress {
   readonly host: string;
   readonly port: number;
@@ -17,10 +17,13 @@ export interface DatabaseAddress {
   readonly sslmode: (typeof SSL_MODES)[number];
 }
 
-/** Stands in where a problem is reported, so that the rest can still be checked. */
-export const NO_DATABASE: DatabaseAddress = { host: '', port: 0, database: '', user: '', password: '', sslmode: 'disable' };
+/** A placeholder while the settings are read and have a problem, so that the rest is checked too. */
+export const NO_DATABASE: DatabaseAddress = {
+  host: '', port: 0, database: '', user: '', password: '', sslmode: 'disable',
+};
 
-export const isThisHost = (host: string): boolean => host.startsWith('/') || ['localhost', '127.0.0.1', '::1'].includes(host);
+export const isThisHost = (host: string): boolean =>
+  host.startsWith('/') || ['localhost', '127.0.0.1', '::1'].includes(host);
 
 const URL_FORM = 'postgres://user:password@host:5432/database, with "sslmode" as its only parameter';
 
@@ -36,9 +39,10 @@ export function databaseUrl(): Variable<DatabaseAddress | null> {
   return { fallback: '–', unset: null, parse };
 }
 
-/** `postgres` would send parameters it does not know to the server; here an unknown one is rejected. */
+/** Rejects unknown parameters, which `postgres` would send to the server. */
 function parseDatabaseUrl(url: URL): DatabaseAddress | Expected {
-  const [database = '', user, password = ''] = [url.pathname.slice(1), url.username, url.password].map(decodeURIComponent);
+  const parts = [url.pathname.slice(1), url.username, url.password].map(decodeURIComponent);
+  const [database = '', user, password = ''] = parts;
   const host = decodeURIComponent(url.hostname).replace(/^\[(.*)\]$/, '$1') || 'localhost';
   const names = [...url.searchParams.keys()].join();
   const isOne = /^postgres(ql)?:$/.test(url.protocol) && database !== '' && !host.includes(',');
@@ -47,120 +51,97 @@ function parseDatabaseUrl(url: URL): DatabaseAddress | Expected {
   const byHost = isThisHost(host) ? 'disable' : 'prefer';
   const sslmode = given === null ? byHost : SSL_MODES.find((mode) => mode === given);
   if (!sslmode) return new Expected(`a URL whose sslmode is one of ${SSL_MODES.join(', ')}`);
-  // U+0000 ends a text in PostgreSQL's protocol: what follows it would be read as another field.
-  if (`${database}${user}${password}`.includes('\0')) return new Expected(URL_FORM);
+  // U+0000 ends a string in PostgreSQL's protocol: the rest would be read as another field.
+  if (parts.join('').includes('\0')) return new Expected(URL_FORM);
   return { host, port: Number(url.port || 5432), database, user: user || userInfo().username, password, sslmode };
 }
 
-/** A client of `postgres` for exactly one connection, and whether that connection has ended. */
+/** A client of `postgres` for exactly one connection. */
 export interface Client {
   readonly sql: Sql;
-  ended: boolean;
-  /** Lets statements under way finish for at most so many seconds; who still waits then is told that it failed. */
+  /** Bytes so far, those of TLS included. */
+  bytes(): { readonly received: number; readonly sent: number };
+  /** Statements under way may finish within this time. Then they fail, and those that wait too. */
   close(seconds: number): Promise<void>;
 }
 
-/** The server ends a statement, or a transaction in which nothing happens, after this long. */
+/** The server ends a statement, and an idle transaction, after this time. */
 export const STATEMENT_MS = 10_000;
-/** One plan for good, by the indexes: to plan anew costs several times what such a statement does, and a plan that was made for a small table stays. */
-const BY_INDEX = { plan_cache_mode: 'force_generic_plan', enable_seqscan: 'off', enable_hashjoin: 'off', enable_mergejoin: 'off', jit: 'off' } as const;
-
-/** How long a server has to take leave once nothing more is asked of it. */
-const LAST_WORD_MS = 250;
+/** How long a closing server may take to close its side. */
+const GOODBYE_MS = 250;
+/** Plans once, by the indexes: planning costs more than a point read, and a plan made for a small table would stay. */
+const BY_INDEX = {
+  plan_cache_mode: 'force_generic_plan', enable_seqscan: 'off', enable_hashjoin: 'off', enable_mergejoin: 'off',
+  jit: 'off',
+} as const;
 
 /**
- * Opens a client at its first statement. It lives as long as its one connection: `postgres` 3.4.9 itself would dial
- * again, and then send what was left of the old connection's statements, or dial for ever without a pause at a proxy
- * with no database behind it.
- * Every option is set here: what is left out, `postgres` would take from PG… environment variables.
- * @param onEnd called once when the connection has ended; the client must not be used again
- * @param isPlannedOnce for statements that find their rows by an index, whatever the values and however small a table was
- * when they were planned
+ * Opens a client, which connects at its first statement and never again. Left to itself, `postgres` 3.4.9 reconnects
+ * and resends what was left of the old connection's statements, or dials without a pause a proxy that closes at once.
+ * @param onEnd called when the connection has ended: the client must not be used any more
+ * @param isByIndex for statements that find their rows by an index, whatever their values
  */
-export function connect(address: DatabaseAddress, name: string, log: Log, onEnd: (client: Client) => void, isPlannedOnce = false): Client {
+export function connect(
+  { host, port, database, user, password, sslmode }: DatabaseAddress, name: string, log: Log,
+  onEnd: (client: Client) => void, isByIndex = false,
+): Client {
   let socket: Socket | null = null;
+  // Every option is set: `postgres` takes missing ones from PG… variables of the environment.
   const options = {
-    host: address.host,
-    port: address.port,
-    database: address.database,
-    username: address.user,
-    // As a function: an empty text would be replaced by PGPASSWORD.
-    password: () => address.password,
-    ssl: sslOf(address),
-    sslnegotiation: null,
-    max: 1,
-    max_pipeline: 1_000,
-    max_lifetime: null,
-    idle_timeout: 0,
-    connect_timeout: 5,
-    backoff: () => 0,
-    keep_alive: 30,
-    prepare: true,
-    debug: false,
-    fetch_types: false,
-    publications: '',
+    host, port, database, username: user,
+    password: () => password, // a function, because an empty string would be replaced by PGPASSWORD
+    ssl: sslOf(host, sslmode), sslnegotiation: null, connect_timeout: 5, keep_alive: 30, backoff: () => 0,
+    max: 1, max_pipeline: 1_000, max_lifetime: null, idle_timeout: 0,
+    prepare: true, debug: false, fetch_types: false, publications: '',
     connection: {
       application_name: `gatehouse-${name}`,
       statement_timeout: STATEMENT_MS,
       idle_in_transaction_session_timeout: STATEMENT_MS,
-      // An acknowledged write must survive a crash, whatever the server's or the role's default.
+      // An acknowledged write must survive a crash, whatever the default of the server or the role.
       synchronous_commit: 'on',
       TimeZone: 'UTC',
-      ...(isPlannedOnce ? BY_INDEX : {}),
+      ...(isByIndex ? BY_INDEX : {}),
     },
-    // Not in one step: what fails at once (EMFILE, ENETUNREACH) would be told before `postgres` listens, and end the process.
+    // Asynchronous: `postgres` does not listen yet for an error raised at once (EMFILE), which would end the process.
     async socket() {
       await null;
-      return socket ? deadEnd() : (socket = dial(address));
+      return socket ? failingSocket() : (socket = dial(host, port));
     },
-    onclose() {
-      if (client.ended) return;
-      client.ended = true;
-      onEnd(client);
-    },
+    onclose: () => onEnd(client),
     onnotice: (notice: postgres.Notice) => log.debug('database notice', { code: notice.code ?? '' }),
   };
   const client: Client = {
     sql: postgres(options),
-    ended: false,
+    bytes: () => ({ received: socket?.bytesRead ?? 0, sent: socket?.bytesWritten ?? 0 }),
     async close(seconds) {
       await client.sql.end({ timeout: seconds });
-      // A server that is busy, or gone without a word, would not close its side for a long time.
-      await closedWithin(LAST_WORD_MS, socket);
-      socket?.destroy();
+      if (!socket || socket.closed) return;
+      await once(socket, 'close', { signal: AbortSignal.timeout(GOODBYE_MS) }).catch(() => {});
+      socket.destroy();
     },
   };
   return client;
 }
 
-function closedWithin(milliseconds: number, socket: Socket | null): Promise<void> {
-  return new Promise((resolve) => {
-    if (!socket || socket.closed) return resolve();
-    const timer = setTimeout(resolve, milliseconds);
-    socket.once('close', () => {
-      clearTimeout(timer);
-      resolve();
-    });
-  });
-}
-
-function dial({ host, port }: DatabaseAddress): Socket {
-  // `postgres` takes the name for the check of the certificate from here.
+/** `postgres` reads `host` to check the certificate's name. */
+function dial(host: string, port: number): Socket {
   const socket = Object.assign(new Socket(), { host });
   return host.startsWith('/') ? socket.connect(`${host}/.s.PGSQL.${port}`) : socket.connect(port, host);
 }
 
-/** A socket that fails, though not before somebody listens for its errors. */
-function deadEnd(): Socket {
+/** Fails in the next turn of the event loop, when its error has a listener. */
+function failingSocket(): Socket {
   const socket = new Socket();
-  setImmediate(() => socket.destroy(Object.assign(new Error('a client has one connection'), { code: 'CONNECTION_CLOSED' })));
+  const error = Object.assign(new Error('a client has one connection'), { code: 'CONNECTION_CLOSED' });
+  setImmediate(() => socket.destroy(error));
   return socket;
 }
 
-function sslOf({ host, sslmode }: DatabaseAddress): boolean | 'prefer' | object {
+function sslOf(host: string, sslmode: DatabaseAddress['sslmode']): boolean | 'prefer' | object {
   if (sslmode === 'disable') return false;
   if (sslmode === 'prefer') return 'prefer';
   if (sslmode === 'require') return { rejectUnauthorized: false };
-  // The host by name: for an IP address `postgres` gives none, and Node would check the certificate for "localhost".
-  return { rejectUnauthorized: true, host, ...(sslmode === 'verify-ca' ? { checkServerIdentity: () => undefined } : {}) };
+  // For an IP address `postgres` gives no name, and Node would check the certificate for "localhost".
+  const secure = { rejectUnauthorized: true, host };
+  return sslmode === 'verify-ca' ? { ...secure, checkServerIdentity: () => undefined } : secure;
 }

@@ -10,191 +10,201 @@ export type { DatabaseAddress, Sql };
 /** A part of a statement. */
 export type Fragment = postgres.Fragment;
 
-/** A unique index refused the row; `constraint` says which. The one failure of a statement that is the caller's affair. */
+/** A unique index rejected the row. The only failure of a statement that is the caller's to handle. */
 export class Duplicate extends Error {
   override readonly name = 'Duplicate';
   readonly constraint: string;
   constructor(constraint: string) {
-    super('a unique index refused the row');
+    super('a unique index rejected the row');
     this.constraint = constraint;
   }
 }
 
-/** The database refuses what a statement brings, and would again. Nothing of it was done. */
+/** The database rejected a value of the statement, and would again. None of it was done. */
 export class Rejected extends Unavailable {}
 
 type Work<T> = (sql: Sql) => Promise<T>;
-type Transaction = <T>(work: Work<T>) => Promise<T>;
+/** Work may run again after a serialization failure or a deadlock (SQLSTATE 40001, 40P01). */
+type Run = <T>(work: Work<T>) => Promise<T>;
 
 /**
- * A few connections, each a lane with a purpose. A client of `postgres` 3.4.9 with several connections keeps dead slots
- * in its queue and slows down as it serves; a client of one connection pipelines, is faster, and stays level. So no
- * client here ever has more than one.
+ * One connection for each purpose. A client of `postgres` 3.4.9 with several connections keeps dead slots in its queue
+ * and becomes slower under load; a client with one connection pipelines and does not.
  */
 export interface Database {
-  /** Point reads by an index: many at once, answered in order. */
-  read<T>(work: Work<T>): Promise<T>;
+  /** Point reads by an index. */
+  readonly read: Run;
   /** Single statements that commit by themselves. */
-  write<T>(work: Work<T>): Promise<T>;
-  /** Lists and other reads that may take long, so that they hold up nobody else. */
-  list<T>(work: Work<T>): Promise<T>;
-  /**
-   * Several statements that commit together. The work may run more than once, and must return plain data: a returned
-   * failure would commit.
-   */
-  transaction: Transaction;
+  readonly write: Run;
+  /** Lists and other reads that may take long. */
+  readonly list: Run;
+  /** Claims of work, which lists must not delay. */
+  readonly claim: Run;
+  /** Readiness checks, which requests must not delay. */
+  readonly readiness: Run;
+  /** Several statements that commit together. The work returns plain data: a returned `Failure` would commit. */
+  readonly transaction: Run;
   /** A connection of its own without time limits, closed afterwards: for changes of the schema. */
-  maintain<T>(work: (sql: Sql, transaction: Transaction) => Promise<T>): Promise<T>;
+  maintain<T>(work: (sql: Sql, transaction: Run) => Promise<T>): Promise<T>;
   close(): Promise<void>;
 }
 
-/** How many statements may be under way or waiting in one lane; more are refused. */
+/** Calls per connection, under way or waiting. */
 const MAX_PENDING = 1_024;
-const TRANSACTION_LANES = 2;
-const TRANSACTIONS_WAITING = 256;
-/** Longer than STATEMENT_MS: a statement that is older means that the connection is dead, whatever TCP believes. */
-const DEAD_AFTER_MS = 15_000;
+const TRANSACTIONS = 2;
+const MAX_WAITING_TRANSACTIONS = 256;
+/**
+ * A connection with calls is dead after so many seconds without a byte from the server, whatever TCP believes: a
+ * healthy server answers each statement within STATEMENT_MS.
+ */
+const DEAD_AFTER_SECONDS = 15;
 
 export function createDatabase(address: DatabaseAddress, name: string, log: Log, metrics: Metrics): Database {
-  const create = (lane: string, isPlannedOnce = false) => createLane((onEnd) => connect(address, name, log, onEnd, isPlannedOnce), (error) => translate(error, address), name, lane, metrics);
-  const lanes = { read: create('read', true), write: create('write', true), list: create('list') };
-  const transactionLanes = Array.from({ length: TRANSACTION_LANES }, (_, index) => create(`transaction ${index + 1}`));
-  const free = [...transactionLanes];
-  const all = [...Object.values(lanes), ...transactionLanes];
-  const maintaining = new Set<Client>();
+  const open = (onEnd: (client: Client) => void, isByIndex = false) => connect(address, name, log, onEnd, isByIndex);
+  const create = (purpose: string, isByIndex = false): Connection => {
+    const connection = createConnection((onEnd) => open(onEnd, isByIndex), address, purpose);
+    const help = 'Statements and transactions under way or waiting, by connection.';
+    metrics.gauge('gatehouse_database_pending', help, { service: name, connection: purpose }, connection.pending);
+    return connection;
+  };
+  const [read, write] = [create('read', true), create('write', true)];
+  const [list, claim, readiness] = [create('list'), create('claim'), create('readiness')];
+  const transactions = Array.from({ length: TRANSACTIONS }, (_, index) => create(`transaction ${index + 1}`));
+  const limiter = createLimiter(TRANSACTIONS, MAX_WAITING_TRANSACTIONS, 'a database transaction');
+  const closable = new Set<Pick<Client, 'close'>>([read, write, list, claim, readiness, ...transactions]);
   let isClosed = false;
-  const gate = createLimiter(TRANSACTION_LANES, TRANSACTIONS_WAITING, 'a database transaction');
   return {
-    read: (work) => lanes.read.run(({ sql }) => work(sql)),
-    write: (work) => lanes.write.run(({ sql }) => withRetry(() => work(sql))),
-    list: (work) => lanes.list.run(({ sql }) => work(sql)),
+    read: read.run,
+    write: write.run,
+    list: list.run,
+    claim: claim.run,
+    readiness: readiness.run,
     transaction: (work) =>
-      gate.run(async () => {
-        const lane = free.pop();
-        if (!lane) throw new Error('internal error: the gate let in more transactions than there are lanes');
-        try {
-          return await lane.run((client) => withRetry(() => inTransaction(client, work)));
-        } finally {
-          free.push(lane);
-        }
+      limiter.run(async () => {
+        const free = transactions.find(({ pending }) => pending() === 0);
+        if (!free) throw new Error('internal error: more transactions than connections');
+        return free.run((sql) => inTransaction(sql, work));
       }),
     async maintain(work) {
-      if (isClosed) throw closedForGood();
-      const client = connect(address, name, log, (ended) => void ended.close(0));
-      maintaining.add(client);
+      if (isClosed) throw closedError();
+      const client = open((ended) => void ended.close(0));
+      closable.add(client);
       try {
-        // As a statement: a startup parameter of 0 would be left out, and the role's own limit would hold.
+        // A statement, because a startup parameter of 0 would be left out, and the role's own limit would apply.
         await client.sql`set statement_timeout = 0`;
-        return await work(client.sql, (inner) => inTransaction(client, inner));
+        return await work(client.sql, (inner) => inTransaction(client.sql, inner));
       } catch (error) {
         throw translate(error, address);
       } finally {
-        maintaining.delete(client);
+        closable.delete(client);
         await client.close(2);
       }
     },
     async close() {
       isClosed = true;
-      await Promise.all([...all.map((lane) => lane.close()), ...[...maintaining].map((client) => client.close(2))]);
+      await Promise.all([...closable].map((one) => one.close(2)));
     },
   };
 }
 
 /**
- * A lane has one connection and here one user, so the statements can be sent as they are. `begin` of `postgres` 3.4.9
- * would send its own `rollback` into a connection that has ended, and throw where nobody can catch it. Whatever the
- * work still tries after such an end fails, because a client never opens a second connection.
+ * Not `begin` of `postgres` 3.4.9, which sends its `rollback` into an ended connection and throws where nobody can
+ * catch it. Here everything that the work still tries after the connection's end fails, because no client reconnects.
  */
-async function inTransaction<T>({ sql }: Client, work: Work<T>): Promise<T> {
+async function inTransaction<T>(sql: Sql, work: Work<T>): Promise<T> {
   await sql`begin isolation level read committed`;
   try {
     const result = await work(sql);
     await sql`commit`;
     return result;
   } catch (error) {
-    // Where this fails the connection is gone, and with it the transaction.
+    // If this fails, the connection has ended, and the transaction with it.
     await sql`rollback`.catch(() => {});
     throw error;
   }
 }
 
-interface Lane {
-  run<T>(work: (client: Client) => Promise<T>): Promise<T>;
-  close(): Promise<void>;
+interface Connection extends Pick<Client, 'close'> {
+  readonly run: Run;
+  readonly pending: () => number;
 }
 
-/** One connection at a time; the next statement after its end opens a new one. */
-function createLane(
-  open: (onEnd: (client: Client) => void) => Client,
-  translated: (error: unknown) => unknown,
-  service: string,
-  lane: string,
-  metrics: Metrics,
-): Lane {
+/** Opens a new client when the last one has ended. */
+function createConnection(
+  open: (onEnd: (client: Client) => void) => Client, address: DatabaseAddress, purpose: string,
+): Connection {
   let current: Client | null = null;
   let isClosed = false;
-  const retire = (client: Client) => {
-    if (current === client) current = null;
-    client.ended = true;
-    // Everyone who still waits on it is answered now.
+  let pending = 0;
+
+  function retire(client: Client): void {
+    if (current !== client) return;
+    current = null;
+    // Calls that still wait for it fail now.
     void client.close(0);
-  };
-  const pending = new Map<symbol, { readonly client: Client; readonly since: number }>();
-  metrics.gauge('gatehouse_database_pending', 'Statements and transactions under way or waiting, by connection.', { service, lane }, () => pending.size);
-  const sweeper = setInterval(() => {
-    const oldest = pending.values().next().value;
-    if (oldest && performance.now() - oldest.since > DEAD_AFTER_MS) retire(oldest.client);
+  }
+
+  let last = { received: 0, sent: 0 };
+  let silentSeconds = 0;
+  // Counts its own calls, not the time: a process that was suspended has received nothing either.
+  const watchdog = setInterval(() => {
+    const { received, sent } = current?.bytes() ?? last;
+    // A single call that sends has got its answers so far: between two statements of a transaction, nothing is owed.
+    const isSilent = pending > 0 && received === last.received && (pending > 1 || sent === last.sent);
+    silentSeconds = isSilent ? silentSeconds + 1 : 0;
+    last = { received, sent };
+    if (current && silentSeconds >= DEAD_AFTER_SECONDS) retire(current);
   }, 1_000);
-  sweeper.unref();
+  watchdog.unref();
+
   return {
     async run(work) {
-      if (pending.size >= MAX_PENDING) throw new Overloaded(`too many are waiting for the ${lane} lane of the database`);
-      if (isClosed) throw closedForGood();
+      if (pending >= MAX_PENDING) throw new Overloaded(`too many calls wait for the database connection "${purpose}"`);
+      if (isClosed) throw closedError();
       const client = (current ??= open(retire));
-      const key = Symbol();
-      pending.set(key, { client, since: performance.now() });
+      pending += 1;
       try {
-        return await work(client);
+        return await withRetry(() => work(client.sql));
       } catch (error) {
-        // The server has said that it closes, or the connection is gone: nobody else shall try it.
         if (endsConnection(error)) retire(client);
-        throw translated(error);
+        throw translate(error, address);
       } finally {
-        pending.delete(key);
+        pending -= 1;
       }
     },
-    async close() {
+    pending: () => pending,
+    async close(seconds) {
       isClosed = true;
-      clearInterval(sweeper);
-      await current?.close(2);
+      clearInterval(watchdog);
+      await current?.close(seconds);
     },
   };
 }
 
-/** Work that goes on after the shutdown must not open a connection that nobody would close. */
-const closedForGood = () => new Unavailable('the connections to the database are closed', true);
+/** Work that goes on after the shutdown must not open a connection that nobody closes. */
+const closedError = () => new Unavailable('the database connections are closed', true);
 
-/** A foreign error ends here: its message and its `detail` may quote values, so only its code goes on. */
+/** Foreign errors end here: their message and `detail` may quote values, so only the code is kept. */
 function translate(error: unknown, { host, port, sslmode }: DatabaseAddress): unknown {
   if (isUniqueViolation(error)) return new Duplicate(constraintOf(error) ?? '');
   const code = codeOf(error);
   if (error instanceof postgres.PostgresError) {
-    const words = `the database refused (SQLSTATE ${code}${HINTS[code] ?? ''})`;
-    return ABOUT_DATA.test(code) ? new Rejected(words, false) : new Unavailable(words, isTemporary(error));
+    const message = `the database returned an error (SQLSTATE ${code}${HINTS[code] ?? ''})`;
+    return ABOUT_DATA.test(code) ? new Rejected(message, false) : new Unavailable(message, isTemporary(error));
   }
   if (code === 'unknown') return error;
   const tls = sslmode === 'disable' ? '' : `, sslmode=${sslmode}`;
-  return new Unavailable(`the database at ${host}:${port} did not answer (${code}${tls})`, isTemporary(error));
+  const message = `the connection to the database at ${host}:${port} failed (${code}${tls})`;
+  return new Unavailable(message, isTemporary(error));
 }
 
-/** SQLSTATE classes: a value, a constraint, a limit, what somebody's trigger has raised; and a damaged row. */
+/** SQLSTATEs of a value, a constraint, a limit, an exception of a trigger, and a corrupted row. */
 const ABOUT_DATA = /^(22|23|54|P0|XX00[12])/;
 
-/** What an operator most often has to mend. */
 const HINTS: Readonly<Record<string, string>> = {
-  '28P01': ': the user or the password of the database URL is wrong',
-  '28000': ': the server does not let this user in; see its pg_hba.conf',
-  '3D000': ': the database of the database URL does not exist',
-  '42501': ': the role lacks a right that is needed',
+  '28P01': ': the user or the password in the database URL is wrong',
+  '28000': ': the server does not accept this user; check its pg_hba.conf',
+  '3D000': ': the database in the database URL does not exist',
+  '42501': ': the role lacks a required privilege',
   '42P01': ': a table is missing; run "gatehouse migrate"',
 };

@@ -106,7 +106,7 @@ test('a database that cannot be used is told in one line and exits 1', async (t)
   const cases: ReadonlyArray<readonly [url: URL, said: RegExp]> = [
     [unknown, /3D000: the database of the database URL does not exist/],
     [wrong, /28P01: the user or the password of the database URL is wrong/],
-    [away, /the database at 127\.0\.0\.1:1 did not answer \(ECONNREFUSED\)/],
+    [away, /the connection to the database at 127\.0\.0\.1:1 failed \(ECONNREFUSED\)/],
   ];
   for (const [url, said] of cases) {
     const finished = await run(t, 'user list', { ...environment, DATABASE_URL: url.href });
@@ -121,7 +121,7 @@ test('serve ends with one line where waiting for the database would not help', a
   url.pathname = '/nowhere';
   const { code, stderr } = await run(t, 'serve identity', { ...environment, DATABASE_URL: url.href });
   assert.equal(code, 1);
-  assert.match(stderr, /^gatehouse: identity: the database refused \(SQLSTATE 3D000[^\n]*\n$/);
+  assert.match(stderr, /^gatehouse: identity: the database returned an error \(SQLSTATE 3D000[^\n]*\n$/);
 });
 
 test('on a database without the schema, every command says what to do', async (t) => {

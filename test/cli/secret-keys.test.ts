@@ -126,7 +126,7 @@ test('without a database, with a wrong one, or with wrong settings it says what 
 test('a database that is away, or without the schema, is told with exit code 1', async (t) => {
   const away = new URL(file.url);
   away.port = '1';
-  assertRefused(await run(t, [], { ...held, DATABASE_URL: away.href }), 1, /the database at 127\.0\.0\.1:1 did not answer \(ECONNREFUSED\)/);
+  assertRefused(await run(t, [], { ...held, DATABASE_URL: away.href }), 1, /the connection to the database at 127\.0\.0\.1:1 failed \(ECONNREFUSED\)/);
   const empty = await createDatabase(t);
   assertRefused(await run(t, [], { ...held, DATABASE_URL: empty.url }), 1, /the schema "secrets" is not up to date; run "gatehouse migrate"/);
 });

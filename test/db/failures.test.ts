@@ -1,4 +1,4 @@
-/** Connections that die: callers get their true outcome, the next call works, and the process lives on. */
+/** Connections that die: calls get their true outcome, the next call works, and the process does not end. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
@@ -6,7 +6,7 @@ import { before, test, type TestContext } from 'node:test';
 import type { Database } from '../../src/db/pool.ts';
 import { Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
-import { ask, kill, LANES, type LaneName, openLanes, runningPid, untilSql } from '../support/lanes.ts';
+import { ask, kill, PURPOSES, type Purpose, openLanes, runningPid, untilSql } from '../support/lanes.ts';
 import { startRelay } from '../support/relay.ts';
 import { startTunnel } from '../support/tunnel.ts';
 
@@ -27,40 +27,43 @@ function assertPassing(error: unknown): void {
   assert.doesNotMatch(error.message, /CONNECT_TIMEOUT/);
 }
 
-const pidOf = async (database: Database, lane: LaneName): Promise<number> => Number((await ask(database, lane, 'select pg_backend_pid() as pid')).pid);
+const pidOf = async (database: Database, purpose: Purpose): Promise<number> => Number((await ask(database, purpose, 'select pg_backend_pid() as pid')).pid);
 
-for (const lane of LANES) {
-  test(`a ${lane} whose connection dies under its statement gets Unavailable, and the next one works`, async (t) => {
+for (const purpose of PURPOSES) {
+  test(`${purpose}: a connection that dies during a statement is Unavailable, and the next call works`, async (t) => {
     const database = openLanes(t, file.url, 'dies');
-    const hanging = failure(ask(database, lane, `select pg_sleep(30) as "${lane} that dies"`));
-    await kill(file, await runningPid(file, `${lane} that dies`));
+    const hanging = failure(ask(database, purpose, `select pg_sleep(30) as "${purpose} that dies"`));
+    await kill(file, await runningPid(file, `${purpose} that dies`));
     assertPassing(await hanging);
-    for (let call = 1; call <= 3; call += 1) assert.deepEqual(await ask(database, lane, `select ${call} as call`), { call });
+    for (let call = 1; call <= 3; call += 1) assert.deepEqual(await ask(database, purpose, `select ${call} as call`), { call });
   });
 
-  test(`everybody who waits in the ${lane} lane for a connection that dies is answered`, async (t) => {
+  test(`${purpose}: every call that waits for a connection that dies fails`, async (t) => {
     const database = openLanes(t, file.url, 'crowd');
-    const waiting = Array.from({ length: 20 }, (_, index) => failure(ask(database, lane, `select pg_sleep(30) as "${lane} crowd ${index}"`)));
+    const sleeping = (index: number) => ask(database, purpose, `select pg_sleep(30) as "${purpose} crowd ${index}"`);
+    const waiting = Array.from({ length: 20 }, (_, index) => failure(sleeping(index)));
     const answered = Promise.all(waiting);
     let open = true;
     void answered.then(() => (open = false));
-    // In the transaction lanes each waiter gets a connection of its own, so there is one more to kill until all have left.
+    // A waiting transaction gets a connection of its own, so there may be one more to kill.
     while (open) {
-      await file.sql`select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'gatehouse-crowd' and state = 'active'`;
+      await file.sql`
+        select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = current_database() and application_name = 'gatehouse-crowd' and state = 'active'`;
     }
     for (const outcome of await answered) assertPassing(outcome);
-    assert.deepEqual(await ask(database, lane, 'select 1 as one'), { one: 1 });
+    assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 });
   });
 
-  test(`a ${lane} after its connection died in idleness works at the latest the second time`, async (t) => {
+  test(`${purpose}: after an idle connection died, the second call works at the latest`, async (t) => {
     const database = openLanes(t, file.url, 'idle');
-    await kill(file, await pidOf(database, lane));
+    await kill(file, await pidOf(database, purpose));
     // The news may still be under way: who sends into a dead connection gets Unavailable, once.
     for (let tries = 0; tries < 2; tries += 1) {
-      const outcome = await failure(ask(database, lane, 'select 1 as one'));
+      const outcome = await failure(ask(database, purpose, 'select 1 as one'));
       if (outcome !== 'it worked') assertPassing(outcome);
     }
-    for (let call = 1; call <= 2; call += 1) assert.deepEqual(await ask(database, lane, 'select 1 as one'), { one: 1 });
+    for (let call = 1; call <= 2; call += 1) assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 });
   });
 }
 
@@ -86,7 +89,7 @@ function killedHalfway(database: Database) {
   return { outcome, goOn, ended };
 }
 
-test('a transaction whose connection dies between two statements stores nothing, whatever it still tries', async (t) => {
+test('a transaction whose connection dies between two statements stores nothing', async (t) => {
   const database = openLanes(t, file.url, 'halfway');
   const { outcome, goOn } = killedHalfway(database);
   goOn();
@@ -95,7 +98,7 @@ test('a transaction whose connection dies between two statements stores nothing,
   assert.deepEqual(await marks(), []);
 });
 
-test('what is left of a dead transaction never gets into another one', async (t) => {
+test('the rest of a dead transaction never gets into another one', async (t) => {
   const database = openLanes(t, file.url, 'ghost');
   const { outcome, goOn, ended } = killedHalfway(database);
   // One beside the dead one, and one after it, in its place.
@@ -113,7 +116,7 @@ test('what is left of a dead transaction never gets into another one', async (t)
   await file.sql`delete from marks`;
 });
 
-test('a transaction that throws takes back what it did, and its lane is good as new', async (t) => {
+test('a transaction that throws is rolled back, and its connection works on', async (t) => {
   const database = openLanes(t, file.url, 'throws');
   for (let round = 0; round < 3; round += 1) {
     const thrown = database.transaction(async (sql) => {
@@ -126,24 +129,24 @@ test('a transaction that throws takes back what it did, and its lane is good as 
   assert.deepEqual(await ask(database, 'transaction', 'select 1 as one'), { one: 1 });
 });
 
-test('a database that is away is Unavailable at once for everybody, and works without a restart when it is back', async (t) => {
+test('a database that is down is Unavailable at once, and works without a restart when it is back', async (t) => {
   const relay = await startRelay(t, file.url);
   const database = openLanes(t, relay.url, 'away');
-  for (const lane of LANES) assert.deepEqual(await ask(database, lane, 'select 1 as one'), { one: 1 });
+  for (const purpose of PURPOSES) assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 });
   relay.cut();
-  for (const lane of LANES) {
-    const outcomes = await Promise.all(Array.from({ length: 20 }, () => failure(ask(database, lane, 'select 1 as one'))));
+  for (const purpose of PURPOSES) {
+    const outcomes = await Promise.all(Array.from({ length: 20 }, () => failure(ask(database, purpose, 'select 1 as one'))));
     outcomes.forEach(assertPassing);
   }
   relay.mend();
-  for (const lane of LANES) {
-    // The relay's cut may reach a lane only with the next statement.
-    await failure(ask(database, lane, 'select 1 as one'));
-    assert.deepEqual(await ask(database, lane, 'select 1 as one'), { one: 1 }, lane);
+  for (const purpose of PURPOSES) {
+    // The cut may reach a connection only with the next statement.
+    await failure(ask(database, purpose, 'select 1 as one'));
+    assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 }, purpose);
   }
 });
 
-test('where connections are closed before a word is said, callers are told at once, and nobody dials on and on', async (t) => {
+test('where connections are closed at once, calls fail at once, and each dials once', async (t) => {
   let dials = 0;
   const nobody = createServer((socket) => {
     dials += 1;
@@ -156,72 +159,93 @@ test('where connections are closed before a word is said, callers are told at on
   const url = new URL(file.url);
   url.port = String(typeof bound === 'object' ? bound?.port : '');
   const database = openLanes(t, url.href, 'nobody');
-  const calls = Promise.all(LANES.map((lane) => failure(ask(database, lane, 'select 1'))));
+  const calls = Promise.all(PURPOSES.map((purpose) => failure(ask(database, purpose, 'select 1'))));
   let outcomes: readonly unknown[] | undefined;
   void calls.then((all) => (outcomes = all));
   await untilSql(async () => outcomes !== undefined || dials > 100, 'callers were told');
-  assert.ok(dials <= LANES.length, `dialled ${dials} times`);
+  assert.ok(dials <= PURPOSES.length, `dialled ${dials} times`);
   (await calls).forEach(assertPassing);
 });
 
-/** Lanes whose clock and regular look at it are in the hands of the test, so that nobody has to wait. */
-function openWithClock(t: TestContext, url: string) {
-  const looks: Array<() => void> = [];
-  const interval = t.mock.method(globalThis, 'setInterval', (look: () => void) => {
-    looks.push(look);
+/** A database whose watchdogs run when the test calls `pass`, not once a second. */
+function openWithWatchdogs(t: TestContext, url: string) {
+  const watchdogs: Array<() => void> = [];
+  const interval = t.mock.method(globalThis, 'setInterval', (watchdog: () => void) => {
+    watchdogs.push(watchdog);
     return setTimeout(() => {}, 0);
   });
   const database = openLanes(t, url, 'silent');
   interval.mock.restore();
-  const real = performance.now.bind(performance);
-  let moved = 0;
-  t.mock.method(performance, 'now', () => real() + moved);
-  const pass = (milliseconds: number) => {
-    moved += milliseconds;
-    for (const look of looks) look();
+  const pass = (seconds: number) => {
+    for (let second = 0; second < seconds; second += 1) for (const watchdog of watchdogs) watchdog();
   };
   return { database, pass };
 }
 
-test('a connection on which nothing comes back any more is given up after 15 seconds and replaced, in every lane', async (t) => {
+test('a connection with a call and without a byte for 15 seconds is replaced, for every purpose', async (t) => {
   const tunnel = await startTunnel(t, file.url);
-  const { database, pass } = openWithClock(t, tunnel.url);
-  // Two transactions at once: each of their lanes has its connection, and later a third transaction waits for one.
-  const first = [...LANES, 'transaction'] as const;
-  await Promise.all(first.map((lane) => ask(database, lane, 'select pg_sleep(0.05)')));
+  const { database, pass } = openWithWatchdogs(t, tunnel.url);
+  // Two transactions at once, so that both connections are open; later a third transaction waits for one.
+  const first = [...PURPOSES, 'transaction'] as const;
+  await Promise.all(first.map((purpose) => ask(database, purpose, 'select pg_sleep(0.05)')));
   tunnel.swallow();
   const outcomes: unknown[] = [];
-  const calls = [...first, ...LANES].map((lane, index) => failure(ask(database, lane, `select ${index} as call`)).then((outcome) => (outcomes[index] = outcome)));
+  const callAs = async (purpose: Purpose, index: number) =>
+    (outcomes[index] = await failure(ask(database, purpose, `select ${index} as call`)));
+  const calls = [...first, ...PURPOSES].map(callAs);
   // New connections pass, as they would after a router forgot the old ones.
   tunnel.passNew();
-  pass(14_000);
-  // Time enough for answers, if any could come.
-  await new Promise((resolve) => setTimeout(resolve, 200));
-  assert.deepEqual(outcomes, [], 'given up too early');
-  pass(1_001);
+  const settle = () => new Promise((resolve) => setTimeout(resolve, 200));
+  await settle();
+  // The first second sees what the calls have sent.
+  pass(1 + 14);
+  await settle();
+  assert.deepEqual(outcomes, [], 'replaced too early');
+  // Further calls are no sign of life.
+  const more = ['read', 'write', 'list', 'claim', 'readiness'] as const;
+  calls.push(...more.map((purpose, index) => callAs(purpose, first.length + PURPOSES.length + index)));
+  await settle();
+  pass(1);
   await untilSql(async () => Object.keys(outcomes).length === calls.length, 'everybody was answered');
   outcomes.slice(0, first.length).forEach(assertPassing);
   for (const outcome of outcomes.slice(first.length)) if (outcome !== 'it worked') assertPassing(outcome);
-  for (const lane of first) assert.deepEqual(await ask(database, lane, 'select 1 as one'), { one: 1 }, lane);
+  for (const purpose of first) assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 }, purpose);
+});
+
+test('a replaced connection is closed once, however many calls fail with it', async (t) => {
+  const warnings: string[] = [];
+  const listener = ({ message }: Error) => void warnings.push(message);
+  process.on('warning', listener);
+  t.after(async () => void process.off('warning', listener));
+  const tunnel = await startTunnel(t, file.url);
+  const { database, pass } = openWithWatchdogs(t, tunnel.url);
+  await ask(database, 'read', 'select 1');
+  tunnel.swallow();
+  const calls = Promise.all(Array.from({ length: 20 }, () => failure(ask(database, 'read', 'select 1'))));
+  pass(1 + 15);
+  (await calls).forEach(assertPassing);
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  // Node warns of more than ten listeners on one socket.
+  assert.deepEqual(warnings, []);
 });
 
 const tryAgain: ReadonlyArray<readonly [what: string, sqlstate: string, failures: number, tries: number, works: boolean]> = [
-  ['a serialisation failure', '40001', 2, 3, true],
+  ['a serialization failure', '40001', 2, 3, true],
   ['a deadlock', '40P01', 2, 3, true],
-  ['a serialisation failure that lasts', '40001', 1_000, 5, false],
-  ['anything else', '22000', 1, 1, false],
+  ['a lasting serialization failure', '40001', 1_000, 5, false],
+  ['any other failure', '22000', 1, 1, false],
 ];
 
-for (const lane of ['write', 'transaction'] as const) {
+for (const purpose of ['read', 'write', 'list', 'claim', 'transaction'] as const) {
   for (const [what, sqlstate, failures, tries, works] of tryAgain) {
-    test(`after ${what}, a ${lane} is tried ${tries} time${tries === 1 ? '' : 's'}`, async (t) => {
+    test(`${purpose}: tried ${tries} time${tries === 1 ? '' : 's'} after ${what}`, async (t) => {
       const database = openLanes(t, file.url, 'again');
       await file.sql`select setval('tries', 1, false)`;
       const statement = `do $$ begin
         if nextval('tries') <= ${failures} then raise exception 'marked' using errcode = '${sqlstate}'; end if;
         insert into marks values ('tried');
       end $$`;
-      const outcome = await failure(ask(database, lane, statement));
+      const outcome = await failure(ask(database, purpose, statement));
       if (works) assert.equal(outcome, 'it worked');
       else assert.ok(outcome instanceof Unavailable && outcome.message.includes(sqlstate), String(outcome));
       const [row] = await file.sql`select last_value from tries`;
@@ -232,7 +256,7 @@ for (const lane of ['write', 'transaction'] as const) {
   }
 }
 
-test('a connection that has become read-only, as after a failover, is given up, and the next write works', async (t) => {
+test('a connection that became read-only, as after a failover, is replaced for the next write', async (t) => {
   const database = openLanes(t, file.url, 'failover');
   await database.write((sql) => sql`set session characteristics as transaction read only`);
   assertPassing(await failure(database.write((sql) => sql`insert into marks values ('read-only')`)));

@@ -1,4 +1,4 @@
-/** What every connection is set to, how many there are, and how many may wait for one. */
+/** How every connection is set, how many there are, and how many calls may wait for one. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
@@ -8,7 +8,7 @@ import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import { Overloaded, Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
-import { addressOf, ask, LANES, openLanes, untilSql } from '../support/lanes.ts';
+import { addressOf, ask, PURPOSES, openLanes, untilSql } from '../support/lanes.ts';
 
 const file = await createDatabase();
 
@@ -16,21 +16,21 @@ before(async () => {
   await file.sql`create table things (id integer constraint things_id_unique unique check (id > 0), name text)`;
 });
 
-test('every lane ends a statement, keeps UTC, and waits until a commit is on the disk, whatever the database’s defaults', async (t) => {
+test('every connection sets time limits, UTC and synchronous commits, whatever the database’s defaults', async (t) => {
   const { pathname } = new URL(file.url);
   const name = pathname.slice(1);
   await file.sql`alter database ${file.sql(name)} set synchronous_commit to off`;
   await file.sql`alter database ${file.sql(name)} set statement_timeout to 0`;
   await file.sql`alter database ${file.sql(name)} set timezone to 'Asia/Kathmandu'`;
   const database = openLanes(t, file.url, 'settings');
-  for (const lane of LANES) {
+  for (const purpose of PURPOSES) {
     const found = await ask(
       database,
-      lane,
+      purpose,
       `select current_setting('synchronous_commit') as commit, current_setting('statement_timeout') as statement,
         current_setting('idle_in_transaction_session_timeout') as idle, current_setting('TimeZone') as zone, current_setting('application_name') as name`,
     );
-    assert.deepEqual(found, { commit: 'on', statement: '10s', idle: '10s', zone: 'UTC', name: 'gatehouse-settings' }, lane);
+    assert.deepEqual(found, { commit: 'on', statement: '10s', idle: '10s', zone: 'UTC', name: 'gatehouse-settings' }, purpose);
   }
 });
 
@@ -78,9 +78,9 @@ async function openAmong(t: TestContext, values: Readonly<Record<string, string>
 
 test('PG… variables of the environment do not leak into the connections', async (t) => {
   const database = await openAmong(t, strangers, file.url, 'clean');
-  for (const lane of LANES) {
-    const found = await ask(database, lane, `select current_setting('application_name') as name, current_database() as database`);
-    assert.deepEqual(found, { name: 'gatehouse-clean', database: new URL(file.url).pathname.slice(1) }, lane);
+  for (const purpose of PURPOSES) {
+    const found = await ask(database, purpose, `select current_setting('application_name') as name, current_database() as database`);
+    assert.deepEqual(found, { name: 'gatehouse-clean', database: new URL(file.url).pathname.slice(1) }, purpose);
   }
 });
 
@@ -92,18 +92,18 @@ test('a URL without a password does not take that of the environment', async (t)
   await assert.rejects(ask(database, 'read', 'select 1'), Unavailable);
 });
 
-test('under any load, no more than five connections per service', async (t) => {
+test('under any load, one connection for each purpose, and two for transactions', async (t) => {
   const database = openLanes(t, file.url, 'counted');
   let most = 0;
   let over = false;
   const counting = (async () => {
     while (!over) most = Math.max(most, (await file.sql`select 1 from pg_stat_activity where application_name = 'gatehouse-counted'`).length);
   })();
-  const calls = Array.from({ length: 50 }, () => LANES.map((lane) => ask(database, lane, 'select 1 as one'))).flat();
+  const calls = Array.from({ length: 50 }, () => PURPOSES.map((purpose) => ask(database, purpose, 'select 1 as one'))).flat();
   await Promise.all(calls);
   over = true;
   await counting;
-  assert.equal(most, 5);
+  assert.equal(most, PURPOSES.length + 1);
 });
 
 /** Whoever is refused is refused at once; whoever is not may wait for as long as the others stay. */
@@ -115,7 +115,7 @@ async function isRefused(work: Promise<unknown>): Promise<boolean> {
   return Promise.race([outcome, new Promise<boolean>((resolve) => setImmediate(() => resolve(false)))]);
 }
 
-/** Work that stays in its lane until all of it is let go. */
+/** Work that stays in its purpose until all of it is let go. */
 function hold(t: TestContext) {
   let release = () => {};
   const released = new Promise<void>((resolve) => (release = resolve));
@@ -124,20 +124,20 @@ function hold(t: TestContext) {
   return { release, work: async () => released };
 }
 
-for (const lane of ['read', 'write', 'list'] as const) {
-  test(`the ${lane} lane refuses who would be the 1,025th, takes more when there is room again, and holds up no other lane`, async (t) => {
+for (const purpose of ['read', 'write', 'list', 'claim', 'readiness'] as const) {
+  test(`${purpose}: the 1,025th call is rejected until there is room, and delays no other connection`, async (t) => {
     const database = openLanes(t, file.url, 'full');
     const { release, work } = hold(t);
-    const inside = Array.from({ length: 1_024 }, () => database[lane](work));
-    assert.equal(await isRefused(database[lane](work)), true);
-    for (const other of LANES.filter((one) => one !== lane)) assert.deepEqual(await ask(database, other, 'select 1 as one'), { one: 1 });
+    const inside = Array.from({ length: 1_024 }, () => database[purpose](work));
+    assert.equal(await isRefused(database[purpose](work)), true);
+    for (const other of PURPOSES.filter((one) => one !== purpose)) assert.deepEqual(await ask(database, other, 'select 1 as one'), { one: 1 });
     release();
     await Promise.all(inside);
-    assert.deepEqual(await ask(database, lane, 'select 1 as one'), { one: 1 });
+    assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 });
   });
 }
 
-test('two transactions run at once, 256 wait, and the next is refused', async (t) => {
+test('two transactions run at once, 256 wait, and the next is rejected', async (t) => {
   const database = openLanes(t, file.url, 'crowd');
   const { release, work } = hold(t);
   let running = 0;
@@ -154,17 +154,17 @@ test('two transactions run at once, 256 wait, and the next is refused', async (t
   assert.deepEqual(await ask(database, 'transaction', 'select 1 as one'), { one: 1 });
 });
 
-const insert = (database: Database, lane: 'write' | 'transaction', id: number, name = '') =>
-  lane === 'write'
+const insert = (database: Database, purpose: 'write' | 'transaction', id: number, name = '') =>
+  purpose === 'write'
     ? database.write(async (sql) => void (await sql`insert into things values (${id}, ${name})`))
     : database.transaction(async (sql) => void (await sql`insert into things values (${id}, ${name})`));
 
-for (const lane of ['write', 'transaction'] as const) {
-  test(`a ${lane} that a unique index refuses says which, and nothing of the row`, async (t) => {
+for (const purpose of ['write', 'transaction'] as const) {
+  test(`${purpose}: a unique violation names the index, and nothing of the row`, async (t) => {
     const database = openLanes(t, file.url, 'twice');
-    const id = lane === 'write' ? 71_717 : 72_727;
-    await insert(database, lane, id, 'marked-name');
-    const refused = await insert(database, lane, id, 'marked-name').catch((error: unknown) => error);
+    const id = purpose === 'write' ? 71_717 : 72_727;
+    await insert(database, purpose, id, 'marked-name');
+    const refused = await insert(database, purpose, id, 'marked-name').catch((error: unknown) => error);
     assert.ok(refused instanceof Duplicate);
     assert.equal(refused.constraint, 'things_id_unique');
     assertSilent(refused, ['marked', String(id), 'insert']);
@@ -187,30 +187,30 @@ const refusals: ReadonlyArray<readonly [what: string, statement: string, code: s
   ['a row that a rule refuses', `insert into things values (-1, 'marked')`, '23514'],
 ];
 
-for (const lane of LANES) {
-  test(`what PostgreSQL refuses in a ${lane} is told by its code, without the statement and its values`, async (t) => {
+for (const purpose of PURPOSES) {
+  test(`${purpose}: a rejected statement is reported by its code, without the statement and its values`, async (t) => {
     const database = openLanes(t, file.url, 'refused');
     for (const [what, statement, code] of refusals) {
-      const error = await ask(database, lane, statement).catch((thrown: unknown) => thrown);
+      const error = await ask(database, purpose, statement).catch((thrown: unknown) => thrown);
       assert.ok(error instanceof Unavailable, what);
-      assert.equal(error.message, `the database refused (SQLSTATE ${code})`);
+      assert.equal(error.message, `the database returned an error (SQLSTATE ${code})`);
       assert.equal(error.isTemporary, false);
       assertSilent(error, ['marked', 'things', 'select', 'insert']);
     }
   });
 }
 
-test('an error of the caller’s own passes through the lanes as it is', async (t) => {
+test('an error of the caller’s own code passes unchanged', async (t) => {
   const database = openLanes(t, file.url, 'own');
   const own = new RangeError('of the caller');
   const work = () => Promise.reject(own);
-  for (const lane of LANES) {
-    const run: Promise<unknown> = lane === 'transaction' ? database.transaction(work) : database[lane](work);
-    await assert.rejects(run, (error) => error === own, lane);
+  for (const purpose of PURPOSES) {
+    const run: Promise<unknown> = purpose === 'transaction' ? database.transaction(work) : database[purpose](work);
+    await assert.rejects(run, (error) => error === own, purpose);
   }
 });
 
-test('an IPv6 address is a place like any other', async (t) => {
+test('an IPv6 address works as a host', async (t) => {
   const sockets = new Set<Socket>();
   const relay = createServer((near) => {
     const far = connect(Number(new URL(file.url).port), '127.0.0.1');

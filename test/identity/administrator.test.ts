@@ -37,7 +37,7 @@ test('the announced password logs in, at every replica', async () => {
 
 test('what is stored tells neither the password nor a session token nor the webhook token', async () => {
   const session = await logIn(replicas[0]?.url.identity ?? '', 'admin', password);
-  const tables = [sql`identity.users`, sql`identity.sessions`, sql`identity.turns`, sql`webhook.tokens`, sql`webhook.turns`];
+  const tables = [sql`identity.users`, sql`identity.sessions`, sql`identity.locks`, sql`webhook.tokens`, sql`webhook.locks`];
   const rows = await Promise.all(tables.map((table) => sql`select row::text as content from ${table} as row`));
   const content = rows.flat().map((row) => String(row.content)).join('\n');
   assert.match(content, /\$scrypt\$/);

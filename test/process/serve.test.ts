@@ -111,7 +111,7 @@ test('the metrics have a listener of their own, which knows nothing of the servi
   for (const reason of ['body_too_large', 'unsupported_media_type', 'invalid_body']) {
     assert.match(refused, new RegExp(`^gatehouse_requests_refused_total\\{service="webhook",route="POST /webhook",reason="${reason}"\\} 1$`, 'm'));
   }
-  assert.match(text, /^gatehouse_database_pending\{service="webhook",lane="read"\} 0$/m);
+  assert.match(text, /^gatehouse_database_pending\{service="webhook",connection="read"\} 0$/m);
   assert.equal((await ask('GET', `${house.url.metrics}/api/store`)).status, 404);
   for (const service of SERVICES) assert.equal((await ask('GET', `${house.url[service]}/metrics`)).status, 404, service);
 });

@@ -24,18 +24,18 @@ export function openLanes(owner: Owner, url: string, name: string): Database {
   return database;
 }
 
-/** The lanes that one statement at a time may use, by name. */
-export const LANES = ['read', 'write', 'list', 'transaction'] as const;
-export type LaneName = (typeof LANES)[number];
+/** What the connections are for. */
+export const PURPOSES = ['read', 'write', 'list', 'claim', 'readiness', 'transaction'] as const;
+export type Purpose = (typeof PURPOSES)[number];
 
-/** One statement through a lane. */
-export async function ask(database: Database, lane: LaneName, statement: string): Promise<Record<string, unknown>> {
+/** One statement on the connection for this purpose. */
+export async function ask(database: Database, purpose: Purpose, statement: string): Promise<Record<string, unknown>> {
   // Both kinds of `sql` are alike in this one call.
   const work = async (sql: { unsafe(text: string): PromiseLike<Iterable<Record<string, unknown>>> }) => [...(await sql.unsafe(statement))][0] ?? {};
-  return lane === 'transaction' ? database.transaction(work) : database[lane](work);
+  return purpose === 'transaction' ? database.transaction(work) : database[purpose](work);
 }
 
-/** Polls PostgreSQL. The limit only keeps a broken test from waiting for ever. */
+/** Polls PostgreSQL. The limit ends a broken test. */
 export async function untilSql(condition: () => Promise<boolean>, what: string): Promise<void> {
   const limit = Date.now() + 20_000;
   while (!(await condition())) {

@@ -98,7 +98,7 @@ test('who finds a secret and is beaten to it by another reader is told in the lo
   await blocker`begin`;
   await blocker`select from secrets.secrets where id = ${id} for update`;
   /** Has found it, since it has come to the write, which is held up; who comes first to a row has it first. */
-  const isAtTheWrite = async ({ url }: typeof rival) => /^gatehouse_database_pending\{service="secrets",lane="write"\} 1$/m.test((await ask('GET', `${url.metrics}/metrics`)).text);
+  const isAtTheWrite = async ({ url }: typeof rival) => /^gatehouse_database_pending\{service="secrets",connection="write"\} 1$/m.test((await ask('GET', `${url.metrics}/metrics`)).text);
   const { lines, counted } = await traced(async (by) => {
     const first = secretsClient(rival.url.secrets).decrypt(id, secret);
     while (!(await isAtTheWrite(rival)));
