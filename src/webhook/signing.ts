@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { createClientKey, createServerKey, seal, type ServerKey, unseal } from '../crypto/box.ts';
+import { createClientKey, deriveServerKey, seal, type ServerKey, unseal } from '../crypto/box.ts';
 
 /** A signing secret as it is stored: sealed, because unlike a token it must be read again to check with. */
 export interface SealedSecret {
@@ -12,7 +12,7 @@ export interface SealedSecret {
 }
 
 /** @param secret WEBHOOK_SECRET */
-export const createSigningKey = (secret: string): ServerKey => createServerKey(`webhook/${secret}`);
+export const createSigningKey = (secret: string): ServerKey => deriveServerKey(secret, 'gatehouse/webhook/v1/');
 
 export function sealSecret(key: ServerKey, secret: string): SealedSecret {
   const [id, client_key] = [randomUUID(), createClientKey()];

@@ -8,23 +8,23 @@ const serverKey = createServerKey(SERVER_SECRET);
 const otherServerKey = createServerKey(`${SERVER_SECRET}!`);
 const clientKey = createClientKey();
 const otherClientKey = createClientKey();
-const conditions: BoundMetadata = { id: randomUUID(), expiresAt: 1_893_456_000_000, maxReads: 3 };
+const metadata: BoundMetadata = { id: randomUUID(), expiresAt: 1_893_456_000_000, maxReads: 3 };
 const text = Buffer.from('correct horse battery staple');
-const sealed = seal(serverKey, clientKey, conditions, text);
+const sealed = seal(serverKey, clientKey, metadata, text);
 /** Version, nonce, least padding, tag. */
 const MIN_BLOB = 1 + 12 + 256 + 16;
 
 interface Attempt {
   readonly serverKey: ServerKey;
   readonly clientKey: Buffer;
-  readonly conditions: BoundMetadata;
+  readonly metadata: BoundMetadata;
   readonly sealed: Sealed;
 }
 
 /** The right attempt but for what is changed. */
 function attempt(change: Partial<Attempt>): Buffer | null {
-  const it = { serverKey, clientKey, conditions, sealed, ...change };
-  const opened = unseal(it.serverKey, it.clientKey, it.conditions, it.sealed);
+  const it = { serverKey, clientKey, metadata, sealed, ...change };
+  const opened = unseal(it.serverKey, it.clientKey, it.metadata, it.sealed);
   assert.ok(opened === null || Buffer.isBuffer(opened), 'it is not locked');
   return opened;
 }
@@ -45,20 +45,20 @@ test('what was sealed opens, byte for byte', () => {
   for (const length of [0, 1, 251, 252, 253, 1_000, 32_768]) {
     const bytes = randomBytes(length);
     // Not deepEqual: to show how 32 KiB of random bytes differ takes minutes.
-    assert.ok(attempt({ sealed: seal(serverKey, clientKey, conditions, bytes) })?.equals(bytes), `${length} bytes`);
+    assert.ok(attempt({ sealed: seal(serverKey, clientKey, metadata, bytes) })?.equals(bytes), `${length} bytes`);
   }
 });
 
-test('zeros at the end belong to the text', () => {
+test('trailing zeros are part of the text', () => {
   for (const length of [1, 4, 252, 253]) {
     const zeros = Buffer.alloc(length);
-    assert.deepEqual(attempt({ sealed: seal(serverKey, clientKey, conditions, zeros) }), zeros);
+    assert.deepEqual(attempt({ sealed: seal(serverKey, clientKey, metadata, zeros) }), zeros);
   }
 });
 
 test('sealing changes neither the text nor the keys', () => {
   const [textBefore, keyBefore, saltBefore] = [text, clientKey, serverKey.salt].map((bytes) => Buffer.from(bytes));
-  attempt({ sealed: seal(serverKey, clientKey, conditions, text) });
+  attempt({ sealed: seal(serverKey, clientKey, metadata, text) });
   assert.deepEqual([text, clientKey, serverKey.salt], [textBefore, keyBefore, saltBefore]);
 });
 
@@ -93,8 +93,8 @@ test('nothing may be added, at either end or before the tag', () => {
   }
 });
 
-test('a tag cut to fewer bytes is refused: 4 would be guessed', () => {
-  const long = seal(serverKey, clientKey, conditions, randomBytes(1_000));
+test('a tag cut to fewer bytes is rejected: 4 could be guessed', () => {
+  const long = seal(serverKey, clientKey, metadata, randomBytes(1_000));
   for (const { blob, commitment } of [sealed, long]) {
     for (const length of [0, 4, 8, 12, 13, 14, 15]) {
       assert.equal(attempt({ sealed: { blob: blob.subarray(0, blob.length - 16 + length), commitment } }), null, `${length} bytes`);
@@ -102,7 +102,7 @@ test('a tag cut to fewer bytes is refused: 4 would be guessed', () => {
   }
 });
 
-test('another version is refused', () => {
+test('another version is rejected', () => {
   for (let version = 0; version < 256; version += 1) {
     const blob = Buffer.concat([Buffer.of(version), sealed.blob.subarray(1)]);
     assert.equal(attempt(withBlob(blob)) !== null, version === 1, `version ${version}`);
@@ -111,22 +111,22 @@ test('another version is refused', () => {
 
 /** Each a row that somebody has edited or swapped, or a key that is not the one. */
 const WRONG: Readonly<Record<string, Partial<Attempt>>> = {
-  'the id of another record': { conditions: { ...conditions, id: randomUUID() } },
-  'an expiry one millisecond later': { conditions: { ...conditions, expiresAt: 1_893_456_000_001 } },
-  'an expiry one millisecond earlier': { conditions: { ...conditions, expiresAt: 1_893_455_999_999 } },
-  'an expiry of never': { conditions: { ...conditions, expiresAt: null } },
-  'one read more': { conditions: { ...conditions, maxReads: 4 } },
-  'one read less': { conditions: { ...conditions, maxReads: 2 } },
-  'any number of reads': { conditions: { ...conditions, maxReads: null } },
-  'neither limit': { conditions: { ...conditions, expiresAt: null, maxReads: null } },
-  'expiry and reads exchanged': { conditions: { ...conditions, expiresAt: 3, maxReads: 1_893_456_000 } },
+  'the id of another record': { metadata: { ...metadata, id: randomUUID() } },
+  'an expiry one millisecond later': { metadata: { ...metadata, expiresAt: 1_893_456_000_001 } },
+  'an expiry one millisecond earlier': { metadata: { ...metadata, expiresAt: 1_893_455_999_999 } },
+  'an expiry of never': { metadata: { ...metadata, expiresAt: null } },
+  'one read more': { metadata: { ...metadata, maxReads: 4 } },
+  'one read less': { metadata: { ...metadata, maxReads: 2 } },
+  'any number of reads': { metadata: { ...metadata, maxReads: null } },
+  'neither limit': { metadata: { ...metadata, expiresAt: null, maxReads: null } },
+  'expiry and reads exchanged': { metadata: { ...metadata, expiresAt: 3, maxReads: 1_893_456_000 } },
   'another server key': { serverKey: otherServerKey },
   'the salt of another server key': { serverKey: { ...serverKey, salt: otherServerKey.salt } },
   'the id of another server key': { serverKey: { ...serverKey, id: otherServerKey.id } },
   'another client key': { clientKey: otherClientKey },
   'a client key of zeros': { clientKey: Buffer.alloc(32) },
-  'the commitment of another client key': withCommitment(commitmentOf(serverKey, otherClientKey, conditions.id)),
-  'another client key and its commitment': { clientKey: otherClientKey, ...withCommitment(commitmentOf(serverKey, otherClientKey, conditions.id)) },
+  'the commitment of another client key': withCommitment(commitmentOf(serverKey, otherClientKey, metadata.id)),
+  'another client key and its commitment': { clientKey: otherClientKey, ...withCommitment(commitmentOf(serverKey, otherClientKey, metadata.id)) },
   'the commitment of another record': withCommitment(commitmentOf(serverKey, clientKey, randomUUID())),
   'an empty commitment': withCommitment(Buffer.alloc(0)),
   'half a commitment': withCommitment(sealed.commitment.subarray(0, 16)),
@@ -140,11 +140,11 @@ for (const [name, change] of Object.entries(WRONG)) {
 }
 
 test('limits added to a record without limits open nothing', () => {
-  const unlimited = { ...conditions, expiresAt: null, maxReads: null };
+  const unlimited = { ...metadata, expiresAt: null, maxReads: null };
   const box = seal(serverKey, clientKey, unlimited, text);
-  assert.deepEqual(attempt({ conditions: unlimited, sealed: box }), text);
+  assert.deepEqual(attempt({ metadata: unlimited, sealed: box }), text);
   for (const limits of [{ expiresAt: 1_893_456_000_000 }, { maxReads: 1 }, { expiresAt: 1, maxReads: 1 }]) {
-    assert.equal(attempt({ conditions: { ...unlimited, ...limits }, sealed: box }), null);
+    assert.equal(attempt({ metadata: { ...unlimited, ...limits }, sealed: box }), null);
   }
 });
 
@@ -164,34 +164,34 @@ const IMPOSSIBLE: ReadonlyArray<Partial<BoundMetadata>> = [
 
 for (const impossible of IMPOSSIBLE) {
   const [name, value] = Object.entries(impossible)[0] ?? [];
-  test(`an edited ${name} of ${value}, which no box is sealed under, opens nothing and does not throw`, () => {
-    const unlimited = { id: conditions.id, expiresAt: null, maxReads: null };
+  test(`an edited ${name} of ${value} opens nothing and does not throw`, () => {
+    const unlimited = { id: metadata.id, expiresAt: null, maxReads: null };
     const box = seal(serverKey, clientKey, unlimited, text);
-    assert.equal(attempt({ conditions: { ...unlimited, ...impossible }, sealed: box }), null);
+    assert.equal(attempt({ metadata: { ...unlimited, ...impossible }, sealed: box }), null);
   });
 }
 
-test('a client key of another length is a mistake in the program', () => {
+test('a client key of another length throws', () => {
   for (const length of [0, 16, 31, 33, 64]) {
-    assert.throws(() => seal(serverKey, Buffer.alloc(length), conditions, text), RangeError);
-    assert.throws(() => commitmentOf(serverKey, Buffer.alloc(length), conditions.id), RangeError);
+    assert.throws(() => seal(serverKey, Buffer.alloc(length), metadata, text), RangeError);
+    assert.throws(() => commitmentOf(serverKey, Buffer.alloc(length), metadata.id), RangeError);
   }
 });
 
 test('two boxes of one text have nothing in common', () => {
-  const boxes = Array.from({ length: 100 }, () => seal(serverKey, clientKey, conditions, text).blob);
+  const boxes = Array.from({ length: 100 }, () => seal(serverKey, clientKey, metadata, text).blob);
   for (const part of [[1, 13], [13, 29], [-32, -16], [-16]] as const) {
     assert.equal(new Set(boxes.map((blob) => blob.subarray(...part).toString('hex'))).size, 100, `bytes ${part}`);
   }
 });
 
 test('every text of 1 to 252 bytes is stored at one length', () => {
-  const lengths = Array.from({ length: 252 }, (_, index) => seal(serverKey, clientKey, conditions, Buffer.alloc(index + 1)).blob.length);
+  const lengths = Array.from({ length: 252 }, (_, index) => seal(serverKey, clientKey, metadata, Buffer.alloc(index + 1)).blob.length);
   assert.deepEqual([...new Set(lengths)], [MIN_BLOB]);
-  assert.ok(seal(serverKey, clientKey, conditions, Buffer.alloc(253)).blob.length > MIN_BLOB);
+  assert.ok(seal(serverKey, clientKey, metadata, Buffer.alloc(253)).blob.length > MIN_BLOB);
 });
 
-test('padding never shortens, never shrinks as texts grow, costs at most 12 % above the floor, and leaves few lengths', () => {
+test('padding is monotonic, adds at most 12 % above the floor, and leaves few lengths', () => {
   const lengths = new Set<number>();
   for (let length = 0, before = 0; length <= 70_000; length += 1) {
     const padded = paddedLength(length);
@@ -202,7 +202,7 @@ test('padding never shortens, never shrinks as texts grow, costs at most 12 % ab
   assert.ok(lengths.size < 150, `${lengths.size} lengths`);
 });
 
-test('a key id is stable, differs from key to key, and is no plain hash or part of secret or salt', () => {
+test('a key id is stable, unique, and no hash or part of secret or salt', () => {
   assert.deepEqual(createServerKey(SERVER_SECRET), serverKey);
   assert.match(serverKey.id, /^[0-9a-f]{16}$/);
   assert.equal(serverKey.salt.length, 32);
@@ -219,10 +219,10 @@ test('a client key is 256 fresh bits', () => {
 });
 
 test('a commitment is the same every time and another for every key and record', () => {
-  assert.deepEqual(commitmentOf(serverKey, clientKey, conditions.id), sealed.commitment);
+  assert.deepEqual(commitmentOf(serverKey, clientKey, metadata.id), sealed.commitment);
   const others = [
-    commitmentOf(otherServerKey, clientKey, conditions.id),
-    commitmentOf(serverKey, otherClientKey, conditions.id),
+    commitmentOf(otherServerKey, clientKey, metadata.id),
+    commitmentOf(serverKey, otherClientKey, metadata.id),
     commitmentOf(serverKey, clientKey, randomUUID()),
   ];
   for (const other of others) assert.notDeepEqual(other, sealed.commitment);

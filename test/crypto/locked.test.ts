@@ -11,24 +11,24 @@ const serverKey = createServerKey(SERVER_SECRET);
 const otherServerKey = createServerKey(`${SERVER_SECRET}!`);
 const clientKey = createClientKey();
 const otherClientKey = createClientKey();
-const conditions: BoundMetadata = { id: randomUUID(), expiresAt: 1_893_456_000_000, maxReads: 3 };
+const metadata: BoundMetadata = { id: randomUUID(), expiresAt: 1_893_456_000_000, maxReads: 3 };
 const text = Buffer.from('correct horse battery staple');
 /** The box takes whatever comes out of the stretching: what scrypt has to do with it is in stretch.test.ts. */
 const stretching = createKdfParams({ logN: 15, r: 8, p: 3 });
 const stretched = randomBytes(32);
-const sealed = sealLocked(serverKey, clientKey, conditions, text, stretching, stretched);
+const sealed = sealLocked(serverKey, clientKey, metadata, text, stretching, stretched);
 
 interface Attempt {
   readonly serverKey: ServerKey;
   readonly clientKey: Buffer;
-  readonly conditions: BoundMetadata;
+  readonly metadata: BoundMetadata;
   readonly sealed: Sealed;
 }
 
 /** The first half of opening, with the right things but for what is changed. */
 const attempt = (change: Partial<Attempt> = {}) => {
-  const it = { serverKey, clientKey, conditions, sealed, ...change };
-  return unseal(it.serverKey, it.clientKey, it.conditions, it.sealed);
+  const it = { serverKey, clientKey, metadata, sealed, ...change };
+  return unseal(it.serverKey, it.clientKey, it.metadata, it.sealed);
 };
 
 function lockedOf(outcome: Buffer | Locked | null): Locked {
@@ -37,7 +37,7 @@ function lockedOf(outcome: Buffer | Locked | null): Locked {
 }
 
 /** The whole of opening. */
-const open = (box: Sealed, passphrase: Buffer) => unlock(serverKey, clientKey, conditions, lockedOf(attempt({ sealed: box })), passphrase);
+const open = (box: Sealed, passphrase: Buffer) => unlock(serverKey, clientKey, metadata, lockedOf(attempt({ sealed: box })), passphrase);
 
 const withBlob = (blob: Buffer) => ({ sealed: { ...sealed, blob } });
 const withCommitment = (commitment: Buffer) => ({ sealed: { ...sealed, commitment } });
@@ -50,45 +50,45 @@ function* everyBitFlipped(bytes: Buffer): Generator<[bit: number, flipped: Buffe
   }
 }
 
-test('what was sealed with a passphrase opens with it, byte for byte, whatever its length', () => {
+test('a sealed text of any length opens with its passphrase', () => {
   // Around every change in the padding of the envelope inside and of the one around it, and the longest the service takes.
   const lengths = [0, 1, 15, 16, 251, 252, 253, 268, 269, 507, 508, 509, 1_000, 1_020, 1_021, 4_096, 32_767, 32_768];
   for (const length of lengths) {
     const bytes = randomBytes(length);
-    const box = sealLocked(serverKey, clientKey, conditions, bytes, stretching, stretched);
+    const box = sealLocked(serverKey, clientKey, metadata, bytes, stretching, stretched);
     // Not deepEqual: to show how 32 KiB of random bytes differ takes minutes.
     assert.ok(open(box, stretched)?.equals(bytes), `${length} bytes`);
   }
 });
 
-test('the key alone gives what the passphrase has to go through, and nothing of the text', () => {
+test('the key alone gives the KDF parameters and nothing of the text', () => {
   const locked = lockedOf(attempt());
   assert.equal(locked.kdfParams, stretching);
   assert.ok(!Buffer.concat([locked.blob, locked.commitment, sealed.blob, sealed.commitment]).includes(text.subarray(0, 8)));
 });
 
-test('nothing in what is stored tells that there is a passphrase, but for version and length', () => {
+test('only version and length of a stored box show that there is a passphrase', () => {
   for (const part of [stretching, 'scrypt', stretching.slice(-8), stretched.subarray(0, 8), lockedOf(attempt()).blob.subarray(0, 12), lockedOf(attempt()).commitment]) {
     assert.ok(!Buffer.concat([sealed.blob, sealed.commitment]).includes(part));
   }
   // The same key and record have the same commitment, locked or not.
-  assert.deepEqual(sealed.commitment, commitmentOf(serverKey, clientKey, conditions.id));
+  assert.deepEqual(sealed.commitment, commitmentOf(serverKey, clientKey, metadata.id));
 });
 
-test('a wrong passphrase opens nothing, not even one that differs in one bit', () => {
+test('a passphrase key that differs in one bit opens nothing', () => {
   for (const [bit, wrong] of everyBitFlipped(stretched)) assert.equal(open(sealed, wrong), null, `bit ${bit}`);
   for (const wrong of [Buffer.alloc(32), randomBytes(32), stretched.subarray(1), Buffer.alloc(0), clientKey]) assert.equal(open(sealed, wrong), null);
 });
 
 /** A row that somebody has edited or swapped, or a key that is not the one: the passphrase is right each time. */
 const WRONG: Readonly<Record<string, Partial<Attempt>>> = {
-  'the id of another record': { conditions: { ...conditions, id: randomUUID() } },
-  'an expiry one millisecond later': { conditions: { ...conditions, expiresAt: 1_893_456_000_001 } },
-  'an expiry of never': { conditions: { ...conditions, expiresAt: null } },
-  'an impossible expiry': { conditions: { ...conditions, expiresAt: Number.NaN } },
-  'one read more': { conditions: { ...conditions, maxReads: 4 } },
-  'any number of reads': { conditions: { ...conditions, maxReads: null } },
-  'no reads': { conditions: { ...conditions, maxReads: 0 } },
+  'the id of another record': { metadata: { ...metadata, id: randomUUID() } },
+  'an expiry one millisecond later': { metadata: { ...metadata, expiresAt: 1_893_456_000_001 } },
+  'an expiry of never': { metadata: { ...metadata, expiresAt: null } },
+  'an impossible expiry': { metadata: { ...metadata, expiresAt: Number.NaN } },
+  'one read more': { metadata: { ...metadata, maxReads: 4 } },
+  'any number of reads': { metadata: { ...metadata, maxReads: null } },
+  'no reads': { metadata: { ...metadata, maxReads: 0 } },
   'another server key': { serverKey: otherServerKey },
   'the salt of another server key': { serverKey: { ...serverKey, salt: otherServerKey.salt } },
   'the id of another server key': { serverKey: { ...serverKey, id: otherServerKey.id } },
@@ -97,16 +97,16 @@ const WRONG: Readonly<Record<string, Partial<Attempt>>> = {
 };
 
 for (const [name, change] of Object.entries(WRONG)) {
-  test(`the right passphrase opens nothing with ${name}, neither the outer envelope nor the one inside`, () => {
+  test(`the right passphrase opens nothing with ${name}`, () => {
     assert.equal(attempt(change), null);
-    const it = { serverKey, clientKey, conditions, ...change };
-    assert.equal(unlock(it.serverKey, it.clientKey, it.conditions, lockedOf(attempt()), stretched), null);
+    const it = { serverKey, clientKey, metadata, ...change };
+    assert.equal(unlock(it.serverKey, it.clientKey, it.metadata, lockedOf(attempt()), stretched), null);
   });
 }
 
 for (const [name, change] of Object.entries<Partial<Attempt>>({
-  'another client key and its commitment': { clientKey: otherClientKey, ...withCommitment(commitmentOf(serverKey, otherClientKey, conditions.id)) },
-  'the commitment of another client key': withCommitment(commitmentOf(serverKey, otherClientKey, conditions.id)),
+  'another client key and its commitment': { clientKey: otherClientKey, ...withCommitment(commitmentOf(serverKey, otherClientKey, metadata.id)) },
+  'the commitment of another client key': withCommitment(commitmentOf(serverKey, otherClientKey, metadata.id)),
   'the commitment of the envelope inside': withCommitment(lockedOf(attempt()).commitment),
   'an empty commitment': withCommitment(Buffer.alloc(0)),
   'an empty blob': withBlob(Buffer.alloc(0)),
@@ -131,16 +131,16 @@ test('nothing may be missing or added, at either end', () => {
   }
 });
 
-test('the envelope inside is held by the passphrase as the outer one is by the key: no bit of it may change', () => {
+test('no bit of the inner envelope may change', () => {
   const locked = lockedOf(attempt());
-  const tried = (change: Partial<Locked>) => unlock(serverKey, clientKey, conditions, { ...locked, ...change }, stretched);
+  const tried = (change: Partial<Locked>) => unlock(serverKey, clientKey, metadata, { ...locked, ...change }, stretched);
   assert.deepEqual(tried({}), text);
   for (const [bit, blob] of everyBitFlipped(locked.blob)) assert.equal(tried({ blob }), null, `bit ${bit} of the blob`);
   for (const [bit, commitment] of everyBitFlipped(locked.commitment)) assert.equal(tried({ commitment }), null, `bit ${bit} of the commitment`);
 });
 
-test('a version is part of what is sealed: one box with the version byte of the other opens nothing', () => {
-  const plain = seal(serverKey, clientKey, conditions, text);
+test('the version is authenticated: a box with another version byte opens nothing', () => {
+  const plain = seal(serverKey, clientKey, metadata, text);
   assert.equal(plain.blob[0], 1);
   assert.equal(sealed.blob[0], 2);
   const as = (version: number, { blob, commitment }: Sealed) => attempt({ sealed: { commitment, blob: Buffer.concat([Buffer.of(version), blob.subarray(1)]) } });
@@ -150,43 +150,43 @@ test('a version is part of what is sealed: one box with the version byte of the 
   }
 });
 
-test('the envelope inside is none of the outer kind: taken out of its place it opens with the client key alone no more than before', () => {
+test('the inner envelope does not open with the client key alone', () => {
   const { blob, commitment } = lockedOf(attempt());
   assert.equal(blob[0], 1);
   assert.equal(attempt({ sealed: { blob, commitment } }), null);
   assert.equal(attempt({ sealed: { blob, commitment: sealed.commitment } }), null);
 });
 
-test('a text that looks like a locked envelope stays a text, and asks for no passphrase', () => {
-  const { commitment, blob } = seal(serverKey, otherClientKey, conditions, text);
+test('a text that looks like a locked envelope is a text', () => {
+  const { commitment, blob } = seal(serverKey, otherClientKey, metadata, text);
   const content = Buffer.concat([Buffer.of(stretching.length), Buffer.from(stretching), commitment, blob]);
   for (const looks of [content, sealed.blob, Buffer.concat([Buffer.of(2), content])]) {
-    const opened = attempt({ sealed: seal(serverKey, clientKey, conditions, looks) });
+    const opened = attempt({ sealed: seal(serverKey, clientKey, metadata, looks) });
     assert.ok(Buffer.isBuffer(opened) && opened.equals(looks));
     // And so it does inside a lock.
-    assert.ok(open(sealLocked(serverKey, clientKey, conditions, looks, stretching, stretched), stretched)?.equals(looks));
+    assert.ok(open(sealLocked(serverKey, clientKey, metadata, looks, stretching, stretched), stretched)?.equals(looks));
   }
 });
 
-test('what to stretch with is sealed in: two locks on one text keep their own, and neither opens what is inside the other', () => {
+test('the KDF parameters are authenticated: two locks on one text keep their own', () => {
   const otherStretching = createKdfParams({ logN: 1, r: 1, p: 1 });
   const otherStretched = randomBytes(32);
-  const other = sealLocked(serverKey, clientKey, conditions, text, otherStretching, otherStretched);
+  const other = sealLocked(serverKey, clientKey, metadata, text, otherStretching, otherStretched);
   assert.equal(lockedOf(attempt({ sealed: other })).kdfParams, otherStretching);
   assert.equal(open(other, stretched), null);
   assert.equal(open(sealed, otherStretched), null);
   assert.deepEqual(open(other, otherStretched), text);
 });
 
-test('every cost that is affordable fits in: a stretching of the greatest length comes out as it went in', () => {
+test('KDF parameters of the greatest length round-trip', () => {
   for (const cost of [{ logN: 1, r: 1, p: 1 }, { logN: 15, r: 8, p: 3 }, { logN: 13, r: 10, p: 99 }, { logN: 18, r: 8, p: 4 }]) {
     const long = createKdfParams(cost);
-    assert.equal(lockedOf(attempt({ sealed: sealLocked(serverKey, clientKey, conditions, text, long, stretched) })).kdfParams, long);
+    assert.equal(lockedOf(attempt({ sealed: sealLocked(serverKey, clientKey, metadata, text, long, stretched) })).kdfParams, long);
   }
 });
 
 test('two locked boxes of one text under one key have nothing in common but the commitment', () => {
-  const boxes = Array.from({ length: 100 }, () => sealLocked(serverKey, clientKey, conditions, text, stretching, stretched));
+  const boxes = Array.from({ length: 100 }, () => sealLocked(serverKey, clientKey, metadata, text, stretching, stretched));
   for (const part of [[1, 13], [13, 29], [-32, -16], [-16]] as const) {
     assert.equal(new Set(boxes.map(({ blob }) => blob.subarray(...part).toString('hex'))).size, 100, `bytes ${part}`);
   }
@@ -194,20 +194,20 @@ test('two locked boxes of one text under one key have nothing in common but the 
   assert.equal(new Set(inside).size, 100, 'nor has what is inside');
 });
 
-test('every ordinary password is stored at one length, locked as unlocked', () => {
-  const lengths = Array.from({ length: 252 }, (_, index) => sealLocked(serverKey, clientKey, conditions, Buffer.alloc(index + 1), stretching, stretched).blob.length);
+test('ordinary passwords are stored at one length, locked too', () => {
+  const lengths = Array.from({ length: 252 }, (_, index) => sealLocked(serverKey, clientKey, metadata, Buffer.alloc(index + 1), stretching, stretched).blob.length);
   assert.deepEqual([...new Set(lengths)], [sealed.blob.length]);
 });
 
 test('locking changes neither the text nor the keys', () => {
   const before = [text, clientKey, stretched, serverKey.salt].map((bytes) => Buffer.from(bytes));
-  open(sealLocked(serverKey, clientKey, conditions, text, stretching, stretched), stretched);
+  open(sealLocked(serverKey, clientKey, metadata, text, stretching, stretched), stretched);
   assert.deepEqual([text, clientKey, stretched, serverKey.salt], before);
 });
 
-test('a client key of another length, and a limit that no row has, are mistakes in the program', () => {
+test('invalid client keys and limits throw', () => {
   for (const length of [0, 16, 31, 33, 64]) {
-    assert.throws(() => sealLocked(serverKey, Buffer.alloc(length), conditions, text, stretching, stretched), RangeError, `${length} bytes`);
+    assert.throws(() => sealLocked(serverKey, Buffer.alloc(length), metadata, text, stretching, stretched), RangeError, `${length} bytes`);
   }
-  assert.throws(() => sealLocked(serverKey, clientKey, { ...conditions, maxReads: 0 }, text, stretching, stretched), RangeError);
+  assert.throws(() => sealLocked(serverKey, clientKey, { ...metadata, maxReads: 0 }, text, stretching, stretched), RangeError);
 });

@@ -17,17 +17,17 @@ const CONDITIONS = [
 /** Around every change in the padding, and the longest that the service takes. */
 const LENGTHS = [1, 2, 15, 16, 17, 251, 252, 253, 268, 269, 507, 508, 509, 1020, 1021, 4096, 32_768];
 
-const termsOf = (conditions: { expiresAt: number | null; maxReads: number | null }): Terms => {
-  return { serverSecret: SERVER_SECRET, clientKey: randomBytes(32), id: ID, ...conditions };
+const termsOf = (metadata: { expiresAt: number | null; maxReads: number | null }): Terms => {
+  return { serverSecret: SERVER_SECRET, clientKey: randomBytes(32), id: ID, ...metadata };
 };
 
-test('a second, plain implementation derives the same server key', () => {
+test('the second implementation derives the same server key', () => {
   for (const secret of [SERVER_SECRET, 'x', 'long '.repeat(100)]) assert.deepEqual(createServerKey(secret), plainServerKey(secret));
 });
 
-test('a second, plain implementation opens what the box seals', () => {
-  for (const conditions of CONDITIONS) {
-    const terms = termsOf(conditions);
+test('the second implementation opens what the box seals', () => {
+  for (const metadata of CONDITIONS) {
+    const terms = termsOf(metadata);
     for (const length of LENGTHS) {
       const text = randomBytes(length);
       assert.ok(plainOpen(terms, seal(SERVER_KEY, terms.clientKey, terms, text)).equals(text), `${length} bytes`);
@@ -35,9 +35,9 @@ test('a second, plain implementation opens what the box seals', () => {
   }
 });
 
-test('the box opens what a second, plain implementation seals', () => {
-  for (const conditions of CONDITIONS) {
-    const terms = termsOf(conditions);
+test('the box opens what the second implementation seals', () => {
+  for (const metadata of CONDITIONS) {
+    const terms = termsOf(metadata);
     for (const length of LENGTHS) {
       const text = randomBytes(length);
       const sealed = plainSeal(terms, randomBytes(12), plainPad(text));

@@ -20,14 +20,14 @@ const CONDITIONS = [
 ];
 /** Around every change in the padding, and the longest that the service takes. */
 const LENGTHS = [1, 15, 16, 17, 251, 252, 253, 268, 269, 507, 508, 509, 1020, 1021, 4096, 32_768];
-const ALL = CONDITIONS.flatMap((conditions) => LENGTHS.map((length) => ({ conditions, length })));
+const ALL = CONDITIONS.flatMap((metadata) => LENGTHS.map((length) => ({ metadata, length })));
 
-const termsOf = (conditions: { expiresAt: number | null; maxReads: number | null }): Terms => {
-  return { serverSecret: SERVER_SECRET, clientKey: randomBytes(32), id: ID, ...conditions };
+const termsOf = (metadata: { expiresAt: number | null; maxReads: number | null }): Terms => {
+  return { serverSecret: SERVER_SECRET, clientKey: randomBytes(32), id: ID, ...metadata };
 };
 const nonces = () => [randomBytes(12), randomBytes(12)] as const;
 
-test('a second, plain implementation stretches a passphrase to the same key', async () => {
+test('the second implementation stretches a passphrase to the same key', async () => {
   assert.deepEqual(plainStretch(PASSPHRASE, STRETCHING), STRETCHED);
   for (const cost of [{ logN: 1, r: 1, p: 1 }, { logN: 10, r: 2, p: 16 }, { logN: 15, r: 8, p: 3 }]) {
     const stretching = createKdfParams(cost);
@@ -35,9 +35,9 @@ test('a second, plain implementation stretches a passphrase to the same key', as
   }
 });
 
-test('a second, plain implementation opens what the box locks', () => {
-  for (const { conditions, length } of ALL) {
-    const terms = termsOf(conditions);
+test('the second implementation opens what the box locks', () => {
+  for (const { metadata, length } of ALL) {
+    const terms = termsOf(metadata);
     const text = randomBytes(length);
     const sealed = sealLocked(SERVER_KEY, terms.clientKey, terms, text, STRETCHING, STRETCHED);
     const locked = plainOpenLocked(terms, sealed);
@@ -46,9 +46,9 @@ test('a second, plain implementation opens what the box locks', () => {
   }
 });
 
-test('the box opens what a second, plain implementation locks', () => {
-  for (const { conditions, length } of ALL) {
-    const terms = termsOf(conditions);
+test('the box opens what the second implementation locks', () => {
+  for (const { metadata, length } of ALL) {
+    const terms = termsOf(metadata);
     const text = randomBytes(length);
     const opened = unseal(SERVER_KEY, terms.clientKey, terms, plainSealLocked(terms, nonces(), text, STRETCHING, STRETCHED));
     assert.ok(opened !== null && !Buffer.isBuffer(opened), 'it is locked');
@@ -58,9 +58,9 @@ test('the box opens what a second, plain implementation locks', () => {
   }
 });
 
-test('a second, plain implementation tags a row alike, of either version', () => {
-  for (const { conditions, length } of ALL) {
-    const terms = termsOf(conditions);
+test('the second implementation tags a row alike, of either version', () => {
+  for (const { metadata, length } of ALL) {
+    const terms = termsOf(metadata);
     const plain = seal(SERVER_KEY, terms.clientKey, terms, randomBytes(length));
     const locked = sealLocked(SERVER_KEY, terms.clientKey, terms, randomBytes(length), STRETCHING, STRETCHED);
     for (const sealed of [plain, locked]) {
