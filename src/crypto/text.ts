@@ -1,21 +1,17 @@
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
-/** The one spelling of a UUID that we issue: lower case, with hyphens. */
+/** Only the canonical form: lower case, with hyphens. */
 export const isUuid = (text: string): boolean => UUID.test(text);
 
 export const uuidToBytes = (uuid: string): Buffer => Buffer.from(uuid.replaceAll('-', ''), 'hex');
 
-/**
- * Strict Base64url without padding (RFC 4648, section 5).
- * `Buffer.from` skips what it does not know, so many texts would decode alike; here each value has one spelling.
- * @returns null for anything that does not encode back to the same text
- */
+/** Strict Base64url without padding (RFC 4648, section 5), unlike `Buffer.from`: each value has one encoding. */
 export function fromBase64url(text: string): Buffer | null {
   const bytes = Buffer.from(text, 'base64url');
   return bytes.toString('base64url') === text ? bytes : null;
 }
 
-/** Strict Base64 or Base64url, padded or not: for credentials, where the specification does not say which. */
+/** Strict Base64 or Base64url, padded or not: for credentials, whose encoding is not specified. */
 export function fromAnyBase64(text: string): Buffer | null {
   if (/[+/]/.test(text) && /[-_]/.test(text)) return null;
   const plain = text.replaceAll('+', '-').replaceAll('/', '_');
@@ -26,5 +22,5 @@ export function fromAnyBase64(text: string): Buffer | null {
   return fromBase64url(digits);
 }
 
-/** Strict Base64, padded or not, and nothing of Base64url: in what is not meant as a key, such as `whpk_…`, there may be both. */
+/** Strict Base64, padded or not, and no Base64url: other values, such as `whpk_…`, must not be taken for a key. */
 export const fromBase64 = (text: string): Buffer | null => (/[-_]/.test(text) ? null : fromAnyBase64(text));

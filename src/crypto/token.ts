@@ -1,13 +1,11 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 
-/** @returns 256 random bits as 43 characters of Base64url: more than the 128 that ASVS 11.5.1 asks for */
+/** @returns 256 random bits as 43 characters of Base64url; ASVS 11.5.1 requires 128 */
 export const randomToken = (): string => randomBytes(32).toString('base64url');
 
-/**
- * What is stored in place of a token. A plain SHA-256 suffices for values of 112 random bits and more (ASVS 6.5.2):
- * there is nothing to guess, so there is nothing to slow down.
- */
+/** Stored in place of a token. SHA-256 suffices for values of at least 112 random bits (ASVS 6.5.2). */
 export const digest = (token: string): Buffer => createHash('sha256').update(token, 'utf8').digest();
 
-/** Constant time whatever the lengths: digests are compared, because `timingSafeEqual` throws on unequal lengths. */
-export const sameDigest = (one: Buffer, other: Buffer): boolean => one.length === other.length && timingSafeEqual(one, other);
+/** In constant time. Compare digests, because their lengths are equal. */
+export const sameDigest = (one: Buffer, other: Buffer): boolean =>
+  one.length === other.length && timingSafeEqual(one, other);

@@ -1,4 +1,4 @@
-import { HASHING_VARIABLES } from '../crypto/password.ts';
+import { scryptCost } from '../crypto/password.ts';
 import type { DatabaseAddress } from '../db/connection.ts';
 import { DAY, number, numberOrOff, type SettingsInput, text } from '../runtime/variables.ts';
 
@@ -8,7 +8,7 @@ export const STYLE = { envelope: 'data', unavailable: 'service_failed' } as cons
 export const PREFIXES = ['SESSION_', 'PASSWORD_', 'AUDIT_'];
 
 export const VARIABLES = {
-  ...HASHING_VARIABLES,
+  PASSWORD_SCRYPT: scryptCost(),
   ADMIN_USERNAME: text('admin'),
   ADMIN_PASSWORD: text(null),
   ADMIN_EMAIL: text('admin@localhost'),

@@ -1,4 +1,4 @@
-import { HASHING_VARIABLES } from '../crypto/password.ts';
+import { scryptCost } from '../crypto/password.ts';
 import type { DatabaseAddress } from '../db/connection.ts';
 import {
   DAY, type Findings, number, numberOrNull, numberOrOff, type SettingsInput, text, toggle,
@@ -9,7 +9,7 @@ export const STYLE = { envelope: 'bare', unavailable: 'unavailable' } as const;
 export const PREFIXES = ['SECRET_', 'RECEIPT_'];
 
 export const VARIABLES = {
-  ...HASHING_VARIABLES,
+  PASSWORD_SCRYPT: scryptCost(),
   SERVER_SECRET: text(null, checkServerSecret),
   SERVER_SECRET_PREVIOUS: text(null),
   AUTH_TOKEN: text(null, checkBearerToken),

@@ -15,7 +15,7 @@ function independent(password: string, stretching: string): Buffer {
   return scryptSync(password, Buffer.from(salt, 'base64'), 32, { N: 2 ** ln, r, p, maxmem: 512 * 1024 * 1024 });
 }
 
-test('a stretching is a PHC string without a hash, at the cost that was asked for and with a fresh salt', () => {
+test('KDF parameters are a PHC string without a hash, with the given cost and a new salt', () => {
   assert.match(createKdfParams(DEFAULT_COST), /^\$scrypt\$ln=15,r=8,p=3\$[A-Za-z0-9+/]{22}$/);
   assert.match(createKdfParams({ logN: 4, r: 16, p: 99 }), /^\$scrypt\$ln=4,r=16,p=99\$[A-Za-z0-9+/]{22}$/);
   const salts = Array.from({ length: 1_000 }, () => createKdfParams(CHEAP).split('$')[3]);
@@ -23,7 +23,7 @@ test('a stretching is a PHC string without a hash, at the cost that was asked fo
   assert.ok(salts.every((salt) => Buffer.from(salt ?? '', 'base64').length === 16));
 });
 
-test('what is stretched is 32 bytes of scrypt and nothing else, the same every time', async () => {
+test('stretch returns 32 bytes of scrypt, the same every time', async () => {
   for (const cost of [CHEAP, { logN: 4, r: 8, p: 2 }, { logN: 10, r: 2, p: 16 }, DEFAULT_COST]) {
     const stretching = createKdfParams(cost);
     const key = await stretch('correct horse battery staple', stretching);
@@ -48,7 +48,7 @@ test('another passphrase, salt or cost gives another key', async () => {
   assert.equal(new Set(keys).size, ways.length);
 });
 
-test('a password hash is a stretching and what comes out of it, so each verifies against the other', async () => {
+test('a password hash is KDF parameters and the key they derive', async () => {
   for (const password of ['correct horse battery staple', ' ', 'pässwörd', '🔑🔑']) {
     const stretching = createKdfParams(CHEAP);
     const hash = (await stretch(password, stretching)).toString('base64').replace('=', '');
@@ -61,7 +61,7 @@ test('a password hash is a stretching and what comes out of it, so each verifies
   }
 });
 
-test('one passphrase typed on two keyboards is one passphrase', async () => {
+test('a passphrase in NFC and in NFD gives the same key', async () => {
   const pairs = [['pässwörd', 'pa\u0308sswo\u0308rd'], ['ﬁne', 'fine'], ['ｆｕｌｌ　ｗｉｄｔｈ', 'full width'], ['①②③', '123'], ['Å', '\u212b'], ['각', '\u1100\u1161\u11a8']];
   for (const [one = '', other = ''] of pairs) {
     assert.notEqual(one, other);
@@ -70,7 +70,7 @@ test('one passphrase typed on two keyboards is one passphrase', async () => {
   }
 });
 
-/** Each is refused before any work: to compute it would take gigabytes or minutes, or it is not our spelling. */
+/** Each are rejected before any work: to compute it would take gigabytes or minutes, or it is not our spelling. */
 const HOSTILE: Readonly<Record<string, string>> = {
   'half a gibibyte': `$scrypt$ln=19,r=8,p=1$${SALT}`,
   'more memory than there is': `$scrypt$ln=40,r=8,p=1$${SALT}`,
@@ -100,24 +100,24 @@ const HOSTILE: Readonly<Record<string, string>> = {
 };
 
 for (const [name, stretching] of Object.entries(HOSTILE)) {
-  test(`a stretching with ${name} is refused before any work`, async () => {
+  test(`KDF parameters with ${name} are rejected before any work`, async () => {
     // In whichever way: a caller that awaits sees both alike.
-    await assert.rejects(async () => stretch('passphrase', stretching), /malformed or asks for too much work/);
+    await assert.rejects(async () => stretch('passphrase', stretching), /malformed or costs too much/);
   });
 }
 
-test('the table above refuses what it names: its own salt is fine', async () => {
+test('the table tests what it names: its salt alone is valid', async () => {
   assert.equal((await stretch('passphrase', `$scrypt$ln=4,r=8,p=1$${SALT}`)).length, 32);
 });
 
-test('a stored hash is no stretching and a stretching no stored hash', async () => {
+test('stored hashes and KDF parameters are not interchangeable', async () => {
   const stretching = createKdfParams(CHEAP);
   const stored = await hashPassword('passphrase', CHEAP);
   await assert.rejects(async () => stretch('passphrase', stored));
   await assert.rejects(async () => verifyPassword('passphrase', stretching));
 });
 
-test('every cost that the setting takes can be read back out of the stretching made at it', async () => {
+test('every valid cost round-trips through KDF parameters', async () => {
   for (const cost of [CHEAP, { logN: 4, r: 8, p: 1 }, { logN: 15, r: 1, p: 1 }, { logN: 7, r: 16, p: 99 }]) {
     assert.ok(isAffordable(cost));
     assert.equal((await stretch('passphrase', createKdfParams(cost))).length, 32, JSON.stringify(cost));
