@@ -16,22 +16,14 @@ interface Options<Item> {
   readonly bytesOf?: (item: Item) => number;
 }
 
-interface Caller<Item, Result> {
-  readonly item: Item;
-  readonly since: number;
-  readonly resolve: (result: Result) => void;
-  readonly reject: (error: unknown) => void;
-}
-
+type Call<Item, Result> = { item: Item; since: number; resolve(result: Result): void; reject(error: unknown): void };
 type RunAll<Item, Result> = (items: readonly Item[]) => Promise<readonly Result[]>;
 
 /**
- * Lets callers that arrive together share one statement: one round trip, and for a write one flush to disk. One
- * statement is under way at a time; meanwhile, items for the next one gather. Nothing is cached: each statement is sent
- * after its last caller arrived.
- *
- * A caller gets the outcome of its own item, after the commit. If the database rejects a shared statement, none of it
- * was done, and each item is tried alone, so that only the invalid one fails. If the connection ends, all fail.
+ * Lets calls that arrive together share one statement: one round trip, and for a write one flush to disk. One statement
+ * is under way at a time; meanwhile, items for the next one gather. Nothing is cached: each statement is sent after its
+ * last call. Each call gets the outcome of its own item, after the commit. If the database rejects a shared statement,
+ * none of it was done, and each item is tried alone, so that only the invalid one fails.
  * @param run one statement for several items @returns one result for each, in their order
  */
 export function batched<Context extends object, Item, Result>(
@@ -46,11 +38,9 @@ export function batched<Context extends object, Item, Result>(
   };
 }
 
-function createBatch<Item, Result>(
-  run: RunAll<Item, Result>, { keyOf = () => null, bytesOf = () => 0 }: Options<Item>,
-): (item: Item) => Promise<Result> {
-  let waiting: Array<Caller<Item, Result>> = [];
-  /** Whether a statement is under way, or about to be. */
+function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<Item>): (item: Item) => Promise<Result> {
+  const { keyOf = () => null, bytesOf = () => 0 } = options;
+  let waiting: Array<Call<Item, Result>> = [];
   let isBusy = false;
 
   function schedule(): void {
@@ -71,23 +61,22 @@ function createBatch<Item, Result>(
     });
   }
 
-  /** The callers of the next statement, in the order in which they came. */
-  function takeNext(): Array<Caller<Item, Result>> {
-    const next: typeof waiting = [];
-    const later: typeof waiting = [];
-    const keys = new Set<string>();
+  /** The calls of the next statement, in the order in which they came. */
+  function takeNext(): typeof waiting {
     const oldest = performance.now() - MAX_WAIT_MS;
+    const [next, later]: [typeof waiting, typeof waiting] = [[], []];
+    const keys = new Set<string | null>();
     let bytes = 0;
-    for (const caller of waiting) {
-      if (caller.since <= oldest) {
-        caller.reject(overloaded());
+    for (const call of waiting) {
+      if (call.since <= oldest) {
+        call.reject(overloaded());
         continue;
       }
-      const key = keyOf(caller.item);
-      bytes += bytesOf(caller.item);
-      const hasRoom = next.length < MAX_ITEMS && bytes <= MAX_BYTES && !(key !== null && keys.has(key));
-      (next.length === 0 || hasRoom ? next : later).push(caller);
-      if (key !== null) keys.add(key);
+      const key = keyOf(call.item);
+      bytes += bytesOf(call.item);
+      const hasRoom = next.length < MAX_ITEMS && bytes <= MAX_BYTES && (key === null || !keys.has(key));
+      (next.length === 0 || hasRoom ? next : later).push(call);
+      keys.add(key);
     }
     waiting = later;
     return next;
@@ -101,18 +90,16 @@ function createBatch<Item, Result>(
     });
 }
 
-async function send<Item, Result>(
-  run: RunAll<Item, Result>, callers: ReadonlyArray<Caller<Item, Result>>,
-): Promise<void> {
-  if (callers.length === 0) return;
+async function send<Item, Result>(run: RunAll<Item, Result>, calls: Array<Call<Item, Result>>): Promise<void> {
+  if (calls.length === 0) return;
   try {
-    const results = await run(callers.map(({ item }) => item));
-    if (results.length !== callers.length) throw new Error('internal error: one result for each item');
-    results.forEach((result, index) => callers[index]?.resolve(result));
+    const results = await run(calls.map(({ item }) => item));
+    if (results.length !== calls.length) throw new Error('internal error: one result for each item');
+    results.forEach((result, index) => calls[index]?.resolve(result));
   } catch (error) {
-    const isOfOneItem = callers.length > 1 && (error instanceof Rejected || error instanceof Duplicate);
-    if (isOfOneItem) await Promise.all(callers.map((caller) => send(run, [caller])));
-    else for (const caller of callers) caller.reject(error);
+    const isOfOneItem = calls.length > 1 && (error instanceof Rejected || error instanceof Duplicate);
+    if (isOfOneItem) await Promise.all(calls.map((call) => send(run, [call])));
+    else for (const call of calls) call.reject(error);
   }
 }
 
@@ -133,14 +120,8 @@ const byteaItem = (digits: string) => `"\\\\x${digits}"`;
 /** The same for bytes in hexadecimal. */
 export const hexArrayLiteral = (values: readonly string[]): string => `{${values.map(byteaItem).join()}}`;
 
-/**
- * One row, or null, for each key, in the order of the keys. Equal keys share a row.
- * @param rows emptied, so that the driver does not keep them alive
- */
-export function alignToKeys<Row>(
-  keys: readonly string[], rows: Row[], keyOf: (row: Row) => string,
-): Array<Row | null> {
-  const found = new Map<string, Row>();
-  for (const row of rows.splice(0)) found.set(keyOf(row), row);
+/** One row, or null, for each key, in their order. @param rows emptied, so that the driver does not keep them alive */
+export function alignToKeys<Row>(keys: readonly string[], rows: Row[], keyOf: (row: Row) => string): Array<Row | null> {
+  const found = new Map(rows.splice(0).map((row) => [keyOf(row), row]));
   return keys.map((key) => found.get(key) ?? null);
 }

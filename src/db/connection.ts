@@ -17,10 +17,9 @@ export interface DatabaseAddress {
   readonly sslmode: (typeof SSL_MODES)[number];
 }
 
-/** A placeholder while the settings are read and have a problem, so that the rest is checked too. */
-export const NO_DATABASE: DatabaseAddress = {
-  host: '', port: 0, database: '', user: '', password: '', sslmode: 'disable',
-};
+/** A placeholder, so that the other settings are checked too. */
+const NOTHING = { database: '', user: '', password: '' };
+export const NO_DATABASE: DatabaseAddress = { host: '', port: 0, ...NOTHING, sslmode: 'disable' };
 
 export const isThisHost = (host: string): boolean =>
   host.startsWith('/') || ['localhost', '127.0.0.1', '::1'].includes(host);
@@ -70,10 +69,8 @@ export const STATEMENT_MS = 10_000;
 /** How long a closing server may take to close its side. */
 const GOODBYE_MS = 250;
 /** Plans once, by the indexes: planning costs more than a point read, and a plan made for a small table would stay. */
-const BY_INDEX = {
-  plan_cache_mode: 'force_generic_plan', enable_seqscan: 'off', enable_hashjoin: 'off', enable_mergejoin: 'off',
-  jit: 'off',
-} as const;
+const OFF = { enable_seqscan: 'off', enable_hashjoin: 'off', enable_mergejoin: 'off', jit: 'off' } as const;
+const BY_INDEX = { plan_cache_mode: 'force_generic_plan', ...OFF } as const;
 
 /**
  * Opens a client, which connects at its first statement and never again. Left to itself, `postgres` 3.4.9 reconnects
@@ -94,12 +91,10 @@ export function connect(
     max: 1, max_pipeline: 1_000, max_lifetime: null, idle_timeout: 0,
     prepare: true, debug: false, fetch_types: false, publications: '',
     connection: {
-      application_name: `gatehouse-${name}`,
-      statement_timeout: STATEMENT_MS,
-      idle_in_transaction_session_timeout: STATEMENT_MS,
+      application_name: `gatehouse-${name}`, TimeZone: 'UTC',
+      statement_timeout: STATEMENT_MS, idle_in_transaction_session_timeout: STATEMENT_MS,
       // An acknowledged write must survive a crash, whatever the default of the server or the role.
       synchronous_commit: 'on',
-      TimeZone: 'UTC',
       ...(isByIndex ? BY_INDEX : {}),
     },
     // Asynchronous: `postgres` does not listen yet for an error raised at once (EMFILE), which would end the process.
@@ -131,8 +126,7 @@ function dial(host: string, port: number): Socket {
 
 /** Fails in the next turn of the event loop, when its error has a listener. */
 function failingSocket(): Socket {
-  const socket = new Socket();
-  const error = Object.assign(new Error('a client has one connection'), { code: 'CONNECTION_CLOSED' });
+  const [socket, error] = [new Socket(), Object.assign(new Error('reconnected'), { code: 'CONNECTION_CLOSED' })];
   setImmediate(() => socket.destroy(error));
   return socket;
 }

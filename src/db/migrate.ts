@@ -10,6 +10,8 @@ export interface Migration {
   readonly statements: readonly string[];
 }
 
+type Migrations = readonly Migration[];
+
 const LOCK_NOT_AVAILABLE = '55P03';
 const LOCK_RETRY_MS = 1_000;
 const READY_MS = 1_000;
@@ -19,7 +21,7 @@ const READY_MS = 1_000;
  * the step's number, so the slower replica waits, gets a unique violation, and continues with the next step.
  * @returns how many steps this process applied
  */
-export async function migrate(database: Database, schema: string, migrations: readonly Migration[]): Promise<number> {
+export function migrate(database: Database, schema: string, migrations: Migrations): Promise<number> {
   return database.maintain(async (sql, transaction) => {
     await createLedger(sql, schema);
     let applied = 0;
@@ -40,23 +42,20 @@ export async function migrate(database: Database, schema: string, migrations: re
 }
 
 /** Whether the schema has at least these steps; a newer program may have added more. */
-export const isCurrent = (database: Database, schema: string, migrations: readonly Migration[]): Promise<boolean> =>
+export const isCurrent = (database: Database, schema: string, migrations: Migrations): Promise<boolean> =>
   database.readiness(async (sql) => (await versionOf(sql, schema)) >= migrations.length);
 
 /** @throws Unavailable, as temporary: another process has to migrate */
-export async function requireCurrent(
-  database: Database, schema: string, migrations: readonly Migration[],
-): Promise<void> {
+export async function requireCurrent(database: Database, schema: string, migrations: Migrations): Promise<void> {
   if (await isCurrent(database, schema, migrations)) return;
   throw new Unavailable(`the schema "${schema}" is not up to date; run "gatehouse migrate"`, true);
 }
 
 /** For the readiness probe: answers within a second and never throws. */
-export const isReady = (database: Database, schema: string, migrations: readonly Migration[]): Promise<boolean> =>
-  Promise.race([
-    isCurrent(database, schema, migrations).catch(() => false),
-    sleep(READY_MS, false, { ref: false }),
-  ]);
+export function isReady(database: Database, schema: string, migrations: Migrations): Promise<boolean> {
+  const answer = isCurrent(database, schema, migrations).catch(() => false);
+  return Promise.race([answer, sleep(READY_MS, false, { ref: false })]);
+}
 
 /** Checks first: `create … if not exists` requires privileges that a role for MIGRATE=off lacks. */
 async function createLedger(sql: Sql, schema: string): Promise<void> {
@@ -65,10 +64,7 @@ async function createLedger(sql: Sql, schema: string): Promise<void> {
     await sql`create schema if not exists ${sql(schema)}`;
     await sql`
       create table if not exists ${sql(schema)}.migrations (
-        version integer primary key,
-        name text not null,
-        applied_at timestamptz not null default now()
-      )`;
+        version integer primary key, name text not null, applied_at timestamptz not null default now())`;
   } catch (error) {
     // `if not exists` is itself a race between replicas, and the slower one gets an error.
     if (!lostCreationRace(error)) throw error;
@@ -78,18 +74,15 @@ async function createLedger(sql: Sql, schema: string): Promise<void> {
 
 /** @returns how many steps have been applied; -1 if the table is missing */
 async function versionOf(sql: Sql, schema: string): Promise<number> {
-  const [ledger] = await sql<[{ found: boolean }]>`
-    select to_regclass(${`${schema}.migrations`}) is not null as found`;
+  const table = `${schema}.migrations`;
+  const [ledger] = await sql<[{ found: boolean }]>`select to_regclass(${table}) is not null as found`;
   if (!ledger.found) return -1;
   const [row] = await sql<[{ version: number }]>`
     select coalesce(max(version), 0)::int as version from ${sql(schema)}.migrations`;
   return row.version;
 }
 
-/**
- * While a step waits for a lock, behind a dump for example, all later statements on that table wait behind the step. So
- * it waits briefly and is repeated.
- */
+/** While a step waits for a lock, later statements on the table wait behind it: so it waits briefly and repeats. */
 async function apply(sql: Sql, schema: string, version: number, { name, statements }: Migration): Promise<void> {
   await sql`set local lock_timeout = '2s'`;
   await sql`insert into ${sql(schema)}.migrations (version, name) values (${version}, ${name})`;
@@ -97,14 +90,11 @@ async function apply(sql: Sql, schema: string, version: number, { name, statemen
 }
 
 /** Runs work in a transaction while no other replica holds this lock, for what must happen exactly once. */
-export async function withNamedLock<T>(
-  database: Database, schema: string, name: string, work: (sql: Sql) => Promise<T>,
-): Promise<T> {
-  return database.transaction(async (sql) => {
+export const withNamedLock = <T>(database: Database, schema: string, name: string, work: (sql: Sql) => Promise<T>) =>
+  database.transaction(async (sql) => {
     await takeNamedLock(sql, schema, name);
     return work(sql);
   });
-}
 
 /** Waits for the lock and keeps it to the end of the transaction. */
 export async function takeNamedLock(sql: Sql, schema: string, name: string): Promise<void> {
@@ -113,6 +103,5 @@ export async function takeNamedLock(sql: Sql, schema: string, name: string): Pro
     on conflict (name) do update set taken_at = now()`;
 }
 
-/** The statement that creates the table of the named locks. */
 export const locksTable = (schema: string): string =>
   `create table ${schema}.locks (name text primary key, taken_at timestamptz not null)`;

@@ -10,7 +10,7 @@ export type { DatabaseAddress, Sql };
 /** A part of a statement. */
 export type Fragment = postgres.Fragment;
 
-/** A unique index rejected the row. The only failure of a statement that is the caller's to handle. */
+/** A unique index rejected the row: the only failure of a statement that callers handle. */
 export class Duplicate extends Error {
   override readonly name = 'Duplicate';
   readonly constraint: string;
@@ -32,16 +32,11 @@ type Run = <T>(work: Work<T>) => Promise<T>;
  * and becomes slower under load; a client with one connection pipelines and does not.
  */
 export interface Database {
-  /** Point reads by an index. */
-  readonly read: Run;
-  /** Single statements that commit by themselves. */
-  readonly write: Run;
-  /** Lists and other reads that may take long. */
-  readonly list: Run;
-  /** Claims of work, which lists must not delay. */
-  readonly claim: Run;
-  /** Readiness checks, which requests must not delay. */
-  readonly readiness: Run;
+  readonly read: Run; // point reads by an index
+  readonly write: Run; // single statements, which commit by themselves
+  readonly list: Run; // lists and other reads that may take long
+  readonly claim: Run; // claims of work, which lists must not delay
+  readonly readiness: Run; // readiness checks, which requests must not delay
   /** Several statements that commit together. The work returns plain data: a returned `Failure` would commit. */
   readonly transaction: Run;
   /** A connection of its own without time limits, closed afterwards: for changes of the schema. */
@@ -51,34 +46,35 @@ export interface Database {
 
 /** Calls per connection, under way or waiting. */
 const MAX_PENDING = 1_024;
-const TRANSACTIONS = 2;
 const MAX_WAITING_TRANSACTIONS = 256;
-/**
- * A connection with calls is dead after so many seconds without a byte from the server, whatever TCP believes: a
- * healthy server answers each statement within STATEMENT_MS.
- */
+/** Without a byte from the server, which answers each statement within STATEMENT_MS if it is alive. */
 const DEAD_AFTER_SECONDS = 15;
 
 export function createDatabase(address: DatabaseAddress, name: string, log: Log, metrics: Metrics): Database {
-  const open = (onEnd: (client: Client) => void, isByIndex = false) => connect(address, name, log, onEnd, isByIndex);
-  const create = (purpose: string, isByIndex = false): Connection => {
+  const closable = new Set<Pick<Client, 'close'>>();
+  let isClosed = false;
+
+  function open(onEnd: (client: Client) => void, isByIndex = false): Client {
+    // Work that goes on after the shutdown must not open a connection that nobody closes.
+    if (isClosed) throw new Unavailable('the database connections are closed', true);
+    return connect(address, name, log, onEnd, isByIndex);
+  }
+  function create(purpose: string, isByIndex = false): Connection {
     const connection = createConnection((onEnd) => open(onEnd, isByIndex), address, purpose);
     const help = 'Statements and transactions under way or waiting, by connection.';
     metrics.gauge('gatehouse_database_pending', help, { service: name, connection: purpose }, connection.pending);
+    closable.add(connection);
     return connection;
-  };
-  const [read, write] = [create('read', true), create('write', true)];
-  const [list, claim, readiness] = [create('list'), create('claim'), create('readiness')];
-  const transactions = Array.from({ length: TRANSACTIONS }, (_, index) => create(`transaction ${index + 1}`));
-  const limiter = createLimiter(TRANSACTIONS, MAX_WAITING_TRANSACTIONS, 'a database transaction');
-  const closable = new Set<Pick<Client, 'close'>>([read, write, list, claim, readiness, ...transactions]);
-  let isClosed = false;
+  }
+
+  const transactions = ['transaction 1', 'transaction 2'].map((purpose) => create(purpose));
+  const limiter = createLimiter(transactions.length, MAX_WAITING_TRANSACTIONS, 'a database transaction');
   return {
-    read: read.run,
-    write: write.run,
-    list: list.run,
-    claim: claim.run,
-    readiness: readiness.run,
+    read: create('read', true).run,
+    write: create('write', true).run,
+    list: create('list').run,
+    claim: create('claim').run,
+    readiness: create('readiness').run,
     transaction: (work) =>
       limiter.run(async () => {
         const free = transactions.find(({ pending }) => pending() === 0);
@@ -86,7 +82,6 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
         return free.run((sql) => inTransaction(sql, work));
       }),
     async maintain(work) {
-      if (isClosed) throw closedError();
       const client = open((ended) => void ended.close(0));
       closable.add(client);
       try {
@@ -118,8 +113,7 @@ async function inTransaction<T>(sql: Sql, work: Work<T>): Promise<T> {
     await sql`commit`;
     return result;
   } catch (error) {
-    // If this fails, the connection has ended, and the transaction with it.
-    await sql`rollback`.catch(() => {});
+    await sql`rollback`.catch(() => {}); // fails if the connection has ended, and the transaction with it
     throw error;
   }
 }
@@ -129,30 +123,27 @@ interface Connection extends Pick<Client, 'close'> {
   readonly pending: () => number;
 }
 
-/** Opens a new client when the last one has ended. */
-function createConnection(
-  open: (onEnd: (client: Client) => void) => Client, address: DatabaseAddress, purpose: string,
-): Connection {
-  let current: Client | null = null;
-  let isClosed = false;
-  let pending = 0;
+type Open = (onEnd: (client: Client) => void) => Client;
 
+/** Opens a new client when the last one has ended. */
+function createConnection(open: Open, address: DatabaseAddress, purpose: string): Connection {
+  let current: Client | null = null;
+  let pending = 0;
   function retire(client: Client): void {
     if (current !== client) return;
     current = null;
-    // Calls that still wait for it fail now.
-    void client.close(0);
+    void client.close(0); // calls that still wait for it fail now
   }
 
   let last = { received: 0, sent: 0 };
   let silentSeconds = 0;
   // Counts its own calls, not the time: a process that was suspended has received nothing either.
   const watchdog = setInterval(() => {
-    const { received, sent } = current?.bytes() ?? last;
+    const bytes = current?.bytes() ?? last;
     // A single call that sends has got its answers so far: between two statements of a transaction, nothing is owed.
-    const isSilent = pending > 0 && received === last.received && (pending > 1 || sent === last.sent);
+    const isSilent = pending > 0 && bytes.received === last.received && (pending > 1 || bytes.sent === last.sent);
     silentSeconds = isSilent ? silentSeconds + 1 : 0;
-    last = { received, sent };
+    last = bytes;
     if (current && silentSeconds >= DEAD_AFTER_SECONDS) retire(current);
   }, 1_000);
   watchdog.unref();
@@ -160,7 +151,6 @@ function createConnection(
   return {
     async run(work) {
       if (pending >= MAX_PENDING) throw new Overloaded(`too many calls wait for the database connection "${purpose}"`);
-      if (isClosed) throw closedError();
       const client = (current ??= open(retire));
       pending += 1;
       try {
@@ -174,15 +164,13 @@ function createConnection(
     },
     pending: () => pending,
     async close(seconds) {
-      isClosed = true;
       clearInterval(watchdog);
-      await current?.close(seconds);
+      const client = current;
+      current = null;
+      await client?.close(seconds);
     },
   };
 }
-
-/** Work that goes on after the shutdown must not open a connection that nobody closes. */
-const closedError = () => new Unavailable('the database connections are closed', true);
 
 /** Foreign errors end here: their message and `detail` may quote values, so only the code is kept. */
 function translate(error: unknown, { host, port, sslmode }: DatabaseAddress): unknown {

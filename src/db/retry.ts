@@ -17,8 +17,7 @@ export function codeOf(error: unknown): string {
 
 /** The constraint that a statement violated, if any. */
 export function constraintOf(error: unknown): string | null {
-  const isNamed = error instanceof Error && 'constraint_name' in error && typeof error.constraint_name === 'string';
-  return isNamed ? String(error.constraint_name) : null;
+  return error instanceof Error && 'constraint_name' in error ? String(error.constraint_name) : null;
 }
 
 export const lostCreationRace = (error: unknown): boolean => ALREADY_EXISTS.has(codeOf(error));
