@@ -1,11 +1,9 @@
 import { Overloaded } from '../runtime/errors.ts';
 import { Duplicate, Rejected } from './pool.ts';
 
-/** Per statement. With more items the first would wait for the last, for little gain. */
-const MAX_ITEMS = 128;
-const MAX_BYTES = 1024 * 1024;
-/** How many turns of the event loop a statement waits for more items. */
-const MAX_TURNS = 3;
+const MAX_ITEMS = 128; // per statement; with more, the first would wait for the last for little gain
+const MAX_BYTES = 1024 * 1024; // per statement
+const MAX_TURNS = 3; // of the event loop that a statement waits for more items
 /** Bounds on the queue. A caller that waits longer than MAX_WAIT_MS has given up; do not do its work. */
 const MAX_WAITING = 1_024;
 const MAX_WAIT_MS = 10_000;

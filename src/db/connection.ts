@@ -27,28 +27,26 @@ export const isThisHost = (host: string): boolean =>
 const URL_FORM = 'postgres://user:password@host:5432/database, with "sslmode" as its only parameter';
 
 /** A variable that holds a database URL. */
-export function databaseUrl(): Variable<DatabaseAddress | null> {
-  const parse = (text: string) => {
-    try {
-      return parseDatabaseUrl(new URL(text));
-    } catch {
-      return new Expected(URL_FORM); // not a URL, or malformed percent escapes in it
-    }
-  };
-  return { fallback: '–', unset: null, parse };
+export const databaseUrl = (): Variable<DatabaseAddress | null> => ({ fallback: '–', unset: null, parse });
+
+function parse(text: string): DatabaseAddress | Expected {
+  try {
+    return parseUrl(new URL(text));
+  } catch {
+    return new Expected(URL_FORM); // not a URL, or malformed percent escapes in it
+  }
 }
 
 /** Rejects unknown parameters, which `postgres` would send to the server. */
-function parseDatabaseUrl(url: URL): DatabaseAddress | Expected {
+function parseUrl(url: URL): DatabaseAddress | Expected {
   const parts = [url.pathname.slice(1), url.username, url.password].map(decodeURIComponent);
   const [database = '', user, password = ''] = parts;
   const host = decodeURIComponent(url.hostname).replace(/^\[(.*)\]$/, '$1') || 'localhost';
   const names = [...url.searchParams.keys()].join();
   const isOne = /^postgres(ql)?:$/.test(url.protocol) && database !== '' && !host.includes(',');
   if (!isOne || !['', 'sslmode'].includes(names)) return new Expected(URL_FORM);
-  const given = url.searchParams.get('sslmode');
-  const byHost = isThisHost(host) ? 'disable' : 'prefer';
-  const sslmode = given === null ? byHost : SSL_MODES.find((mode) => mode === given);
+  const given = url.searchParams.get('sslmode') ?? (isThisHost(host) ? 'disable' : 'prefer');
+  const sslmode = SSL_MODES.find((mode) => mode === given);
   if (!sslmode) return new Expected(`a URL whose sslmode is one of ${SSL_MODES.join(', ')}`);
   // U+0000 ends a string in PostgreSQL's protocol: the rest would be read as another field.
   if (parts.join('').includes('\0')) return new Expected(URL_FORM);
@@ -58,16 +56,13 @@ function parseDatabaseUrl(url: URL): DatabaseAddress | Expected {
 /** A client of `postgres` for exactly one connection. */
 export interface Client {
   readonly sql: Sql;
-  /** Bytes so far, those of TLS included. */
   bytes(): { readonly received: number; readonly sent: number };
   /** Statements under way may finish within this time. Then they fail, and those that wait too. */
   close(seconds: number): Promise<void>;
 }
 
-/** The server ends a statement, and an idle transaction, after this time. */
-export const STATEMENT_MS = 10_000;
-/** How long a closing server may take to close its side. */
-const GOODBYE_MS = 250;
+const STATEMENT_MS = 10_000; // the server ends a statement, and an idle transaction, after this time
+const GOODBYE_MS = 250; // how long a closing server may take to close its side
 /** Plans once, by the indexes: planning costs more than a point read, and a plan made for a small table would stay. */
 const OFF = { enable_seqscan: 'off', enable_hashjoin: 'off', enable_mergejoin: 'off', jit: 'off' } as const;
 const BY_INDEX = { plan_cache_mode: 'force_generic_plan', ...OFF } as const;
@@ -136,6 +131,6 @@ function sslOf(host: string, sslmode: DatabaseAddress['sslmode']): boolean | 'pr
   if (sslmode === 'prefer') return 'prefer';
   if (sslmode === 'require') return { rejectUnauthorized: false };
   // For an IP address `postgres` gives no name, and Node would check the certificate for "localhost".
-  const secure = { rejectUnauthorized: true, host };
-  return sslmode === 'verify-ca' ? { ...secure, checkServerIdentity: () => undefined } : secure;
+  const verified = { rejectUnauthorized: true, host };
+  return sslmode === 'verify-ca' ? { ...verified, checkServerIdentity: () => undefined } : verified;
 }

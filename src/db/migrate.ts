@@ -6,8 +6,7 @@ import { Unavailable } from '../runtime/errors.ts';
 /** One step of a schema, numbered from 1 by its position in the list. A released step never changes. */
 export interface Migration {
   readonly name: string;
-  /** Constants of the program, without parameters. */
-  readonly statements: readonly string[];
+  readonly statements: readonly string[]; // constants of the program
 }
 
 type Migrations = readonly Migration[];
@@ -17,9 +16,8 @@ const LOCK_RETRY_MS = 1_000;
 const READY_MS = 1_000;
 
 /**
- * Brings a schema up to date. Any number of replicas may do so at once: each step is one transaction that first inserts
- * the step's number, so the slower replica waits, gets a unique violation, and continues with the next step.
- * @returns how many steps this process applied
+ * Brings a schema up to date, also from several replicas at once: each step is one transaction that first inserts its
+ * number, so the slower replica gets a unique violation and continues. @returns how many steps this process applied
  */
 export function migrate(database: Database, schema: string, migrations: Migrations): Promise<number> {
   return database.maintain(async (sql, transaction) => {

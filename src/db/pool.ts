@@ -7,8 +7,7 @@ import { Overloaded, Unavailable } from '../runtime/errors.ts';
 import { codeOf, constraintOf, endsConnection, isUniqueViolation, isTemporary, withRetry } from './retry.ts';
 
 export type { DatabaseAddress, Sql };
-/** A part of a statement. */
-export type Fragment = postgres.Fragment;
+export type Fragment = postgres.Fragment; // a part of a statement
 
 /** A unique index rejected the row: the only failure of a statement that callers handle. */
 export class Duplicate extends Error {
@@ -44,11 +43,9 @@ export interface Database {
   close(): Promise<void>;
 }
 
-/** Calls per connection, under way or waiting. */
-const MAX_PENDING = 1_024;
+const MAX_PENDING = 1_024; // calls per connection, under way or waiting
 const MAX_WAITING_TRANSACTIONS = 256;
-/** Without a byte from the server, which answers each statement within STATEMENT_MS if it is alive. */
-const DEAD_AFTER_SECONDS = 15;
+const DEAD_AFTER_SECONDS = 15; // without a byte; a server that is alive answers within STATEMENT_MS
 
 export function createDatabase(address: DatabaseAddress, name: string, log: Log, metrics: Metrics): Database {
   const closable = new Set<Pick<Client, 'close'>>();
@@ -118,11 +115,7 @@ async function inTransaction<T>(sql: Sql, work: Work<T>): Promise<T> {
   }
 }
 
-interface Connection extends Pick<Client, 'close'> {
-  readonly run: Run;
-  readonly pending: () => number;
-}
-
+type Connection = Pick<Client, 'close'> & { readonly run: Run; readonly pending: () => number };
 type Open = (onEnd: (client: Client) => void) => Client;
 
 /** Opens a new client when the last one has ended. */
@@ -182,8 +175,8 @@ function translate(error: unknown, { host, port, sslmode }: DatabaseAddress): un
   }
   if (code === 'unknown') return error;
   const tls = sslmode === 'disable' ? '' : `, sslmode=${sslmode}`;
-  const message = `the connection to the database at ${host}:${port} failed (${code}${tls})`;
-  return new Unavailable(message, isTemporary(error));
+  const failed = `the connection to the database at ${host}:${port} failed`;
+  return new Unavailable(`${failed} (${code}${tls})`, isTemporary(error));
 }
 
 /** SQLSTATEs of a value, a constraint, a limit, an exception of a trigger, and a corrupted row. */

@@ -2,31 +2,27 @@ import { createHmac } from 'node:crypto';
 import { arrayLiteral } from './batch.ts';
 import type { Database, Fragment, Sql } from './pool.ts';
 
-/** A limit on the attempts under one key, of which at least 2 are free. */
+/**
+ * A limit on the attempts under one key.
+ * - `window`: so many `attempts`, at least 2, in a window of `seconds` that begins with the first one.
+ * - `consecutive`: after so many failures in a row, the next attempt waits 15 s, doubled with each further failure, at
+ *   most 15 min. A success, or `seconds` without a failure, resets the count.
+ */
 export interface Limit {
   readonly key: Buffer;
-  /**
-   * - `window`: a number of attempts in a window that begins with the first one, then none until its end.
-   * - `consecutive`: after that number of failures in a row, the next attempt waits 15 s, doubled with each further
-   *   failure up to 15 min. A success, or that time without a failure, resets the count.
-   */
   readonly mode: 'window' | 'consecutive';
   readonly attempts: number;
   readonly seconds: number;
 }
 
 export interface ThrottleState {
-  /** Seconds until the next attempt is allowed; 0 if it is allowed now. */
-  readonly wait: number;
-  /** Whether the attempt just counted had to wait, because concurrent ones had used up the limit. */
-  readonly was_blocked: boolean;
+  readonly wait: number; // seconds until the next attempt is allowed; 0 if it is allowed now
+  readonly was_blocked: boolean; // concurrent attempts had used up the limit before the one just counted
   /** Whether a success is recorded. Windows do not apply then: attackers cannot lock the owner out (ASVS 6.1.1). */
   readonly known: boolean;
 }
 
-const FIRST_DELAY = 15;
-const MAX_DELAY = 900;
-const KNOWN_SECONDS = 90 * 86_400;
+const [FIRST_DELAY, MAX_DELAY, KNOWN_SECONDS] = [15, 900, 90 * 86_400];
 
 /** The table stores only keyed digests: it does not disclose what was tried. Different parts have different keys. */
 export const throttleKey = (secret: string | Buffer, parts: readonly string[]): Buffer =>
@@ -35,17 +31,13 @@ export const throttleKey = (secret: string | Buffer, parts: readonly string[]): 
 /** The statements that create the table. */
 export const throttlesTable = (schema: string): readonly string[] => [
   `create table ${schema}.throttles (
-    key bytea primary key,
-    attempts integer not null,
-    window_ends_at timestamptz not null,
-    blocked_until timestamptz,
+    key bytea primary key, attempts integer not null, window_ends_at timestamptz not null, blocked_until timestamptz,
     was_blocked boolean not null default false, -- when the latest attempt was counted
-    known_until timestamptz
-  )`,
+    known_until timestamptz)`,
   `create index throttles_forgotten on ${schema}.throttles (greatest(window_ends_at, known_until))`,
 ];
 
-/** The strictest of some limits. @param tables which table or part of the statement has each limit's row */
+/** The strictest of the limits. @param tables the table, or part of the statement, with the row of each limit */
 function stateOf(sql: Sql, limits: readonly Limit[], tables: readonly Fragment[]): Fragment {
   const rows = limits.map(({ key, mode }, index) => sql`
     ${index > 0 ? sql`union all` : sql``} select ${mode}::text as mode, blocked_until, was_blocked, known_until
@@ -59,8 +51,8 @@ function stateOf(sql: Sql, limits: readonly Limit[], tables: readonly Fragment[]
 
 /** What stands against the next attempt. Counts nothing. */
 export async function readThrottle(db: Database, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
-  const query = (sql: Sql) => stateOf(sql, limits, limits.map(() => sql`${sql(schema)}.throttles`));
-  const [state] = await db.read((sql) => sql<[ThrottleState]>`${query(sql)}`);
+  const tables = (sql: Sql) => limits.map(() => sql`${sql(schema)}.throttles`);
+  const [state] = await db.read((sql) => sql<[ThrottleState]>`${stateOf(sql, limits, tables(sql))}`);
   return state;
 }
 
@@ -110,10 +102,10 @@ export async function giveBackAttempts(db: Database, schema: string, keys: reado
 
 /** Removes rows that no longer count. @returns how many; at most `max` */
 export async function removeForgotten(db: Database, schema: string, max: number): Promise<number> {
-  const { count } = await db.write((sql) => {
+  const removed = await db.write((sql) => {
     const [table, end] = [sql`${sql(schema)}.throttles`, sql`greatest(window_ends_at, known_until)`];
     const keys = sql`select key from ${table} where ${end} <= now() order by ${end} limit ${max}`;
     return sql`delete from ${table} where key = any(array(${keys}))`;
   });
-  return count;
+  return removed.count;
 }

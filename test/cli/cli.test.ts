@@ -104,8 +104,8 @@ test('a database that cannot be used is told in one line and exits 1', async (t)
   const away = new URL(file.url);
   away.port = '1';
   const cases: ReadonlyArray<readonly [url: URL, said: RegExp]> = [
-    [unknown, /3D000: the database of the database URL does not exist/],
-    [wrong, /28P01: the user or the password of the database URL is wrong/],
+    [unknown, /3D000: the database in the database URL does not exist/],
+    [wrong, /28P01: the user or the password in the database URL is wrong/],
     [away, /the connection to the database at 127\.0\.0\.1:1 failed \(ECONNREFUSED\)/],
   ];
   for (const [url, said] of cases) {
