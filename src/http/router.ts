@@ -1,5 +1,6 @@
 /** Query parameters, decoded once. A name given twice keeps both values, so that the shapes can reject it. */
 export type Query = ReadonlyMap<string, readonly string[]>;
+const NO_QUERY: Query = new Map();
 
 /**
  * Splits a request target. `new URL('//host/x', base)` would read a host where there is only a path.
@@ -11,7 +12,7 @@ export function parseTarget(target: string): { path: string; segments: string[];
   const path = mark < 0 ? target : target.slice(0, mark);
   try {
     const segments = splitPath(path).map((segment) => decodeURIComponent(segment));
-    return { path, segments, query: parseQuery(mark < 0 ? '' : target.slice(mark + 1)) };
+    return { path, segments, query: mark < 0 ? NO_QUERY : parseQuery(target.slice(mark + 1)) };
   } catch {
     return null; // URIError: a malformed escape, or bytes that are not UTF-8
   }
