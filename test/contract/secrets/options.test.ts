@@ -146,7 +146,7 @@ const REFUSED: ReadonlyArray<readonly [name: string, accepts: string, values: re
   ['SECRET_READS', '0, or a whole number from 1 to 1000', ['-1', '1001', '1.0', 'once', '0x1', '00', '-0']],
   ['SECRET_READS_MAX', 'a whole number from 1 to 1000', ['0', '1001', '-1', 'many', '1e3']],
   ['RECEIPT_RETENTION', 'a whole number from 0 to 316224000', ['-1', '316224001', '30d', '0.5']],
-  ['SHARE_PAGES', 'one of off, on', ['ON', 'true', '1', 'yes', 'on ']],
+  ['SHARE_PAGES', 'one of on, off', ['ON', 'true', '1', 'yes', 'on ']],
 ];
 
 function problems(environment: Record<string, string>): readonly string[] {
