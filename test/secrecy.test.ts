@@ -8,7 +8,7 @@ import { createDatabase } from './support/database.ts';
 import { ADMIN_PASSWORD, type Answer, ask, AUTH_TOKEN, logIn, SERVER_SECRET, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
 
 const webhook = createWebhookRoutes('extended', true);
-const secrets = createRoutes({ seconds: 60, maxSeconds: 60, reads: 1, maxReads: 1 }, true);
+const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 } }, true);
 
 /** Sent in bodies, queries, paths, headers and credentials, well-formed and not. */
 const MARK = 'MARKED-0123456789-secret-value';

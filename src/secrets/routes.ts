@@ -1,73 +1,73 @@
 import { json } from '../http/body.ts';
+import { anonymous, type Route, route, routeDefaults } from '../http/call.ts';
 import { withBuiltIns } from '../http/probes.ts';
-import { anonymous, routeDefaults, type Route, route } from '../http/call.ts';
-import { decimal, object, optional, queryParameters, text, uuid } from '../http/shape.ts';
+import { object, queryParameters, uuid } from '../http/shape.ts';
+import { encrypt, encryptReplyShape, encryptRequestShape, options, optionsShape } from './encrypt.ts';
 import { bearer } from './guard.ts';
-import { sharePages } from './pages.ts';
-import { decrypt, encrypt, list, options, receipt, remove, reveal } from './secrets.ts';
+import { list, listQuery, listShape } from './list.ts';
+import { decrypt, decryptRequestShape, openedShape, reveal } from './open.ts';
+import { deletionShape, receipt, receiptShape, remove } from './receipts.ts';
 import type { Limits, SecretsService } from './service.ts';
-import { deletionShape, decryptRequestShape, listShape, encryptReplyShape, optionsShape, receiptShape, encryptRequestShape } from './shapes.ts';
 
-const secretPath = object({ id: uuid('The identifier that encrypt returned') });
-const opened = object({ password: text() });
-const refusals = ['not_found', 'passphrase_needed', 'wrong_passphrase', 'too_many_requests', 'key_unknown', 'secret_damaged', 'unavailable'] as const;
-const pageQuery = queryParameters({
-  limit: optional(decimal({ min: 1, max: 100, description: 'How many; without limit and after, all of them' })),
-  after: optional(uuid('The last id of the page before')),
-}, 'refused');
+const OPEN_ERRORS = ['not_found', 'passphrase_needed', 'wrong_passphrase', 'too_many_requests', 'key_unknown',
+  'secret_damaged', 'unavailable'] as const;
+const byId = { id: uuid('The id that encrypt returned') };
 
-const rows = (limits: Limits): ReadonlyArray<Route<SecretsService>> => [
+const apiRoutes = (limits: Limits): ReadonlyArray<Route<SecretsService>> => [
   route({ ...routeDefaults, method: 'POST', pattern: '/api/store/encrypt',
-    summary: 'Store a secret encrypted; hand back its identifier and its key',
+    summary: 'Store a secret encrypted; return its id and its key',
     guard: bearer, body: json(encryptRequestShape(limits)), success: 201,
     reply: encryptReplyShape, errors: ['unavailable'], handle: encrypt,
   }),
   route({ ...routeDefaults, method: 'POST', pattern: '/api/store/decrypt',
-    summary: 'Open a secret with its identifier and its key',
-    guard: bearer, query: queryParameters({ id: uuid('The identifier that encrypt returned') }), body: json(decryptRequestShape),
-    reply: opened, errors: refusals, handle: decrypt,
+    summary: 'Open a secret with its id and its key',
+    guard: bearer, query: queryParameters(byId), body: json(decryptRequestShape),
+    reply: openedShape, errors: OPEN_ERRORS, handle: decrypt,
   }),
   route({ ...routeDefaults, method: 'GET', pattern: '/api/store',
-    summary: 'The secrets as identifier and encrypted text, all or a page; a Link header leads to the next',
-    guard: bearer, query: pageQuery,
-    reply: listShape, errors: ['unavailable'], handle: list,
+    summary: 'List the secrets as id and encrypted text, all or by page; a Link header points to the next page',
+    guard: bearer, query: listQuery, reply: listShape, errors: ['unavailable'], handle: list,
   }),
   route({ ...routeDefaults, method: 'GET', pattern: '/api/store/options',
-    summary: 'What may be asked of a new secret here, and what holds if nothing is asked',
-    guard: bearer,
-    reply: optionsShape, handle: options,
+    summary: 'The limits and defaults for new secrets',
+    guard: bearer, reply: optionsShape, handle: options,
   }),
   route({ ...routeDefaults, method: 'GET', pattern: '/api/store/{id}',
-    summary: 'The receipt of a secret: whether, when and how often it was read',
-    guard: bearer, path: secretPath,
-    reply: receiptShape, errors: ['not_found', 'unavailable'], handle: receipt,
+    summary: 'The receipt of a secret: its status, and when and how often it was read',
+    guard: bearer, path: object(byId), reply: receiptShape, errors: ['not_found', 'unavailable'], handle: receipt,
   }),
   route({ ...routeDefaults, method: 'DELETE', pattern: '/api/store/{id}',
-    summary: 'Delete a secret; its receipt stays',
-    guard: bearer, path: secretPath,
-    reply: deletionShape, errors: ['not_found', 'unavailable'], handle: remove,
+    summary: 'Delete a secret; its receipt is kept',
+    guard: bearer, path: object(byId), reply: deletionShape, errors: ['not_found', 'unavailable'], handle: remove,
   }),
+];
+
+/** Loading a page reveals nothing, so mail scanners and link previews cannot use up a secret. */
+const PAGES = [
+  { pattern: '/', summary: 'Share pages: create a secret', name: 'make.html' },
+  { pattern: '/s/{id}', summary: 'Share pages: reveal a secret on a click', name: 'reveal.html' },
 ];
 
 /** Only with SHARE_PAGES. */
-const shareRows = (): ReadonlyArray<Route<SecretsService>> => [
-  ...sharePages(),
-  route({ ...routeDefaults, method: 'POST', pattern: '/s/{id}',
-    summary: 'Share pages: open a secret with its link, without a bearer token',
-    // Other sites' pages can send any other content type without asking, and could use up a request's tries.
-    guard: anonymous, path: secretPath, body: json(decryptRequestShape, 'required'),
-    reply: opened, errors: refusals, handle: reveal,
-  }),
-];
+async function pageRoutes(): Promise<ReadonlyArray<Route<SecretsService>>> {
+  const { pageRows } = await import('../http/pages.ts');
+  const [directory, scripts] = [new URL('pages/', import.meta.url), ['make.js', 'reveal.js', 'qr.js']];
+  return [
+    ...pageRows<SecretsService>(directory, PAGES, scripts, 'Share pages: scripts, style sheet'),
+    route({ ...routeDefaults, method: 'POST', pattern: '/s/{id}',
+      summary: 'Share pages: open a secret with its link, without a bearer token',
+      // A page of another site can send any other content type without a preflight, and could use up attempts.
+      guard: anonymous, path: object(byId), body: json(decryptRequestShape, 'required'),
+      reply: openedShape, errors: OPEN_ERRORS, handle: reveal,
+    }),
+  ];
+}
 
-export const createRoutes = (limits: Limits, withPages: boolean): ReadonlyArray<Route<SecretsService>> =>
-  withBuiltIns(
-    [...rows(limits), ...(withPages ? shareRows() : [])],
-    {
-      title: 'Gatehouse secrets',
-      version: '0.1.0',
-      envelope: 'bare',
-      securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } },
-    },
+export async function createRoutes(limits: Limits, sharePages: boolean): Promise<ReadonlyArray<Route<SecretsService>>> {
+  const securitySchemes = { bearer: { type: 'http', scheme: 'bearer' } };
+  return withBuiltIns(
+    [...apiRoutes(limits), ...(sharePages ? await pageRoutes() : [])],
+    { title: 'Gatehouse secrets', version: '0.1.0', envelope: 'bare', securitySchemes },
     'unavailable',
   );
+}

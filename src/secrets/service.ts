@@ -2,52 +2,86 @@ import { createServerKey, type ServerKey } from '../crypto/box.ts';
 import { digest } from '../crypto/token.ts';
 import { isReady } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
+import type { RequestInfo } from '../http/call.ts';
+import type { ServiceContext } from '../runtime/context.ts';
 import { createKeyedQueue, type KeyedQueue, type Limiter } from '../runtime/limiter.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import type { ServiceContext } from '../runtime/context.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import type { SecretsSettings } from './settings.ts';
+import { countByKey, type KeyCount } from './store.ts';
 
 export type Limits = SecretsSettings['limits'];
-export type SecretsOptions = Omit<SecretsSettings, 'database'>;
-type Choices = Pick<SecretsSettings, 'limits' | 'passphraseCost' | 'receiptSeconds' | 'sharePages'>;
 
-/** What handlers work with: keys and digests, no longer the texts they were made from. */
-export interface SecretsService extends Choices {
+type Texts = 'serverSecret' | 'previousSecrets' | 'authToken';
+
+/** What handlers work with: keys and digests instead of the texts they are derived from. */
+export interface SecretsService extends Omit<SecretsSettings, 'database' | Texts> {
   readonly database: Database;
   readonly log: Log;
-  readonly metrics: Metrics;
   readonly countEvent: ReturnType<Metrics['counter']>;
   readonly hashing: Limiter;
-  /** Passphrases of one secret are tried one after the other. */
+  /** Passphrases of one secret are tried one at a time. */
   readonly passphraseQueue: KeyedQueue;
+  /** Encrypts; also the first of `openingKeys`. */
   readonly serverKey: ServerKey;
-  /** The current key first, then those that may still open what was sealed under them. */
   readonly openingKeys: readonly ServerKey[];
   readonly authDigest: Buffer;
   ready(): Promise<boolean>;
 }
 
-const READERS_WAITING = 32;
+const MAX_READERS = 32;
 
-export function createSecrets(options: SecretsOptions, database: Database, { log, metrics, hashing, isServing }: ServiceContext): SecretsService {
-  const { serverSecret, previousSecrets, authToken, limits, passphraseCost, receiptSeconds, sharePages } = options;
+export function createSecrets(settings: SecretsSettings, database: Database, context: ServiceContext): SecretsService {
+  const { serverSecret, previousSecrets, authToken, ...others } = settings;
+  const { log, metrics, hashing, isServing } = context;
   const serverKey = createServerKey(serverSecret);
+  const help = 'Secrets stored, read, deleted and expired, and failed reads, by event.';
   return {
-    limits,
-    passphraseCost,
-    receiptSeconds,
-    sharePages,
+    ...others,
     database,
     log,
-    metrics,
-    countEvent: metrics.counter('gatehouse_secret_events_total', 'Secrets stored, read, deleted and expired, and reads that failed, by event.', ['event']),
+    countEvent: metrics.counter('gatehouse_secret_events_total', help, ['event']),
     hashing,
-    passphraseQueue: createKeyedQueue(READERS_WAITING, 'the passphrase of one secret'),
+    passphraseQueue: createKeyedQueue(MAX_READERS, 'the passphrase of one secret'),
     serverKey,
     openingKeys: [serverKey, ...previousSecrets.map(createServerKey)],
     authDigest: digest(authToken),
     ready: async () => isServing() && isReady(database, SCHEMA, MIGRATIONS),
   };
+}
+
+/** Logs and counts what happened to a secret. The statement that makes the change also updates the receipt. */
+export function recordEvent(
+  { log, countEvent }: SecretsService,
+  event: 'stored' | 'read' | 'read failed' | 'deleted' | 'expired',
+  secret: { readonly id: string; readonly key_id: string | null },
+  request: RequestInfo | null,
+  reason?: string,
+): void {
+  countEvent([event.replace(' ', '_')]);
+  const from = { request_id: request?.requestId, ip: request?.address };
+  log.info(`secret ${event}`, { secret_id: secret.id, key_id: secret.key_id, ...from, reason });
+}
+
+export const KEY_MISSING = 'a server secret is missing: add the one with this key id to SERVER_SECRET_PREVIOUS';
+
+/**
+ * The server secrets that are configured or were ever used with this database, by key id. `missing`: not configured,
+ * though secrets need it. `retired`: neither configured nor needed. `unknown`: no server secret is configured at all.
+ * @param current null if SERVER_SECRET is not set, which only a command allows
+ */
+export async function listKeys(database: Database, current: ServerKey | null, previous: readonly ServerKey[]) {
+  const configured = [...new Set([...(current ? [current] : []), ...previous].map(({ id }) => id))];
+  const stateOf = ({ key_id: id, secrets }: KeyCount) => {
+    if (id === current?.id) return 'current';
+    if (configured.includes(id)) return 'previous';
+    if (configured.length === 0) return 'unknown';
+    return secrets > 0 ? 'missing' : 'retired';
+  };
+  const counted = await countByKey(database);
+  // Those without secrets are included: a rotation begins with configuring the new one on every replica.
+  const unused = configured.filter((id) => !counted.some((key) => key.key_id === id));
+  const all = [...counted, ...unused.map((key_id) => ({ key_id, first_used_at: null, secrets: 0 }))];
+  return all.map((key) => ({ ...key, state: stateOf(key) }));
 }

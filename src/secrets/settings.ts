@@ -8,6 +8,19 @@ export const PORT = 8080;
 export const STYLE = { envelope: 'bare', unavailable: 'unavailable' } as const;
 export const PREFIXES = ['SECRET_', 'RECEIPT_'];
 
+/** After a rotation the value goes into SERVER_SECRET_PREVIOUS, which is separated by commas. */
+const checkServerSecret = (value: string) =>
+  value.includes(',') || value !== value.trim() ? 'a text without commas, and without spaces around it' : null;
+
+/** What an Authorization header can hold. */
+const checkBearerToken = (value: string) =>
+  /^[\x21-\x7e]+$/.test(value) ? null : 'visible ASCII characters without spaces';
+
+const checkBaseUrl = (value: string) =>
+  /^https?:\/\/[^\s/?#@]+\/?$/.test(value) && URL.canParse(value)
+    ? null
+    : 'the address of the secrets service, such as https://secrets.example.org';
+
 export const VARIABLES = {
   PASSWORD_SCRYPT: scryptCost(),
   SERVER_SECRET: text(null, checkServerSecret),
@@ -30,26 +43,24 @@ const ADVICE = 'make a long random one with: openssl rand -base64 32';
 
 export function read({ values, database, purpose, findings }: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
   const isServing = purpose === 'serve';
-  const previousSecrets: readonly string[] = (values.SERVER_SECRET_PREVIOUS ?? '').split(',').map((one) => one.trim()).filter(Boolean);
+  const listed = (values.SERVER_SECRET_PREVIOUS ?? '').split(',');
+  const previousSecrets: readonly string[] = listed.map((one) => one.trim()).filter(Boolean);
   if (previousSecrets.some((one) => one.length < ADVISED_LENGTH)) {
-    findings.warnings.push(`SERVER_SECRET_PREVIOUS has an entry of fewer than ${ADVISED_LENGTH} characters; is it complete?`);
+    findings.warnings.push(`SERVER_SECRET_PREVIOUS has a value of fewer than ${ADVISED_LENGTH} characters; check it`);
   }
   return {
     database,
     serverSecret: required('SERVER_SECRET', values.SERVER_SECRET, isServing, findings),
-    /** Open what was sealed under them, and seal nothing. */
+    /** These decrypt only. */
     previousSecrets,
     authToken: required('AUTH_TOKEN', values.AUTH_TOKEN, isServing, findings),
+    /** By the members that `GET /api/store/options` shows; a default of null: without a limit. */
     limits: {
-      /** How long a secret lives unless its sender says otherwise; 0: without end. */
-      seconds: capped(values.SECRET_TTL, values.SECRET_TTL_MAX),
-      maxSeconds: values.SECRET_TTL_MAX ?? Math.max(30 * DAY, values.SECRET_TTL),
-      /** How often it can be read unless its sender says otherwise; 0: any number of times. */
-      reads: capped(values.SECRET_READS, values.SECRET_READS_MAX),
-      maxReads: values.SECRET_READS_MAX ?? 1_000,
+      expires_in: limit(values.SECRET_TTL, values.SECRET_TTL_MAX, 30 * DAY),
+      max_reads: limit(values.SECRET_READS, values.SECRET_READS_MAX, 1_000),
     },
     passphraseCost: values.PASSWORD_SCRYPT,
-    /** How long a receipt outlives its secret. */
+    /** How long a receipt is kept after its secret has ended. */
     receiptSeconds: values.RECEIPT_RETENTION,
     sharePages: values.SHARE_PAGES,
   } as const;
@@ -57,7 +68,7 @@ export function read({ values, database, purpose, findings }: SettingsInput<type
 
 function required(name: string, value: string | null, isServing: boolean, findings: Findings): string {
   if (value === null && isServing && !findings.reports(name)) {
-    findings.problems.push(`${name} must be set, to a long random text; make one with: openssl rand -base64 32`);
+    findings.problems.push(`${name} must be set; ${ADVICE}`);
   }
   if (value !== null && value.length < ADVISED_LENGTH) {
     findings.warnings.push(`${name} has fewer than ${ADVISED_LENGTH} characters; ${ADVICE}`);
@@ -65,20 +76,11 @@ function required(name: string, value: string | null, isServing: boolean, findin
   return value ?? '';
 }
 
-/** A maximum that is set also bounds the default: 0, for no limit, becomes the maximum. */
-const capped = (fallback: number, max: number | null): number => (max === null ? fallback : Math.min(fallback || max, max));
-
-/** A server secret must fit SERVER_SECRET_PREVIOUS, a list with commas, once it is replaced. */
-function checkServerSecret(value: string): string | null {
-  return value.includes(',') || value !== value.trim() ? 'a text without commas, and without spaces around it' : null;
-}
-
-/** A token that a header can carry. */
-function checkBearerToken(value: string): string | null {
-  return /^[\x21-\x7e]+$/.test(value) ? null : 'visible ASCII characters without spaces';
-}
-
-function checkBaseUrl(value: string): string | null {
-  const isBase = /^https?:\/\/[^\s/?#@]+\/?$/.test(value) && URL.canParse(value);
-  return isBase ? null : 'the address of the secrets service, such as https://secrets.example.org';
+/**
+ * A maximum that is set also bounds the default. One that is not set grows with the default.
+ * @param fallback 0: without a limit
+ */
+function limit(fallback: number, max: number | null, defaultMax: number): { default: number | null; max: number } {
+  if (max === null) return { default: fallback || null, max: Math.max(fallback, defaultMax) };
+  return { default: Math.min(fallback || max, max), max };
 }

@@ -1,47 +1,67 @@
 import { createDatabase } from '../db/pool.ts';
+import { removeForgotten } from '../db/throttle.ts';
 import { bindRoutes } from '../http/call.ts';
-import { BATCH_ROWS, type Job, removalJob } from '../runtime/jobs.ts';
 import type { ServiceContext } from '../runtime/context.ts';
-import { beginWithKey } from './keys.ts';
+import { describeError } from '../runtime/errors.ts';
+import { BATCH_ROWS, type Job, removalJob } from '../runtime/jobs.ts';
+import type { Metrics } from '../runtime/metrics.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
-import { record } from './record.ts';
 import { createRoutes } from './routes.ts';
-import { createSecrets, type SecretsService } from './service.ts';
+import { createSecrets, KEY_MISSING, listKeys, recordEvent, type SecretsService } from './service.ts';
 import type { SecretsSettings } from './settings.ts';
-import { countByKey, expireSecrets, removeReceipts, removeTries } from './store.ts';
+import { countByKey, expireSecrets, rememberKey, removeReceipts } from './store.ts';
 
-/** The service as the process runs it. */
-export function start(options: SecretsSettings, context: ServiceContext) {
-  const database = createDatabase(options.database, SCHEMA, context.log, context.metrics);
-  const service = createSecrets(options, database, context);
+/** Assembles the service for the process. */
+export async function start(settings: SecretsSettings, context: ServiceContext) {
+  const routes = await createRoutes(settings.limits, settings.sharePages);
+  const database = createDatabase(settings.database, SCHEMA, context.log, context.metrics);
+  const service = createSecrets(settings, database, context);
   return {
-    routes: bindRoutes(createRoutes(options.limits, options.sharePages), service),
+    routes: bindRoutes(routes, service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
-    firstRun: () => beginWithKey(service),
-    jobs: jobs(service),
+    firstRun: () => noteServerKey(service),
+    jobs: createJobs(service, context.metrics),
   } as const;
 }
 
-/** No answer depends on these: every statement checks the expiry itself. They keep what has ended from lying around. */
-export function jobs(service: SecretsService): readonly Job[] {
-  const { database, metrics, receiptSeconds } = service;
+const KEY_NEW = 'SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake';
+
+/** Records which server secret is in use, and logs which ones are configured or missing. */
+async function noteServerKey({ database, log, serverKey, openingKeys }: SecretsService): Promise<void> {
+  if (await rememberKey(database, serverKey.id)) log.warn(KEY_NEW, { key_id: serverKey.id });
+  const report = async () => {
+    for (const { key_id, secrets, state } of await listKeys(database, serverKey, openingKeys)) {
+      if (state === 'missing') log.error(KEY_MISSING, { key_id, state, secrets });
+      else if (state !== 'retired') log.info('server secret', { key_id, state, secrets });
+    }
+  };
+  // Not awaited: counting many secrets takes seconds.
+  void report().catch((error) => log.warn('counting secrets by server secret failed', describeError(error)));
+}
+
+/** No reply depends on these, because every statement checks the expiry itself. They remove content that has ended. */
+function createJobs(service: SecretsService, metrics: Metrics): readonly Job[] {
+  const { database, receiptSeconds } = service;
+  const help = 'Readable secrets by the key id of their server secret, counted within the last minute.';
   return [
     {
       name: 'empty expired secrets',
       everySeconds: 60,
       async batch() {
         const expired = await expireSecrets(database, BATCH_ROWS);
-        for (const { id, key_id: keyId } of expired) record(service, 'expired', { id, keyId }, null);
+        for (const secret of expired) recordEvent(service, 'expired', secret, null);
         return expired.length === BATCH_ROWS;
       },
     },
-    removalJob(metrics, 'secrets.secrets', 60, (most) => removeReceipts(database, receiptSeconds, most)),
-    removalJob(metrics, 'secrets.throttles', 60, (most) => removeTries(database, most)),
+    removalJob(metrics, 'secrets.secrets', 60, (limit) => removeReceipts(database, receiptSeconds, limit)),
+    removalJob(metrics, 'secrets.throttles', 60, (limit) => removeForgotten(database, SCHEMA, limit)),
     {
       name: 'count secrets by server secret',
       everySeconds: 60,
       async batch() {
-        for (const { key_id, secrets } of await countByKey(database)) metrics.gauge('gatehouse_secrets_stored', 'Secrets that can still be read, by the key id of their server secret, as counted within the last minute.', { key_id }, () => secrets);
+        for (const { key_id, secrets } of await countByKey(database)) {
+          metrics.gauge('gatehouse_secrets_stored', help, { key_id }, () => secrets);
+        }
         return false;
       },
     },

@@ -8,7 +8,7 @@ import { createRoutes } from '../../src/secrets/routes.ts';
 import { createRoutes as createWebhookRoutes } from '../../src/webhook/routes.ts';
 
 const webhook = createWebhookRoutes('extended', true);
-const secrets = createRoutes({ seconds: 60, maxSeconds: 60, reads: 1, maxReads: 1 }, true);
+const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 } }, true);
 
 type Json = Readonly<Record<string, unknown>>;
 

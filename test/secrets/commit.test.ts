@@ -16,10 +16,10 @@ const lastRead = async () => {
   return () => decrypt(id, secret);
 };
 const waiting = () => sql`select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
-// What is used up may be removed at any moment.
+// Rows without content may be removed at any time.
 const rows = async () => [...(await sql`select * from secrets.secrets where blob is not null order by id`)];
 
-/** Holds up every write, but no read, at the moment before it is done. */
+/** Blocks every write, but no read, until it is released. */
 async function heldUp(operation: () => Promise<Answer>, release: (unlock: () => PromiseLike<unknown>) => PromiseLike<unknown>): Promise<Answer> {
   const blocker = connect(databaseUrl);
   try {
@@ -37,7 +37,7 @@ async function heldUp(operation: () => Promise<Answer>, release: (unlock: () => 
 }
 
 for (const [what, status, prepare] of [['encrypt', 201, encryptOne], ['the last read', 200, lastRead]] as const) {
-  test(`${what} is answered once its write is committed, and not before`, async () => {
+  test(`${what}: the reply is sent only after the commit`, async () => {
     const operation = await prepare();
     const before = await rows();
     const answer = await heldUp(operation, (unlock) => unlock());
@@ -45,7 +45,7 @@ for (const [what, status, prepare] of [['encrypt', 201, encryptOne], ['the last 
     assert.notDeepEqual(await rows(), before);
   });
 
-  test(`${what} is answered 503, and nothing is given out, when its write fails`, async () => {
+  test(`${what}: 503 and no content if its write fails`, async () => {
     const operation = await prepare();
     const before = await rows();
     const answer = await heldUp(operation, () => sql`select pg_terminate_backend(pid) from (${waiting()}) waiting`);
@@ -53,7 +53,7 @@ for (const [what, status, prepare] of [['encrypt', 201, encryptOne], ['the last 
     assert.equal(answer.json.error.code, 'unavailable');
     assert.ok(!answer.text.includes(TEXT));
     assert.deepEqual(await rows(), before);
-    // The connection that was lost is replaced; whoever comes in that very moment may be told to try again.
+    // The lost connection is replaced; a request at that moment may get 503.
     while ((await encrypt({ password: 'next' })).status !== 201);
   });
 }

@@ -15,7 +15,7 @@ const flip = (place: number) => (id: string) =>
 const flipLast = (id: string) => sql`update secrets.secrets set blob = set_byte(blob, length(blob) - 1, get_byte(blob, length(blob) - 1) # 1) where id = ${id}`;
 const cutTo = (length: number) => (id: string) => sql`update secrets.secrets set blob = substring(blob from 1 for ${length}) where id = ${id}`;
 
-/** Who can write to the database must not be able to change what was agreed with the one who stored the secret. */
+/** Write access to the database must not suffice to change what the sender of a secret asked for. */
 const EDITS: ReadonlyArray<readonly [what: string, edit: (id: string, otherId: string) => PromiseLike<unknown>]> = [
   ['its expiry was put off', (id) => sql`update secrets.secrets set expires_at = expires_at + interval '1 millisecond' where id = ${id}`],
   ['its expiry was brought forward', (id) => sql`update secrets.secrets set expires_at = expires_at - interval '1 hour' where id = ${id}`],
@@ -36,7 +36,7 @@ const EDITS: ReadonlyArray<readonly [what: string, edit: (id: string, otherId: s
   ['its key id was changed', (id) => sql`update secrets.secrets set key_id = '0000000000000000' where id = ${id}`],
 ];
 for (const [what, edit] of EDITS) {
-  test(`a row opens no more, uses nothing up and is told to the operator when ${what}`, async () => {
+  test(`altered row: 500, nothing used up, and one error in the log if ${what}`, async () => {
     const { id, secret } = await keep(TEXT, { max_reads: 3, expires_in: 86_400 });
     const other = await keep('another text', { max_reads: 3, expires_in: 86_400 });
     await edit(id, other.id);
@@ -54,7 +54,7 @@ for (const [what, edit] of EDITS) {
   });
 }
 
-test('an expired row that was given more time opens no more, and one whose time was cut short is told as well', async () => {
+test('altered row: a later or earlier expiry is detected', async () => {
   const { id, secret } = await keep(TEXT, { expires_in: 1 });
   while ((await decrypt(id, secret)).status === 200) await sql`select pg_sleep(0.05)`;
   assert.equal((await decrypt(id, secret)).status, 404);
@@ -67,7 +67,7 @@ test('an expired row that was given more time opens no more, and one whose time 
 
 const toldOf = (id: string) => gatehouse.log().filter((line) => line.level === 'error' && line.secret_id === id).length;
 
-test('a row that was moved to another id opens with no key, and is told to the operator', async () => {
+test('altered row: a row moved to another id opens with no key', async () => {
   const [one, other] = [await keep(TEXT), await keep(TEXT)];
   await sql`delete from secrets.secrets where id = ${other.id}`;
   await sql`update secrets.secrets set id = ${other.id} where id = ${one.id}`;
@@ -77,7 +77,7 @@ test('a row that was moved to another id opens with no key, and is told to the o
 
 const PARTS = ['blob', 'commitment', 'tag'];
 for (const parts of [['commitment'], ['tag'], ['blob', 'commitment'], ['blob', 'tag'], ['commitment', 'tag'], PARTS]) {
-  test(`a row whose ${parts.join(' and ')} came from another row opens with neither key, and is told to the operator`, async () => {
+  test(`altered row: with ${parts.join(' and ')} of another row it opens with neither key`, async () => {
     const [one, other] = [await keep(TEXT), await keep(TEXT)];
     await sql`update secrets.secrets set (${sql(parts)}) = (select ${sql(parts)} from secrets.secrets where id = ${other.id}) where id = ${one.id}`;
     for (const { secret } of [one, other]) assert.equal((await decrypt(one.id, secret)).json.error.code, 'secret_damaged');
@@ -85,13 +85,13 @@ for (const parts of [['commitment'], ['tag'], ['blob', 'commitment'], ['blob', '
   });
 }
 
-test('a row whose bytes were moved between commitment and text opens no more', async () => {
+test('altered row: bytes moved between commitment and ciphertext are detected', async () => {
   const { id, secret } = await keep(TEXT);
   await sql`update secrets.secrets set commitment = commitment || substring(blob from 1 for 1), blob = substring(blob from 2) where id = ${id}`;
   assert.equal((await decrypt(id, secret)).json.error.code, 'secret_damaged');
 });
 
-test('a wrong key tells an altered row too', async () => {
+test('altered row: detected with a wrong key too', async () => {
   const { id } = await keep(TEXT);
   const { secret } = await keep(TEXT);
   await flipLast(id);
@@ -99,16 +99,25 @@ test('a wrong key tells an altered row too', async () => {
   assert.equal(toldOf(id), 1);
 });
 
-test('an older row, without a tag, opens, and what is altered in it shows when the right key is brought', async () => {
-  const [{ id, secret }, wrong] = [await keep(TEXT), await keep(TEXT)];
-  await sql`update secrets.secrets set tag = null where id = ${id}`;
-  assert.equal((await decrypt(id, secret)).json.password, TEXT);
-  await flipLast(id);
-  assert.equal((await decrypt(id, wrong.secret)).status, 404);
-  assert.equal((await decrypt(id, secret)).json.error.code, 'secret_damaged');
+test('the table rejects a row with only a part of its content', async () => {
+  const { id } = await keep(TEXT);
+  for (const part of PARTS) {
+    await assert.rejects(async () => sql`update secrets.secrets set ${sql(part)} = null where id = ${id}`, /content_until_end/);
+  }
+  await assert.rejects(async () => sql`update secrets.secrets set ending = 'read' where id = ${id}`, /content_until_end/);
 });
 
-test('what the log says of altered rows holds neither text nor key', async () => {
+test('altered row: a missing tag is detected, whichever key is sent', async (t) => {
+  const [{ id, secret }, wrong] = [await keep(TEXT), await keep(TEXT)];
+  await sql`alter table secrets.secrets drop constraint content_until_end`;
+  t.after(() => sql`
+    alter table secrets.secrets add constraint content_until_end check (blob is null or tag is not null) not valid`);
+  await sql`update secrets.secrets set tag = null where id = ${id}`;
+  for (const key of [secret, wrong.secret]) assert.equal((await decrypt(id, key)).json.error.code, 'secret_damaged');
+  assert.equal(toldOf(id), 2);
+});
+
+test('altered row: the log contains neither text nor key', async () => {
   const { id, secret } = await keep(TEXT);
   await flipLast(id);
   const [row] = await sql`select blob from secrets.secrets where id = ${id}`;

@@ -11,18 +11,18 @@ import { AUTH_TOKEN, SERVER_SECRET } from '../support/gatehouse.ts';
 const { url, sql } = await createDatabase();
 const config = readConfig(['secrets'], 'serve', { DATABASE_URL: url, SERVER_SECRET, AUTH_TOKEN }).secrets ?? assert.fail();
 const lines: string[] = [];
-const { jobs, storage } = start({ ...config, serverSecret: SERVER_SECRET, authToken: AUTH_TOKEN }, quiet({ log: createLog('info', (line) => void lines.push(line)) }));
+const { jobs, storage } = await start({ ...config, serverSecret: SERVER_SECRET, authToken: AUTH_TOKEN }, quiet({ log: createLog('info', (line) => void lines.push(line)) }));
 after(() => storage.database.close());
 await migrate(storage.database, storage.schema, storage.migrations);
 
-/** Runs a job until it says that there is no more to do. @returns how often it ran */
+/** Runs a job until nothing is left to do. @returns how often it ran */
 async function runOut(name: string): Promise<number> {
   const job = jobs.find((one) => one.name === name) ?? assert.fail(name);
   for (let batches = 1; batches < 20; batches += 1) if (!(await job.batch())) return batches;
-  return assert.fail('it never ends');
+  return assert.fail('the job never ends');
 }
 
-/** A kind of row, named by its key id: when it expires, and how it ended. */
+/** Rows of one kind, named by their key id: when they expire, and how they ended. */
 const insert = (kind: string, rows: number, expiry: string | null, ending: 'read' | 'deleted' | 'expired' | null = null, endedAt: string | null = null) => sql`
   insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads, ending, ended_at)
   select gen_random_uuid(), ${kind}, b, b, b, now() + ${expiry}::interval, 1, ${ending}, now() + ${endedAt}::interval
@@ -33,27 +33,27 @@ const count = async (): Promise<Record<string, number>> => {
   return Object.fromEntries(rows.map(({ kind, rows: number }) => [kind, number]));
 };
 
-test('what has expired is emptied, told in the log by id and key id, and nothing else', async () => {
-  await insert('lives for ever', 3, null);
-  await insert('lives another minute', 3, '1 minute');
+test('housekeeping removes the content of expired secrets only, and logs id and key id', async () => {
+  await insert('never expires', 3, null);
+  await insert('expires in a minute', 3, '1 minute');
   await insert('expired', 1_200, '-1 second');
-  await insert('used up', 3, '-1 minute', 'read', '-2 minutes');
-  assert.equal(await runOut('empty expired secrets'), 3, 'a batch is small');
+  await insert('read up', 3, '-1 minute', 'read', '-2 minutes');
+  assert.equal(await runOut('empty expired secrets'), 3, '500 rows a batch');
   const rows = await sql`
     select key_id, ending, count(*)::int as rows, count(blob)::int + count(commitment)::int + count(tag)::int as parts, bool_and(ended_at = expires_at) as at_expiry
     from secrets.secrets group by key_id, ending order by key_id`;
   assert.deepEqual(rows.map((row) => ({ ...row })), [
     { key_id: 'expired', ending: 'expired', rows: 1_200, parts: 0, at_expiry: true },
-    { key_id: 'lives another minute', ending: null, rows: 3, parts: 9, at_expiry: null },
-    { key_id: 'lives for ever', ending: null, rows: 3, parts: 9, at_expiry: null },
-    { key_id: 'used up', ending: 'read', rows: 3, parts: 0, at_expiry: false },
+    { key_id: 'expires in a minute', ending: null, rows: 3, parts: 9, at_expiry: null },
+    { key_id: 'never expires', ending: null, rows: 3, parts: 9, at_expiry: null },
+    { key_id: 'read up', ending: 'read', rows: 3, parts: 0, at_expiry: false },
   ]);
   const told = lines.map((line): Record<string, unknown> => JSON.parse(line)).filter(({ message }) => message === 'secret expired');
   assert.equal(new Set(told.map(({ secret_id }) => secret_id)).size, 1_200);
   assert.deepEqual(new Set(told.map(({ key_id }) => key_id)), new Set(['expired']));
 });
 
-test('receipts are kept for RECEIPT_RETENTION after the end, and then removed', async () => {
+test('receipts are removed RECEIPT_RETENTION after the end of their secret', async () => {
   await sql`truncate secrets.secrets`;
   await insert('lives', 3, null);
   await insert('expired just now', 3, '-1 second');
@@ -61,6 +61,6 @@ test('receipts are kept for RECEIPT_RETENTION after the end, and then removed', 
   await insert('deleted 29 days ago', 3, '-3 days', 'deleted', '-29 days');
   await insert('read 31 days ago', 1_200, null, 'read', '-31 days');
   await insert('expired 31 days ago', 3, '-31 days', 'expired', '-31 days');
-  assert.equal(await runOut('remove from secrets'), 3);
+  assert.equal(await runOut('remove from secrets.secrets'), 3);
   assert.deepEqual(await count(), { lives: 3, 'expired just now': 3, 'read 29 days ago': 3, 'deleted 29 days ago': 3 });
 });

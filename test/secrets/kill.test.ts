@@ -1,6 +1,6 @@
 /**
- * Killed with `kill -9`, the process or its PostgreSQL, also between the commit of a read and its answer. Counted over
- * all answers before and after: a read may be lost, but none is given out twice, and what was acknowledged is there.
+ * `kill -9` of the process or of PostgreSQL, also between the commit of a read and its reply. Counted over all replies
+ * before and after: a read may be lost, but none is returned twice, and every acknowledged secret exists.
  */
 import assert from 'node:assert/strict';
 import { randomInt } from 'node:crypto';
@@ -33,7 +33,7 @@ async function keepMany(client: SecretsClient, count: number): Promise<Kept[]> {
   }));
 }
 
-/** How often each text has been given out, whoever asked whom, before or after a kill. */
+/** How often each text was returned, by any process, before or after a kill. */
 function ledger() {
   const served = new Map<string, number>();
   return {
@@ -70,7 +70,7 @@ async function kill(service: Running): Promise<void> {
 
 const ROUNDS = 12;
 
-test(`no read is given out twice when the process is killed between the commit of a read and its answer, ${ROUNDS} times over`, bounded, async (t) => {
+test(`process killed between commit and reply: no read is returned twice, ${ROUNDS} times`, bounded, async (t) => {
   const database = await createDatabase(t);
   const survivor = secretsClient((await startGatehouse(t, ['secrets'], database.url)).url.secrets);
   const { read, twice, of } = ledger();
@@ -107,7 +107,7 @@ test(`no read is given out twice when the process is killed between the commit o
   t.diagnostic(`${lost} of ${12 * ROUNDS} reads were lost, none was given out twice`);
 });
 
-test('every secret that was acknowledged opens after the process was killed under load', bounded, async (t) => {
+test('process killed under load: every acknowledged secret opens', bounded, async (t) => {
   const database = await createDatabase(t);
   const acknowledged: Kept[] = [];
   let doomed = await startService(t, database.url);
@@ -123,7 +123,7 @@ test('every secret that was acknowledged opens after the process was killed unde
   }
 });
 
-/** 32 clients that store one secret after the other, and note those that are acknowledged. */
+/** 32 clients that store one secret after the other and record the acknowledged ones. */
 function store(client: SecretsClient, acknowledged: Kept[]) {
   let goesOn = true;
   const refused: Answer[] = [];
@@ -151,7 +151,7 @@ function store(client: SecretsClient, acknowledged: Kept[]) {
   };
 }
 
-/** Any number of them at once is more than one process lets in. */
+/** In batches: one process does not accept any number of connections. */
 async function assertAllOpen(client: SecretsClient, kept: readonly Kept[]): Promise<void> {
   for (let at = 0; at < kept.length; at += 100) {
     const texts = await Promise.all(kept.slice(at, at + 100).map(async ({ id, secret }) => (await client.decrypt(id, secret)).json.password));
@@ -159,7 +159,7 @@ async function assertAllOpen(client: SecretsClient, kept: readonly Kept[]): Prom
   }
 }
 
-/** A service that finds its PostgreSQL again after that was killed. */
+/** A service that reconnects after its PostgreSQL was killed. */
 async function startOnDoomed(t: TestContext) {
   const doomed = await startDoomed(t);
   const keeper = await startKeeper(t, doomed.relayUrl);
@@ -175,7 +175,7 @@ async function startOnDoomed(t: TestContext) {
   };
 }
 
-test('no read is given out twice when PostgreSQL is killed, between the commit of a read and its answer or at any other moment', bounded, async (t) => {
+test('PostgreSQL killed at any moment: no read is returned twice', bounded, async (t) => {
   const { keeper, client, query, kill, restart } = await startOnDoomed(t);
   const { read, total, twice, of } = ledger();
   for (const moment of ['kept', 'any', 'kept', 'any', 'any', 'any'] as const) {
@@ -196,7 +196,7 @@ test('no read is given out twice when PostgreSQL is killed, between the commit o
   }
 });
 
-test('every secret that was acknowledged opens after PostgreSQL was killed under load', bounded, async (t) => {
+test('PostgreSQL killed under load: every acknowledged secret opens', bounded, async (t) => {
   const { client, kill, restart } = await startOnDoomed(t);
   const acknowledged: Kept[] = [];
   const load = store(client, acknowledged);

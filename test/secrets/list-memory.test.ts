@@ -1,4 +1,4 @@
-/** The list of 200,000 secrets, from a process of its own: what it takes in memory, and what a client that stops reading it takes. */
+/** The list of 200,000 secrets, from a separate process: its memory, and what a client that stops reading costs. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';
@@ -20,7 +20,7 @@ const base = await program.url('secrets');
 const metrics = await program.url('metrics');
 const client = secretsClient(base);
 
-/** Rows as they are made for short passwords: 285 bytes that nothing can compress. */
+/** Rows like those of short passwords: 285 incompressible bytes. */
 async function fill(rows: number): Promise<void> {
   await sql`
     insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at)
@@ -36,7 +36,7 @@ async function numbers(): Promise<{ residentBytes: number; inFlight: number }> {
   };
 }
 
-/** @returns once the head is there; nothing more is read before somebody does */
+/** Resolves with the head of the response; the body is left unread. */
 async function beginList(t: TestContext): Promise<IncomingMessage> {
   const request = get(`${base}/api/store`, { headers: { authorization: `Bearer ${AUTH_TOKEN}` }, agent: false });
   t.after(() => request.destroy());
@@ -45,7 +45,7 @@ async function beginList(t: TestContext): Promise<IncomingMessage> {
   return response;
 }
 
-/** Reads the rest without keeping it. @returns how many secrets were in it */
+/** Reads and discards the rest. @returns how many secrets it had */
 async function readOn(response: IncomingMessage, atEachMiB: () => Promise<void> = async () => {}): Promise<{ secrets: number; bytes: number }> {
   const seen = { secrets: 0, bytes: 0 };
   let tail = '';
@@ -61,7 +61,7 @@ async function readOn(response: IncomingMessage, atEachMiB: () => Promise<void> 
   return seen;
 }
 
-test('the memory of the process grows by less than 20 MiB while all of 200,000 secrets are listed', bounded, async (t) => {
+test('a list of 200,000 secrets: the process grows by less than 20 MiB', bounded, async (t) => {
   // V8 gives a process that works more room than one that has just begun, whatever the work; that is no growth with the list.
   await fill(SECRETS / 20);
   for (let round = 0; round < 10; round += 1) assert.equal((await readOn(await beginList(t))).secrets, SECRETS / 20);
@@ -77,13 +77,13 @@ test('the memory of the process grows by less than 20 MiB while all of 200,000 s
   assert.ok(most - before < 20 * MIB, `it grew by ${((most - before) / MIB).toFixed(1)} MiB`);
 });
 
-/** The service's connections as PostgreSQL sees them. */
+/** The service's connections in pg_stat_activity. */
 const connections = () => sql<Array<{ pid: number; state: string | null; began: number | null; isQuiet: boolean }>>`
   select pid, state, extract(epoch from state_change)::float8 as began,
     state = 'idle' and xact_start is null and backend_xid is null and backend_xmin is null as "isQuiet"
   from pg_stat_activity where application_name = 'gatehouse-secrets' and datname = current_database() order by pid`;
 
-/** All of them are idle, and have been for several looks: nobody reads on. At no look is one inside a transaction that waits. */
+/** Waits until all of them stay idle. None may ever be idle inside a transaction. */
 async function untilQuiet(): Promise<void> {
   let last = '';
   let looks = 0;
@@ -97,7 +97,7 @@ async function untilQuiet(): Promise<void> {
   }, 'no connection of the service does anything');
 }
 
-test('twenty clients that stop reading the list hold no connection, no transaction and nobody up, and each can read on later', bounded, async (t) => {
+test('20 clients that stop reading a list: no connection held, no other request delayed', bounded, async (t) => {
   const [living] = await sql`select count(*)::int as count from secrets.secrets where blob is not null`;
   const lists = await Promise.all(Array.from({ length: 20 }, () => beginList(t)));
   await untilQuiet();

@@ -1,4 +1,4 @@
-/** Right keys, wrong keys and deletions of one secret, all at once and over two replicas: each secret ends once. */
+/** Correct keys, wrong keys and deletions of one secret, concurrently on two replicas: each secret ends once. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomInt } from 'node:crypto';
 import { after, test } from 'node:test';
@@ -21,7 +21,7 @@ interface Round {
   readonly deletions: number;
 }
 
-/** Every number of wrong keys and deletions comes up beside none, one and several right keys. */
+/** Combines each number of wrong keys and deletions with none, one and several correct keys. */
 const roundOf = (number: number): Round => ({
   maxReads: number % 5 === 4 ? 3 : 1,
   right: number % 4 === 3 ? 0 : 1 + (number % 7),
@@ -29,7 +29,7 @@ const roundOf = (number: number): Round => ({
   deletions: Math.floor(number / 2) % 3,
 });
 
-/** @returns what was answered, in the three groups, for requests that were sent in random order */
+/** Sends the requests in random order. @returns the replies in three groups */
 async function play({ maxReads, right, wrong, deletions }: Round): Promise<{ id: string; secret: string; reads: Answer[]; guesses: Answer[]; removals: Answer[] }> {
   const { id, secret } = await clientOf(randomInt(2)).keep(TEXT, { max_reads: maxReads });
   const groups = { reads: [] as Answer[], guesses: [] as Answer[], removals: [] as Answer[] };
@@ -40,7 +40,7 @@ async function play({ maxReads, right, wrong, deletions }: Round): Promise<{ id:
   enter(right, groups.reads, (turn) => clientOf(turn).decrypt(id, secret));
   enter(wrong, groups.guesses, (turn) => clientOf(turn).decrypt(id, randomBytes(32).toString('base64url')));
   enter(deletions, groups.removals, async (turn) => {
-    // A read is two statements and a deletion one: without a detour, deletions would win nearly always.
+    // A read is two statements and a deletion one: without a delay, deletions would nearly always win.
     for (let detours = randomInt(3); detours > 0; detours -= 1) await clientOf(turn).receipt(id);
     return clientOf(turn).remove(id);
   });
@@ -55,7 +55,7 @@ const counts = { readFirst: 0, deletedFirst: 0 };
 async function assertRound(round: Round): Promise<void> {
   const { id, secret, reads, guesses, removals } = await play(round);
   for (const answer of [...reads, ...guesses, ...removals]) assert.ok([200, 404].includes(answer.status), answer.text);
-  for (const answer of [...guesses, ...removals]) assert.ok(!answer.text.includes(TEXT), 'only the right key gets the text');
+  for (const answer of [...guesses, ...removals]) assert.ok(!answer.text.includes(TEXT), 'only the correct key returns the text');
   for (const { status, json } of reads) if (status === 200) assert.deepEqual(json, { password: TEXT });
   assert.equal(having(guesses, 200), 0, 'a wrong key opens nothing');
 
@@ -64,10 +64,10 @@ async function assertRound(round: Round): Promise<void> {
   const isDeleted = having(removals, 200) > 0;
   assert.ok(wins <= round.maxReads, `${wins} winners`);
   assert.ok(!(isReadUp && isDeleted), 'both the last read and a deletion won');
-  // To delete twice is to delete once: whoever comes after the first deletion is told the same.
+  // Deletion is idempotent: later ones get the same reply.
   assert.equal(having(removals, isDeleted ? 200 : 404), removals.length);
   if (round.deletions > 0) assert.ok(isReadUp || isDeleted, 'neither the last read nor a deletion won');
-  else assert.equal(wins, Math.min(round.right, round.maxReads), 'a right key got nothing though there was no deletion');
+  else assert.equal(wins, Math.min(round.right, round.maxReads), 'a correct key failed without a deletion');
 
   const status = isDeleted ? 'deleted' : isReadUp ? 'read' : 'stored';
   const receipt = async () => {
@@ -77,7 +77,7 @@ async function assertRound(round: Round): Promise<void> {
   const failed = having([...reads, ...guesses], 404);
   assert.deepEqual(await receipt(), [status, wins, failed, wins > 0]);
   if (status === 'stored') {
-    // Wrong keys have used nothing up: every read that is left can still be had.
+    // Wrong keys used nothing up: all reads left still succeed.
     for (let left = round.maxReads - wins; left > 0; left -= 1) assert.equal((await clientOf(left).decrypt(id, secret)).json.password, TEXT);
     assert.deepEqual(await receipt(), ['read', round.maxReads, failed, true]);
   }
@@ -86,16 +86,16 @@ async function assertRound(round: Round): Promise<void> {
   if (isDeleted && round.right > 0) counts.deletedFirst += 1;
 }
 
-test(`in ${ROUNDS} rounds of right keys, wrong keys and deletions at once, each secret ends once, and the receipt agrees with the answers`, async () => {
+test(`${ROUNDS} rounds of concurrent reads and deletions: one end each, and the receipt agrees`, async () => {
   for (let number = 0; number < ROUNDS; number += 1) {
     const round = roundOf(number);
     await assertRound(round).catch((error: unknown) => assert.fail(new Error(`round ${number}, ${JSON.stringify(round)}`, { cause: error })));
   }
-  // The race was one: each side has won some.
+  // The race was real: each side won some rounds.
   assert.ok(counts.readFirst > 10 && counts.deletedFirst > 10, JSON.stringify(counts));
 });
 
-test('a read and a deletion of the same one-time secret at once: exactly one of them wins, 100 times over', async () => {
+test('a concurrent read and deletion of a one-time secret: exactly one succeeds, 100 times', async () => {
   for (let number = 0; number < 100; number += 1) {
     const { id, reads, removals } = await play({ maxReads: 1, right: 1, wrong: 0, deletions: 1 });
     assert.equal(having([...reads, ...removals], 200), 1, `round ${number}`);
@@ -104,7 +104,7 @@ test('a read and a deletion of the same one-time secret at once: exactly one of 
   }
 });
 
-test('the log holds one line for each end and each failed read that the receipts tell of, and no text', async () => {
+test('the log has one line for each end and failed read in the receipts, and no text', async () => {
   const lines = replicas.flatMap((replica: Gatehouse) => replica.log());
   const told = (message: string) => lines.filter((line) => line.message === message);
   const [sums] = await database.sql<[Record<string, number>]>`
@@ -112,6 +112,6 @@ test('the log holds one line for each end and each failed read that the receipts
     from secrets.secrets`;
   const logged = { stored: told('secret stored').length, read: told('secret read').length, failed: told('secret read failed').length, deleted: told('secret deleted').length };
   assert.deepEqual({ ...sums }, logged);
-  assert.equal(new Set(told('secret deleted').map((line) => line.secret_id)).size, logged.deleted, 'a deletion is told once');
+  assert.equal(new Set(told('secret deleted').map((line) => line.secret_id)).size, logged.deleted, 'a deletion is logged once');
   for (const replica of replicas) assert.ok(!(replica.stdout() + replica.stderr()).includes(TEXT));
 });

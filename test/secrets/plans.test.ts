@@ -1,4 +1,4 @@
-/** A statement that was planned while there were few secrets finds its own by the index when there are many. */
+/** Statements that were planned for a small table use the index when the table is large. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createDatabase } from '../support/database.ts';
@@ -10,14 +10,14 @@ const file = await createDatabase();
 const observatory = await observe({ after }, file);
 const client = secretsClient((await startGatehouse({ after }, ['secrets'], observatory.url)).url.secrets);
 
-test('a read looks at no secret but its own, also before PostgreSQL has counted how many there are', async () => {
+test('a read scans no other row, even before PostgreSQL has analyzed the table', async () => {
   const read = async (times: number) => {
     for (let time = 0; time < times; time += 1) {
       const { id, secret } = await client.keep('text', { max_reads: 1 });
       assert.equal((await client.decrypt(id, secret)).status, 200);
     }
   };
-  // No statement is planned anew after this.
+  // No statement is replanned after this.
   await read(10);
   await client.keep('another');
   await file.sql`

@@ -1,9 +1,9 @@
-/** The pages' own QR codes, against what ISO/IEC 18004 and its well-known examples say, and read back by an independent reader. */
+/** The QR codes of the pages, checked against ISO/IEC 18004 and published examples, and read by an independent reader. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ALIGNMENT, BLOCKS, FORMATS, isCodeword, isMasked, readQr, VERSIONS } from '../support/qr-reader.ts';
 
-/** A script for browsers, whose types `tsconfig.pages.json` checks and this program's compiler does not look at. */
+/** A browser script: `tsconfig.pages.json` checks its types. */
 interface Qr {
   correctionOf(data: readonly number[], count: number): number[];
   alignment(version: number): number[];
@@ -34,25 +34,25 @@ const EXAMPLES: ReadonlyArray<readonly [what: string, data: readonly number[], c
   ],
 ];
 for (const [what, data, correction] of EXAMPLES) {
-  test(`the error correction of a published example is the published one: ${what}`, () => {
+  test(`error correction equals that of a published example: ${what}`, () => {
     assert.deepEqual(correctionOf(data, correction.length), correction);
     assert.ok(isCodeword([...data, ...correction], correction.length), 'our reader agrees');
   });
 }
 
-test('the format of every mask at level M is the one of the standard', () => {
+test('the format information of every mask at level M is that of the standard', () => {
   assert.deepEqual(FORMATS.map((_, mask) => (withCheck(mask, 0x537, 10) ^ 0x5412).toString(2)), FORMATS);
 });
 
-test('the version information of 7 to 15 is the one of the standard', () => {
+test('the version information of versions 7 to 15 is that of the standard', () => {
   assert.deepEqual(VERSIONS.map((_, index) => withCheck(index + 7, 0x1f25, 12).toString(2).padStart(18, '0')), VERSIONS);
 });
 
-test('alignment patterns stand where the table of the standard has them', () => {
+test('alignment patterns are where the standard has them', () => {
   assert.deepEqual(ALIGNMENT.map((_, index) => alignment(index + 1)), ALIGNMENT);
 });
 
-test('blocks are divided and interleaved as the table of the standard has them', () => {
+test('blocks are divided and interleaved as in the standard', () => {
   BLOCKS.forEach(([lengths, correction], index) => {
     // Each codeword tells its block and its place there.
     const blocks = lengths.map((length, block) => Array.from({ length }, (_, place) => block * 16 + (place % 16)));
@@ -67,32 +67,32 @@ test('blocks are divided and interleaved as the table of the standard has them',
 /** Table 7: bytes at level M. */
 const CAPACITIES = [14, 26, 42, 62, 84, 106, 122, 152, 180, 213, 251, 287, 331, 362, 412];
 
-test('each version holds as many bytes as the table of the standard says, and the smallest one is taken', () => {
+test('each version has the capacity of the standard, and the smallest sufficient one is used', () => {
   CAPACITIES.forEach((capacity, index) => {
     assert.equal(readQr(drawn('x'.repeat(capacity))).version, index + 1);
     assert.equal(readQr(drawn('x'.repeat((CAPACITIES[index - 1] ?? 0) + 1))).version, index + 1);
   });
 });
 
-test('a text that is too long has no code, rather than a wrong one', () => {
+test('a text that is too long has no code', () => {
   for (const text of ['x'.repeat(413), 'é'.repeat(207), 'x'.repeat(70_000)]) assert.equal(qrCode(text), null);
 });
 
-/** Neither all alike nor random: the same in every run. */
+/** Varied, and the same in every run. */
 const letters = (length: number, seed: number) => Array.from({ length }, (_, i) => String.fromCharCode(33 + ((i * 31 + seed * 17 + ((i * i) % 29)) % 94))).join('');
 
-test('a text of any length that fits is read back exactly', () => {
+test('a text of any supported length is read back unchanged', () => {
   const lengths = [...Array.from({ length: 412 }, (_, i) => i + 1).filter((length) => length < 30 || length % 7 === 0), ...CAPACITIES];
   for (const length of lengths) assert.equal(readQr(drawn(letters(length, length))).bytes.toString(), letters(length, length));
 });
 
-test('what is not ASCII is read back as UTF-8', () => {
+test('text outside ASCII is read back as UTF-8', () => {
   for (const text of ['ß', 'https://bücher.example/s/1#é', '秘密🔑'.repeat(30), '\u0000\u0001\u007f', '🔑'.repeat(103)]) {
     assert.equal(readQr(drawn(text)).bytes.toString('utf8'), text);
   }
 });
 
-test('every mask is in use, and is told by the format', () => {
+test('every mask occurs, and the format names it', () => {
   const masks = new Set(Array.from({ length: 60 }, (_, seed) => readQr(drawn(letters(20, seed))).mask));
   assert.deepEqual([...masks].sort(), [0, 1, 2, 3, 4, 5, 6, 7]);
 });
@@ -147,7 +147,7 @@ function remasked(modules: Modules, from: number, to: number): boolean[][] {
   return result;
 }
 
-test('of the eight masks the one is taken that the standard finds easiest to read', () => {
+test('the mask with the lowest penalty of the standard is used', () => {
   // Enough of them that each feature, and what it weighs, has decided at least once.
   for (let turn = 0; turn < 120; turn += 1) {
     const text = letters(turn % 2 === 0 ? 12 : 14, 10 + (turn >> 1));

@@ -1,4 +1,4 @@
-/** Crowds of readers with the right key, at once and over two replicas: as many win as there are reads, and the receipt counts them all. */
+/** Many concurrent readers with the correct key on two replicas: as many succeed as there are reads. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createDatabase } from '../support/database.ts';
@@ -13,11 +13,11 @@ const replicas = await Promise.all([1, 2].map(() => startGatehouse({ after }, ['
 const clients = replicas.map(({ url }) => secretsClient(url.secrets));
 const clientOf = (turn: number) => clients[turn % clients.length] ?? assert.fail('there is a replica for every turn');
 
-// Each has a connection of its own, so that nobody waits in a client's queue.
+// A connection for each, so that none waits in a client's queue.
 const readers = await Promise.all(Array.from({ length: READERS }, (_, reader) => connectTo(replicas[reader % 2]?.url.secrets ?? '')));
 after(() => readers.forEach((reader) => reader.leave()));
 
-/** All of them at once, spread over the replicas. @returns how many got the text; every other answer must be the same 404 */
+/** Sends all requests at once, on both replicas. @returns how many got the text; all others must get the same 404 */
 async function race(id: string, secret: string, text: string): Promise<number> {
   const body = JSON.stringify({ secret });
   const head = headOf([
@@ -27,7 +27,7 @@ async function race(id: string, secret: string, text: string): Promise<number> {
   const answers = await Promise.all(readers.map((reader) => reader.answer()));
   const lost = answers.filter(({ status }) => status !== 200);
   assert.deepEqual(new Set(lost.map((answer) => answer.status)), new Set(lost.length > 0 ? [404] : []));
-  assert.ok(new Set(lost.map((answer) => answer.body)).size <= 1, 'losers learn nothing from their answers');
+  assert.ok(new Set(lost.map((answer) => answer.body)).size <= 1, 'all failures get the same reply');
   assert.ok(lost.every((answer) => !answer.body.includes(text)));
   for (const { status, json } of answers) if (status === 200) assert.deepEqual(json, { password: text });
   return READERS - lost.length;
@@ -41,21 +41,21 @@ async function assertReceipt(turn: number, id: string, wins: number): Promise<vo
 }
 
 for (const [reads, rounds] of [[1, 400], [2, 10], [3, 60], [15, 10]] as const) {
-  test(`of ${READERS} simultaneous readers over two replicas exactly ${reads} can read what may be read ${reads} times, ${rounds} times over, and the receipt says so`, async () => {
+  test(`${READERS} concurrent readers, max_reads ${reads}: exactly ${reads} succeed, ${rounds} times`, async () => {
     for (let round = 0; round < rounds; round += 1) {
       const text = `marked-text-${round}`;
       const { id, secret } = await clientOf(round).keep(text, { max_reads: reads });
       assert.equal(await race(id, secret, text), reads, `round ${round}`);
-      // From the replica that did not make it, in turns.
+      // From the other replica, in turns.
       await assertReceipt(round + 1, id, reads);
     }
     const { stored, parts } = (await database.sql`
       select count(*)::int as stored, (count(blob) + count(commitment) + count(tag))::int as parts from secrets.secrets where max_reads = ${reads}`)[0] ?? {};
-    assert.deepEqual({ stored, parts }, { stored: rounds, parts: 0 }, 'nothing that could be opened stays behind');
+    assert.deepEqual({ stored, parts }, { stored: rounds, parts: 0 }, 'no content is left');
   });
 }
 
-test(`all of ${READERS} simultaneous readers can read what may be read any number of times, and none of their reads is lost from the receipt`, async () => {
+test(`${READERS} concurrent readers without max_reads: all succeed, and the receipt counts them`, async () => {
   const { id, secret } = await clientOf(0).keep('marked-text', {});
   for (let round = 0; round < 10; round += 1) assert.equal(await race(id, secret, 'marked-text'), READERS);
   const { json } = await clientOf(1).receipt(id);

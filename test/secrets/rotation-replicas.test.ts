@@ -1,4 +1,4 @@
-/** The rotation that SECURITY.md describes, step by step, on two replicas that are replaced one after the other under load. */
+/** The documented rotation of SERVER_SECRET, step by step, on two replicas replaced one after the other under load. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
@@ -31,7 +31,7 @@ async function start(current: string, previous: string): Promise<Replica> {
 const replicas: Replica[] = [];
 const all: Replica[] = [];
 
-/** As a proxy does it: the new one takes over, the old one finishes what it has begun, and only then it is stopped. */
+/** Like a rolling update: the new replica takes over, the old one finishes its requests and is stopped. */
 async function replace(place: number, current: string, previous: string): Promise<Replica> {
   const next = await start(current, previous);
   all.push(next);
@@ -62,7 +62,7 @@ async function on(place: number, what: string, ask: (client: SecretsClient) => P
 
 const load = { goesOn: true, rounds: 0 };
 
-/** Makes on one replica and reads on the other, all the time, turn about. */
+/** Stores on one replica and reads on the other, continuously, alternating. */
 async function work(turn: number): Promise<void> {
   while (load.goesOn) {
     const text = `text ${turn}`;
@@ -74,14 +74,14 @@ async function work(turn: number): Promise<void> {
   }
 }
 
-/** Until both replicas have made and read for each other many times. */
+/** Until both replicas have stored and read many secrets. */
 async function underLoad(): Promise<void> {
   const goal = load.rounds + 24;
   await until(() => load.rounds >= goal || failures.length > 0);
   assert.deepEqual(failures, []);
 }
 
-/** The operator's own view. */
+/** The output of `secret keys`. */
 async function keys(current: string, previous: string): Promise<Record<string, unknown>> {
   const env = { DATABASE_URL: database.url, SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous };
   const { stdout } = await promisify(execFile)(process.execPath, ['--import', 'tsx', join(root, 'src/cli.ts'), 'secret', 'keys', '--json'], { cwd: root, env });
@@ -91,7 +91,7 @@ async function keys(current: string, previous: string): Promise<Record<string, u
 
 const standing: Array<{ id: string; secret: string; passphrase?: string }> = [];
 
-/** What people made before and still want to read: on both replicas, every time. */
+/** Reads all earlier secrets on both replicas. */
 async function readStanding(): Promise<void> {
   for (const { id, secret, passphrase } of standing) {
     for (const place of [0, 1]) {
@@ -107,7 +107,7 @@ async function keepOne(): Promise<void> {
   }
 }
 
-test('a server secret is replaced on two replicas without one failure, and dropped when it holds none', bounded, async () => {
+test('rotation on two replicas: no request fails, and the old secret can be removed', bounded, async () => {
   await replace(0, OLD, '');
   await replace(1, OLD, '');
   const workers = [0, 1].map(work);
@@ -115,7 +115,7 @@ test('a server secret is replaced on two replicas without one failure, and dropp
     await underLoad();
     await keepOne();
 
-    // First the new one may open, everywhere: what the first that switches seals is read by the one that has not yet.
+    // Step 1: every replica can decrypt under the new one before any encrypts under it.
     for (const place of [0, 1]) {
       await replace(place, OLD, NEW);
       await underLoad();
@@ -123,21 +123,21 @@ test('a server secret is replaced on two replicas without one failure, and dropp
     }
     await keepOne();
 
-    // Then it seals, here and there.
+    // Step 2: each replica encrypts under it.
     for (const place of [0, 1]) {
       const { gatehouse } = await replace(place, NEW, OLD);
       await underLoad();
       await readStanding();
       await keepOne();
       const warned = gatehouse.log().filter(({ level }) => level === 'warn').map(({ message }) => message);
-      assert.deepEqual(warned, place === 0 ? ['SERVER_SECRET is a new one for this database: right in a rotation, otherwise a mistake'] : []);
+      assert.deepEqual(warned, place === 0 ? ['SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake'] : []);
     }
-    assert.deepEqual((await keys(NEW, OLD))[ids.old], ['previous', true], 'it is still needed');
+    assert.deepEqual((await keys(NEW, OLD))[ids.old], ['previous', true], 'still needed');
 
-    // What is under the old one ends.
+    // The secrets under the old one end.
     const underOld = new Set((await database.sql`select id from secrets.secrets where key_id = ${ids.old} and blob is not null`).map(({ id }): unknown => id));
     for (const { id } of standing.filter((one) => underOld.has(one.id))) await on(0, 'delete', (client) => client.remove(id));
-    assert.deepEqual((await keys(NEW, OLD))[ids.old], ['previous', false], 'now it may be dropped');
+    assert.deepEqual((await keys(NEW, OLD))[ids.old], ['previous', false], 'no longer needed');
     const rest = standing.filter((one) => !underOld.has(one.id));
     assert.ok(rest.length > 0 && rest.length < standing.length);
     standing.splice(0, standing.length, ...rest);
@@ -153,12 +153,12 @@ test('a server secret is replaced on two replicas without one failure, and dropp
     await Promise.all(workers);
   }
   assert.deepEqual(failures, []);
-  // Nobody had anything to mend either.
+  // No errors were logged.
   assert.equal(all.length, 8);
   assert.deepEqual(all.flatMap(({ gatehouse }) => gatehouse.log().filter(({ level }) => level === 'error')), []);
 });
 
-test('the first step is what makes it work: without it the other replica cannot read, says so, and uses nothing up', async (t) => {
+test('rotation without its first step: the other replica is 503 and uses nothing up', async (t) => {
   const own = await createDatabase(t);
   const begin = async (current: string, previous: string) =>
     secretsClient((await startGatehouse(t, ['secrets'], own.url, { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous })).url.secrets);

@@ -19,7 +19,7 @@ async function start(t: TestContext, current: string, previous: string) {
 
 const keyIdOf = async (id: string) => (await sql`select key_id from secrets.secrets where id = ${id}`)[0]?.key_id;
 
-test('a server secret is replaced without losing a secret: first both, then the new one alone', async (t) => {
+test('rotation: with both server secrets all secrets open, then the new one suffices', async (t) => {
   const before = await start(t, OLD, '');
   const old = await before.keep('sealed under the old one');
   const once = await before.keep('read after the change', { max_reads: 1 });
@@ -38,7 +38,7 @@ test('a server secret is replaced without losing a secret: first both, then the 
   assert.equal((await afterwards.decrypt(fresh.id, fresh.secret)).json.password, 'sealed under the new one');
 });
 
-test('a missing server secret is the operator\'s fault: 503, nothing used up, and the key id in the log', async (t) => {
+test('missing server secret: 503, nothing used up, and its key id in the log', async (t) => {
   const before = await start(t, OLD, '');
   const { id, secret } = await before.keep('marked-password-text', { max_reads: 1 });
   const row = await sql`select * from secrets.secrets where id = ${id}`;
@@ -59,7 +59,7 @@ test('a missing server secret is the operator\'s fault: 503, nothing used up, an
   assert.equal((await before.decrypt(id, secret)).json.password, 'marked-password-text');
 });
 
-test('what has ended is 404 even where its server secret is missing', async (t) => {
+test('missing server secret: an ended secret is still 404', async (t) => {
   const before = await start(t, OLD, '');
   const used = await before.keep('x', { max_reads: 1 });
   await before.decrypt(used.id, used.secret);
@@ -69,7 +69,7 @@ test('what has ended is 404 even where its server secret is missing', async (t) 
   for (const { id, secret } of [used, expired]) assert.equal((await without.decrypt(id, secret)).status, 404);
 });
 
-test('a server secret that is both the current and a previous one changes nothing', async (t) => {
+test('a server secret can be both current and previous', async (t) => {
   const both = await start(t, OLD, OLD);
   const { id, secret } = await both.keep('x', { max_reads: 1 });
   assert.equal((await both.decrypt(id, secret)).status, 200);

@@ -1,4 +1,4 @@
-/** Readers that share statements, over two replicas: as many win as there are reads, and each is told the truth. */
+/** Readers that share statements, on two replicas: as many succeed as there are reads, and each gets its own outcome. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { connect } from '../../scripts/postgres.ts';
@@ -34,7 +34,7 @@ const keepMany = (count: number, maxReads: number): Promise<Kept[]> =>
 
 const rowOf = async (id: string) => (await sql`select reads::int as reads, failed_reads::int as failed_reads, ending, blob is null as empty from secrets.secrets where id = ${id}`)[0];
 
-/** @param answers of one secret with three reads  @param readers how many asked */
+/** @param answers for one secret with three reads  @param readers how many requests were sent */
 async function assertThreeWon({ id, text }: Kept, answers: ReadonlyArray<Pick<RawAnswer, 'status' | 'json'>>, readers: number): Promise<void> {
   assert.equal(answers.length, readers);
   const won = answers.filter(({ status }) => status === 200);
@@ -44,7 +44,7 @@ async function assertThreeWon({ id, text }: Kept, answers: ReadonlyArray<Pick<Ra
   assert.deepEqual({ ...(await rowOf(id)) }, { reads: 3, failed_reads: readers - 3, ending: 'read', empty: true });
 }
 
-test('of 64 simultaneous readers of eight secrets with three reads, over two replicas, exactly three of each win', async () => {
+test('64 concurrent readers of 8 secrets on two replicas: exactly 3 per secret succeed', async () => {
   for (let round = 0; round < 3; round += 1) {
     const kept = await keepMany(8, 3);
     const answers = await Promise.all(Array.from({ length: 64 }, async (_, index) => {
@@ -55,7 +55,7 @@ test('of 64 simultaneous readers of eight secrets with three reads, over two rep
   }
 });
 
-/** Sent in one piece on one connection, so that all come in one turn; the answers in their order. */
+/** Sends all requests in one write, so that they arrive in one event loop turn. @returns the replies in order */
 async function readInOneTurn(url: string, readers: readonly Kept[]): Promise<RawAnswer[]> {
   const client = await connectTo(url);
   try {
@@ -71,7 +71,7 @@ async function readInOneTurn(url: string, readers: readonly Kept[]): Promise<Raw
   }
 }
 
-test('readers that come to two replicas in one turn each, in opposite orders, upper case ids among them, win three of each, too', async () => {
+test('readers in one turn per replica, in opposite orders: exactly 3 per secret succeed', async () => {
   for (let round = 0; round < 3; round += 1) {
     const kept = await keepMany(8, 3);
     const readers = [...kept, ...kept.map((one) => ({ ...one, id: one.id.toUpperCase() })), ...kept, ...kept];
@@ -82,7 +82,7 @@ test('readers that come to two replicas in one turn each, in opposite orders, up
   }
 });
 
-test('however an id is written it is one secret, so that of those who come in one turn with either writing one wins the only read', async () => {
+test('an id in upper and lower case is one secret: one of several readers succeeds', async () => {
   for (const order of [0, 1]) {
     const kept = (await keepMany(1, 1))[0] ?? assert.fail();
     const writings = [kept.id, kept.id.toUpperCase()];
@@ -92,30 +92,30 @@ test('however an id is written it is one secret, so that of those who come in on
   }
 });
 
-test('secrets that are kept in one turn are each opened by their own key, and expire and end by their own conditions', async () => {
+test('secrets stored in one statement keep their own key, expiry and read limit', async () => {
   const client = await connectTo(one);
-  const wishes = Array.from({ length: 30 }, (_, number) => ({ password: `own-${number}-😀"\\{},NULL`, ...(number % 3 === 0 ? { max_reads: 1 } : number % 3 === 1 ? { expires_in: 3_600 } : {}) }));
-  client.send(wishes.map((wish) => {
-    const body = JSON.stringify(wish);
+  const requests = Array.from({ length: 30 }, (_, number) => ({ password: `own-${number}-😀"\\{},NULL`, ...(number % 3 === 0 ? { max_reads: 1 } : number % 3 === 1 ? { expires_in: 3_600 } : {}) }));
+  client.send(requests.map((wanted) => {
+    const body = JSON.stringify(wanted);
     return `${headOf(['POST /api/store/encrypt HTTP/1.1', 'Host: gatehouse', `Authorization: Bearer ${AUTH_TOKEN}`, 'Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`])}${body}`;
   }).join(''));
   const ids: string[] = [];
-  for (const [index, wish] of wishes.entries()) {
+  for (const [index, wanted] of requests.entries()) {
     const { status, json, body } = await client.answer();
     assert.equal(status, 201, body);
     ids.push(json.id);
     for (const expected of index % 3 === 0 ? [200, 404] : [200, 200]) {
       const answer = await clientOf(index).decrypt(json.id, json.secret);
       assert.equal(answer.status, expected, answer.text);
-      if (expected === 200) assert.equal(answer.json.password, wish.password);
+      if (expected === 200) assert.equal(answer.json.password, wanted.password);
     }
     const [row] = await sql`select max_reads, expires_at from secrets.secrets where id = ${json.id}`;
-    assert.deepEqual([row?.max_reads, row?.expires_at?.toISOString() ?? null], ['max_reads' in wish ? 1 : null, json.expires_at]);
+    assert.deepEqual([row?.max_reads, row?.expires_at?.toISOString() ?? null], ['max_reads' in wanted ? 1 : null, json.expires_at]);
   }
   client.leave();
 });
 
-test('when the shared statements of two replicas take the same secrets in opposite order there is no deadlock, and every reader is told the truth', async (t) => {
+test('shared statements in opposite orders: no deadlock, and every reader gets its outcome', async (t) => {
   const place = await createDatabase(t);
   const { url } = await startGatehouse(t, ['secrets'], place.url);
   const client = secretsClient(url.secrets);

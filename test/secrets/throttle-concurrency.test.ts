@@ -1,4 +1,4 @@
-/** Guesses over two replicas, also all at once: of passphrases none too many is let through, and wrong links have an end. */
+/** Concurrent wrong passphrases and share links on two replicas. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
@@ -19,12 +19,12 @@ const { keep, receipt } = secretsClient(replica(0));
 beforeEach(async () => void (await sql`delete from secrets.throttles`));
 
 const wrongKey = () => randomBytes(32).toString('base64url');
-/** As a share page does: without a bearer. */
+/** Like a share page, without a bearer token. */
 const openLink = (turn: number, address: string, id: string, secret: string): Promise<Answer> =>
   ask('POST', `${replica(turn)}/s/${id}`, { body: { secret }, headers: { 'x-forwarded-for': address } });
 const atOnce = (count: number, act: (turn: number) => Promise<Answer>): Promise<Answer[]> => Promise.all(Array.from({ length: count }, (_, turn) => act(turn)));
 
-/** How many got each code; `null` for a success. */
+/** The number of replies by code; `null` for a success. */
 function codes(answers: readonly Answer[]): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const { json } of answers) counts[String(json.error?.code ?? null)] = (counts[String(json.error?.code ?? null)] ?? 0) + 1;
@@ -34,10 +34,10 @@ function codes(answers: readonly Answer[]): Record<string, number> {
 function assertThrottled(answer: Answer, atMost: number): void {
   assert.deepEqual([answer.status, answer.json.error.code], [429, 'too_many_requests'], answer.text);
   const seconds = Number(answer.headers.get('retry-after'));
-  assert.ok(seconds >= 1 && seconds <= atMost, `told to wait for ${seconds} s`);
+  assert.ok(seconds >= 1 && seconds <= atMost, `Retry-After: ${seconds}`);
 }
 
-test('of 64 simultaneous wrong passphrases for one secret from one network five are tried, and the others are 429', async () => {
+test('64 concurrent wrong passphrases from one network: 5 attempts, 59 times 429', async () => {
   const { id, secret } = await keep(TEXT, { passphrase: 'the right one', max_reads: 1 });
   const address = strangeAddress();
   const answers = await atOnce(64, (turn) => secretsClient(replica(turn), { 'x-forwarded-for': address }).decrypt(id, secret, `wrong one ${turn}`));
@@ -48,7 +48,7 @@ test('of 64 simultaneous wrong passphrases for one secret from one network five 
   assert.equal((await secretsClient(replica(1), { 'x-forwarded-for': strangeAddress() }).decrypt(id, secret, 'the right one')).json.password, TEXT);
 });
 
-test('where one try of a passphrase is left, of two replicas that ask for it in the same moment one gets it', async (t) => {
+test('one attempt left: one of two replicas that ask together gets it', async (t) => {
   const { id, secret } = await keep(TEXT, { passphrase: 'the right one' });
   const address = strangeAddress();
   const guess = (turn: number) => secretsClient(replica(turn), { 'x-forwarded-for': address }).decrypt(id, secret, 'a wrong one');
@@ -59,35 +59,35 @@ test('where one try of a passphrase is left, of two replicas that ask for it in 
   await blocker`select from secrets.throttles for update`;
   const asked = atOnce(2, guess);
   const isWaiting = async () => (await sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`).length === 2;
-  await untilSql(isWaiting, 'both have found a try left');
+  await untilSql(isWaiting, 'both wait for the row');
   await blocker`commit`;
   assert.deepEqual(codes(await asked), { wrong_passphrase: 1, too_many_requests: 1 });
 });
 
-/** Wrong links, a few at a time. @returns the codes, once one had to wait */
+/** Wrong links, six at a time, until one is throttled. @returns the number of replies by code */
 async function untilFull(address: string, ids: readonly string[]): Promise<Record<string, number>> {
   const answers: Answer[] = [];
   while (!answers.some(({ status }) => status === 429)) {
-    assert.ok(answers.length <= 72, 'nobody has to wait');
+    assert.ok(answers.length <= 72, 'no reply was throttled');
     answers.push(...(await atOnce(6, (turn) => openLink(turn, address, ids[turn % ids.length] ?? '', wrongKey()))));
   }
   for (const answer of answers) if (answer.status === 429) assertThrottled(answer, TEN_MINUTES);
   return codes(answers);
 }
 
-test('after sixty wrong links from one network, for whatever secret, the right one has to wait too; elsewhere nobody has to', async () => {
+test('after 60 wrong links from one network, the correct one is 429 there and only there', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 3 });
   const address = strangeAddress();
   const other = await keep('another', { max_reads: 1 });
   assert.deepEqual(await untilFull(address, [id, other.id, '00000000-0000-4000-8000-000000000000']), { not_found: 60, too_many_requests: 6 });
   for (const turn of [0, 1]) assertThrottled(await openLink(turn, address, id, secret), TEN_MINUTES);
-  assert.equal((await receipt(id)).json.reads, 0, 'whoever has to wait uses nothing up');
+  assert.equal((await receipt(id)).json.reads, 0, 'a throttled request uses nothing up');
 
   for (const turn of [0, 1]) assert.deepEqual((await openLink(turn, strangeAddress(), id, secret)).json, { password: TEXT });
-  assert.deepEqual((await secretsClient(replica(0), { 'x-forwarded-for': address }).decrypt(id, secret)).json, { password: TEXT }, 'who has a bearer is not counted');
+  assert.deepEqual((await secretsClient(replica(0), { 'x-forwarded-for': address }).decrypt(id, secret)).json, { password: TEXT }, 'requests with a bearer token are not counted');
 });
 
-test('wrong links that come all at once may be more than sixty, but nobody of that network gets on afterwards', async () => {
+test('concurrent wrong links may exceed 60; afterwards all from that network are 429', async () => {
   const { id, secret } = await keep(TEXT);
   const address = strangeAddress();
   const { not_found: tried = 0, too_many_requests: refused = 0 } = codes(await atOnce(200, (turn) => openLink(turn, address, id, wrongKey())));
@@ -95,7 +95,7 @@ test('wrong links that come all at once may be more than sixty, but nobody of th
   assert.deepEqual(codes(await atOnce(20, (turn) => openLink(turn, address, id, turn % 3 ? wrongKey() : secret))), { too_many_requests: 20 });
 });
 
-test('right links do not count, however many come at once, and clear none of those that were wrong', async () => {
+test('correct links do not count, and do not clear the count of wrong ones', async () => {
   const { id, secret } = await keep(TEXT);
   const address = strangeAddress();
   for (let turn = 0; turn < 59; turn += 1) assert.equal((await openLink(turn, address, id, wrongKey())).status, 404);
@@ -105,15 +105,19 @@ test('right links do not count, however many come at once, and clear none of tho
   assertThrottled(await openLink(1, address, id, secret), TEN_MINUTES);
 });
 
-test('wrong links are forgotten after their time, all of them, and counted anew from the first', async () => {
+test('wrong links: the count starts again when the window ends', async () => {
   const { id, secret } = await keep(TEXT);
   const address = strangeAddress();
   assert.deepEqual(await untilFull(address, [id]), { not_found: 60, too_many_requests: 6 });
-  await sql`update secrets.throttles set until = now() + interval '20 seconds'`;
+  const endIn = (seconds: number) => sql`
+    update secrets.throttles set window_ends_at = now() + make_interval(secs => ${seconds}),
+      blocked_until = now() + make_interval(secs => ${seconds})`;
+  await endIn(20);
   assertThrottled(await openLink(0, address, id, secret), 20);
-  await sql`update secrets.throttles set until = now()`;
+  await endIn(0);
   assert.deepEqual((await openLink(1, address, id, secret)).json, { password: TEXT });
   assert.deepEqual(await untilFull(address, [id]), { not_found: 60, too_many_requests: 6 });
-  const [row] = await sql`select count(*)::int as rows, bool_and(until > now() + interval '9 minutes') as has_its_time from secrets.throttles`;
-  assert.deepEqual({ ...row }, { rows: 1, has_its_time: true });
+  const [row] = await sql`
+    select count(*)::int as rows, bool_and(window_ends_at > now() + interval '9 minutes') as is_new from secrets.throttles`;
+  assert.deepEqual({ ...row }, { rows: 1, is_new: true });
 });

@@ -1,16 +1,25 @@
-/** A secret whose time is over: its expiry is sealed in, so it can be stored late but not moved. */
+/** Secrets with any expiry. The ciphertext is bound to it, so it cannot be changed after the row was stored. */
 import { randomUUID } from 'node:crypto';
 import type { Sql } from 'postgres';
 import { createClientKey, createServerKey, rowTagOf, seal } from '../../src/crypto/box.ts';
 import { SERVER_SECRET } from './gatehouse.ts';
 
-export async function keepExpired(sql: Sql, text = 'expired'): Promise<{ id: string; secret: string }> {
+interface Kept {
+  readonly id: string;
+  readonly secret: string;
+}
+
+export async function keepUntil(sql: Sql, millisecondsFromNow: number, text: string): Promise<Kept> {
   const [clock] = await sql`select date_trunc('milliseconds', now()) as now`;
-  const conditions = { id: randomUUID(), expiresAt: Number(clock?.now.getTime()) - 60_000, maxReads: null };
+  const expiresAt = Number(clock?.now.getTime()) + millisecondsFromNow;
+  const metadata = { id: randomUUID(), expiresAt, maxReads: null };
   const [serverKey, clientKey] = [createServerKey(SERVER_SECRET), createClientKey()];
-  const sealed = seal(serverKey, clientKey, conditions, Buffer.from(text));
+  const sealed = seal(serverKey, clientKey, metadata, Buffer.from(text));
   await sql`
     insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at)
-    values (${conditions.id}, ${serverKey.id}, ${sealed.commitment}, ${sealed.blob}, ${rowTagOf(serverKey, conditions, sealed)}, ${new Date(conditions.expiresAt)})`;
-  return { id: conditions.id, secret: clientKey.toString('base64url') };
+    values (${metadata.id}, ${serverKey.id}, ${sealed.commitment}, ${sealed.blob},
+      ${rowTagOf(serverKey, metadata, sealed)}, ${new Date(expiresAt)})`;
+  return { id: metadata.id, secret: clientKey.toString('base64url') };
 }
+
+export const keepExpired = (sql: Sql, text = 'expired'): Promise<Kept> => keepUntil(sql, -60_000, text);

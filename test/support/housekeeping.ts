@@ -1,4 +1,4 @@
-/** The background work of the secrets service, done now instead of once a minute, as by one more replica. */
+/** Runs the background jobs of the secrets service at once, like another replica. */
 import assert from 'node:assert/strict';
 import { readConfig } from './settings.ts';
 import { createLog } from '../../src/runtime/log.ts';
@@ -8,7 +8,7 @@ import { variables } from './gatehouse.ts';
 import { quiet } from './context.ts';
 
 export interface Housekeeping {
-  /** Runs a job until it says that there is no more to do. */
+  /** Runs a job until nothing is left to do. */
   run(name: string): Promise<void>;
   /** The log lines of these jobs so far. */
   log(): Array<Record<string, unknown>>;
@@ -25,11 +25,11 @@ export function startHousekeeping(owner: Owner, databaseUrl: string, environment
   assert.ok(config);
   const lines: string[] = [];
   const metrics = createMetrics();
-  const { jobs, storage } = start(config, quiet({ metrics, log: createLog('info', (line) => void lines.push(line)) }));
-  owner.after(() => storage.database.close());
+  const service = start(config, quiet({ metrics, log: createLog('info', (line) => void lines.push(line)) }));
+  owner.after(async () => (await service).storage.database.close());
   return {
     async run(name) {
-      const job = jobs.find((one) => one.name === name);
+      const job = (await service).jobs.find((one) => one.name === name);
       assert.ok(job, `there is no job "${name}"`);
       while (await job.batch());
     },

@@ -1,9 +1,9 @@
-/** The operations of the secrets service, as a caller with the right bearer token. */
+/** A client of the secrets service with the correct bearer token. */
 import { type Answer, ask, AUTH_TOKEN } from './gatehouse.ts';
 
 export interface SecretsClient {
   encrypt(body: unknown): Promise<Answer>;
-  /** Encrypts and insists that it worked. */
+  /** Encrypts; throws unless the reply is 201. */
   keep(password: string, conditions?: { expires_in?: number; max_reads?: number; passphrase?: string }): Promise<{ id: string; secret: string; expires_at: string | null }>;
   decrypt(id: string, secret: unknown, passphrase?: unknown): Promise<Answer>;
   options(): Promise<Answer>;
@@ -13,10 +13,10 @@ export interface SecretsClient {
   remove(id: string): Promise<Answer>;
 }
 
-/** The same request id everywhere, so that answers can be compared byte by byte. */
+/** The same request id everywhere, so that replies can be compared byte by byte. */
 const SAME = { 'x-request-id': 'test' };
 
-/** @param more headers of every request, such as where it pretends to come from */
+/** @param more headers for every request, such as X-Forwarded-For */
 export function secretsClient(baseUrl: string, more: Readonly<Record<string, string>> = {}): SecretsClient {
   const headers = { ...SAME, ...more };
   const encrypt = (body: unknown) => ask('POST', `${baseUrl}/api/store/encrypt`, { bearer: AUTH_TOKEN, body, headers });

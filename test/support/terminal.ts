@@ -1,14 +1,14 @@
-/** A program on a real terminal, and somebody who types. Node cannot open one, so Python's `pty` does. */
+/** A program on a real terminal with typed input. Node cannot open one, so Python's `pty` does. */
 import { spawn, spawnSync } from 'node:child_process';
 import { until } from './until.ts';
 
-/** A sentence for `skip` where there is no Python with `pty`; false where there is one. */
+/** The reason for `skip` if there is no Python with `pty`, otherwise false. */
 export const withoutTerminal: string | false =
   spawnSync('python3', ['-c', 'import fcntl, pty, termios']).status === 0 ? false : 'needs python3, whose module pty opens a terminal';
 
 /**
- * What is read from standard input is typed, but only once the terminal shows no echo, as somebody waits for a prompt;
- * what the terminal shows is written to standard output. In the end comes a line about how the program left it.
+ * Types its standard input once the terminal's echo is off, like a person who waits for a prompt, and writes what the
+ * terminal shows to standard output. Ends with a line on standard error about the exit and the terminal's state.
  */
 const DRIVER = `
 import fcntl, json, os, pty, select, sys, termios
@@ -43,14 +43,14 @@ os.write(2, json.dumps({'code': os.waitstatus_to_exitcode(status), 'isAsBefore':
 export interface Left {
   /** Negative for a signal. */
   readonly code: number;
-  /** Whether echo, lines and signals of the terminal are as they were. */
+  /** Whether the terminal's settings are restored. */
   readonly isAsBefore: boolean;
-  /** All that the terminal has shown, with plain newlines. */
+  /** All output of the terminal, with \n as line end. */
   readonly shown: string;
 }
 
 export interface Typist {
-  /** Waits until the terminal shows this, behind what was waited for before. */
+  /** Waits until the terminal shows this after the text of the previous call. */
   sees(text: string): Promise<void>;
   types(keys: string): void;
   readonly left: Promise<Left>;
@@ -64,7 +64,7 @@ export const ENTER = '\r';
 export const CONTROL_C = '\u0003';
 export const CONTROL_D = '\u0004';
 
-/** @param command with its words  @param environment all of it: nothing is inherited */
+/** @param environment the whole environment: nothing is inherited */
 export function startOnTerminal(owner: Owner, command: readonly string[], environment: Readonly<Record<string, string>>): Typist {
   const python = spawn('python3', ['-c', DRIVER, ...command], { env: { PATH: process.env.PATH ?? '', TERM: 'xterm', ...environment } });
   const seen = { shown: '', report: '', from: 0, isOver: false };

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { createClientKey, createServerKey, seal } from '../../../src/crypto/box.ts';
 import { createDatabase } from '../../support/database.ts';
-import { SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
+import { keepUntil } from '../../support/expired.ts';
+import { startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 
 const database = await createDatabase();
@@ -13,24 +13,11 @@ const { keep, decrypt, list } = secretsClient(url.secrets);
 
 const rowOf = async (id: string) => (await sql`select * from secrets.secrets where id = ${id}`)[0];
 
-/** As if it had been stored so many milliseconds before its end: the expiry is sealed in, so it cannot be moved later. */
-async function keepUntil(millisecondsFromNow: number): Promise<{ id: string; secret: string }> {
-  const [clock] = await sql`select date_trunc('milliseconds', now()) as now`;
-  const conditions = { id: randomUUID(), expiresAt: Number(clock?.now.getTime()) + millisecondsFromNow, maxReads: null };
-  const serverKey = createServerKey(SERVER_SECRET);
-  const clientKey = createClientKey();
-  const { blob, commitment } = seal(serverKey, clientKey, conditions, Buffer.from('timed'));
-  await sql`
-    insert into secrets.secrets (id, key_id, commitment, blob, expires_at)
-    values (${conditions.id}, ${serverKey.id}, ${commitment}, ${blob}, ${new Date(conditions.expiresAt)})`;
-  return { id: conditions.id, secret: clientKey.toString('base64url') };
-}
-
-test('decrypt gives one and the same answer, byte by byte, to everything that does not open', async () => {
+test('decrypt: the same 404, byte by byte, for everything that does not open', async () => {
   const kept = await keep('here');
   const once = await keep('once', { max_reads: 1 });
   await decrypt(once.id, once.secret);
-  const expired = await keepUntil(-1);
+  const expired = await keepUntil(sql, -1, 'timed');
   const cases: ReadonlyArray<readonly [why: string, id: string, secret: string]> = [
     ['an unknown id', randomUUID(), kept.secret],
     ['another key', kept.id, randomBytes(32).toString('base64url')],
@@ -52,7 +39,7 @@ test('decrypt gives one and the same answer, byte by byte, to everything that do
   assert.equal((await decrypt(kept.id, kept.secret)).status, 200);
 });
 
-test('what cannot be a key is 404 as well, with one answer that says what a key looks like', async () => {
+test('decrypt: a malformed key is 404, with a message that describes a key', async () => {
   const kept = await keep('here');
   const key = Buffer.from(kept.secret, 'base64url');
   const cases: ReadonlyArray<readonly [why: string, id: string, secret: string]> = [
@@ -85,8 +72,8 @@ function respelt(secret: string): string {
   return other;
 }
 
-test('a secret opens until it expires, by the clock of the database, and not after', async () => {
-  const { id, secret } = await keepUntil(60_000);
+test('a secret opens until it expires by the clock of the database', async () => {
+  const { id, secret } = await keepUntil(sql, 60_000, 'timed');
   assert.equal((await decrypt(id, secret)).status, 200);
   const { id: made, secret: key } = await keep('short', { expires_in: 1 });
   assert.equal((await decrypt(made, key)).status, 200);
@@ -102,7 +89,7 @@ test('a secret opens until it expires, by the clock of the database, and not aft
   }
 });
 
-test('a secret lives for 7 days unless told otherwise, and the answer says until when', async () => {
+test('expires_in: 7 days by default, and the reply has the time', async () => {
   const { id, expires_at } = await keep('x');
   const row = await rowOf(id);
   assert.equal(row?.expires_at.toISOString(), expires_at);
@@ -112,7 +99,7 @@ test('a secret lives for 7 days unless told otherwise, and the answer says until
 });
 
 for (const seconds of [1, 3_600, 30 * 86_400]) {
-  test(`expires_in ${seconds} is what the row says`, async () => {
+  test(`expires_in: ${seconds} seconds are stored`, async () => {
     const { id, expires_at } = await keep('x', { expires_in: seconds });
     const [row] = await sql`select expires_at, extract(epoch from expires_at - created_at)::float as seconds from secrets.secrets where id = ${id}`;
     assert.equal(row?.expires_at.toISOString(), expires_at);
@@ -120,7 +107,7 @@ for (const seconds of [1, 3_600, 30 * 86_400]) {
   });
 }
 
-test('SECRET_TTL changes what holds where nothing is asked for, and 0 means for ever', async (t) => {
+test('SECRET_TTL sets the default of expires_in, and 0 means never', async (t) => {
   const forever = await startGatehouse(t, ['secrets'], database.url, { SECRET_TTL: '0' });
   const hour = await startGatehouse(t, ['secrets'], database.url, { SECRET_TTL: '3600' });
   const kept = await secretsClient(forever.url.secrets).keep('x');
@@ -134,14 +121,14 @@ test('SECRET_TTL changes what holds where nothing is asked for, and 0 means for 
   assert.ok(Math.abs(row?.seconds - 3_600) < 10);
 });
 
-test('without max_reads a secret opens any number of times, and each read is counted', async () => {
+test('max_reads: without it a secret opens any number of times, and reads are counted', async () => {
   const { id, secret } = await keep('again');
   for (let read = 0; read < 20; read += 1) assert.equal((await decrypt(id, secret)).json.password, 'again');
   assert.equal((await rowOf(id))?.reads, '20');
 });
 
 for (const reads of [1, 2, 5]) {
-  test(`max_reads ${reads} gives exactly ${reads} of them, whatever wrong keys come between`, async () => {
+  test(`max_reads: ${reads} allows exactly ${reads} reads, with wrong keys between them`, async () => {
     const { id, secret } = await keep('counted', { max_reads: reads });
     const wrong = randomBytes(32).toString('base64url');
     for (let read = 0; read < reads; read += 1) {
@@ -153,13 +140,13 @@ for (const reads of [1, 2, 5]) {
   });
 }
 
-test('max_reads may be as many as 1000', async () => {
+test('max_reads: 1000 is accepted', async () => {
   const { id, secret } = await keep('x', { max_reads: 1_000 });
   assert.equal((await decrypt(id, secret)).status, 200);
   assert.equal((await rowOf(id))?.reads, '1');
 });
 
-test('with the last read the content goes from the row, and the secret from the list', async () => {
+test('the last read removes the content from the row and the secret from the list', async () => {
   const { id, secret } = await keep('gone', { max_reads: 2 });
   const listed = async () => (await list()).json.some((item: { id: string }) => item.id === id);
   await decrypt(id, secret);
@@ -172,7 +159,7 @@ test('with the last read the content goes from the row, and the secret from the 
   assert.ok(!(await listed()));
 });
 
-test('what is stored has one length for all short texts', async () => {
+test('the stored length is the same for all short texts', async () => {
   const lengths = new Set<number>();
   for (const text of ['x', 'x'.repeat(16), 'x'.repeat(64), 'x'.repeat(252)]) lengths.add((await rowOf((await keep(text)).id))?.blob.length);
   assert.equal(lengths.size, 1);

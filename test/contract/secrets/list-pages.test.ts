@@ -1,4 +1,4 @@
-/** The list of secrets a page at a time, while others come and go. */
+/** The list of secrets by page, also while secrets are added and removed. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
@@ -16,17 +16,18 @@ const LAST = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 
 beforeEach(async () => void (await sql`truncate secrets.secrets`));
 
-/** Rows as good as real ones for the list, which opens nothing. @returns their ids, in order */
+/** Rows that suffice for the list, which decrypts nothing. @returns their ids, in order */
 async function fill(rows: number): Promise<string[]> {
   await sql`
-    insert into secrets.secrets (id, key_id, commitment, blob, expires_at)
-    select gen_random_uuid(), 'key', decode('00', 'hex'), decode(md5(n::text), 'hex'), now() + interval '1 day' from generate_series(1, ${rows}::int) n`;
+    insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at)
+    select gen_random_uuid(), 'key', '\\x00', decode(md5(n::text), 'hex'), '\\x00', now() + interval '1 day'
+    from generate_series(1, ${rows}::int) n`;
   return (await sql`select id from secrets.secrets order by id`).map(({ id }): string => id);
 }
 
 const idsOf = ({ json }: Answer): string[] => json.map((item: { id: string }) => item.id);
 
-/** The target of the one link that a page may have. */
+/** The target of the Link header, if there is one. */
 function nextOf({ headers }: Answer): string | null {
   const link = headers.get('link');
   if (link === null) return null;
@@ -35,7 +36,7 @@ function nextOf({ headers }: Answer): string | null {
   return target;
 }
 
-/** Follows the links, as any client would that knows RFC 8288. @param meanwhile done between two pages, with the page */
+/** Follows the links (RFC 8288). @param meanwhile runs between two pages, with the page */
 async function walk(start: string, meanwhile: (page: string[]) => Promise<unknown> = async () => {}): Promise<string[][]> {
   const pages: string[][] = [];
   for (let target: string | null = start; target !== null; ) {
@@ -50,7 +51,7 @@ async function walk(start: string, meanwhile: (page: string[]) => Promise<unknow
   return pages;
 }
 
-test('a page has as many as asked for, in the order of their ids, and links to the next by the last of them', async () => {
+test('pages: sorted by id, as long as asked for, with a link to the next page', async () => {
   const ids = await fill(5);
   const first = await list('?limit=2');
   assert.equal(first.status, 200);
@@ -61,7 +62,7 @@ test('a page has as many as asked for, in the order of their ids, and links to t
   assert.deepEqual(await walk('/api/store?limit=2'), [ids.slice(0, 2), ids.slice(2, 4), ids.slice(4)]);
 });
 
-test('a page says of a secret what the whole list says', async () => {
+test('pages: the same items as in the whole list', async () => {
   for (let count = 0; count < 3; count += 1) await keep('x', { max_reads: 1 });
   const whole = (await list()).json;
   assert.deepEqual((await list('?limit=3')).json, whole);
@@ -69,7 +70,7 @@ test('a page says of a secret what the whole list says', async () => {
 });
 
 for (const rows of [0, 1, 9, 10, 11, 20, 21]) {
-  test(`the last of the pages of ${rows} secrets has no link, and none is empty but where there is nothing`, async () => {
+  test(`pages: of ${rows} secrets the last page has no link, and no page is empty`, async () => {
     const ids = await fill(rows);
     const pages = await walk('/api/store?limit=10');
     assert.deepEqual(pages.flat(), ids);
@@ -77,7 +78,7 @@ for (const rows of [0, 1, 9, 10, 11, 20, 21]) {
   });
 }
 
-test('without parameters the whole list comes at once, without a link', async () => {
+test('pages: without parameters the whole list is returned, without a link', async () => {
   const ids = await fill(250);
   for (const query of ['', '?', '/', '/?']) {
     const whole = await list(query);
@@ -86,7 +87,7 @@ test('without parameters the whole list comes at once, without a link', async ()
   }
 });
 
-test('limit alone begins at the beginning, after alone has pages of 100', async () => {
+test('pages: limit alone starts at the first secret, after alone has pages of 100', async () => {
   const ids = await fill(205);
   assert.deepEqual(idsOf(await list('?limit=100')), ids.slice(0, 100));
   assert.deepEqual(await walk(`/api/store?after=${NIL}`), [ids.slice(0, 100), ids.slice(100, 200), ids.slice(200)]);
@@ -95,7 +96,7 @@ test('limit alone begins at the beginning, after alone has pages of 100', async 
   assert.deepEqual(idsOf(await list('?limit=1')), ids.slice(0, 1));
 });
 
-test('after an id that has been deleted, or was never there, the list goes on where it would stand', async () => {
+test('pages: after accepts an id that does not exist, and continues at its position', async () => {
   const ids = await fill(10);
   const gone = ids[3] ?? assert.fail();
   assert.equal((await remove(gone)).status, 200);
@@ -108,7 +109,7 @@ test('after an id that has been deleted, or was never there, the list goes on wh
   assert.deepEqual([last.status, last.text, last.headers.get('link')], [200, '[]', null]);
 });
 
-test('what has expired, was deleted or is used up is on no page and leaves none short', async () => {
+test('pages: ended secrets are on no page and make none shorter', async () => {
   const ids = await fill(30);
   const kept = await keep('x', { max_reads: 1 });
   await decrypt(kept.id, kept.secret);
@@ -118,7 +119,7 @@ test('what has expired, was deleted or is used up is on no page and leaves none 
   assert.deepEqual(await walk('/api/store?limit=4'), [living.slice(0, 4), living.slice(4, 8), living.slice(8, 12), living.slice(12, 16), living.slice(16)]);
 });
 
-test('a walk over all pages gives each secret that lives throughout once, while others are added and removed', async () => {
+test('pages: each secret that exists throughout is listed once', async () => {
   for (const limit of [1, 7, 100]) {
     const lasting = await fill(limit === 1 ? 40 : 320);
     const passing: string[] = [];
@@ -142,7 +143,7 @@ test('a walk over all pages gives each secret that lives throughout once, while 
   }
 });
 
-test('walks of several clients do not disturb each other', async () => {
+test('pages: several clients do not affect each other', async () => {
   const ids = await fill(120);
   const walks = await Promise.all([3, 10, 50, 99, 100].map((limit) => walk(`/api/store?limit=${limit}`)));
   for (const pages of walks) assert.deepEqual(pages.flat(), ids);
@@ -163,7 +164,7 @@ const FAULTS: ReadonlyArray<readonly [query: string, fields: readonly string[], 
   [`?limit=0&after=x&page=1`, ['page', 'limit', 'after'], /./],
 ];
 for (const [query, fields, message] of FAULTS) {
-  test(`a list asked for with ${query.replaceAll(some, '…')} is 400 at ${fields.join(', ')}, and never the whole list`, async () => {
+  test(`pages: ${query.replaceAll(some, '…')} is 400 at ${fields.join(', ')}`, async () => {
     const { status, json, headers } = await list(query);
     assert.deepEqual([status, json.error.code], [400, 'invalid_query']);
     assert.deepEqual(json.error.fields.map((field: { path: string }) => field.path), fields);
@@ -172,7 +173,7 @@ for (const [query, fields, message] of FAULTS) {
   });
 }
 
-test('a page needs the bearer token, and HEAD tells the link without the page', async () => {
+test('pages: the bearer token is required, and HEAD has the link', async () => {
   const ids = await fill(3);
   assert.equal((await ask('GET', `${base}/api/store?limit=1`)).status, 401);
   const head = await ask('HEAD', `${base}/api/store?limit=1`, { bearer: AUTH_TOKEN });

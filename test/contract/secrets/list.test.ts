@@ -14,16 +14,17 @@ const { sql } = database;
 const { url } = await startGatehouse({ after }, ['secrets'], database.url);
 const { list } = secretsClient(url.secrets);
 
-/** Rows as good as real ones for the list, which opens nothing. */
+/** Rows that suffice for the list, which decrypts nothing. */
 async function fill(rows: number, bytes = 285): Promise<void> {
   await sql`truncate secrets.secrets`;
   await sql`
-    insert into secrets.secrets (id, key_id, commitment, blob, expires_at)
-    select gen_random_uuid(), 'key', decode('00', 'hex'), decode(repeat(md5(n::text), ${Math.ceil(bytes / 16)}), 'hex'), now() + interval '1 day'
+    insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at)
+    select gen_random_uuid(), 'key', '\\x00', decode(repeat(md5(n::text), ${Math.ceil(bytes / 16)}), 'hex'), '\\x00',
+      now() + interval '1 day'
     from generate_series(1, ${rows}::int) n`;
 }
 
-const living = async () => {
+const readable = async () => {
   const rows = await sql<Array<{ id: string; blob: Buffer }>>`
     select id, blob from secrets.secrets where blob is not null and (expires_at is null or expires_at > now())`;
   return new Map(rows.map(({ id, blob }) => [id, blob.toString('base64url')]));
@@ -31,41 +32,41 @@ const living = async () => {
 
 // One piece of the list is read with 100 rows.
 for (const rows of [0, 1, 99, 100, 101, 199, 200, 201]) {
-  test(`a list of ${rows} is complete and correct JSON`, async () => {
+  test(`list: ${rows} secrets are complete, valid JSON`, async () => {
     await fill(rows);
     const { status, text, json } = await list();
     assert.equal(status, 200);
     assert.equal(json.length, rows);
-    assert.deepEqual(new Map(json.map((item: { id: string; secret: string }) => [item.id, item.secret])), await living());
+    assert.deepEqual(new Map(json.map((item: { id: string; secret: string }) => [item.id, item.secret])), await readable());
     if (rows === 0) assert.equal(text, '[]');
   });
 }
 
-test('a list of 20,000 holds every living secret once, and none that has expired or is used up', async () => {
+test('list: of 20,000 rows every readable secret once, and no other', async () => {
   await fill(20_000);
   await sql`
     update secrets.secrets set expires_at = now() - interval '1 millisecond'
     where id in (select id from secrets.secrets order by id limit 150)`;
   await sql`
-    update secrets.secrets set blob = null, commitment = null, max_reads = 1, reads = 1
+    update secrets.secrets set blob = null, commitment = null, tag = null, ending = 'read', max_reads = 1, reads = 1
     where id in (select id from secrets.secrets order by id desc limit 150)`;
   await sql`update secrets.secrets set expires_at = null where id in (select id from secrets.secrets order by id offset 10000 limit 10)`;
   const { json } = await list();
-  const expected = await living();
+  const expected = await readable();
   assert.equal(expected.size, 19_700);
   assert.equal(json.length, expected.size);
   for (const { id, secret } of json) assert.ok(expected.get(id) === secret, id);
 });
 
-test('secrets that come and go during a list spoil neither its JSON nor the rest of it', async () => {
+test('list: stays valid while secrets are added and removed', async () => {
   await fill(2_000);
-  const before = await living();
+  const before = await readable();
   const churn = (async () => {
     for (let round = 0; round < 20; round += 1) {
       await sql`delete from secrets.secrets where key_id = 'passing'`;
       await sql`
-        insert into secrets.secrets (id, key_id, commitment, blob)
-        select gen_random_uuid(), 'passing', decode('00', 'hex'), decode('01', 'hex') from generate_series(1, 100)`;
+        insert into secrets.secrets (id, key_id, commitment, blob, tag)
+        select gen_random_uuid(), 'passing', '\\x00', '\\x01', '\\x00' from generate_series(1, 100)`;
     }
   })();
   const lists = await Promise.all(Array.from({ length: 4 }, () => list()));
@@ -77,7 +78,7 @@ test('secrets that come and go during a list spoil neither its JSON nor the rest
   }
 });
 
-test('memory does not grow with the list', async () => {
+test('list: memory does not grow with its length', async () => {
   await fill(5_000, 16 * 1024);
   setFlagsFromString('--expose-gc');
   const collect: () => void = runInNewContext('gc');
@@ -105,7 +106,7 @@ test('memory does not grow with the list', async () => {
   assert.ok(most - before < 60 * MIB, `it took ${Math.round((most - before) / MIB)} MiB`);
 });
 
-test('HEAD says what GET would, and a trailing slash does not matter', async () => {
+test('list: HEAD has the headers of GET, and a trailing slash is accepted', async () => {
   const headers = { authorization: `Bearer ${AUTH_TOKEN}` };
   const head = await fetch(`${url.secrets}/api/store/`, { method: 'HEAD', headers });
   assert.equal(head.status, 200);

@@ -1,4 +1,4 @@
-/** What happens to a secret is one log line and one count each, without content; and wrong keys change nothing but a counter. */
+/** Each event of a secret is one log line and one count, without content. Wrong keys change only a counter. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { Agent, request } from 'node:http';
@@ -23,7 +23,7 @@ const wrongKey = () => randomBytes(32).toString('base64url');
 const keyIdOf = async (id: string): Promise<string> => (await rowOf(id)).key_id;
 
 const metricsNow = async () => (await ask('GET', `${gatehouse.url.metrics}/metrics`)).text;
-/** How often each event was counted so far. */
+/** The counts by event. */
 const countsIn = (text: string): Record<string, number> =>
   Object.fromEntries([...text.matchAll(/^gatehouse_secret_events_total\{event="(\w+)"\} (\d+)$/gm)].map(([, event = '', count]) => [event, Number(count)]));
 const counts = async () => countsIn(await metricsNow());
@@ -31,7 +31,7 @@ const counts = async () => countsIn(await metricsNow());
 type Line = Record<string, unknown>;
 const events = (lines: readonly Line[]) => lines.filter(({ message }) => /^secret (stored|read|read failed|deleted|expired)$/.test(String(message)));
 
-/** What a request does, as its log lines and counts tell it; left out are its own line, which every request has, and what the service says of itself soon after its start. */
+/** The log lines and counts that a request causes, without the request's own line and those of the startup. */
 async function traced(work: (by: ReturnType<typeof secretsClient>) => Promise<unknown>): Promise<{ lines: Line[]; counted: Record<string, number>; requestId: string }> {
   const requestId = randomUUID();
   const before = await counts();
@@ -43,7 +43,7 @@ async function traced(work: (by: ReturnType<typeof secretsClient>) => Promise<un
   return { lines: lines.map(({ time: _, ...line }) => line), counted, requestId };
 }
 
-/** Exactly one line of exactly these members, and one count. */
+/** Exactly one line with exactly these members, and one count. */
 function assertEvent({ lines, counted, requestId }: Awaited<ReturnType<typeof traced>>, event: string, id: string, keyId: string | null, reason?: string): void {
   assert.deepEqual(lines, [
     { level: 'info', service: 'secrets', message: `secret ${event}`, secret_id: id, key_id: keyId, request_id: requestId, ip: '127.0.0.1', ...(reason === undefined ? {} : { reason }) },
@@ -52,7 +52,7 @@ function assertEvent({ lines, counted, requestId }: Awaited<ReturnType<typeof tr
 }
 
 for (const [what, wish] of [['', {}], [' with a passphrase', { passphrase: PASSPHRASE }]] as const) {
-  test(`a creation, each read and the deletion of a secret${what} are one line and one count each`, async () => {
+  test(`events: one line and one count for storing, reading and deleting a secret${what}`, async () => {
     let kept = { id: '', secret: '' };
     const creation = await traced(async (by) => (kept = await by.keep(TEXT, wish)));
     const keyId = await keyIdOf(kept.id);
@@ -65,7 +65,7 @@ for (const [what, wish] of [['', {}], [' with a passphrase', { passphrase: PASSP
   });
 }
 
-test('a read by a link, without a bearer token, is told like any other', async () => {
+test('events: a read by a share link is recorded like any other', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const keyId = await keyIdOf(id);
   const tries = [[wrongKey(), 'read failed', 'wrong key'], [secret, 'read', undefined]] as const;
@@ -76,7 +76,7 @@ test('a read by a link, without a bearer token, is told like any other', async (
   }
 });
 
-test('each failed read is one line with its reason and one count', async () => {
+test('events: each failed read is one line with its reason and one count', async () => {
   const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
   const keyId = await keyIdOf(id);
   assertEvent(await traced((by) => by.decrypt(id, wrongKey())), 'read failed', id, keyId, 'wrong key');
@@ -89,7 +89,7 @@ test('each failed read is one line with its reason and one count', async () => {
   assert.equal((await receipt(id)).json.failed_reads, 4);
 });
 
-test('who finds a secret and is beaten to it by another reader is told in the log as well', async (t) => {
+test('events: a reader that loses the last read to another one is logged', async (t) => {
   const rival = await startGatehouse(t, ['secrets'], databaseUrl);
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const keyId = await keyIdOf(id);
@@ -111,7 +111,7 @@ test('who finds a secret and is beaten to it by another reader is told in the lo
   assert.deepEqual(counted, { read_failed: 1 });
 });
 
-test('what is no event leaves no line: a receipt, a list, a second deletion, a passphrase that is asked for, a request that is refused', async () => {
+test('events: no line for receipts, lists, second deletions and rejected requests', async () => {
   const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE });
   const gone = await keep(TEXT);
   await remove(gone.id);
@@ -126,7 +126,7 @@ test('what is no event leaves no line: a receipt, a list, a second deletion, a p
   assert.deepEqual([lines, counted], [[], {}]);
 });
 
-test('an expiry is one line and one count, however often housekeeping looks', async (t) => {
+test('events: an expiry is one line and one count, however often housekeeping runs', async (t) => {
   const housekeeping = startHousekeeping(t, databaseUrl);
   const kept = await Promise.all([1, 2, 3].map(() => keep(TEXT)));
   const keyIds = await Promise.all(kept.map(({ id }) => keyIdOf(id)));
@@ -140,7 +140,7 @@ test('an expiry is one line and one count, however often housekeeping looks', as
   assert.equal((countsIn(housekeeping.metrics()).expired ?? 0) + ((await counts()).expired ?? 0), 3);
 });
 
-test('ten thousand wrong keys change nothing in the row but the count of failed reads, and the secret still opens', async () => {
+test('10,000 wrong keys change only the count of failed reads', async () => {
   const WRONG = 10_000;
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const other = await keep(TEXT, { max_reads: 1 });
@@ -185,7 +185,7 @@ const CODINGS: ReadonlyArray<readonly [coding: string, pack: (body: Buffer) => B
   ['identity, gzip', gzipSync],
   ['unheard-of', (body) => body],
 ];
-test('a compressed body is 415 in every operation, a bomb among them: nothing is unfolded, stored, used up or counted', async () => {
+test('a compressed body is 415 in every operation and is not decompressed', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const row = await rowOf(id);
   const rows = async () => (await sql`select count(*)::int as rows from secrets.secrets`)[0]?.rows;
@@ -212,7 +212,7 @@ test('a compressed body is 415 in every operation, a bomb among them: nothing is
   assert.equal((await ask('POST', `${base}/api/store/decrypt?id=${id}`, { bearer: AUTH_TOKEN, headers: { 'content-encoding': 'identity' }, body: { secret } })).status, 200);
 });
 
-test('by now no text, key, passphrase or token has been written, and no stored content', async () => {
+test('the output contains no text, key, passphrase, token or stored content', async () => {
   const { id, secret } = await keep(TEXT);
   const { blob, commitment, tag } = await rowOf(id);
   await secretsClient(base).decrypt(id, secret);

@@ -1,4 +1,4 @@
-/** What may be asked of a new secret, as an operator has set it: what is told is what holds, at each limit and beyond. */
+/** The limits and defaults for new secrets: the options document is what encrypt enforces. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { after, test, type TestContext } from 'node:test';
@@ -30,7 +30,7 @@ const serveWith = async (t: TestContext, environment: Record<string, string>) =>
 
 const told = async (client: SecretsClient): Promise<Options> => (await client.options()).json;
 
-/** Makes a secret, and insists on what its row says: how long it lives, but for the moments between two statements, and how often it may be read. */
+/** Stores a secret and checks its lifetime, within 30 s, and its read limit in the row. */
 async function assertMade(client: SecretsClient, wish: { expires_in?: number; max_reads?: number }, seconds: number | null, reads: number | null): Promise<void> {
   const { id, expires_at } = await client.keep('x', wish);
   const [row] = await sql`select expires_at, extract(epoch from created_at)::float8 + ${seconds}::float8 - extract(epoch from expires_at)::float8 as late, max_reads from secrets.secrets where id = ${id}`;
@@ -49,7 +49,7 @@ async function assertRefused(client: SecretsClient, body: unknown, field: string
   assert.equal(await countRows(), before);
 }
 
-/** Everything that the options say is done: nothing asked for, the most of everything, and one more than that. */
+/** Checks the defaults, each maximum, and one more than each maximum. */
 async function assertTrue(client: SecretsClient): Promise<void> {
   const { expires_in, max_reads, passphrase, password } = await told(client);
   await assertMade(client, {}, expires_in.default, max_reads.default);
@@ -65,7 +65,7 @@ async function assertTrue(client: SecretsClient): Promise<void> {
   await assertRefused(client, { password: 'x'.repeat(password.max_bytes + 1) }, 'password', new RegExp(`^must have at most ${password.max_bytes} bytes`));
 }
 
-test('with nothing set, the options have exactly these members and values', async () => {
+test('options: exactly these members and values by default', async () => {
   const { status, text } = await standard.options();
   assert.equal(status, 200);
   assert.equal(text, JSON.stringify(DEFAULTS));
@@ -85,14 +85,14 @@ const SETTINGS: ReadonlyArray<readonly [what: string, environment: Record<string
   ['everything is set', { SECRET_TTL: '60', SECRET_TTL_MAX: '120', SECRET_READS: '2', SECRET_READS_MAX: '2', SHARE_PAGES: 'on' }, { expires_in: { default: 60, max: 120 }, max_reads: { default: 2, max: 2 }, share_pages: true }],
 ];
 for (const [what, environment, expected] of SETTINGS) {
-  test(`where ${what}, the options say so, and encrypt does what they say, at each limit and beyond`, async (t) => {
+  test(`options: with ${what}, encrypt accepts each limit and rejects more`, async (t) => {
     const client = await serveWith(t, environment);
     assert.deepEqual(await told(client), { ...DEFAULTS, ...expected });
     await assertTrue(client);
   });
 }
 
-test('with SECRET_READS=1 every secret is read once unless its maker says otherwise', async (t) => {
+test('SECRET_READS=1: a secret can be read once unless its sender asks for more', async (t) => {
   const client = await serveWith(t, { SECRET_READS: '1' });
   const once = await client.keep('x');
   assert.equal((await client.receipt(once.id)).json.max_reads, 1);
@@ -101,12 +101,12 @@ test('with SECRET_READS=1 every secret is read once unless its maker says otherw
   for (const status of [200, 200, 404]) assert.equal((await client.decrypt(twice.id, twice.secret)).status, status);
 });
 
-test('what the options say of SHARE_PAGES is what is served', async (t) => {
+test('options: share_pages is true only if the pages are served', async (t) => {
   const shared = (await startGatehouse(t, ['secrets'], database.url, { SHARE_PAGES: 'on' })).url.secrets;
   for (const [base, status] of [[url.secrets, 404], [shared, 200]] as const) assert.equal((await ask('GET', `${base}/`)).status, status);
 });
 
-test('limits hold for new secrets: those that were made before under wider ones open as their makers were told', async (t) => {
+test('new limits do not affect secrets stored before', async (t) => {
   const before = await standard.keep('x', { expires_in: 30 * DAY, max_reads: 10 });
   const narrow = await serveWith(t, { SECRET_TTL_MAX: '60', SECRET_READS_MAX: '1' });
   for (let read = 0; read < 10; read += 1) assert.equal((await narrow.decrypt(before.id, before.secret)).status, 200);
@@ -120,18 +120,18 @@ const VALUES: ReadonlyArray<readonly [name: string, values: readonly unknown[]]>
   ['password', ['', 'x'.repeat(32_769), 1, null, true, ['x'], {}]],
 ];
 for (const [name, values] of VALUES) {
-  test(`each bad value of ${name} gets one sentence at its field that says what to do`, async () => {
+  test(`encrypt: each invalid ${name} is one field error that says what is accepted`, async () => {
     for (const value of values) await assertRefused(standard, { password: 'x', [name]: value }, name, /^must (not )?(be|have|contain) /);
   });
 }
 
-test('misspelt members are refused by name, since a wish that is not understood would not be granted', async () => {
+test('encrypt: unknown members are rejected by name', async () => {
   for (const name of ['expiresIn', 'expires', 'ttl', 'max_read', 'maxReads', 'MAX_READS', 'max_reads ', 'pass-phrase', 'constructor', '__proto__']) {
     await assertRefused(standard, `{"password":"x",${JSON.stringify(name)}:1}`, name, /^is not a known member$/);
   }
 });
 
-test('the options need the bearer token, and answer GET and HEAD only', async () => {
+test('options: the bearer token is required, and only GET and HEAD are allowed', async () => {
   assert.equal((await ask('GET', `${url.secrets}/api/store/options`)).status, 401);
   assert.equal((await ask('HEAD', `${url.secrets}/api/store/options`, { bearer: AUTH_TOKEN })).status, 200);
   for (const method of ['POST', 'DELETE']) {
@@ -160,12 +160,12 @@ function problems(environment: Record<string, string>): readonly string[] {
 }
 
 for (const [name, accepts, values] of REFUSED) {
-  test(`${name} is refused unless it is ${accepts}`, () => {
+  test(`${name} must be ${accepts}`, () => {
     for (const value of values) assert.deepEqual(problems({ [name]: value }), [`${name} must be ${accepts}.`], value);
   });
 }
 
-test('a service with bad values exits with 78 and one sentence for each, and never listens', async () => {
+test('invalid settings: exit 78, one sentence for each, and no listener', async () => {
   const bad = Object.fromEntries(REFUSED.map(([name, , values]) => [name, values[0] ?? '']));
   const words = ['--import', 'tsx', 'src/cli.ts', 'serve', 'secrets'];
   const { code, stdout, stderr } = await new Promise<{ code: unknown; stdout: string; stderr: string }>((resolve) => {

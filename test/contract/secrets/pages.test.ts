@@ -1,4 +1,4 @@
-/** The share pages as a visitor's connection sees them. What a browser makes of them is tried by `make test-browser`. */
+/** The share pages over HTTP. `make test-browser` tests them in a browser. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -16,14 +16,14 @@ const { sql } = database;
 const gatehouse = await startGatehouse({ after }, ['secrets'], database.url, { SHARE_PAGES: 'on', LOG_LEVEL: 'debug', TRUSTED_PROXIES: '127.0.0.1' });
 const base = gatehouse.url.secrets;
 const { encrypt, keep, decrypt } = secretsClient(base);
-const source = new URL('../../../src/secrets/pages', import.meta.url);
-/** What all pages share. */
-const shared = new URL('../../../src/http/pages', import.meta.url);
+const source = new URL('../../../src/secrets/pages/', import.meta.url);
+/** The files that all pages share. */
+const shared = new URL('../../../src/http/pages/', import.meta.url);
 const read = (name: string) => readFileSync(new URL(name, readdirSync(shared).includes(name) ? shared : source), 'utf8');
 
 const reveal = (id: string, body: unknown, headers: Record<string, string> = {}) => ask('POST', `${base}/s/${id}`, { body, headers });
 const raw = (line: string) => exchange(base, [`${line} HTTP/1.1`, 'Host: x', 'Connection: close']);
-/** A row as text, with all that could have changed in it. */
+/** A whole row as text. */
 const rowOf = async (id: string): Promise<unknown> => (await sql`select s::text as row from secrets.secrets s where id = ${id}`)[0]?.row;
 const readsOf = async (id: string) => {
   const [row] = await sql`select reads::int, failed_reads::int as failed, ending from secrets.secrets where id = ${id}`;
@@ -39,7 +39,7 @@ const FILES: ReadonlyArray<readonly [path: string, file: string, type: string]> 
   ...['make', 'reveal', 'page', 'qr'].map((name) => [`/pages/${name}.js`, `${name}.js`, SCRIPT] as const),
 ];
 
-test('without SHARE_PAGES there is nothing of them, and the description does not name them', async (t) => {
+test('without SHARE_PAGES: every page is 404 and absent from the OpenAPI document', async (t) => {
   const { url } = await startGatehouse(t, ['secrets'], database.url);
   const { id, secret } = await secretsClient(url.secrets).keep('behind the bearer');
   for (const [method, path] of [...FILES.map(([path]) => ['GET', path] as const), ['HEAD', '/'], ['GET', `/s/${id}`], ['POST', `/s/${id}`]] as const) {
@@ -54,7 +54,7 @@ test('without SHARE_PAGES there is nothing of them, and the description does not
   assert.deepEqual(await readsOf(id), { reads: 0, failed: 0, ending: null });
 });
 
-test('with SHARE_PAGES they are described, and ask for no bearer', async () => {
+test('with SHARE_PAGES: described in the OpenAPI document, without a bearer token', async () => {
   const { paths } = (await ask('GET', `${base}/openapi.json`)).json;
   for (const [path, method] of [['/', 'get'], ['/s/{id}', 'get'], ['/s/{id}', 'post'], ['/pages/{file}', 'get']] as const) {
     assert.deepEqual(paths[path]?.[method]?.security ?? [], [], `${method} ${path}`);
@@ -64,7 +64,7 @@ test('with SHARE_PAGES they are described, and ask for no bearer', async () => {
 });
 
 for (const [path, file, type] of FILES) {
-  test(`${path.replace(/[0-9a-f-]{36}/, '{id}')} is the file ${file} as it lies there, with exactly these headers`, async () => {
+  test(`${path.replace(/[0-9a-f-]{36}/, '{id}')} is the unchanged file ${file}, with exactly these headers`, async () => {
     for (const method of ['GET', 'HEAD']) {
       const { status, headers, body } = await raw(`${method} ${path}`);
       assert.equal(status, 200);
@@ -77,7 +77,7 @@ for (const [path, file, type] of FILES) {
   });
 }
 
-test('the policy allows nothing inline, nothing evaluated, no scheme and no other origin', () => {
+test('the Content-Security-Policy allows nothing inline, evaluated or of another origin', () => {
   const policy = PAGE_SECURITY['content-security-policy'];
   assert.doesNotMatch(policy, /unsafe|eval|nonce|sha\d|https?:|data:|blob:|\*|\./);
   for (const directive of policy.split('; ').slice(0, -1)) assert.match(directive, /^[a-z-]+ '(none|self)'$/);
@@ -89,7 +89,7 @@ const NOWHERE = [
   '/pages/./style.css', '/pages//style.css', '/pages/style.css/x', '/pages/constructor', '/pages/__proto__', '/pages/toString', '/pages/%2fetc%2fpasswd', '/s', '/s/', '/s/a/b',
 ];
 for (const path of NOWHERE) {
-  test(`there is nothing at ${path}`, async () => {
+  test(`${path} is 404`, async () => {
     const { status, headers, json } = await raw(`GET ${path}`);
     assert.equal(status, 404);
     assert.match(json.error.code, /^(not_found|no_such_path)$/);
@@ -97,7 +97,7 @@ for (const path of NOWHERE) {
   });
 }
 
-/** Every page with the scripts that come with it, by what they import. */
+/** Every page with its scripts and what they import. */
 const PAGES = ['make.html', 'reveal.html'].map((name) => ({ name, html: read(name), scripts: scriptsOf(read(name)) }));
 
 function scriptsOf(html: string): string[] {
@@ -106,13 +106,13 @@ function scriptsOf(html: string): string[] {
   return names;
 }
 
-test('what a page loads is served, and what is served is loaded', async () => {
+test('every file that a page loads is served, and no other', async () => {
   const loaded = PAGES.flatMap(({ html, scripts }) => [...scripts, ...[...html.matchAll(/(?:href|src)="\/pages\/([^"]+)"/g)].map(([, name = '']) => name)]);
   assert.deepEqual([...new Set([...loaded, 'make.html', 'reveal.html'])].sort(), [...readdirSync(source), ...readdirSync(shared)].sort());
   for (const name of loaded) assert.equal((await ask('GET', `${base}/pages/${name}`)).status, 200, name);
 });
 
-test('nothing in a page is inline, foreign or able to turn a text into markup', () => {
+test('no page has inline or third-party content, or turns text into markup', () => {
   for (const { name, html, scripts } of PAGES) {
     assert.doesNotMatch(html, /<style|\sstyle=|\son[a-z]+\s*=|javascript:|<base|<iframe|<object|<embed|<img|http-equiv|srcdoc|action=/i, name);
     for (const [, attributes = '', content] of html.matchAll(/<script([^>]*)>([\s\S]*?)<\/script>/g)) {
@@ -131,12 +131,12 @@ test('nothing in a page is inline, foreign or able to turn a text into markup', 
   assert.doesNotMatch(read('style.css'), /url\(|@import|@font-face|expression|\/\//);
 });
 
-/** Which tag an element of a type has. */
+/** The tag of each element type. */
 const TAGS: Readonly<Record<string, RegExp>> = {
   HTMLElement: /^[a-z0-9]+$/, HTMLFormElement: /^form$/, HTMLInputElement: /^input$/, HTMLTextAreaElement: /^textarea$/, HTMLSelectElement: /^select$/, HTMLButtonElement: /^button$/,
 };
 
-test('every element that a script asks for is in each page that loads it, and is what the script takes it for', () => {
+test('every element that a script uses exists in its pages with the expected type', () => {
   for (const { name, html, scripts } of PAGES) {
     const elements = new Map([...html.matchAll(/<([a-z0-9]+)[^>]*\sid="([^"]+)"/g)].map(([, tag = '', id = '']) => [id, tag]));
     assert.equal(elements.size, [...html.matchAll(/\sid="/g)].length, `${name} gives no id twice`);
@@ -152,20 +152,20 @@ test('every element that a script asks for is in each page that loads it, and is
   }
 });
 
-test('a link may be loaded any number of times, by whatever program: its row, its receipt and the throttle stay as they are', async () => {
+test('loading a link changes neither row, receipt nor throttle', async () => {
   const { id, secret } = await keep('not by loading', { max_reads: 1 });
-  const tries = async () => (await sql`select coalesce(sum(tries), 0)::int as tries from secrets.throttles`)[0]?.tries;
-  const before = [await rowOf(id), await tries()];
+  const attempts = async () => (await sql`select coalesce(sum(attempts), 0)::int as sum from secrets.throttles`)[0]?.sum;
+  const before = [await rowOf(id), await attempts()];
   for (let i = 0; i < 100; i += 1) {
     // With the key and a body too, as a scanner might send what no browser would.
     await ask(i % 2 === 0 ? 'GET' : 'HEAD', `${base}/s/${id}?${secret}`, { headers: { 'user-agent': 'a link scanner', purpose: 'prefetch', 'sec-purpose': 'prefetch;prerender' } });
     await ask(i % 2 === 0 ? 'OPTIONS' : 'PUT', `${base}/s/${id}`);
   }
-  assert.deepEqual([await rowOf(id), await tries()], before);
+  assert.deepEqual([await rowOf(id), await attempts()], before);
   assert.equal((await reveal(id, { secret })).json.password, 'not by loading');
 });
 
-test('a link opens with id and key and without a bearer, as often as allowed and no more', async () => {
+test('a link opens without a bearer token, as often as allowed', async () => {
   for (const path of [(id: string) => id, (id: string) => id.toUpperCase(), (id: string) => `${id}/`]) {
     const { id, secret } = await keep('read \0once\r\n ', { max_reads: 1 });
     const answer = await reveal(path(id), { secret });
@@ -177,7 +177,7 @@ test('a link opens with id and key and without a bearer, as often as allowed and
   }
 });
 
-test('a bearer makes no difference to a link, right or wrong', async () => {
+test('a link opens the same with a correct or wrong bearer token', async () => {
   for (const bearer of [AUTH_TOKEN, 'wrong']) {
     const { id, secret } = await keep('x', { max_reads: 2 });
     assert.equal((await ask('POST', `${base}/s/${id}`, { bearer, body: { secret } })).status, 200);
@@ -185,7 +185,7 @@ test('a bearer makes no difference to a link, right or wrong', async () => {
   }
 });
 
-test('a wrong key, an unknown id, a deleted and an expired secret get one answer, and use nothing up', async () => {
+test('a link: one 404 for a wrong key, an unknown id, a deleted and an expired secret', async () => {
   const headers = { 'x-request-id': 'test' };
   const [kept, deleted, expired] = [await keep('x', { max_reads: 1 }), await keep('x'), await keepExpired(sql)];
   await ask('DELETE', `${base}/api/store/${deleted.id}`, { bearer: AUTH_TOKEN });
@@ -197,7 +197,7 @@ test('a wrong key, an unknown id, a deleted and an expired secret get one answer
   assert.equal((await reveal(kept.id, { secret: kept.secret })).status, 200);
 });
 
-test('a passphrase is asked for, and neither its absence nor a wrong one uses anything up', async () => {
+test('a link: a missing or wrong passphrase uses nothing up', async () => {
   const { id, secret } = (await encrypt({ password: 'locked', max_reads: 1, passphrase: 'said by phone' })).json;
   const codes = [];
   for (const passphrase of [undefined, 'said by mail', '']) {
@@ -209,7 +209,7 @@ test('a passphrase is asked for, and neither its absence nor a wrong one uses an
   assert.equal((await reveal(id, { secret, passphrase: 'said by phone' })).json.password, 'locked');
 });
 
-test('what is malformed is 400 and names its place, what is compressed 415, and neither touches the secret', async () => {
+test('a link: malformed input is 400, compressed input 415; neither touches the secret', async () => {
   const { id, secret } = await keep('x', { max_reads: 1 });
   const before = await rowOf(id);
   for (const bad of ['1', id.slice(1), `${id}0`, `{${id}}`, `${id}%20`, `${id}%00`, id.replaceAll('-', ''), '-'.repeat(36), '..%2fx']) {
@@ -227,7 +227,7 @@ test('what is malformed is 400 and names its place, what is compressed 415, and 
   assert.equal(await rowOf(id), before);
 });
 
-test('after 60 wrong links from one network the next has to wait, right or wrong; another network and the bearer do not', async () => {
+test('after 60 wrong links from one network the next is 429; others are not affected', async () => {
   const { id, secret } = await keep('x');
   const from = (address: string, key: string) => reveal(id, { secret: key }, { 'x-forwarded-for': address });
   const wrong = randomBytes(32).toString('base64url');
@@ -242,7 +242,7 @@ test('after 60 wrong links from one network the next has to wait, right or wrong
   assert.equal((await decrypt(id, secret)).status, 200);
 });
 
-test('neither key nor text nor passphrase nor the id\'s path has been written anywhere by now', async () => {
+test('the output contains no key, text, passphrase or path with an id', async () => {
   const { id, secret } = (await encrypt({ password: 'marked-text', passphrase: 'marked-phrase' })).json;
   await raw(`GET /s/${id}?key=${secret}`);
   await raw(`GET /s/${secret}`);

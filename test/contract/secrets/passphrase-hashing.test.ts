@@ -1,4 +1,4 @@
-/** Passphrases cost what logins cost, and pass the same gate: a rush is refused at once, and everything else goes on. */
+/** Passphrases share the hashing limiter with logins: overload is rejected at once, and other requests are served. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
@@ -26,7 +26,7 @@ interface Rush {
   readonly answers: Promise<Answer[]>;
 }
 
-/** Many at once. Resolves when so many of them wait for a hash; until the rush is over, whoever needs one waits behind them. */
+/** Sends many requests at once. Resolves when `waiting` of them wait for a hash. */
 async function rush(count: number, waiting: number, one: (number: number) => Promise<Answer>): Promise<Rush> {
   let open = count;
   const answers = Promise.all(Array.from({ length: count }, (_, number) => one(number).finally(() => (open -= 1))));
@@ -51,7 +51,7 @@ beforeEach(async () => {
   assert.deepEqual(await hashes(), { running: 0, waiting: 0 });
 });
 
-test('logins and passphrases are hashed in one place: whoever has a link or a token goes before all logins, which wait meanwhile', async () => {
+test('passphrases are hashed before waiting logins', async () => {
   const kept = await keep(TEXT, { passphrase: PASSPHRASE });
   const logins = await rush(30, 20, logIn);
   assert.equal((await decrypt(kept.id, kept.secret, PASSPHRASE)).json.password, TEXT);
@@ -60,7 +60,7 @@ test('logins and passphrases are hashed in one place: whoever has a link or a to
   for (const { status } of await logins.answers) assert.equal(status, 401);
 });
 
-test('what the waiting room for passphrases cannot hold is 503 with Retry-After and stores nothing, and logins have their turn afterwards', async () => {
+test('encrypt: 503 with Retry-After while the hashing queue is full', async () => {
   const logins = await rush(12, 10, logIn);
   // 32 seats, besides the logins that wait in their own room; the one place may be a login's.
   const locks = await rush(60, 36, lock);
@@ -73,7 +73,7 @@ test('what the waiting room for passphrases cannot hold is 503 with Retry-After 
   assert.equal(row?.rows, 60 - refused.length);
 });
 
-test('in a rush everything that needs no hash goes on: secrets without a passphrase, receipts, lists, deletions, probes', async () => {
+test('a full hashing queue does not delay requests that need no hash', async () => {
   const free = await keep(TEXT);
   const { open, answers } = await rush(30, 20, lock);
   const made = await encrypt({ password: 'made meanwhile' });
@@ -91,7 +91,7 @@ test('in a rush everything that needs no hash goes on: secrets without a passphr
   await answers;
 });
 
-test('a wrong key never costs a hash, nor does a missing passphrase: both are answered while a right key waits in line', async () => {
+test('a wrong key or a missing passphrase costs no hash', async () => {
   const kept = await keep(TEXT, { passphrase: PASSPHRASE });
   const { open, answers } = await rush(30, 20, lock);
   let isOpened = false;
@@ -109,7 +109,7 @@ test('a wrong key never costs a hash, nor does a missing passphrase: both are an
   await answers;
 });
 
-test('a secret lives as long as was asked for from when it is stored, however long its passphrase has waited for a hash', async () => {
+test('the lifetime begins after the passphrase was hashed', async () => {
   const { answers } = await rush(30, 20, () => encrypt({ password: TEXT, passphrase: PASSPHRASE, expires_in: 600 }));
   // Twenty are still to be stored; none of them may have begun to age.
   const [clock] = await sql`select clock_timestamp() + interval '600 seconds' as ends`;
@@ -118,7 +118,7 @@ test('a secret lives as long as was asked for from when it is stored, however lo
   assert.equal(row?.aged, 0);
 });
 
-test('a passphrase that finds no place is 503: it uses nothing up, is not counted as failed, and takes no try', async () => {
+test('decrypt: 503 while the hashing queue is full, not counted as an attempt', async () => {
   const kept = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
   const before = [...(await sql`select * from secrets.secrets where id = ${kept.id}`)];
   const { answers } = await rush(80, 32, lock);
@@ -132,7 +132,7 @@ test('a passphrase that finds no place is 503: it uses nothing up, is not counte
   for (const answer of tried.filter(({ status }) => status !== 403)) assertOverloaded(answer);
   const [row] = await sql`select * from secrets.secrets where id = ${kept.id}`;
   assert.deepEqual({ ...row }, { ...before[0], failed_reads: String(wrong) });
-  const [tries] = await sql`select coalesce(max(tries), 0)::int as tries from secrets.throttles`;
-  assert.equal(tries?.tries, wrong);
+  const [counted] = await sql`select coalesce(max(attempts), 0)::int as attempts from secrets.throttles`;
+  assert.equal(counted?.attempts, wrong);
   assert.equal((await decrypt(kept.id, kept.secret, PASSPHRASE)).json.password, TEXT);
 });

@@ -1,4 +1,4 @@
-/** Who guesses passphrases gets a few tries, for each secret from each network and from everywhere, however they are sent. */
+/** The limits on wrong passphrases: per secret and network, and per secret. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
@@ -27,20 +27,22 @@ const locked = (max_reads?: number) => keep(TEXT, { passphrase: PASSPHRASE, ...(
 const openFrom = (address: string, { id, secret }: Kept, passphrase: string, at = base): Promise<Answer> =>
   secretsClient(at, { 'x-forwarded-for': address }).decrypt(id, secret, passphrase);
 
-/** One try after the other. @returns the status of each */
+/** One attempt after the other. @returns the status of each */
 async function wrongFrom(address: string, kept: Kept, count: number, at = base): Promise<number[]> {
   const statuses: number[] = [];
   for (let index = 0; index < count; index += 1) statuses.push((await openFrom(address, kept, WRONG, at)).status);
   return statuses;
 }
 
-/** Every try was made so much earlier. */
-const passTime = (seconds: number) => sql`update secrets.throttles set until = until - make_interval(secs => ${seconds})`;
+/** Moves all attempts into the past. */
+const passTime = (seconds: number) => sql`
+  update secrets.throttles set window_ends_at = window_ends_at - make_interval(secs => ${seconds}),
+    blocked_until = blocked_until - make_interval(secs => ${seconds})`;
 
 function assertThrottled(answer: Answer, atMost: number): void {
   assert.deepEqual([answer.status, answer.json.error.code], [429, 'too_many_requests'], answer.text);
   const seconds = Number(answer.headers.get('retry-after'));
-  assert.ok(seconds > atMost - 60 && seconds <= atMost, `told to wait for ${seconds} of ${atMost} s`);
+  assert.ok(seconds > atMost - 60 && seconds <= atMost, `Retry-After: ${seconds}, expected at most ${atMost}`);
 }
 
 const FIVE_THEN_NONE = [403, 403, 403, 403, 403, 429, 429];
@@ -48,7 +50,7 @@ const QUARTER = 15 * 60;
 const DAY = 86_400;
 beforeEach(async () => void (await sql`delete from secrets.throttles`));
 
-test('after five wrong passphrases from one network even the right one is 429 with Retry-After, and nothing more is found out or counted', async () => {
+test('after 5 wrong passphrases from one network the correct one is 429 with Retry-After', async () => {
   const [address, kept] = [strangeAddress(), await locked(1)];
   assert.deepEqual(await wrongFrom(address, kept, 7), FIVE_THEN_NONE);
   const [wrong, right] = [await openFrom(address, kept, WRONG), await openFrom(address, kept, PASSPHRASE)];
@@ -58,14 +60,14 @@ test('after five wrong passphrases from one network even the right one is 429 wi
   assert.deepEqual({ status, reads, failed_reads }, { status: 'stored', reads: 0, failed_reads: 5 });
 });
 
-test('another network may still open it, and so may anybody another secret', async () => {
+test('other networks and other secrets are not affected', async () => {
   const [address, kept] = [strangeAddress(), await locked(1)];
   assert.deepEqual(await wrongFrom(address, kept, 6), FIVE_THEN_NONE.slice(0, 6));
   assert.equal((await openFrom(address, await locked(), PASSPHRASE)).json.password, TEXT);
   assert.equal((await openFrom(strangeAddress(), kept, PASSPHRASE)).json.password, TEXT);
 });
 
-test('a quarter of an hour after the first of them there are five tries again', async () => {
+test('five attempts are allowed again when the window of 15 minutes ends', async () => {
   const [address, kept] = [strangeAddress(), await locked(1)];
   assert.deepEqual(await wrongFrom(address, kept, 6), FIVE_THEN_NONE.slice(0, 6));
   await passTime(QUARTER - 30);
@@ -76,7 +78,7 @@ test('a quarter of an hour after the first of them there are five tries again', 
   assert.equal((await openFrom(address, kept, PASSPHRASE)).json.password, TEXT);
 });
 
-test('the quarter of an hour is that of the first wrong one: those that follow do not prolong it', async () => {
+test('the window begins with the first wrong passphrase and is not extended', async () => {
   const [address, kept] = [strangeAddress(), await locked(1)];
   await wrongFrom(address, kept, 1);
   await passTime(QUARTER - 90);
@@ -86,7 +88,7 @@ test('the quarter of an hour is that of the first wrong one: those that follow d
   assert.equal((await openFrom(address, kept, PASSPHRASE)).json.password, TEXT);
 });
 
-test('of IPv6 the /64 counts as one network, and an IPv4 address as itself, also written as IPv6', async () => {
+test('a network is an IPv6 /64 or an IPv4 address, also if mapped to IPv6', async () => {
   const kept = await locked();
   const spread = ['2001:db8:1:2::1', '2001:db8:1:2:ffff::2', '2001:0db8:0001:0002:0:0:0:3', '2001:db8:1:2:a:b:c:d', '2001:db8:1:2::', '2001:db8:1:2::ffff'];
   const statuses: number[] = [];
@@ -98,12 +100,12 @@ test('of IPv6 the /64 counts as one network, and an IPv4 address as itself, also
   assert.equal((await openFrom('192.0.2.8', kept, PASSPHRASE)).status, 200);
 });
 
-test('an invented X-Forwarded-For changes nothing where the other end is no trusted proxy', async () => {
+test('a forged X-Forwarded-For has no effect without a trusted proxy', async () => {
   const [one, other] = [await locked(), await locked()];
   const statuses: number[] = [];
   for (let count = 1; count <= 7; count += 1) statuses.push((await openFrom(strangeAddress(), one, WRONG, direct)).status);
   assert.deepEqual(statuses, FIVE_THEN_NONE);
-  // Behind a trusted proxy, what stands left of the address that the proxy has seen is the client's own invention.
+  // Behind a trusted proxy, everything left of the address that the proxy added can be forged.
   const address = strangeAddress();
   statuses.length = 0;
   for (let count = 1; count <= 7; count += 1) statuses.push((await openFrom(`${strangeAddress()}, ${address}`, other, WRONG)).status);
@@ -117,9 +119,9 @@ test('replicas share the count', async () => {
   assert.deepEqual(statuses, FIVE_THEN_NONE);
 });
 
-test('after thirty wrong ones from many networks nobody may try for a day, and other secrets are not affected', async () => {
+test('after 30 wrong passphrases from many networks a secret is blocked for a day', async () => {
   const kept = await locked(1);
-  for (let count = 1; count <= 30; count += 1) assert.deepEqual(await wrongFrom(strangeAddress(), kept, 1, count % 2 ? base : replica), [403], `try ${count}`);
+  for (let count = 1; count <= 30; count += 1) assert.deepEqual(await wrongFrom(strangeAddress(), kept, 1, count % 2 ? base : replica), [403], `attempt ${count}`);
   const late = strangeAddress();
   for (const address of [late, late, strangeAddress()]) assertThrottled(await openFrom(address, kept, PASSPHRASE), DAY);
   assert.equal((await receipt(kept.id)).json.failed_reads, 30);
@@ -130,17 +132,17 @@ test('after thirty wrong ones from many networks nobody may try for a day, and o
   assert.equal((await openFrom(late, kept, PASSPHRASE)).json.password, TEXT);
 });
 
-test('who is refused because of others has not lost a try of their own', async () => {
+test('a request rejected by the daily limit takes no attempt of its network', async () => {
   const kept = await locked(1);
   for (let count = 1; count <= 30; count += 1) await wrongFrom(strangeAddress(), kept, 1);
   const late = strangeAddress();
   for (let count = 1; count <= 6; count += 1) assertThrottled(await openFrom(late, kept, PASSPHRASE), DAY);
-  // The count of everywhere is the only one that is full.
-  await sql`delete from secrets.throttles where tries >= 30`;
+  // Only the daily limit is reached.
+  await sql`delete from secrets.throttles where attempts >= 30`;
   assert.deepEqual(await wrongFrom(late, kept, 6), FIVE_THEN_NONE.slice(0, 6));
 });
 
-test('of any number of simultaneous wrong ones five are answered otherwise than 429, over two replicas, ten times over', async () => {
+test('24 concurrent wrong passphrases on two replicas: 5 attempts, ten times', async () => {
   for (let round = 1; round <= 10; round += 1) {
     const [address, kept] = [strangeAddress(), await locked(1)];
     const statuses = await Promise.all(Array.from({ length: 24 }, async (_, index) => (await openFrom(address, kept, WRONG, index % 2 ? base : replica)).status));
@@ -150,7 +152,7 @@ test('of any number of simultaneous wrong ones five are answered otherwise than 
   }
 });
 
-test('two that both saw one try left do not both get it', async () => {
+test('one attempt left: one of two concurrent requests gets it', async () => {
   const [address, kept] = [strangeAddress(), await locked(1)];
   await wrongFrom(address, kept, 4);
   const blocker = connect(databaseUrl);
@@ -164,37 +166,37 @@ test('two that both saw one try left do not both get it', async () => {
   assert.deepEqual((await both).map(({ status }) => status).sort(), [403, 429]);
 });
 
-test('of simultaneous wrong ones from fifty networks thirty are answered otherwise than 429', async () => {
+test('concurrent wrong passphrases from 50 networks: 30 attempts', async () => {
   const kept = await locked(1);
   const statuses = await Promise.all(Array.from({ length: 50 }, async (_, index) => (await openFrom(strangeAddress(), kept, WRONG, index % 2 ? base : replica)).status));
   assert.equal(statuses.filter((status) => status === 403).length, 30);
   assert.equal(statuses.filter((status) => status === 429).length, 20);
 });
 
-test('a right passphrase gives its try back, and clears none of those that were wrong', async () => {
+test('a correct passphrase gives its attempt back, and does not clear wrong ones', async () => {
   const [address, kept] = [strangeAddress(), await locked()];
   assert.deepEqual(await wrongFrom(address, kept, 4), [403, 403, 403, 403]);
   for (let count = 1; count <= 40; count += 1) assert.equal((await openFrom(address, kept, PASSPHRASE)).status, 200, `read ${count}`);
   assert.deepEqual(await wrongFrom(address, kept, 2), [403, 429]);
 });
 
-test('right passphrases at the same time do not use up each other’s tries', async () => {
+test('concurrent correct passphrases do not use up each other’s attempts', async () => {
   const [address, kept] = [strangeAddress(), await locked()];
   const statuses = await Promise.all(Array.from({ length: 12 }, async () => (await openFrom(address, kept, PASSPHRASE)).status));
   assert.deepEqual(statuses, Array(12).fill(200));
 });
 
-test('right ones in the rush get no wrong one more than its five tries', async () => {
+test('mixed with correct passphrases, at most 5 wrong ones are tried', async () => {
   const [address, kept] = [strangeAddress(), await locked()];
   const answers = await Promise.all(Array.from({ length: 48 }, (_, index) => openFrom(address, kept, index % 3 ? WRONG : PASSPHRASE, index % 2 ? base : replica)));
   assert.ok(answers.filter(({ status }) => status === 403).length <= 5);
   for (const { status } of answers) assert.ok([200, 403, 429].includes(status), String(status));
-  // Every try that was no wrong one has come back.
+  // All other attempts were given back.
   const wrong = answers.filter(({ status }) => status === 403).length;
   assert.deepEqual(await wrongFrom(address, kept, 6 - wrong), FIVE_THEN_NONE.slice(wrong, 6));
 });
 
-test('a try that ends before its passphrase was wrong or right is given back: a secret that is gone, a key that is wrong', async () => {
+test('requests that compare no passphrase take no attempt', async () => {
   const [address, kept] = [strangeAddress(), await locked(1)];
   assert.deepEqual(await wrongFrom(address, kept, 4), [403, 403, 403, 403]);
   const stranger = secretsClient(base, { 'x-forwarded-for': address });
@@ -203,10 +205,10 @@ test('a try that ends before its passphrase was wrong or right is given back: a 
     assert.equal((await stranger.decrypt(kept.id, kept.secret)).json.error.code, 'passphrase_needed');
   }
   assert.equal((await openFrom(address, kept, PASSPHRASE)).json.password, TEXT);
-  for (let count = 1; count <= 6; count += 1) assert.equal((await openFrom(address, kept, WRONG)).status, 404, 'of what is gone nothing is tried');
+  for (let count = 1; count <= 6; count += 1) assert.equal((await openFrom(address, kept, WRONG)).status, 404, 'a secret that has ended is not tried');
 });
 
-test('who tried what is not readable in the throttles', async () => {
+test('the throttle table does not disclose ids or networks', async () => {
   const kept = await locked();
   await wrongFrom('203.0.113.77', kept, 1);
   const rows = await sql<Array<{ key: Buffer; text: string }>>`select key, t::text as text from secrets.throttles t`;

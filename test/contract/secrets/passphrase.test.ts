@@ -1,4 +1,4 @@
-/** Secrets that need a passphrase besides the key: what is asked for, what is told to whom, and what a mistake costs. */
+/** Secrets that require a passphrase in addition to the key. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
@@ -17,7 +17,7 @@ const { encrypt, keep, decrypt, receipt } = secretsClient(base);
 
 const rowOf = async (id: string) => ({ ...(await sql`select * from secrets.secrets where id = ${id}`)[0] });
 const countRows = async () => Number((await sql`select count(*) from secrets.secrets`)[0]?.count);
-const tries = async () => Number((await sql`select coalesce(sum(tries), 0) as sum from secrets.throttles`)[0]?.sum);
+const attempts = async () => Number((await sql`select coalesce(sum(attempts), 0) as sum from secrets.throttles`)[0]?.sum);
 const wrongKey = () => randomBytes(32).toString('base64url');
 
 async function summary(id: string): Promise<unknown[]> {
@@ -30,7 +30,7 @@ function assertRefused(answer: Answer, status: number, code: string): void {
   assert.ok(!answer.text.includes('marked'));
 }
 
-test('a secret with a passphrase is made like any other, and opens with key and passphrase', async () => {
+test('a secret with a passphrase opens with key and passphrase', async () => {
   const made = await encrypt({ password: TEXT, passphrase: PASSPHRASE, max_reads: 1 });
   assert.equal(made.status, 201);
   assert.deepEqual(Object.keys(made.json), ['id', 'secret', 'expires_at']);
@@ -41,21 +41,21 @@ test('a secret with a passphrase is made like any other, and opens with key and 
   assert.equal((await decrypt(made.json.id, made.json.secret, PASSPHRASE)).status, 404);
 });
 
-test('a missing passphrase is 403 that asks for it, as often as one likes: nothing is used up, nothing counted as failed, no try taken', async () => {
+test('a missing passphrase is 403, any number of times, and counts as no attempt', async () => {
   const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
   const before = await rowOf(id);
-  const triesBefore = await tries();
+  const attemptsBefore = await attempts();
   for (let count = 0; count < 8; count += 1) {
     const answer = await decrypt(id, secret);
     assertRefused(answer, 403, 'passphrase_needed');
     assert.match(answer.json.error.message, /passphrase/);
   }
   assert.deepEqual(await rowOf(id), before);
-  assert.equal(await tries(), triesBefore);
+  assert.equal(await attempts(), attemptsBefore);
   assert.equal((await decrypt(id, secret, PASSPHRASE)).json.password, TEXT);
 });
 
-test('a wrong passphrase is 403 that says so: it uses nothing up, and is counted as a failed read', async () => {
+test('a wrong passphrase is 403, uses nothing up and counts as a failed read', async () => {
   const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
   const before = await rowOf(id);
   const near = ['Marked passphrase', 'marked passphrase ', 'marked-passphrase', 'marked'];
@@ -65,7 +65,7 @@ test('a wrong passphrase is 403 that says so: it uses nothing up, and is counted
   assert.equal((await decrypt(id, secret, PASSPHRASE)).json.password, TEXT);
 });
 
-test('a passphrase that is not asked for is none too many', async () => {
+test('a passphrase for a secret without one is ignored', async () => {
   const { id, secret } = await keep(TEXT);
   assert.equal((await decrypt(id, secret, PASSPHRASE)).json.password, TEXT);
   assert.deepEqual(await summary(id), ['stored', 1, 0]);
@@ -79,14 +79,14 @@ const SPELLINGS: ReadonlyArray<readonly [what: string, made: string, typed: stri
   ['a no-break space and a space', 'open\u00a0sesame', 'open sesame'],
 ];
 for (const [what, made, typed] of SPELLINGS) {
-  test(`one passphrase typed on two keyboards is one: ${what}`, async () => {
+  test(`passphrases are normalized (NFKC): ${what}`, async () => {
     const { id, secret } = await keep(TEXT, { passphrase: made });
     for (const passphrase of [typed, made]) assert.equal((await decrypt(id, secret, passphrase)).json.password, TEXT);
   });
 }
 
 for (const [what, passphrase] of [['4 characters', 'four'], ['1024 characters', 'x'.repeat(1_024)], ['spaces alone', '    '], ['a line break in it', 'two\nlines'], ['emoji', '🔑🔑🔑']] as const) {
-  test(`a passphrase may have ${what}, and counts to its last character`, async () => {
+  test(`a passphrase with ${what} is accepted and compared in full`, async () => {
     const { id, secret } = await keep(TEXT, { passphrase });
     const other = [...passphrase].slice(0, -1).join('') + (passphrase.endsWith('x') ? 'y' : 'x');
     assertRefused(await decrypt(id, secret, other), 403, 'wrong_passphrase');
@@ -102,7 +102,7 @@ const NEVER: ReadonlyArray<readonly [what: string, body: string]> = [
   ...['null', '1234', 'true', '["marked"]', '{"marked":"marked"}'].map((body) => [`the value ${body}`, body] as const),
 ];
 for (const [what, body] of [...NEVER, ['no character', '""'], ['3 characters', '"abc"']] as const) {
-  test(`encrypt answers 400 at "/passphrase" to ${what}, says what is wrong, and stores nothing`, async () => {
+  test(`encrypt: 400 at "/passphrase" for ${what}`, async () => {
     const before = await countRows();
     const answer = await encrypt(`{"password":"${TEXT}","passphrase":${body}}`);
     assertRefused(answer, 400, 'invalid_body');
@@ -112,19 +112,19 @@ for (const [what, body] of [...NEVER, ['no character', '""'], ['3 characters', '
   });
 }
 for (const [what, body] of NEVER) {
-  test(`decrypt answers 400 at "/passphrase" to ${what}; nothing is used up or counted, and no try is taken`, async () => {
+  test(`decrypt: 400 at "/passphrase" for ${what}, not counted as an attempt`, async () => {
     const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
-    const [before, triesBefore] = [await rowOf(id), await tries()];
+    const [before, attemptsBefore] = [await rowOf(id), await attempts()];
     const answer = await ask('POST', `${base}/api/store/decrypt?id=${id}`, { bearer: AUTH_TOKEN, body: `{"secret":"${secret}","passphrase":${body}}` });
     assertRefused(answer, 400, 'invalid_body');
     assert.deepEqual(answer.json.error.fields.map((field: { path: string }) => field.path), ['/passphrase']);
     assert.deepEqual(await rowOf(id), before);
-    assert.equal(await tries(), triesBefore);
+    assert.equal(await attempts(), attemptsBefore);
     assert.equal((await decrypt(id, secret, PASSPHRASE)).status, 200);
   });
 }
 
-test('a misspelt passphrase member is refused, so that no secret is open which was meant to be locked', async () => {
+test('encrypt: a misspelled passphrase member is 400', async () => {
   for (const name of ['pass_phrase', 'Passphrase', 'passPhrase']) {
     const answer = await encrypt({ password: TEXT, [name]: PASSPHRASE });
     assertRefused(answer, 400, 'invalid_body');
@@ -132,13 +132,13 @@ test('a misspelt passphrase member is refused, so that no secret is open which w
   }
 });
 
-test('without the right key nobody learns whether there is a passphrase, nor takes a try at it', async () => {
-  const before = await tries();
+test('a wrong key does not disclose whether there is a passphrase', async () => {
+  const before = await attempts();
   const locked = await keep(TEXT, { passphrase: PASSPHRASE });
   const free = await keep(TEXT);
   for (const key of [wrongKey(), 'no key at all']) {
     const texts = new Set<string>();
-    // From networks of their own, and more often than there are tries.
+    // From different networks, and more often than attempts are allowed.
     for (let count = 0; count < 8; count += 1) {
       for (const id of [locked.id, free.id, randomUUID()]) {
         for (const passphrase of [undefined, PASSPHRASE, 'another one']) {
@@ -150,11 +150,11 @@ test('without the right key nobody learns whether there is a passphrase, nor tak
     }
     assert.equal(texts.size, 1, [...texts].join('\n'));
   }
-  assert.equal(await tries(), before);
+  assert.equal(await attempts(), before);
   assert.equal((await decrypt(locked.id, locked.secret, PASSPHRASE)).status, 200);
 });
 
-test('a receipt does not tell whether there is a passphrase, and a locked row does not tell the length of a short text', async () => {
+test('receipt and row length do not disclose a passphrase or the length of a short text', async () => {
   const locked = await Promise.all([1, 16, 100].map((bytes) => keep('x'.repeat(bytes), { passphrase: PASSPHRASE })));
   const free = await keep('x');
   const receipts = await Promise.all([free, ...locked].map(async ({ id }) => Object.keys((await receipt(id)).json).join()));
@@ -163,7 +163,7 @@ test('a receipt does not tell whether there is a passphrase, and a locked row do
   assert.equal(new Set(lengths).size, 1);
 });
 
-test('no passphrase is kept or logged, neither the right one nor one that was tried', async () => {
+test('no passphrase is stored or logged', async () => {
   const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE });
   await decrypt(id, secret, 'marked and wrong');
   await decrypt(id, secret, PASSPHRASE);

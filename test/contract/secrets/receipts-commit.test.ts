@@ -1,4 +1,4 @@
-/** A read, its receipt and what it uses up are one statement: all of it is there, or nothing, and then nothing was given out. */
+/** A read and its receipt are one statement: if it fails, nothing is returned. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, afterEach, test } from 'node:test';
@@ -14,7 +14,7 @@ const wrongKey = () => randomBytes(32).toString('base64url');
 
 const rows = async () => (await sql`select * from secrets.secrets order by id`).map((row) => ({ ...row }));
 
-/** What every statement has changed in which column, as the table itself has seen it. */
+/** The columns that each statement changed, recorded by a trigger. */
 await sql`create table changes (place bigint generated always as identity, columns text[])`;
 await sql.unsafe(`
   create function note_change() returns trigger language plpgsql as $$ begin
@@ -25,7 +25,7 @@ await sql.unsafe(`
 await sql`create trigger note_change after update on secrets.secrets for each row execute function note_change()`;
 const changes = async () => (await sql`delete from changes returning place, columns`).map(({ columns }): string[] => columns);
 
-/** Lets no row be written that says a certain thing, as a disk that is full at the worst moment. */
+/** Rejects rows that match a condition, like a disk that is full at the worst moment. */
 const forbid = (condition: string) => sql.unsafe(`alter table secrets.secrets add constraint forbidden check (${condition}) not valid`);
 afterEach(async () => void (await sql`alter table secrets.secrets drop constraint if exists forbidden`));
 
@@ -35,21 +35,21 @@ function assertUnavailable(answer: Answer): void {
   assert.ok(!answer.text.includes(TEXT));
 }
 
-test('a read that is not the last one is one change: its count and its moment', async () => {
+test('a read before the last one is one change: count and time', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 2 });
   await changes();
   assert.equal((await decrypt(id, secret)).status, 200);
   assert.deepEqual(await changes(), [['last_read_at', 'reads']]);
 });
 
-test('the last read is one change: count, moment, end, and the content goes', async () => {
+test('the last read is one change: count, time, end and content', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   await changes();
   assert.equal((await decrypt(id, secret)).status, 200);
   assert.deepEqual(await changes(), [['blob', 'commitment', 'ended_at', 'ending', 'last_read_at', 'reads', 'tag']]);
 });
 
-test('a failed read is one change of one count, and a deletion one change without any', async () => {
+test('a failed read changes one count, and a deletion no count', async () => {
   const { id } = await keep(TEXT, { max_reads: 1 });
   await changes();
   assert.equal((await decrypt(id, wrongKey())).status, 404);
@@ -65,7 +65,7 @@ const PARTS: ReadonlyArray<readonly [what: string, condition: string]> = [
   ['that the content is gone', 'blob is not null and commitment is not null and tag is not null'],
 ];
 for (const [what, condition] of PARTS) {
-  test(`the last read is 503 and gives nothing out when ${what} cannot be written, and everything is as it was`, async () => {
+  test(`the last read is 503, without a change, if ${what} cannot be written`, async () => {
     await sql`truncate secrets.secrets`;
     const { id, secret } = await keep(TEXT, { max_reads: 1 });
     await forbid(condition);
@@ -79,7 +79,7 @@ for (const [what, condition] of PARTS) {
   });
 }
 
-test('of a secret that may be read for ever, too, no read is given out that cannot be recorded', async () => {
+test('a read without max_reads is 503 if it cannot be recorded', async () => {
   const { id, secret } = await keep(TEXT);
   await forbid('last_read_at is null');
   const before = await rows();
@@ -87,7 +87,7 @@ test('of a secret that may be read for ever, too, no read is given out that cann
   assert.deepEqual(await rows(), before);
 });
 
-test('a failed read that cannot be counted is 503, whether the key is wrong, malformed, or the passphrase is', async () => {
+test('a failed read is 503 if it cannot be counted', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1, passphrase: 'open sesame' });
   await forbid('failed_reads = 0');
   const before = await rows();
@@ -97,7 +97,7 @@ test('a failed read that cannot be counted is 503, whether the key is wrong, mal
   assert.equal((await decrypt(id, secret, 'open sesame')).json.password, TEXT);
 });
 
-test('a deletion that cannot be recorded is 503, and the secret still opens', async () => {
+test('a deletion is 503 if it cannot be recorded, and the secret still opens', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   await forbid(`ending is distinct from 'deleted'`);
   const before = await rows();

@@ -1,4 +1,4 @@
-/** What is told of a secret while it lives and afterwards, and how it is deleted. */
+/** Receipts of secrets, and deletion. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
@@ -21,7 +21,7 @@ const housekeeping = startHousekeeping({ after }, database.url);
 const rowOf = async (id: string) => ({ ...(await sql`select * from secrets.secrets where id = ${id}`)[0] });
 const clock = async () => Number((await sql`select date_trunc('milliseconds', clock_timestamp()) as now`)[0]?.now);
 const wrongKey = () => randomBytes(32).toString('base64url');
-/** As if it had been made to end a second ago. What it is sealed with differs, so this is for secrets that nobody could open any more. */
+/** Sets the expiry to a second ago. The row is then damaged, so use it only for secrets that are not opened again. */
 async function letExpire(id: string): Promise<void> {
   const [row] = await sql`select blob, commitment, max_reads, date_trunc('milliseconds', now()) - interval '1 second' as past from secrets.secrets where id = ${id}`;
   const conditions = { id, expiresAt: Number(row?.past), maxReads: row?.max_reads };
@@ -36,13 +36,13 @@ async function told(id: string): Promise<Record<string, unknown>> {
   return json;
 }
 
-/** The receipt without its two moments, which are looked at where they matter. */
+/** The receipt without its two times. */
 async function summary(id: string): Promise<unknown[]> {
   const { status, max_reads, reads, failed_reads } = await told(id);
   return [status, max_reads, reads, failed_reads];
 }
 
-test('the receipt of a new secret has exactly its members, and says that it is stored', async () => {
+test('receipt: exactly these members, and the status stored, for a new secret', async () => {
   const before = await clock();
   const { id, expires_at } = await keep(TEXT, { max_reads: 3, expires_in: 600 });
   const found = await told(id);
@@ -52,14 +52,14 @@ test('the receipt of a new secret has exactly its members, and says that it is s
   assert.ok(Date.parse(created) >= before && Date.parse(created) <= (await clock()));
 });
 
-test('the receipt of a secret without limits says null for both of them', async (t) => {
+test('receipt: null for both limits of a secret without limits', async (t) => {
   const { url } = await startGatehouse(t, ['secrets'], database.url, { SECRET_TTL: '0' });
   const { id } = await secretsClient(url.secrets).keep(TEXT);
   const { expires_at, max_reads } = await told(id);
   assert.deepEqual({ expires_at, max_reads }, { expires_at: null, max_reads: null });
 });
 
-test('a limited secret is stored until its last read and read from then on, and wrong keys are counted before and after', async () => {
+test('receipt: stored until the last read, then read; wrong keys are counted throughout', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 2 });
   await decrypt(id, wrongKey());
   assert.deepEqual(await summary(id), ['stored', 2, 0, 1]);
@@ -78,7 +78,7 @@ test('a limited secret is stored until its last read and read from then on, and 
   assert.equal((await told(id)).last_read_at, last, 'a failed read is none');
 });
 
-test('a secret without max_reads stays stored however often it is read, and each read is counted', async () => {
+test('receipt: without max_reads the status stays stored, and reads are counted', async () => {
   const { id, secret } = await keep(TEXT);
   for (let read = 1; read <= 12; read += 1) {
     assert.equal((await decrypt(id, secret)).status, 200);
@@ -87,7 +87,7 @@ test('a secret without max_reads stays stored however often it is read, and each
 });
 
 for (const max_reads of [undefined, 2]) {
-  test(`an expired secret ${max_reads ? 'with a read left' : 'without max_reads'} is expired at once, and housekeeping changes nothing that is told`, async () => {
+  test(`receipt: expired at once ${max_reads ? 'with a read left' : 'without max_reads'}, and unchanged by housekeeping`, async () => {
     const { id, secret } = await keep(TEXT, max_reads ? { max_reads } : {});
     await decrypt(id, secret);
     await letExpire(id);
@@ -103,7 +103,7 @@ for (const max_reads of [undefined, 2]) {
   });
 }
 
-test('a secret that was read up stays read when its time comes', async () => {
+test('receipt: the status stays read after the expiry', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   await decrypt(id, secret);
   await letExpire(id);
@@ -111,7 +111,7 @@ test('a secret that was read up stays read when its time comes', async () => {
   assert.deepEqual(await summary(id), ['read', 1, 1, 0]);
 });
 
-test('a deleted secret opens nothing, is not listed, and of its content nothing is left in its row', async () => {
+test('deletion: the secret does not open, is not listed, and its row has no content', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 2 });
   await decrypt(id, secret);
   const before = await rowOf(id);
@@ -126,7 +126,7 @@ test('a deleted secret opens nothing, is not listed, and of its content nothing 
   assert.deepEqual(row, { ...stays, blob: null, commitment: null, tag: null, ending: 'deleted', failed_reads: '1' });
 });
 
-test('to delete twice is to delete once', async () => {
+test('deletion is idempotent', async () => {
   const { id } = await keep(TEXT);
   const first = await remove(id);
   const row = await rowOf(id);
@@ -136,7 +136,7 @@ test('to delete twice is to delete once', async () => {
   assert.equal(gatehouse.log().filter((line) => line.message === 'secret deleted' && line.secret_id === id).length, 1);
 });
 
-test('of simultaneous deletions each is answered alike, and one of them is the deletion', async () => {
+test('concurrent deletions: the same reply for all, and one log line', async () => {
   const { id } = await keep(TEXT);
   const answers = await Promise.all(Array.from({ length: 8 }, () => remove(id)));
   for (const { status, json } of answers) assert.deepEqual([status, json], [200, { id, status: 'deleted' }]);
@@ -159,13 +159,13 @@ const emptied = async () => {
   return id;
 };
 for (const [what, status, prepare] of [['was read up', 'read', readUp], ['has expired', 'expired', expired], ['has expired and is emptied', 'expired', emptied]] as const) {
-  test(`a secret that ${what} cannot be deleted any more: the answer is 404 and says where its end is told`, async () => {
+  test(`deletion: 404 for a secret that ${what}, with a reference to its receipt`, async () => {
     const id = await prepare();
     const before = await told(id);
     assert.equal(before.status, status);
     const answer = await remove(id);
     assert.deepEqual([answer.status, answer.json.error.code], [404, 'not_found']);
-    assert.match(answer.json.error.message, /receipt tells which/);
+    assert.match(answer.json.error.message, /See its receipt/);
     assert.deepEqual(await told(id), before);
   });
 }
@@ -177,21 +177,21 @@ function assertFailures(answers: readonly Answer[], status: number, code: string
   for (const answer of answers) assert.deepEqual([answer.status, answer.json.error.code], [status, code], answer.text);
 }
 
-test('an unknown id is 404 with a sentence, for the receipt and the deletion', async () => {
+test('receipt and deletion: 404 for an unknown id', async () => {
   const answers = await both(randomUUID(), AUTH_TOKEN);
   assertFailures(answers, 404, 'not_found');
-  for (const { json } of answers) assert.match(json.error.message, /no such secret/);
+  for (const { json } of answers) assert.match(json.error.message, /no such secret|does not exist/);
 });
 
 for (const id of ['1', randomUUID().replaceAll('-', ''), `{${randomUUID()}}`, `${randomUUID()}%20`, `${randomUUID()}%00`, `${randomUUID()},${randomUUID()}`, '%F0%9F%98%80']) {
-  test(`the malformed id ${id.replace(/[0-9a-f]{8}.*[0-9a-f]{12}/, '…')} is 400 and says what an id looks like, for the receipt and the deletion`, async () => {
+  test(`receipt and deletion: 400 for the malformed id ${id.replace(/[0-9a-f]{8}.*[0-9a-f]{12}/, '…')}`, async () => {
     const answers = await both(id, AUTH_TOKEN);
     assertFailures(answers, 400, 'invalid_path');
     for (const { json } of answers) assert.deepEqual(json.error.fields, [{ path: '/id', message: 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000' }]);
   });
 }
 
-test('without the bearer token a receipt tells nothing and a deletion deletes nothing, whatever the id', async () => {
+test('receipt and deletion: 401 without the bearer token, whatever the id', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const before = await rowOf(id);
   for (const bearer of [undefined, secret, `${AUTH_TOKEN}x`]) {
@@ -200,7 +200,7 @@ test('without the bearer token a receipt tells nothing and a deletion deletes no
   assert.deepEqual(await rowOf(id), before);
 });
 
-test('a receipt is asked for as often as one likes, and uses nothing up', async () => {
+test('receipt: reading it uses nothing up', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const before = await rowOf(id);
   const texts = new Set<string>();
@@ -211,7 +211,7 @@ test('a receipt is asked for as often as one likes, and uses nothing up', async 
   assert.equal((await decrypt(id, secret)).json.password, TEXT);
 });
 
-test('a receipt is kept for RECEIPT_RETENTION after the end of its secret, however it ended, and then nothing of it is left', async (t) => {
+test('receipt: removed RECEIPT_RETENTION after the end, however the secret ended', async (t) => {
   const hourly = startHousekeeping(t, database.url, { RECEIPT_RETENTION: '3600' });
   const [alive, deleted, read, gone] = [(await keep(TEXT)).id, (await keep(TEXT)).id, await readUp(), await emptied()];
   await remove(deleted);
@@ -220,10 +220,10 @@ test('a receipt is kept for RECEIPT_RETENTION after the end of its secret, howev
   // However long ago it was made: only its end counts.
   await sql`update secrets.secrets set created_at = now() - interval '1 year' where id in ${sql([alive, ...ended])}`;
   await endedAgo(3_500);
-  await hourly.run('remove from secrets');
+  await hourly.run('remove from secrets.secrets');
   for (const [index, status] of ['deleted', 'read', 'expired'].entries()) assert.equal((await told(ended[index] ?? '')).status, status);
   await endedAgo(3_601);
-  await hourly.run('remove from secrets');
+  await hourly.run('remove from secrets.secrets');
   for (const id of ended) {
     assertFailures(await both(id, AUTH_TOKEN), 404, 'not_found');
     assert.equal((await decrypt(id, wrongKey())).status, 404);
@@ -232,9 +232,9 @@ test('a receipt is kept for RECEIPT_RETENTION after the end of its secret, howev
   assert.equal((await told(alive)).status, 'stored');
 });
 
-test('with a RECEIPT_RETENTION of 0 no receipt outlives its secret by more than a turn of the housekeeping', async (t) => {
+test('RECEIPT_RETENTION=0: receipts are removed with the next housekeeping', async (t) => {
   const id = await readUp();
   assert.equal((await told(id)).status, 'read');
-  await startHousekeeping(t, database.url, { RECEIPT_RETENTION: '0' }).run('remove from secrets');
+  await startHousekeeping(t, database.url, { RECEIPT_RETENTION: '0' }).run('remove from secrets.secrets');
   assertFailures(await both(id, AUTH_TOKEN), 404, 'not_found');
 });

@@ -17,7 +17,7 @@ const { encrypt, keep, decrypt, list } = secretsClient(base);
 
 const countRows = async () => Number((await database.sql`select count(*) from secrets.secrets`)[0]?.count);
 
-test('encrypt answers 201 with exactly an id, a key and the expiry', async () => {
+test('encrypt: 201 with exactly id, key and expiry', async () => {
   const { status, json, headers } = await encrypt({ password: 'a secret' });
   assert.equal(status, 201);
   assert.deepEqual(Object.keys(json), ['id', 'secret', 'expires_at']);
@@ -28,7 +28,7 @@ test('encrypt answers 201 with exactly an id, a key and the expiry', async () =>
   assert.equal(headers.get('cache-control'), 'no-store');
 });
 
-test('two secrets of the same text share neither id nor key nor stored text', async () => {
+test('encrypt: the same text twice has different ids, keys and ciphertexts', async () => {
   const [one, other] = [await keep('the same'), await keep('the same')];
   assert.notEqual(one.id, other.id);
   assert.notEqual(one.secret, other.secret);
@@ -38,7 +38,7 @@ test('two secrets of the same text share neither id nor key nor stored text', as
   assert.deepEqual({ ...counted }, { blobs: 2, commitments: 2 });
 });
 
-test('decrypt answers 200 with exactly the password', async () => {
+test('decrypt: 200 with exactly the password', async () => {
   const { id, secret } = await keep('a secret');
   const answer = await decrypt(id, secret);
   assert.equal(answer.status, 200);
@@ -46,7 +46,7 @@ test('decrypt answers 200 with exactly the password', async () => {
   assert.equal((await decrypt(id.toUpperCase(), secret)).status, 200, 'a UUID may be written in upper case (RFC 9562, section 4)');
 });
 
-test('the list is a bare array of id and encrypted text, which is neither the key nor the password', async () => {
+test('list: an array of id and encrypted text, without an envelope', async () => {
   const { id, secret } = await keep('plainly visible');
   const { status, json, text } = await list();
   assert.equal(status, 200);
@@ -78,7 +78,7 @@ const CREDENTIALS: ReadonlyArray<readonly [why: string, authorization: string | 
   ['another token', `Bearer ${'0'.repeat(AUTH_TOKEN.length)}`, false],
 ];
 for (const [why, authorization, admitted] of CREDENTIALS) {
-  test(`every operation ${admitted ? 'admits' : 'answers 401 to'} a credential with ${why}`, async () => {
+  test(`every operation ${admitted ? 'accepts' : 'is 401 for'} a credential with ${why}`, async () => {
     const { id, secret } = await keep('guarded');
     const before = await countRows();
     const headers: Record<string, string> = authorization === undefined ? {} : { authorization };
@@ -98,11 +98,11 @@ for (const [why, authorization, admitted] of CREDENTIALS) {
   });
 }
 
-test('a token in the query is no credential here', async () => {
+test('a token in the query is not accepted', async () => {
   assert.equal((await ask('GET', `${base}/api/store?token=${AUTH_TOKEN}&access_token=${AUTH_TOKEN}`)).status, 401);
 });
 
-test('a stranger learns nothing about what is wrong with the rest of the request', async () => {
+test('401 discloses nothing about the rest of the request', async () => {
   assert.equal((await ask('POST', `${base}${DECRYPT}?id=no-uuid`, { body: 'no JSON' })).status, 401);
 });
 
@@ -140,7 +140,7 @@ const BODY_FAULTS: ReadonlyArray<readonly [why: string, body: unknown, path: str
   ['a member named __proto__', '{"password":"x","__proto__":{"max_reads":1}}', '/__proto__'],
 ];
 for (const [why, body, path] of BODY_FAULTS) {
-  test(`encrypt answers 400 at "${path}" to ${why}, and stores nothing`, async () => {
+  test(`encrypt: 400 at "${path}" for ${why}`, async () => {
     const before = await countRows();
     const { status, json } = await encrypt(body);
     assert.equal(status, 400, JSON.stringify(json));
@@ -150,7 +150,7 @@ for (const [why, body, path] of BODY_FAULTS) {
   });
 }
 
-test('encrypt names every fault at once', async () => {
+test('encrypt: all field errors are reported together', async () => {
   const { json } = await encrypt({ password: '', expires_in: 0, max_reads: 'one', more: 1 });
   const paths = json.error.fields.map((field: { path: string }) => field.path);
   assert.deepEqual(paths.sort(), ['/expires_in', '/max_reads', '/more', '/password']);
@@ -168,7 +168,7 @@ const QUERY_FAULTS: ReadonlyArray<readonly [why: string, query: string]> = [
   ['two ids', `?id=${randomUUID()}&id=${randomUUID()}`],
 ];
 for (const [why, query] of QUERY_FAULTS) {
-  test(`decrypt answers 400 at "id" to ${why}`, async () => {
+  test(`decrypt: 400 at "id" for ${why}`, async () => {
     const { status, json } = await ask('POST', base + DECRYPT + query, { bearer: AUTH_TOKEN, body: { secret: 'x' } });
     assert.equal(status, 400);
     assert.equal(json.error.code, 'invalid_query');
@@ -176,7 +176,7 @@ for (const [why, query] of QUERY_FAULTS) {
   });
 }
 
-test('the same id twice is refused as well', async () => {
+test('decrypt: 400 for two ids', async () => {
   const { id, secret } = await keep('x');
   assert.equal((await decrypt(`${id}&id=${id}`, secret)).status, 400);
 });
@@ -192,7 +192,7 @@ const KEY_FAULTS: ReadonlyArray<readonly [why: string, body: unknown, path: stri
   ['half of a surrogate pair', '{"secret":"\\ud800"}', '/secret'],
 ];
 for (const [why, body, path] of KEY_FAULTS) {
-  test(`decrypt answers 400 at "${path}" to ${why}, and uses nothing up`, async () => {
+  test(`decrypt: 400 at "${path}" for ${why}, and nothing is used up`, async () => {
     const { id, secret } = await keep('once', { max_reads: 1 });
     const { status, json } = await ask('POST', `${base}${DECRYPT}?id=${id}`, { bearer: AUTH_TOKEN, body });
     assert.equal(status, 400);
@@ -202,7 +202,7 @@ for (const [why, body, path] of KEY_FAULTS) {
   });
 }
 
-test('decrypt ignores members that it does not know', async () => {
+test('decrypt: unknown members are ignored', async () => {
   const { id, secret } = await keep('x');
   assert.equal((await ask('POST', `${base}${DECRYPT}?id=${id}&more=1`, { bearer: AUTH_TOKEN, body: { secret, more: 1 } })).status, 200);
 });
@@ -225,7 +225,7 @@ const TEXTS: ReadonlyArray<readonly [what: string, text: string]> = [
   ['32 KiB in four-byte characters', '😀'.repeat(8 * KIB)],
 ];
 for (const [what, text] of TEXTS) {
-  test(`a text comes back exactly: ${what}`, async () => {
+  test(`a text is returned unchanged: ${what}`, async () => {
     const { id, secret } = await keep(text);
     const answer = await decrypt(id, secret);
     assert.equal(answer.status, 200);
@@ -233,18 +233,18 @@ for (const [what, text] of TEXTS) {
   });
 }
 
-test('a text written with JSON escapes is the text that they stand for', async () => {
+test('JSON escapes in a text are decoded', async () => {
   const { json } = await encrypt('{"password":"\\u00e9\\ud83d\\ude00\\/\\u0000"}');
   assert.equal((await decrypt(json.id, json.secret)).json.password, 'é😀/\0');
 });
 
-test('no content type is asked for, since people call it with plain curl -d', async () => {
+test('no content type is required', async () => {
   const headers = { 'content-type': 'application/x-www-form-urlencoded' };
   const made = await ask('POST', base + ENCRYPT, { bearer: AUTH_TOKEN, headers, body: { password: 'x' } });
   assert.equal(made.status, 201);
 });
 
-test('nothing secret has been written anywhere by now', async () => {
+test('the output contains no secrets', async () => {
   const { id, secret } = await keep('marked-password-text');
   await decrypt(id, secret);
   await decrypt(id, `wrong-${secret}`);
