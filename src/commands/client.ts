@@ -1,64 +1,73 @@
-import { stripControlChars } from './administration.ts';
-import { OperationFailed, UsageError } from './command.ts';
+import { OperationFailed, type Terminal, UsageError } from './command.ts';
+import { stripControlChars } from './terminal.ts';
 import { isThisHost } from '../db/connection.ts';
 import { VARIABLES } from '../secrets/settings.ts';
 import { ConfigurationError, readTable } from '../settings.ts';
 
-/** What a service answered. */
-export type Answer = { readonly ok: true; readonly data: Readonly<Record<string, unknown>> } | { readonly ok: false; readonly code: string; readonly message: string };
+type Reply = Readonly<Record<string, unknown>>;
+type Headers = Readonly<Record<string, string>>;
 
-/** Long enough for a password hash behind others. */
+export class PassphraseNeeded extends OperationFailed {}
+
+const NO_TOKEN = 'AUTH_TOKEN must be set to the bearer token of the secrets service.';
+const UNEXPECTED = 'unexpected reply: is GATEHOUSE_URL, or the link, a Gatehouse secrets service?';
+/** Enough for a password hash that waits for others. */
 const TIMEOUT_MS = 30_000;
 
-/** @returns the secrets service of GATEHOUSE_URL, asked with AUTH_TOKEN. @throws ConfigurationError */
-export function connectToSecrets(note: (line: string) => void) {
-  const { GATEHOUSE_URL, AUTH_TOKEN: token } = readTable({ GATEHOUSE_URL: VARIABLES.GATEHOUSE_URL, AUTH_TOKEN: VARIABLES.AUTH_TOKEN });
-  const url = (GATEHOUSE_URL ?? '').replace(/\/$/, '');
-  if (token === null) throw new ConfigurationError(['AUTH_TOKEN must be set to the bearer token of the secrets service.']);
-  warnIfOpen(new URL(url), note);
-  return { url, ask: (method: string, path: string, body?: object) => ask(method, url + path, { authorization: `Bearer ${token}` }, body) };
+/** @returns a client of the service at GATEHOUSE_URL, with AUTH_TOKEN. @throws ConfigurationError */
+export function connectToSecrets(command: string, note: Terminal['note']) {
+  const { GATEHOUSE_URL, AUTH_TOKEN } = VARIABLES;
+  const values = readTable({ GATEHOUSE_URL, AUTH_TOKEN });
+  if (values.AUTH_TOKEN === null) throw new ConfigurationError([NO_TOKEN]);
+  const url = (values.GATEHOUSE_URL ?? '').replace(/\/$/, '');
+  const headers = { authorization: `Bearer ${values.AUTH_TOKEN}` };
+  warnWithoutTls(new URL(url), note);
+  return { url, ask: (method: string, path: string, body?: object) => ask(command, method, url + path, headers, body) };
 }
 
-export function warnIfOpen({ protocol, hostname, origin }: URL, note: (line: string) => void): void {
+export function warnWithoutTls({ protocol, hostname, origin }: URL, note: Terminal['note']): void {
   if (protocol === 'https:' || isThisHost(hostname.replace(/^\[(.*)\]$/, '$1'))) return;
-  note(`Warning: ${origin} is not under TLS; whoever can listen on the way reads what is sent.`);
+  note(`Warning: ${origin} does not use TLS. Others on the network can read what is sent.`);
 }
 
 /**
- * One request. A redirect is not followed: it could carry the key to somebody else.
- * @throws OperationFailed when there is no answer, or one that is not Gatehouse's
+ * Sends one request. Redirects are not followed: they could send the key to another host.
+ * @throws UsageError for an invalid value, PassphraseNeeded, and OperationFailed for any other failure
  */
-export async function ask(method: string, url: string, headers: Record<string, string>, body?: object): Promise<Answer> {
-  const signal = AbortSignal.timeout(TIMEOUT_MS);
-  const request = { method, headers: { ...headers, 'content-type': 'application/json' }, redirect: 'manual', signal, ...(body ? { body: JSON.stringify(body) } : {}) } as const;
-  const response = await fetch(url, request).catch((error: unknown) => {
-    const cause = error instanceof Error && error.cause instanceof Error && 'code' in error.cause ? ` (${String(error.cause.code)})` : '';
-    throw new OperationFailed(`${new URL(url).origin} did not answer${cause}; check GATEHOUSE_URL or the link`);
+export async function ask(command: string, method: string, url: string, headers: Headers, body?: object) {
+  const { origin } = new URL(url);
+  const response = await fetch(url, {
+    method, headers: { ...headers, 'content-type': 'application/json' }, redirect: 'manual',
+    signal: AbortSignal.timeout(TIMEOUT_MS), body: body ? JSON.stringify(body) : null,
+  }).catch((error: unknown) => {
+    const cause = error instanceof Error && error.cause;
+    const code = isRecord(cause) && cause.code !== undefined ? ` (${String(cause.code)})` : '';
+    throw new OperationFailed(`${origin} did not answer${code}; check GATEHOUSE_URL or the link`);
   });
   const reply: unknown = await response.json().catch(() => null);
-  if (!isRecord(reply)) throw strange();
-  if (response.ok) return { ok: true, data: reply };
-  const { error } = reply;
-  if (!isRecord(error) || typeof error.code !== 'string') throw strange();
-  if (error.code === 'no_such_path') throw new OperationFailed(`there is no secrets service at ${new URL(url).origin}, or its share pages are off; check GATEHOUSE_URL or the link`);
-  if (error.code === 'unauthorized') throw new OperationFailed(`AUTH_TOKEN is not the token of the service at ${new URL(url).origin}`);
+  if (isRecord(reply) && response.ok) return reply;
+  const error = isRecord(reply) ? reply.error : null;
+  if (!isRecord(error) || typeof error.code !== 'string') throw new OperationFailed(UNEXPECTED);
+  if (error.code === 'no_such_path') throw new OperationFailed(`no secrets service, or no share pages, at ${origin}`);
+  if (error.code === 'unauthorized') throw new OperationFailed(`the service at ${origin} rejected AUTH_TOKEN`);
   const fields: unknown[] = Array.isArray(error.fields) ? error.fields : [];
-  const faults = fields.filter(isRecord).map(({ path, message }) => `${String(path).replace(/^\/(password$)?/, (_, secret: string | undefined) => (secret ? 'the secret' : '')).replaceAll('_', '-')} ${String(message)}`);
+  const problems = fields.filter(isRecord).map(({ path, message }) => `${optionOf(String(path))} ${String(message)}`);
   const wait = response.headers.get('retry-after');
-  return { ok: false, code: error.code, message: stripControlChars((faults.join('; ') || String(error.message)) + (wait === null ? '' : ` (try again after ${wait} s)`)) };
+  const hint = wait === null ? '' : ` (try again after ${wait} s)`;
+  const message = stripControlChars((problems.join('; ') || String(error.message)) + hint);
+  if (error.code === 'invalid_body') throw new UsageError(`${command}: ${message}`);
+  throw error.code === 'passphrase_needed' ? new PassphraseNeeded(message) : new OperationFailed(message);
 }
 
-const strange = () => new OperationFailed("what is at this address does not answer as Gatehouse's secrets service does; check GATEHOUSE_URL or the link");
+/** The option for a member of the request. What the service calls `password` is the secret here. */
+const optionOf = (path: string) => path.replace(/^\/password$/, 'the secret').replace(/^\//, '').replaceAll('_', '-');
 
-const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value);
+const isRecord = (value: unknown): value is Reply =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/**
- * @param texts members that the reply must have as texts
- * @throws UsageError where a value was at fault, OperationFailed for every other refusal
- */
-export function dataOf(command: string, answer: Answer, ...texts: readonly string[]): Readonly<Record<string, unknown>> {
-  if (answer.ok && !texts.every((name) => typeof answer.data[name] === 'string')) throw strange();
-  if (answer.ok) return answer.data;
-  if (answer.code === 'invalid_body') throw new UsageError(`${command}: ${answer.message}`);
-  throw new OperationFailed(answer.message);
+/** @returns the members of these names. @throws OperationFailed unless all are strings */
+export function textsOf(reply: Reply, ...names: readonly string[]): string[] {
+  const texts = names.map((name) => reply[name]).filter((text) => typeof text === 'string');
+  if (texts.length < names.length) throw new OperationFailed(UNEXPECTED);
+  return texts;
 }

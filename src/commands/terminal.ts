@@ -1,7 +1,32 @@
 import { isUtf8 } from 'node:buffer';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
-import { type LineReader, OperationFailed, UsageError } from './command.ts';
+import { type LineReader, OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
+
+export const json: Option = { type: 'boolean', help: 'print JSON' };
+
+/** @returns seconds. @param what names the value in the error message */
+export function parseDuration(what: string, text: string): number {
+  const [, number, unit = 's'] = /^([0-9]{1,10})([smhd]?)$/.exec(text) ?? [];
+  if (!number) throw new UsageError(`${what} must be a number of seconds, or a time such as 30m, 12h or 7d`);
+  const seconds = Number(number) * ({ s: 1, m: 60, h: 3_600, d: 86_400 }[unit] ?? 1);
+  if (seconds > 36_500 * 86_400) throw new UsageError(`${what} must be at most 36500d`);
+  return seconds;
+}
+
+/** Removes control characters: a text from elsewhere could move the cursor or redraw the screen (CWE-150). */
+export const stripControlChars = (text: string): string => text.replace(/[^\P{Cc}\n\t]/gu, '');
+
+/** Replaces control characters, line breaks and characters that change the direction of a text with spaces. */
+export const oneLine = (text: string): string =>
+  text.replace(/[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+/gu, ' ');
+
+/** Each column is as wide as its widest cell. */
+export function printTable(print: Terminal['print'], head: readonly string[], rows: ReadonlyArray<readonly string[]>) {
+  const all = [head, ...rows.map((row) => row.map(oneLine))];
+  const widths = head.map((_, column) => all.reduce((width, row) => Math.max(width, row[column]?.length ?? 0), 0));
+  for (const row of all) print(row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ').trimEnd());
+}
 
 export async function readAll(input: NodeJS.ReadStream): Promise<string> {
   const chunks: Buffer[] = [];
@@ -11,7 +36,8 @@ export async function readAll(input: NodeJS.ReadStream): Promise<string> {
   return whole.toString('utf8');
 }
 
-export const linesOf = async (input: NodeJS.ReadStream): Promise<LineReader> => (input.isTTY ? hiddenLines(input) : pipedLines(await readAll(input)));
+export const linesOf = async (input: NodeJS.ReadStream): Promise<LineReader> =>
+  input.isTTY ? hiddenLines(input) : pipedLines(await readAll(input));
 
 function pipedLines(text: string): LineReader {
   let left = text;
@@ -27,9 +53,9 @@ function pipedLines(text: string): LineReader {
   };
 }
 
-/** From a terminal, without showing what is typed. One reader for all, so that nothing pasted goes on to the shell. */
+/** Reads from a terminal without echo. One reader for all lines, so that no pasted line reaches the shell. */
 function hiddenLines(input: NodeJS.ReadStream): LineReader {
-  // The terminal's own echo is off while lines are read, and what this would echo goes nowhere.
+  // The terminal's echo is off while lines are read, and readline's own output is discarded.
   const output = new Writable({ write: (_chunk, _encoding, done) => done() });
   const reader = createInterface({ input, output, terminal: true });
   let isCancelled = false;
@@ -37,17 +63,17 @@ function hiddenLines(input: NodeJS.ReadStream): LineReader {
   reader.on('SIGINT', () => {
     isCancelled = true;
     reader.close();
-    // While nothing is asked for, Ctrl-C is meant for the whole command.
+    // Between two prompts, Ctrl-C ends the command.
     if (!isAsking) process.kill(process.pid, 'SIGINT');
   });
   const lines = reader[Symbol.asyncIterator]();
-  async function read(prompt: string, most: number): Promise<string[]> {
+  async function read(prompt: string, max: number): Promise<string[]> {
     process.stderr.write(prompt);
     isAsking = true;
     const read: string[] = [];
     for (let line = await lines.next(); !line.done; line = await lines.next()) {
       read.push(line.value);
-      if (read.length === most) break;
+      if (read.length === max) break;
     }
     isAsking = false;
     process.stderr.write('\n');

@@ -1,4 +1,4 @@
-/** What the commands send, to whom, and what they make of answers that are not Gatehouse's. */
+/** What the commands send, to which host, and how they handle replies that are not Gatehouse's. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { buildProgram, type Finished, runProgram } from '../support/process.ts';
@@ -12,7 +12,7 @@ const AUTH_TOKEN = 'marked-token-0123456789abcdefghijklmnopqrs';
 const run = (t: TestContext, words: readonly string[], url: string, input = `${KEY}\n`) =>
   runProgram(t, program, ['secret', ...words], { GATEHOUSE_URL: url, AUTH_TOKEN }, { input });
 
-/** Every command, as it asks the service of GATEHOUSE_URL. */
+/** Every command that uses GATEHOUSE_URL. */
 const COMMANDS = [['put'], ['get', ID], ['status', ID], ['delete', ID]] as const;
 
 function assertRefused({ code, stdout, stderr }: Finished, expected: number, said: RegExp): void {
@@ -21,12 +21,12 @@ function assertRefused({ code, stdout, stderr }: Finished, expected: number, sai
   assert.match(stderr, said);
 }
 
-const STRANGER = /^gatehouse: what is at this address does not answer as Gatehouse's secrets service does; check GATEHOUSE_URL or the link\n$/;
+const UNEXPECTED = /^gatehouse: unexpected reply: is GATEHOUSE_URL, or the link, a Gatehouse secrets service\?\n$/;
 
 const failure = (code: string, message: string, fields?: object) => ({ data: null, error: { code, message, ...(fields ? { fields } : {}) }, _meta: { request_id: 'test' } });
 const fresh = (t: TestContext): Promise<Recorder> => startRecorder(t);
 
-test('a link is asked at its own host, and gets neither the token nor anything else that is not the link\'s', async (t) => {
+test('a link: sent to its own host, without the token', async (t) => {
   const [home, foreign] = [await fresh(t), await fresh(t)];
   foreign.answer(reply(200, { password: 'theirs' }));
   const { code, stdout } = await run(t, ['get', `${foreign.url}/s/${ID}`], home.url);
@@ -39,7 +39,7 @@ test('a link is asked at its own host, and gets neither the token nor anything e
   assert.ok(!JSON.stringify(request).includes(AUTH_TOKEN));
 });
 
-test('the token goes to GATEHOUSE_URL, in a header; key, passphrase and text go in a body, never in an address', async (t) => {
+test('the token is in a header; key, passphrase and text are in the body, never in the URL', async (t) => {
   const home = await fresh(t);
   home.answer((response, { target }) => {
     const answers: Readonly<Record<string, unknown>> = {
@@ -67,29 +67,29 @@ test('the token goes to GATEHOUSE_URL, in a header; key, passphrase and text go 
   }
 });
 
-test('a secret is sent only once the service has told its options: nothing may fail when the key has been made', async (t) => {
+test('put: requests the options before it sends the secret', async (t) => {
   const home = await fresh(t);
   home.answer(reply(503, failure('overloaded', 'The service is busy.')));
   assertRefused(await run(t, ['put'], home.url, 'marked-text'), 1, /^gatehouse: The service is busy\.\n$/);
   assert.deepEqual(home.received.map(({ target }) => target), ['/api/store/options']);
 });
 
-test('no redirect is followed: it could lead key and token to somebody else', async (t) => {
+test('redirects are not followed', async (t) => {
   const [home, foreign] = [await fresh(t), await fresh(t)];
   foreign.answer(reply(200, { password: 'theirs', share_pages: false, id: ID, secret: KEY, status: 'stored' }));
   // By 307 and 308 a client would repeat the body.
   for (const [status, words] of [[302, ['get', ID]], [307, ['get', ID]], [307, ['get', `${home.url}/s/${ID}`]], [308, ['put']], [301, ['status', ID]]] as const) {
     home.answer((response, { target }) => reply(status, '', { location: `${foreign.url}${target}` })(response));
-    assertRefused(await run(t, words, home.url), 1, STRANGER);
+    assertRefused(await run(t, words, home.url), 1, UNEXPECTED);
   }
   assert.deepEqual(foreign.received, []);
 });
 
-const STRANGE: Readonly<Record<string, readonly [status: number, body: unknown]>> = {
+const REPLIES: Readonly<Record<string, readonly [status: number, body: unknown]>> = {
   'a page': [200, '<!doctype html><title>Welcome</title>'],
-  'a page that says that something is missing': [404, '<h1>Not Found</h1>'],
-  'a proxy\'s page': [502, '<h1>Bad Gateway</h1>'],
-  'nothing': [200, ''],
+  'a 404 page': [404, '<h1>Not Found</h1>'],
+  'a proxy error page': [502, '<h1>Bad Gateway</h1>'],
+  'an empty body': [200, ''],
   'half a JSON document': [200, '{"password": "x'],
   'a list': [200, [1, 2]],
   'a number': [200, '7'],
@@ -99,26 +99,26 @@ const STRANGE: Readonly<Record<string, readonly [status: number, body: unknown]>
   'a failure without an error': [500, { message: 'marked' }],
 };
 
-for (const [name, [status, body]] of Object.entries(STRANGE)) {
-  test(`who answers with ${name} (${status}) is not taken for Gatehouse, with exit code 1`, async (t) => {
+for (const [name, [status, body]] of Object.entries(REPLIES)) {
+  test(`unexpected reply, exit 1: ${name} (${status})`, async (t) => {
     const home = await fresh(t);
     home.answer(reply(status, body));
-    assertRefused(await run(t, ['get', `${home.url}/s/${ID}`], home.url), 1, STRANGER);
+    assertRefused(await run(t, ['get', `${home.url}/s/${ID}`], home.url), 1, UNEXPECTED);
     // The same function reads every answer.
-    if (status === 404) for (const words of COMMANDS) assertRefused(await run(t, words, home.url), 1, STRANGER);
+    if (status === 404) for (const words of COMMANDS) assertRefused(await run(t, words, home.url), 1, UNEXPECTED);
   });
 }
 
 for (const [name, body] of Object.entries({ 'an object of something else': { hello: 'world' }, 'a password that is no text': { password: 5 }, 'an empty object': {} })) {
-  test(`who answers with ${name} (200) is not taken for Gatehouse either: nothing is printed for a secret`, async (t) => {
+  test(`unexpected reply, exit 1, nothing printed: ${name} (200)`, async (t) => {
     const home = await fresh(t);
     home.answer(reply(200, body));
-    assertRefused(await run(t, ['get', ID], home.url), 1, STRANGER);
-    assertRefused(await run(t, ['put'], home.url), 1, STRANGER);
+    assertRefused(await run(t, ['get', ID], home.url), 1, UNEXPECTED);
+    assertRefused(await run(t, ['put'], home.url), 1, UNEXPECTED);
   });
 }
 
-test('who hangs up, or does not listen, or does not exist, did not answer', async (t) => {
+test('no reply: closed connection, closed port, unknown host', async (t) => {
   const home = await fresh(t);
   home.answer((response) => response.destroy());
   for (const words of [['put'], ['get', ID], ['get', `${home.url}/s/${ID}`]]) {
@@ -128,7 +128,7 @@ test('who hangs up, or does not listen, or does not exist, did not answer', asyn
   assertRefused(await run(t, ['get', `https://127.0.0.1:${home.port}/s/${ID}`], home.url), 1, /https:\/\/127\.0\.0\.1:[0-9]+ did not answer/);
 });
 
-test('who breaks off in the middle of an answer is not taken for one that answered', async (t) => {
+test('a truncated reply is exit 1', async (t) => {
   const home = await fresh(t);
   home.answer((response) => {
     response.writeHead(200, { 'content-type': 'application/json', 'content-length': 1_000 });
@@ -139,13 +139,13 @@ test('who breaks off in the middle of an answer is not taken for one that answer
   assert.match(stderr, /^gatehouse: [^\n]*\n$/);
 });
 
-test('a foreign service cannot write to the terminal with the words of its refusal', async (t) => {
+test('control characters of an error message are removed', async (t) => {
   const home = await fresh(t);
   home.answer(reply(400, failure('invalid_body', 'x', [{ path: '/a\u001b[2J', message: 'must \u009b31m\u0007 be' }]), { 'retry-after': '1' }));
   assertRefused(await run(t, ['get', ID], home.url), 2, /^gatehouse: secret get: a\[2J must 31m be \(try again after 1 s\)\. See: [^\n]*\n$/);
 });
 
-test('429 and 503 are told in the service\'s words, with how long to wait', async (t) => {
+test('429 and 503: the message of the service and the time to wait', async (t) => {
   const home = await fresh(t);
   home.answer(reply(429, failure('too_many_requests', 'Too many attempts have failed. Wait, then try again.'), { 'retry-after': '90' }));
   for (const place of [ID, `${home.url}/s/${ID}`]) {
@@ -155,21 +155,21 @@ test('429 and 503 are told in the service\'s words, with how long to wait', asyn
   assertRefused(await run(t, ['get', ID], home.url), 1, /^gatehouse: The key is missing\. \(try again after 1 s\)\n$/);
 });
 
-test('what is wrong with a field is told by its option, with exit code 2', async (t) => {
+test('field errors name the option, with exit code 2', async (t) => {
   const home = await fresh(t);
   const fields = [{ path: '/expires_in', message: 'must be less' }, { path: '/max_reads', message: 'must be more' }];
   home.answer((response, { target }) => (target.endsWith('options') ? reply(200, { share_pages: false }) : reply(400, failure('invalid_body', 'Correct it.', fields)))(response));
   assertRefused(await run(t, ['put'], home.url), 2, /^gatehouse: secret put: expires-in must be less; max-reads must be more\. See: gatehouse secret put --help\n$/);
 });
 
-const warning = (origin: string) => `Warning: ${origin} is not under TLS; whoever can listen on the way reads what is sent.\n`;
+const warning = (origin: string) => `Warning: ${origin} does not use TLS. Others on the network can read what is sent.\n`;
 
-test('another host without TLS is warned of, once, and this host is not', async (t) => {
+test('a warning for another host without TLS, and none for localhost', async (t) => {
   const home = await fresh(t);
   home.answer((response, { target }) => {
     reply(200, target.endsWith('encrypt') ? { id: ID, secret: KEY, expires_at: null } : { share_pages: false, password: 'x' })(response);
   });
-  // An address that leads here, and is not one of the names that are known to.
+  // An address of this host that is not recognized as such.
   const there = `http://0.0.0.0:${home.port}`;
   for (const words of [['put'], ['get', ID], ['get', `${there}/s/${ID}`]]) {
     const { code, stderr } = await run(t, words, there);
@@ -178,7 +178,7 @@ test('another host without TLS is warned of, once, and this host is not', async 
     assert.equal(stderr.split('Warning').length, 2);
   }
   assert.equal((await run(t, ['get', ID], `http://localhost:${home.port}`)).stderr, '');
-  // Where the link leads counts, not what GATEHOUSE_URL says, which is not asked.
+  // The host of the link decides, not GATEHOUSE_URL.
   assert.equal((await run(t, ['get', `${home.url}/s/${ID}`], there)).stderr, '');
   assert.doesNotMatch((await run(t, ['get', ID], 'https://0.0.0.0:1')).stderr, /Warning/);
   assert.doesNotMatch((await run(t, ['get', ID], 'http://[::1]:1')).stderr, /Warning/);

@@ -1,4 +1,4 @@
-/** Opening a secret by command: with a link or an id, and with a key and a passphrase that no other process can see. */
+/** `secret get`: with a link or an id, and with key and passphrase from standard input. */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,7 +16,7 @@ const client = secretsClient(url);
 const UNKNOWN = '00000000-0000-4000-8000-000000000000';
 
 const environment = { GATEHOUSE_URL: url, AUTH_TOKEN };
-/** What somebody has who was only sent a link. */
+/** The environment of somebody who has only a link. */
 const nothing = {};
 
 const get = (t: TestContext, place: string, input: string | Buffer, given: Readonly<Record<string, string>> = environment) =>
@@ -34,14 +34,14 @@ function assertRefused({ code, stdout, stderr }: Finished, expected: number, sai
 
 const reads = async (id: string) => (await client.receipt(id)).json.reads;
 
-test('get prints the text and a newline, and nothing to people', async (t) => {
+test('get: the text and a newline on standard output, nothing on standard error', async (t) => {
   for (const text of ['hunter2', ' one\ntwo\r\n', 'пароль 密码 🔑 \u0000']) {
     const { id, secret } = await client.keep(text);
     assertOpened(await get(t, id, `${secret}\n`), text);
   }
 });
 
-test('what put prints is what get takes: the key on its second line, or the whole of a link', async (t) => {
+test('get: accepts the output of put as it is', async (t) => {
   const put = await runProgram(t, program, ['secret', 'put'], environment, { input: 'handed over' });
   const link = put.stdout.trim();
   const [place = ''] = link.split('#');
@@ -49,45 +49,45 @@ test('what put prints is what get takes: the key on its second line, or the whol
   assertOpened(await get(t, place.split('/').at(-1) ?? '', put.stdout), 'handed over');
 });
 
-test('the key may come as people paste it: with or without a newline, with spaces around it, with the whole link before it', async (t) => {
+test('get: the key may have spaces around it or the whole link before it', async (t) => {
   const { id, secret } = await client.keep('pasted');
   const pasted = [secret, `  ${secret}\t\r\n`, `\ufeff${secret}\n`, `${url}/s/${id}#${secret}\n`, `${secret}\nand more\n`];
   for (const input of pasted) assertOpened(await get(t, id, input), 'pasted');
 });
 
-test('an id is taken in capitals too, and a link with a slash at its end', async (t) => {
+test('get: accepts an upper-case id and a link with a trailing slash', async (t) => {
   const { id, secret } = await client.keep('written otherwise');
   for (const place of [id.toUpperCase(), `${url}/s/${id.toUpperCase()}`, `${url}/s/${id}/`]) {
     assertOpened(await get(t, place, secret), 'written otherwise');
   }
 });
 
-test('who has a link needs neither token nor address: the link has both', async (t) => {
+test('get: a link needs neither AUTH_TOKEN nor GATEHOUSE_URL', async (t) => {
   const { id, secret } = await client.keep('for a stranger');
   assertOpened(await get(t, `${url}/s/${id}`, secret, nothing), 'for a stranger');
   assertOpened(await get(t, `${url}/s/${id}`, secret, { GATEHOUSE_URL: 'http://127.0.0.1:1', AUTH_TOKEN: 'of another service' }), 'for a stranger');
 });
 
-test('with an id the token is needed, and a link is asked without it', async (t) => {
+test('get: an id requires AUTH_TOKEN', async (t) => {
   const { id, secret } = await client.keep('x');
   assertRefused(await get(t, id, secret, { GATEHOUSE_URL: url }), 78, /^gatehouse: AUTH_TOKEN must be set to the bearer token of the secrets service\.\n$/);
   assertRefused(await get(t, id, secret, { ...environment, AUTH_TOKEN: 'wrong' }), 1, /AUTH_TOKEN/);
   assert.equal(await reads(id), 0);
 });
 
-test('a passphrase is the second line, asked for only where there is one', async (t) => {
+test('get: the passphrase is the second line, read only if required', async (t) => {
   const { id, secret } = await client.keep('locked', { passphrase: 'five words' });
   for (const place of [id, `${url}/s/${id}`]) {
     assertOpened(await get(t, place, `${secret}\nfive words\n`), 'locked');
     for (const input of place === id ? [secret] : [`${secret}\n\n`]) {
-      assertRefused(await get(t, place, input), 1, /this secret is locked with a passphrase: give it as the second line\. Nothing was used up\n$/);
+      assertRefused(await get(t, place, input), 1, /this secret requires a passphrase: send it as the second line\. No read was used up\n$/);
     }
   }
   const open = await client.keep('not locked');
   assertOpened(await get(t, open.id, `${open.secret}\r\nfive words\r\n`), 'not locked');
 });
 
-test('a wrong passphrase uses nothing up, is told with exit code 1, and after some with how long to wait', async (t) => {
+test('get: a wrong passphrase is exit 1 and uses nothing up', async (t) => {
   const { id, secret } = await client.keep('locked', { passphrase: 'five words', max_reads: 1 });
   const wrong = await get(t, id, `${secret}\nsix words\n`);
   assertRefused(wrong, 1, /passphrase/);
@@ -97,42 +97,42 @@ test('a wrong passphrase uses nothing up, is told with exit code 1, and after so
   assert.equal(await reads(id), 0);
 });
 
-test('a wrong key, an unknown id and a secret that is gone have one answer, and nothing is used up', async (t) => {
+test('get: one message for a wrong key, an unknown id and an ended secret', async (t) => {
   const { id, secret } = await client.keep('once', { max_reads: 1 });
   const other = await client.keep('other');
   const gone = /^gatehouse: No secret opens with this id and key\. Check both for typing mistakes; otherwise it has expired, was deleted or has been read as often as allowed\.\n$/;
   for (const place of [id, `${url}/s/${id}`]) assertRefused(await get(t, place, other.secret), 1, gone);
   assertRefused(await get(t, UNKNOWN, secret), 1, gone);
-  assertRefused(await get(t, id, secret.slice(0, -1)), 1, /This cannot be a key: a key has 43 characters/);
+  assertRefused(await get(t, id, secret.slice(0, -1)), 1, /This is not a key\. A key has 43 characters/);
   assertOpened(await get(t, id, secret), 'once');
   assertRefused(await get(t, id, secret), 1, gone);
 });
 
-test('without a key nothing is sent, and exit code 2 says that it is missing', async (t) => {
+test('get: exit 2 without a key, and nothing is sent', async (t) => {
   for (const input of ['', '  \n', `${url}/s/${UNKNOWN}#\n`, '\nkey on the second line']) {
-    assertRefused(await get(t, UNKNOWN, input, { ...environment, GATEHOUSE_URL: 'http://127.0.0.1:1' }), 2, /secret get: the key is missing on standard input/);
+    assertRefused(await get(t, UNKNOWN, input, { ...environment, GATEHOUSE_URL: 'http://127.0.0.1:1' }), 2, /secret get: no key on standard input/);
   }
   assertRefused(await get(t, UNKNOWN, Buffer.from('fffe', 'hex')), 2, /standard input is not UTF-8 text/);
 });
 
-test('a link with its key in it is refused, because others see arguments; the key is not repeated, and nothing is read', async (t) => {
+test('get: exit 2 for an argument with the key, which is not repeated', async (t) => {
   const { id, secret } = await client.keep('x');
   for (const place of [`${url}/s/${id}#${secret}`, `${url}/s/${id}#`, `${id}#${secret}`]) {
     const finished = await get(t, place, secret);
-    assertRefused(finished, 2, /secret get: leave out the key \(# and what follows\), which others could see among the arguments; it is asked for/);
+    assertRefused(finished, 2, /secret get: give a UUID or a link, without # and the key: other users can see arguments/);
     assert.ok(!finished.stderr.includes(secret));
   }
   assert.equal(await reads(id), 0);
 });
 
-test('what is neither a link nor an id is refused with how either looks, and nothing is sent', async (t) => {
+test('get: exit 2 for an argument that is neither a link nor an id', async (t) => {
   const places = ['', 'hunter2', url, `${url}/s/${UNKNOWN.slice(1)}`, `${url}/api/store/${UNKNOWN}`, `ftp://127.0.0.1/s/${UNKNOWN}`, `127.0.0.1/s/${UNKNOWN}`, `${UNKNOWN}0`];
   for (const place of places) {
-    assertRefused(await get(t, place, 'key', nothing), 2, /secret get: LINK must be such as https:\/\/host\/s\/ID, without the # and the key behind it, and ID a UUID/);
+    assertRefused(await get(t, place, 'key', nothing), 2, /secret get: give a UUID or a link, without # and the key: other users can see arguments/);
   }
 });
 
-test('AUTH_TOKEN_FILE works as it does for the service', async (t) => {
+test('AUTH_TOKEN_FILE is supported', async (t) => {
   const path = join(program, 'auth-token');
   writeFileSync(path, `${AUTH_TOKEN}\n`);
   const { id, secret } = await client.keep('by file');
@@ -141,7 +141,7 @@ test('AUTH_TOKEN_FILE works as it does for the service', async (t) => {
   assertRefused(await get(t, id, secret, { ...environment, AUTH_TOKEN_FILE: path }), 78, /AUTH_TOKEN and AUTH_TOKEN_FILE are both set/);
 });
 
-test('every command says which setting is wrong, with exit code 78, before it reads or sends anything', async (t) => {
+test('every command: exit 78 for an invalid setting, before anything is sent', async (t) => {
   const all = [['put'], ['get', UNKNOWN], ['status', UNKNOWN], ['delete', UNKNOWN]];
   for (const words of all) {
     const run = (given: Readonly<Record<string, string>>) => runProgram(t, program, ['secret', ...words], given, { input: 'x' });
@@ -152,7 +152,7 @@ test('every command says which setting is wrong, with exit code 78, before it re
   }
 });
 
-test('a wrong token is told with exit code 1 by every command, and is not repeated', async (t) => {
+test('every command: exit 1 for a wrong token, which is not repeated', async (t) => {
   for (const words of [['put'], ['get', UNKNOWN], ['status', UNKNOWN], ['delete', UNKNOWN]]) {
     const finished = await runProgram(t, program, ['secret', ...words], { ...environment, AUTH_TOKEN: 'marked-token' }, { input: 'x' });
     assertRefused(finished, 1, /AUTH_TOKEN/);

@@ -1,4 +1,4 @@
-/** The server secrets by command: which there are, which are held, which are missing, and how many secrets need them. */
+/** `secret keys`: the server secrets, their states, and how many secrets need them. */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -34,7 +34,7 @@ const held = { SERVER_SECRET: SECRETS.current, SERVER_SECRET_PREVIOUS: SECRETS.p
 const run = (t: TestContext, words: readonly string[], environment: Readonly<Record<string, string>> = {}) =>
   runProgram(t, program, ['secret', 'keys', ...words], { DATABASE_URL: file.url, ...environment });
 
-/** @returns state and number by the name above */
+/** @returns state and count by the names above */
 async function states(t: TestContext, environment: Readonly<Record<string, string>>): Promise<Record<string, [string, number]>> {
   const { code, stdout, stderr } = await run(t, ['--json'], environment);
   assert.equal(code, 0, stderr);
@@ -49,7 +49,7 @@ function assertRefused({ code, stdout, stderr }: Finished, expected: number, sai
   assert.match(stderr, said);
 }
 
-test('each server secret is told by its key id, oldest first, with its state and what it still holds', async (t) => {
+test('keys: each server secret with key id, state and count, oldest first', async (t) => {
   const { code, stdout, stderr } = await run(t, [], held);
   assert.deepEqual([code, stderr], [0, '']);
   const [head, ...rows] = stdout.trimEnd().split('\n');
@@ -63,7 +63,7 @@ test('each server secret is told by its key id, oldest first, with its state and
   for (const row of rows) assert.match(row, / \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
 });
 
-test('--json tells the same for programs', async (t) => {
+test('keys: --json has the same data', async (t) => {
   const { code, stdout, stderr } = await run(t, ['--json'], held);
   assert.deepEqual([code, stderr], [0, '']);
   const listed: Array<Record<string, unknown>> = JSON.parse(stdout);
@@ -75,55 +75,55 @@ test('--json tells the same for programs', async (t) => {
   ]);
 });
 
-test('no server secret is shown or repeated', async (t) => {
+test('keys: no server secret is printed', async (t) => {
   const shown = `${(await run(t, [], held)).stdout}${(await run(t, ['--json'], held)).stdout}`;
   for (const secret of Object.values(SECRETS)) assert.ok(!shown.includes(secret));
 });
 
-test('a server secret that is prepared but has sealed nothing yet is in the list, and takes no state from another', async (t) => {
+test('keys: a configured server secret without secrets is listed', async (t) => {
   const prepared = 'a-new-one-0123456789abcdefghijklmnop';
   const found = await states(t, { ...held, SERVER_SECRET_PREVIOUS: `${SECRETS.previous}, ${prepared}` });
   assert.deepEqual(found, { [createServerKey(prepared).id]: ['previous', 0], retired: ['retired', 0], missing: ['missing', 1], previous: ['previous', 2], current: ['current', 3] });
 });
 
-test('with the lost one back, nothing is missing', async (t) => {
+test('keys: nothing is missing once the lost one is configured again', async (t) => {
   const found = await states(t, { ...held, SERVER_SECRET_PREVIOUS: `${SECRETS.previous},${SECRETS.missing}` });
   assert.deepEqual(found.missing, ['previous', 1]);
 });
 
-test('a server secret may come from a file, as it does for the service', async (t) => {
+test('keys: SERVER_SECRET_FILE is supported', async (t) => {
   const path = join(program, 'server-secret');
   writeFileSync(path, `${SECRETS.current}\n`);
   assert.deepEqual((await states(t, { SERVER_SECRET_FILE: path })).current, ['current', 3]);
 });
 
-test('SERVER_SECRET_PREVIOUS alone makes none the current one', async (t) => {
+test('keys: with SERVER_SECRET_PREVIOUS alone none is current', async (t) => {
   assert.deepEqual((await states(t, { SERVER_SECRET_PREVIOUS: SECRETS.previous })).previous, ['previous', 2]);
 });
 
-test('where no server secret is given, the numbers are told all the same, none is called missing, and people are told why', async (t) => {
+test('keys: without a server secret the states are unknown, with a note on standard error', async (t) => {
   assert.deepEqual(await states(t, {}), { retired: ['unknown', 0], missing: ['unknown', 1], previous: ['unknown', 2], current: ['unknown', 3] });
   const { code, stdout, stderr } = await run(t, []);
   assert.equal(code, 0);
   assert.match(stdout, /^KEY ID +STATE +SECRETS +FIRST USED\n/);
-  assert.equal(stderr, 'Without SERVER_SECRET, as the service has it, it cannot be told which of these it has.\n');
+  assert.equal(stderr, 'SERVER_SECRET is not set, so the state of each key is unknown.\n');
 });
 
-test('secret keys changes nothing and notes no server secret', async (t) => {
+test('keys: changes nothing in the database', async (t) => {
   const rows = async () => JSON.stringify([await file.sql`select * from secrets.secrets order by id`, await file.sql`select * from secrets.server_keys order by key_id`]);
   const before = await rows();
   await run(t, [], { SERVER_SECRET: 'one-that-was-never-used-0123456789abcdef' });
   assert.equal(await rows(), before);
 });
 
-test('without a database, with a wrong one, or with wrong settings it says what to do, with exit code 78', async (t) => {
+test('keys: exit 78 for missing or invalid settings', async (t) => {
   assertRefused(await runProgram(t, program, ['secret', 'keys'], {}), 78, /^gatehouse: DATABASE_URL \(or SECRETS_DATABASE_URL\) must be set, as postgres:\/\/[^\n]*\n$/);
   assertRefused(await run(t, [], { DATABASE_URL: 'mysql://marked@localhost/d' }), 78, /DATABASE_URL must be postgres:\/\//);
   assertRefused(await run(t, [], { SERVER_SECRET: 'with, a comma' }), 78, /SERVER_SECRET must be a text without commas/);
   assertRefused(await run(t, [], { SERVER_SECRET: 'x'.repeat(40), SERVER_SECRET_FILE: '/nowhere' }), 78, /SERVER_SECRET and SERVER_SECRET_FILE are both set/);
 });
 
-test('a database that is away, or without the schema, is told with exit code 1', async (t) => {
+test('keys: exit 1 without a database or without the schema', async (t) => {
   const away = new URL(file.url);
   away.port = '1';
   assertRefused(await run(t, [], { ...held, DATABASE_URL: away.href }), 1, /the connection to the database at 127\.0\.0\.1:1 failed \(ECONNREFUSED\)/);
@@ -131,12 +131,12 @@ test('a database that is away, or without the schema, is told with exit code 1',
   assertRefused(await run(t, [], { ...held, DATABASE_URL: empty.url }), 1, /the schema "secrets" is not up to date; run "gatehouse migrate"/);
 });
 
-test('wrong words are told with exit code 2', async (t) => {
+test('keys: exit 2 for invalid arguments', async (t) => {
   assertRefused(await run(t, ['--yaml']), 2, /secret keys: Unknown option '--yaml'/);
   assertRefused(await run(t, ['all']), 2, /secret keys: /);
 });
 
-test('a database nobody has used yet has the server secrets that are given, with nothing under them', async (t) => {
+test('keys: an unused database has the configured server secrets with count 0', async (t) => {
   const empty = await createDatabase(t);
   assert.equal((await runProgram(t, program, ['migrate', 'secrets'], { DATABASE_URL: empty.url })).code, 0);
   const environment = { ...held, DATABASE_URL: empty.url };

@@ -1,4 +1,4 @@
-/** Secrets by command on a real terminal: what is asked for, what is not shown, and how the terminal is left. */
+/** The secret commands on a real terminal: prompts, hidden input, and the state of the terminal afterwards. */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, test, type TestContext } from 'node:test';
@@ -21,10 +21,10 @@ const start = (t: TestContext, ...words: readonly string[]) =>
 
 const KEY = 'Key (the part of the link after #): ';
 const PASSPHRASE = 'Passphrase: ';
-const AGAIN = 'The same again: ';
+const AGAIN = 'Repeat the passphrase: ';
 const SECRET = 'Secret: (end with Enter and Ctrl-D) ';
 
-test('get asks for the key without showing it, and prints the text', options, async (t) => {
+test('get: prompts for the key without echo, and prints the text', options, async (t) => {
   const { id, secret } = await client.keep('what was kept');
   const terminal = start(t, 'get', id);
   await terminal.sees(KEY);
@@ -32,7 +32,7 @@ test('get asks for the key without showing it, and prints the text', options, as
   assert.deepEqual(await terminal.left, { code: 0, isAsBefore: true, shown: `${KEY}\nwhat was kept\n` });
 });
 
-test('get asks for the passphrase only where there is one, without showing it', options, async (t) => {
+test('get: prompts for the passphrase without echo, only if required', options, async (t) => {
   const { id, secret } = await client.keep('what was kept', { passphrase: 'five wörds' });
   const terminal = start(t, 'get', `${url}/s/${id}`);
   await terminal.sees(KEY);
@@ -42,7 +42,7 @@ test('get asks for the passphrase only where there is one, without showing it', 
   assert.deepEqual(await terminal.left, { code: 0, isAsBefore: true, shown: `${KEY}\n${PASSPHRASE}\nwhat was kept\n` });
 });
 
-test('put asks for passphrase and secret without showing them, and prints the link', options, async (t) => {
+test('put: prompts for passphrase and secret without echo, and prints the link', options, async (t) => {
   const terminal = start(t, 'put', '--passphrase', '--max-reads', '1');
   await terminal.sees(PASSPHRASE);
   terminal.types(`five wörds${ENTER}`);
@@ -53,11 +53,11 @@ test('put asks for passphrase and secret without showing them, and prints the li
   const { code, isAsBefore, shown } = await terminal.left;
   assert.deepEqual([code, isAsBefore], [0, true], shown);
   const [, id = '', secret = ''] = /\/s\/([0-9a-f-]{36})#([A-Za-z0-9_-]{43})\n$/.exec(shown) ?? [];
-  assert.match(shown, /^Passphrase: \nThe same again: \nSecret: \(end with Enter and Ctrl-D\) \nStored until \S+Z\. This is shown this one time:\nhttp\S+\n$/);
+  assert.match(shown, /^Passphrase: \nRepeat the passphrase: \nSecret: \(end with Enter and Ctrl-D\) \nStored until \S+Z\. Link \(shown only once\):\nhttp\S+\n$/);
   assert.equal((await client.decrypt(id, secret, 'five wörds')).json.password, ' hunter2 "ü" ');
 });
 
-test('a passphrase that is typed differently the second time stores nothing', options, async (t) => {
+test('put: two different passphrases store nothing', options, async (t) => {
   const before = await file.sql`select count(*) from secrets.secrets`;
   const terminal = start(t, 'put', '--passphrase');
   await terminal.sees(PASSPHRASE);
@@ -65,11 +65,11 @@ test('a passphrase that is typed differently the second time stores nothing', op
   await terminal.sees(AGAIN);
   terminal.types(`five wrods${ENTER}`);
   const { code, shown } = await terminal.left;
-  assert.deepEqual([code, shown.split('\n').at(-2)], [2, 'gatehouse: secret put: the two are not the same. See: gatehouse secret put --help']);
+  assert.deepEqual([code, shown.split('\n').at(-2)], [2, 'gatehouse: secret put: the passphrases do not match. See: gatehouse secret put --help']);
   assert.deepEqual(await file.sql`select count(*) from secrets.secrets`, before);
 });
 
-test('what is mistyped can be mended: backspace and the start of the line work, unseen', options, async (t) => {
+test('hidden input can be edited', options, async (t) => {
   const { id, secret } = await client.keep('what was kept');
   const terminal = start(t, 'get', id);
   await terminal.sees(KEY);
@@ -78,7 +78,7 @@ test('what is mistyped can be mended: backspace and the start of the line work, 
 });
 
 for (const [name, keys] of [['Ctrl-C', CONTROL_C], ['Ctrl-D', CONTROL_D]] as const) {
-  test(`${name} at the first question ends with exit code 1 and a sentence, and leaves the terminal as it was`, options, async (t) => {
+  test(`${name} at the first prompt: exit 1, and the terminal is restored`, options, async (t) => {
     for (const [words, prompt] of [[['get', '00000000-0000-4000-8000-000000000000'], KEY], [['put'], SECRET]] as const) {
       const terminal = start(t, ...words);
       await terminal.sees(prompt);
@@ -87,7 +87,7 @@ for (const [name, keys] of [['Ctrl-C', CONTROL_C], ['Ctrl-D', CONTROL_D]] as con
     }
   });
 
-  test(`${name} at the second question does the same, and neither stores nor reads anything`, options, async (t) => {
+  test(`${name} at the second prompt: exit 1, and nothing is stored or read`, options, async (t) => {
     const { id, secret } = await client.keep('x', { passphrase: 'five words', max_reads: 1 });
     const getting = start(t, 'get', id);
     await getting.sees(KEY);
@@ -110,16 +110,16 @@ for (const [name, keys] of [['Ctrl-C', CONTROL_C], ['Ctrl-D', CONTROL_D]] as con
   });
 }
 
-test('Ctrl-C in the middle of a secret shows nothing of it, and stores nothing', options, async (t) => {
+test('Ctrl-C within a secret shows and stores nothing', options, async (t) => {
   const terminal = start(t, 'put');
   await terminal.sees(SECRET);
   terminal.types(`marked-line${ENTER}marked-text${CONTROL_C}`);
   assert.deepEqual(await terminal.left, { code: 1, isAsBefore: true, shown: `${SECRET}\ngatehouse: nothing was entered\n` });
 });
 
-test('an empty answer is told as what it lacks, with exit code 2', options, async (t) => {
+test('an empty input is exit 2 with a message', options, async (t) => {
   const { id } = await client.keep('x');
-  for (const [words, prompt, said] of [[['get', id], KEY, /key is missing/], [['put'], SECRET, /there is no secret/]] as const) {
+  for (const [words, prompt, said] of [[['get', id], KEY, /no key on standard input/], [['put'], SECRET, /no secret on standard input/]] as const) {
     const terminal = start(t, ...words);
     await terminal.sees(prompt);
     terminal.types(`${ENTER}${prompt === SECRET ? CONTROL_D : ''}`);
@@ -129,7 +129,7 @@ test('an empty answer is told as what it lacks, with exit code 2', options, asyn
   }
 });
 
-test('an empty passphrase is none: nothing is used up', options, async (t) => {
+test('an empty passphrase uses nothing up', options, async (t) => {
   const { id, secret } = await client.keep('x', { passphrase: 'five words' });
   const terminal = start(t, 'get', id);
   await terminal.sees(KEY);
@@ -138,11 +138,11 @@ test('an empty passphrase is none: nothing is used up', options, async (t) => {
   terminal.types(ENTER);
   const { code, shown } = await terminal.left;
   assert.equal(code, 1, shown);
-  assert.match(shown, /locked with a passphrase[^\n]* Nothing was used up\n$/);
+  assert.match(shown, /requires a passphrase[^\n]* No read was used up\n$/);
   assert.equal((await client.receipt(id)).json.failed_reads, 0);
 });
 
-test('a secret of several lines is pasted whole, and nothing of it is shown or left for the shell', options, async (t) => {
+test('a pasted secret of several lines is stored whole and not shown', options, async (t) => {
   const terminal = start(t, 'put');
   await terminal.sees(SECRET);
   // As a terminal sends what is pasted into it.
@@ -154,7 +154,7 @@ test('a secret of several lines is pasted whole, and nothing of it is shown or l
   assert.equal((await client.decrypt(id, secret)).json.password, '-----BEGIN KEY-----\nbm8ga2V5\n\n-----END KEY-----');
 });
 
-test('what is typed ahead, before it is asked for, is not shown either', options, async (t) => {
+test('input before the prompt is not shown', options, async (t) => {
   const { id, secret } = await client.keep('what was kept', { passphrase: 'five words' });
   const terminal = start(t, 'get', id);
   await terminal.sees(KEY);
@@ -162,17 +162,17 @@ test('what is typed ahead, before it is asked for, is not shown either', options
   assert.deepEqual(await terminal.left, { code: 0, isAsBefore: true, shown: `${KEY}\n${PASSPHRASE}\nwhat was kept\n` });
 });
 
-test('a secret cannot write to the terminal: its control characters are left out, which is said', options, async (t) => {
+test('control characters of a secret are removed on a terminal, with a note', options, async (t) => {
   const { id, secret } = await client.keep('one\u001b[2Jtwo\nthree\tfour\u0007\u009b');
   const terminal = start(t, 'get', id);
   await terminal.sees(KEY);
   terminal.types(`${secret}${ENTER}`);
   const { code, shown } = await terminal.left;
   assert.equal(code, 0, shown);
-  assert.match(shown, /^[^\n]*\nControl characters, [^\n]* are left out here\.[^\n]*\none\[2Jtwo\nthree\tfour\n$/);
+  assert.match(shown, /^[^\n]*\nControl characters were removed\.[^\n]*\none\[2Jtwo\nthree\tfour\n$/);
 });
 
-test('Ctrl-C ends the command also while it waits for an answer', options, async (t) => {
+test('Ctrl-C ends the command while it waits for a reply', options, async (t) => {
   const silent = await startRecorder(t);
   silent.answer(() => {});
   const terminal = start(t, 'get', `${silent.url}/s/00000000-0000-4000-8000-000000000000`);

@@ -1,4 +1,4 @@
-/** Secrets by command, as whoever makes one meets it: what goes in, what is said where, and what is refused. */
+/** `secret put`, `status` and `delete`: input, output and errors. */
 import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
 import { createDatabase } from '../support/database.ts';
@@ -33,31 +33,31 @@ async function put(t: TestContext, input: string | Buffer, ...options: readonly 
   return { id, secret };
 }
 
-test('put prints id and key on standard output alone, and tells people until when it is stored', async (t) => {
+test('put: id and key on standard output, the expiry on standard error', async (t) => {
   const { code, stdout, stderr } = await run(t, ['put'], 'hunter2\n');
   assert.equal(code, 0, stderr);
   const [id = '', secret = '', ...rest] = stdout.split('\n');
   assert.deepEqual(rest, ['']);
   assert.equal((await client.decrypt(id, secret)).json.password, 'hunter2');
   const until = (await client.receipt(id)).json.expires_at;
-  assert.equal(stderr, `Stored until ${until}. This is shown this one time, the id on the first line, the key on the second:\n`);
+  assert.equal(stderr, `Stored until ${until}. Id and key (shown only once):\n`);
 });
 
-test('where the service has share pages, put prints one link', async (t) => {
+test('put: prints a link if the service has share pages', async (t) => {
   for (const GATEHOUSE_URL of [sharingUrl, `${sharingUrl}/`]) {
     const { code, stdout, stderr } = await run(t, ['put'], 'hunter2\n', { GATEHOUSE_URL });
     assert.equal(code, 0, stderr);
     const [, id = '', secret = ''] = /\/s\/([0-9a-f-]{36})#([A-Za-z0-9_-]{43})\n$/.exec(stdout) ?? [];
     assert.equal(stdout, `${sharingUrl}/s/${id}#${secret}\n`);
-    assert.match(stderr, /^Stored until \S+Z\. This is shown this one time:\n$/);
+    assert.match(stderr, /^Stored until \S+Z\. Link \(shown only once\):\n$/);
     assert.equal((await client.decrypt(id, secret)).json.password, 'hunter2');
   }
 });
 
-test('a secret without an end is said to be stored, and no more', async (t) => {
+test('put: no expiry in the note of a secret that never expires', async (t) => {
   const { url: there } = await startGatehouse(t, ['secrets'], file.url, { SECRET_TTL: '0' });
-  const { stderr } = await run(t, ['put'], 'for ever', { GATEHOUSE_URL: there.secrets });
-  assert.equal(stderr, 'Stored. This is shown this one time, the id on the first line, the key on the second:\n');
+  const { stderr } = await run(t, ['put'], 'never expires', { GATEHOUSE_URL: there.secrets });
+  assert.equal(stderr, 'Stored. Id and key (shown only once):\n');
 });
 
 const INPUTS: ReadonlyArray<readonly [what: string, input: string, stored: string]> = [
@@ -73,7 +73,7 @@ const INPUTS: ReadonlyArray<readonly [what: string, input: string, stored: strin
   ['all the bytes there may be', `${'x'.repeat(32_768)}\n`, 'x'.repeat(32_768)],
 ];
 
-test('a secret is stored exactly as it comes, less one newline at the end', async (t) => {
+test('put: stores the input without one trailing newline', async (t) => {
   for (const [what, input, stored] of INPUTS) {
     const { id, secret } = await put(t, input);
     assert.ok((await client.decrypt(id, secret)).json.password === stored, what);
@@ -81,8 +81,8 @@ test('a secret is stored exactly as it comes, less one newline at the end', asyn
 });
 
 const BAD_INPUTS: ReadonlyArray<readonly [what: string, input: string | Buffer, code: number, said: RegExp]> = [
-  ['nothing', '', 2, /secret put: there is no secret on standard input/],
-  ['the newline of another system alone', '\r\n', 2, /there is no secret on standard input/],
+  ['nothing', '', 2, /secret put: no secret on standard input/],
+  ['the newline of another system alone', '\r\n', 2, /no secret on standard input/],
   ['no UTF-8 text', Buffer.from('fffefdfc', 'hex'), 2, /standard input is not UTF-8 text/],
   ['UTF-8 that breaks off', Buffer.from('text ü').subarray(0, -1), 2, /standard input is not UTF-8 text/],
   ['a byte too many', 'x'.repeat(32_769), 2, /must have at most 32768 bytes/],
@@ -91,13 +91,13 @@ const BAD_INPUTS: ReadonlyArray<readonly [what: string, input: string | Buffer, 
   ['what becomes too long as JSON', '"'.repeat(32_768), 1, /too large/],
 ];
 
-test('what cannot be stored is refused with a sentence, and nothing is', async (t) => {
+test('put: invalid input is an error, and nothing is stored', async (t) => {
   const before = await count();
   for (const [, input, code, said] of BAD_INPUTS) assertRefused(await run(t, ['put'], input), code, said);
   assert.equal(await count(), before);
 });
 
-test('--expires-in takes seconds, or a number with s, m, h or d', async (t) => {
+test('put: --expires-in accepts seconds, or a number with s, m, h or d', async (t) => {
   for (const [given, seconds] of [['90', 90], ['45s', 45], ['30m', 1_800], ['12h', 43_200], ['30d', 2_592_000]] as const) {
     const { id } = await put(t, 'x', '--expires-in', given);
     const { created_at, expires_at } = (await client.receipt(id)).json;
@@ -107,7 +107,7 @@ test('--expires-in takes seconds, or a number with s, m, h or d', async (t) => {
   }
 });
 
-test('--max-reads is how often it may be read', async (t) => {
+test('put: --max-reads limits the reads', async (t) => {
   const { id, secret } = await put(t, 'x', '--max-reads', '2', '--expires-in=1h');
   assert.deepEqual([await client.decrypt(id, secret), await client.decrypt(id, secret), await client.decrypt(id, secret)].map(({ status }) => status), [200, 200, 404]);
 });
@@ -115,7 +115,7 @@ test('--max-reads is how often it may be read', async (t) => {
 const FORM = /secret put: --expires-in must be a number of seconds, or a time such as 30m, 12h or 7d\. See: gatehouse secret put --help\n$/;
 const WHOLE = /secret put: --max-reads must be a whole number\. See: gatehouse secret put --help\n$/;
 
-test('limits that are none are refused with exit code 2, with what they should be, and nothing is stored', async (t) => {
+test('put: exit 2 for invalid limits, and nothing is stored', async (t) => {
   const before = await count();
   for (const value of ['', 'soon', '1.5h', '1H', '1h30m', '12345678901']) {
     assertRefused(await run(t, ['put', '--expires-in', value], 'x'), 2, FORM);
@@ -132,7 +132,7 @@ test('limits that are none are refused with exit code 2, with what they should b
   assert.equal(await count(), before);
 });
 
-test('--passphrase takes the first line of a pipe, and all that follows is the secret', async (t) => {
+test('put: --passphrase reads the first line; the rest is the secret', async (t) => {
   for (const newline of ['\n', '\r\n']) {
     const { id, secret } = await put(t, `five words${newline}one\ntwo\n`, '--passphrase');
     assert.equal((await client.decrypt(id, secret)).json.error.code, 'passphrase_needed');
@@ -140,17 +140,17 @@ test('--passphrase takes the first line of a pipe, and all that follows is the s
   }
 });
 
-test('a passphrase that is missing or too short, or that leaves no secret, is refused, and nothing is stored', async (t) => {
+test('put: exit 2 for an invalid passphrase or without a secret', async (t) => {
   const before = await count();
   assertRefused(await run(t, ['put', '--passphrase'], '\nsecret'), 2, /secret put: passphrase must have at least 4 characters/);
   assertRefused(await run(t, ['put', '--passphrase'], 'abc\nsecret'), 2, /secret put: passphrase must have at least 4 characters/);
   assertRefused(await run(t, ['put', '--passphrase'], `${'x'.repeat(1_025)}\nsecret`), 2, /secret put: passphrase must have at most 1024 characters/);
-  for (const input of ['five words', 'five words\n\n']) assertRefused(await run(t, ['put', '--passphrase'], input), 2, /there is no secret on standard input/);
+  for (const input of ['five words', 'five words\n\n']) assertRefused(await run(t, ['put', '--passphrase'], input), 2, /no secret on standard input/);
   assertRefused(await run(t, ['put', '--passphrase', 'five words'], 'secret'), 2, /secret put: Unexpected argument 'five words'/);
   assert.equal(await count(), before);
 });
 
-test('status tells the receipt, as lines or as the interface does', async (t) => {
+test('status: the receipt as a table or as JSON', async (t) => {
   const { id, secret } = await put(t, 'x', '--max-reads', '3');
   await client.decrypt(id, secret);
   const { json: receipt } = await client.receipt(id);
@@ -165,7 +165,7 @@ test('status tells the receipt, as lines or as the interface does', async (t) =>
   assert.match((await run(t, ['status', (await client.keep('x')).id])).stdout, /^max reads +–$/m);
 });
 
-test('delete deletes at once, says so to people, and does it twice without complaint', async (t) => {
+test('delete: idempotent, with a note on standard error', async (t) => {
   const { id, secret } = await put(t, 'x');
   for (const given of [id, id.toUpperCase()]) {
     assert.deepEqual(await run(t, ['delete', given]), { code: 0, signal: null, stdout: '', stderr: `Deleted secret ${given}.\n` });
@@ -174,12 +174,12 @@ test('delete deletes at once, says so to people, and does it twice without compl
   assert.match((await run(t, ['status', id])).stdout, /^status +deleted$/m);
 });
 
-test('what is not there, or has ended, is told with exit code 1', async (t) => {
+test('status and delete: exit 1 for an unknown or ended secret', async (t) => {
   assertRefused(await run(t, ['status', UNKNOWN]), 1, /There is no such secret, or its receipt is no longer kept/);
-  assertRefused(await run(t, ['delete', UNKNOWN]), 1, /There is nothing to delete: no such secret, or it has been read up or has expired/);
+  assertRefused(await run(t, ['delete', UNKNOWN]), 1, /Nothing to delete: the secret does not exist, was already read, or has expired\. See its receipt/);
   const { id, secret } = await put(t, 'x', '--max-reads', '1');
   await client.decrypt(id, secret);
-  assertRefused(await run(t, ['delete', id]), 1, /There is nothing to delete/);
+  assertRefused(await run(t, ['delete', id]), 1, /Nothing to delete/);
 });
 
 const MISUSES: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
@@ -189,26 +189,26 @@ const MISUSES: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> 
   [['put', '--passphrase=words'], /secret put: Option '--passphrase' does not take an argument/],
   [['status'], /secret status takes ID/],
   [['status', UNKNOWN, UNKNOWN], /secret status takes ID/],
-  [['status', 'not-an-id'], /secret status: ID must be a UUID, as secret put prints it or a link has it behind \/s\//],
+  [['status', 'not-an-id'], /secret status: ID must be a UUID: secret put prints it, and a link has it after \/s\//],
   [['status', `${UNKNOWN}/../options`], /secret status: ID must be a UUID/],
   [['delete', `${sharingUrl}/s/${UNKNOWN}`], /secret delete: ID must be a UUID/],
   [['delete', UNKNOWN, '--force'], /secret delete: Unknown option '--force'/],
   [['get'], /secret get takes LINK\|ID/],
 ];
 
-test('wrong words are told in one line with exit code 2, before anything is sent', async (t) => {
+test('invalid arguments: one line and exit 2, before anything is sent', async (t) => {
   for (const [words, said] of MISUSES) assertRefused(await run(t, words, 'x', { GATEHOUSE_URL: 'http://127.0.0.1:1' }), 2, said);
 });
 
 const HELPED: Readonly<Record<string, readonly RegExp[]>> = {
-  put: [/^Usage: gatehouse secret put \[OPTION…\]\n/, /^ {2}--expires-in TIME +seconds, or as 30m, 12h or 7d$/m, /^ {2}--max-reads N +\S/m, /^ {2}--passphrase +\S/m],
-  get: [/^Usage: gatehouse secret get LINK\|ID \[OPTION…\]\n/, /key is asked for, or is the first line of a pipe/],
+  put: [/^Usage: gatehouse secret put \[OPTION…\]\n/, /^ {2}--expires-in TIME +when it expires: seconds, or such as 30m, 12h or 7d$/m, /^ {2}--max-reads N +\S/m, /^ {2}--passphrase +\S/m],
+  get: [/^Usage: gatehouse secret get LINK\|ID \[OPTION…\]\n/, /reads the key from standard input/],
   status: [/^Usage: gatehouse secret status ID \[OPTION…\]\n/, /^ {2}--json +\S/m],
   delete: [/^Usage: gatehouse secret delete ID \[OPTION…\]\n/],
   keys: [/^Usage: gatehouse secret keys \[OPTION…\]\n/, /^ {2}--json +\S/m],
 };
 
-test('--help tells each command and its options, needs no configuration, and sends nothing', async (t) => {
+test('--help: describes each command and its options without any settings', async (t) => {
   for (const [command, said] of Object.entries(HELPED)) {
     const { code, stdout, stderr } = await runProgram(t, program, ['secret', command, '--help'], {});
     assert.deepEqual([code, stderr], [0, ''], command);

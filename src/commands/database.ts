@@ -1,0 +1,29 @@
+import { OperationFailed, UsageError } from './command.ts';
+import { type Migration, requireCurrent } from '../db/migrate.ts';
+import { createDatabase, type Database, type DatabaseAddress } from '../db/pool.ts';
+import { Failure } from '../http/errors.ts';
+import { createLog } from '../runtime/log.ts';
+import { createMetrics } from '../runtime/metrics.ts';
+
+/** Opens a service's database for one command. @throws Unavailable if its schema is not current */
+export async function withDatabase<T>(
+  name: string, address: DatabaseAddress, schema: string, migrations: readonly Migration[],
+  work: (database: Database) => Promise<T>,
+): Promise<T> {
+  const database = createDatabase(address, `${name}-admin`, createLog('silent', () => {}), createMetrics());
+  try {
+    await requireCurrent(database, schema, migrations);
+    return await work(database);
+  } finally {
+    await database.close();
+  }
+}
+
+/** @returns the result. @throws for a Failure: UsageError for invalid input (exit 2), else OperationFailed (exit 1) */
+export function orThrow<T>(command: string, result: T | Failure): T {
+  if (!(result instanceof Failure)) return result;
+  const { message, fields } = result.details;
+  const problems = fields?.map((field) => `${field.path.slice(1).replaceAll('_', '-')} ${field.message}`).join('; ');
+  if (result.code === 'invalid_body') throw new UsageError(`${command}: ${problems}`);
+  throw new OperationFailed(problems ?? message ?? result.code);
+}
