@@ -10,6 +10,7 @@ import * as settings from '../secrets/settings.ts';
 import { readServiceSettings } from '../settings.ts';
 
 const oneId = { shown: 'ID', least: 1, most: 1 };
+const NO_NUMBER = 'secret put: --max-reads must be a whole number';
 const NO_SECRET = 'secret put: no secret on standard input, or with --passphrase nothing after its first line';
 const NO_PASSPHRASE = 'this secret requires a passphrase: send it as the second line. No read was used up';
 
@@ -26,14 +27,14 @@ export const COMMANDS: readonly Command[] = [
     async run({ text, flag }, terminal) {
       const [expiresIn, maxReads] = [text('expires-in'), text('max-reads')];
       const expires_in = expiresIn === undefined ? undefined : parseDuration('secret put: --expires-in', expiresIn);
-      const max_reads = maxReads === undefined ? undefined : wholeNumber(maxReads);
+      if (maxReads !== undefined && !/^[0-9]{1,10}$/.test(maxReads)) throw new UsageError(NO_NUMBER);
+      const max_reads = maxReads === undefined ? undefined : Number(maxReads);
       const service = connectToSecrets('secret put', terminal.note);
       const input = await withLines(terminal, async (lines) => {
         if (!flag('passphrase')) return { password: await lines.rest('Secret: ') };
         const passphrase = await lines.next('Passphrase: ');
-        if (lines.isTyped && (await lines.next('Repeat the passphrase: ')) !== passphrase) {
-          throw new UsageError('secret put: the passphrases do not match');
-        }
+        const isSame = !lines.isTyped || (await lines.next('Repeat the passphrase: ')) === passphrase;
+        if (!isSame) throw new UsageError('secret put: the passphrases do not match');
         return { passphrase, password: await lines.rest('Secret: ') };
       });
       if (input.password === '') throw new UsageError(NO_SECRET);
@@ -76,8 +77,7 @@ export const COMMANDS: readonly Command[] = [
     positionals: oneId,
     options: { json },
     async run({ positionals: [id = ''], flag }, { print, note }) {
-      const path = pathOf('secret status', id);
-      const receipt = await connectToSecrets('secret status', note).ask('GET', path);
+      const receipt = await connectToSecrets('secret status', note).ask('GET', pathOf('secret status', id));
       textsOf(receipt, 'id', 'status');
       if (flag('json')) return print(JSON.stringify(receipt));
       const rows = Object.entries(receipt).map(([name, value]) => [name.replaceAll('_', ' '), String(value ?? '–')]);
@@ -90,8 +90,7 @@ export const COMMANDS: readonly Command[] = [
     positionals: oneId,
     options: {},
     async run({ positionals: [id = ''] }, { note }) {
-      const path = pathOf('secret delete', id);
-      textsOf(await connectToSecrets('secret delete', note).ask('DELETE', path), 'status');
+      textsOf(await connectToSecrets('secret delete', note).ask('DELETE', pathOf('secret delete', id)), 'status');
       note(`Deleted secret ${id}.`);
     },
   },
@@ -124,7 +123,7 @@ function openerOf(target: string, { note }: Terminal) {
     throw new UsageError('secret get: give a UUID or a link, without # and the key: other users can see arguments');
   }
   warnWithoutTls(link, note);
-  return (body: object) => ask('secret get', 'POST', link.href, {}, body);
+  return (body: object) => ask('secret get', null, 'POST', link.href, body);
 }
 
 async function withLines<T>({ openLines }: Terminal, work: (lines: LineReader) => Promise<T>): Promise<T> {
@@ -135,9 +134,4 @@ async function withLines<T>({ openLines }: Terminal, work: (lines: LineReader) =
 function pathOf(command: string, id: string): string {
   if (isUuid(id.toLowerCase())) return `/api/store/${id}`;
   throw new UsageError(`${command}: ID must be a UUID: secret put prints it, and a link has it after /s/`);
-}
-
-function wholeNumber(text: string): number {
-  if (!/^[0-9]{1,10}$/.test(text)) throw new UsageError('secret put: --max-reads must be a whole number');
-  return Number(text);
 }

@@ -1,6 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
 import { type LineReader, OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
 
 export const json: Option = { type: 'boolean', help: 'print JSON' };
@@ -29,9 +30,7 @@ export function printTable(print: Terminal['print'], head: readonly string[], ro
 }
 
 export async function readAll(input: NodeJS.ReadStream): Promise<string> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of input) chunks.push(Buffer.from(chunk));
-  const whole = Buffer.concat(chunks);
+  const whole = await buffer(input);
   if (!isUtf8(whole)) throw new UsageError('standard input is not UTF-8 text');
   return whole.toString('utf8');
 }

@@ -46,7 +46,7 @@ export async function encrypt(call: Call<null, unknown, unknown, EncryptRequest>
   const { body, request } = call;
   const { database, hashing, limits, passphraseCost, serverKey } = service;
   const { passphrase } = body;
-  const kdfParams = createKdfParams(passphraseCost);
+  const kdfParams = passphrase === undefined ? '' : createKdfParams(passphraseCost);
   // Before the time is read, because the hash may wait for a slot.
   const stretched = passphrase === undefined ? null : await hashing.run(() => stretch(passphrase, kdfParams), true);
   const seconds = body.expires_in ?? limits.expires_in.default;

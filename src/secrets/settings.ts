@@ -67,19 +67,14 @@ export function read({ values, database, purpose, findings }: SettingsInput<type
 }
 
 function required(name: string, value: string | null, isServing: boolean, findings: Findings): string {
-  if (value === null && isServing && !findings.reports(name)) {
-    findings.problems.push(`${name} must be set; ${ADVICE}`);
-  }
+  if (value === null && isServing && !findings.reports(name)) findings.problems.push(`${name} must be set; ${ADVICE}`);
   if (value !== null && value.length < ADVISED_LENGTH) {
     findings.warnings.push(`${name} has fewer than ${ADVISED_LENGTH} characters; ${ADVICE}`);
   }
   return value ?? '';
 }
 
-/**
- * A maximum that is set also bounds the default. One that is not set grows with the default.
- * @param fallback 0: without a limit
- */
+/** A maximum that is set bounds the default; otherwise it grows with the default. @param fallback 0: without a limit */
 function limit(fallback: number, max: number | null, defaultMax: number): { default: number | null; max: number } {
   if (max === null) return { default: fallback || null, max: Math.max(fallback, defaultMax) };
   return { default: Math.min(fallback || max, max), max };
