@@ -77,7 +77,7 @@ test('put: requests the options before it sends the secret', async (t) => {
 test('redirects are not followed', async (t) => {
   const [home, foreign] = [await fresh(t), await fresh(t)];
   foreign.answer(reply(200, { password: 'theirs', share_pages: false, id: ID, secret: KEY, status: 'stored' }));
-  // By 307 and 308 a client would repeat the body.
+  // For 307 and 308 a client would resend the body.
   for (const [status, words] of [[302, ['get', ID]], [307, ['get', ID]], [307, ['get', `${home.url}/s/${ID}`]], [308, ['put']], [301, ['status', ID]]] as const) {
     home.answer((response, { target }) => reply(status, '', { location: `${foreign.url}${target}` })(response));
     assertRefused(await run(t, words, home.url), 1, UNEXPECTED);
@@ -104,7 +104,7 @@ for (const [name, [status, body]] of Object.entries(REPLIES)) {
     const home = await fresh(t);
     home.answer(reply(status, body));
     assertRefused(await run(t, ['get', `${home.url}/s/${ID}`], home.url), 1, UNEXPECTED);
-    // The same function reads every answer.
+    // All commands parse replies with the same function.
     if (status === 404) for (const words of COMMANDS) assertRefused(await run(t, words, home.url), 1, UNEXPECTED);
   });
 }

@@ -20,7 +20,7 @@ const SECRETS = {
 } as const;
 const ids = Object.fromEntries(Object.entries(SECRETS).map(([name, secret]) => [name, createServerKey(secret).id]));
 
-// As a history: each has sealed something, and what the first has sealed is over.
+// In this order each encrypted a secret; the secret under the first one has ended.
 for (const [index, secret] of [SECRETS.retired, SECRETS.missing, SECRETS.previous, SECRETS.current].entries()) {
   const gatehouse = await startGatehouse({ after }, ['secrets'], file.url, { SERVER_SECRET: secret });
   const client = secretsClient(gatehouse.url.secrets);

@@ -145,7 +145,7 @@ test('an empty passphrase uses nothing up', options, async (t) => {
 test('a pasted secret of several lines is stored whole and not shown', options, async (t) => {
   const terminal = start(t, 'put');
   await terminal.sees(SECRET);
-  // As a terminal sends what is pasted into it.
+  // Like a terminal that sends pasted text.
   terminal.types(`-----BEGIN KEY-----${ENTER}bm8ga2V5${ENTER}${ENTER}-----END KEY-----${ENTER}${CONTROL_D}`);
   const { code, isAsBefore, shown } = await terminal.left;
   assert.deepEqual([code, isAsBefore], [0, true], shown);

@@ -101,7 +101,7 @@ test('put: --expires-in accepts seconds, or a number with s, m, h or d', async (
   for (const [given, seconds] of [['90', 90], ['45s', 45], ['30m', 1_800], ['12h', 43_200], ['30d', 2_592_000]] as const) {
     const { id } = await put(t, 'x', '--expires-in', given);
     const { created_at, expires_at } = (await client.receipt(id)).json;
-    // The end is reckoned a moment before the row is written.
+    // The expiry is computed just before the row is written.
     const lives = Date.parse(expires_at) - Date.parse(created_at);
     assert.ok(lives <= seconds * 1_000 && lives > (seconds - 30) * 1_000, `${given}: ${lives} ms`);
   }

@@ -10,8 +10,8 @@ const { sql } = database;
 const gatehouse = await startGatehouse({ after }, ['secrets'], database.url);
 const { keep, decrypt } = secretsClient(gatehouse.url.secrets);
 
-const flip = (place: number) => (id: string) =>
-  sql`update secrets.secrets set blob = set_byte(blob, ${place}, get_byte(blob, ${place}) # 1) where id = ${id}`;
+const flip = (at: number) => (id: string) =>
+  sql`update secrets.secrets set blob = set_byte(blob, ${at}, get_byte(blob, ${at}) # 1) where id = ${id}`;
 const flipLast = (id: string) => sql`update secrets.secrets set blob = set_byte(blob, length(blob) - 1, get_byte(blob, length(blob) - 1) # 1) where id = ${id}`;
 const cutTo = (length: number) => (id: string) => sql`update secrets.secrets set blob = substring(blob from 1 for ${length}) where id = ${id}`;
 
@@ -47,9 +47,9 @@ for (const [what, edit] of EDITS) {
     assert.ok(!text.includes(TEXT));
     assert.deepEqual([...(await sql`select * from secrets.secrets where id = ${id}`)], [...before]);
 
-    const told = gatehouse.log().filter((line) => line.level === 'error' && line.secret_id === id);
-    assert.equal(told.length, 1);
-    assert.match(String(told[0]?.message), /has been altered/);
+    const logged = gatehouse.log().filter((line) => line.level === 'error' && line.secret_id === id);
+    assert.equal(logged.length, 1);
+    assert.match(String(logged[0]?.message), /has been altered/);
     assert.equal((await decrypt(other.id, other.secret)).status, 200);
   });
 }
@@ -65,14 +65,14 @@ test('altered row: a later or earlier expiry is detected', async () => {
   assert.equal((await decrypt(short.id, short.secret)).json.error.code, 'secret_damaged');
 });
 
-const toldOf = (id: string) => gatehouse.log().filter((line) => line.level === 'error' && line.secret_id === id).length;
+const errorsOf = (id: string) => gatehouse.log().filter((line) => line.level === 'error' && line.secret_id === id).length;
 
 test('altered row: a row moved to another id opens with no key', async () => {
   const [one, other] = [await keep(TEXT), await keep(TEXT)];
   await sql`delete from secrets.secrets where id = ${other.id}`;
   await sql`update secrets.secrets set id = ${other.id} where id = ${one.id}`;
   for (const { secret } of [one, other]) assert.equal((await decrypt(other.id, secret)).json.error.code, 'secret_damaged');
-  assert.equal(toldOf(other.id), 2);
+  assert.equal(errorsOf(other.id), 2);
 });
 
 const PARTS = ['blob', 'commitment', 'tag'];
@@ -81,7 +81,7 @@ for (const parts of [['commitment'], ['tag'], ['blob', 'commitment'], ['blob', '
     const [one, other] = [await keep(TEXT), await keep(TEXT)];
     await sql`update secrets.secrets set (${sql(parts)}) = (select ${sql(parts)} from secrets.secrets where id = ${other.id}) where id = ${one.id}`;
     for (const { secret } of [one, other]) assert.equal((await decrypt(one.id, secret)).json.error.code, 'secret_damaged');
-    assert.equal(toldOf(one.id), 2);
+    assert.equal(errorsOf(one.id), 2);
   });
 }
 
@@ -96,7 +96,7 @@ test('altered row: detected with a wrong key too', async () => {
   const { secret } = await keep(TEXT);
   await flipLast(id);
   assert.equal((await decrypt(id, secret)).json.error.code, 'secret_damaged');
-  assert.equal(toldOf(id), 1);
+  assert.equal(errorsOf(id), 1);
 });
 
 test('the table rejects a row with only a part of its content', async () => {
@@ -114,7 +114,7 @@ test('altered row: a missing tag is detected, whichever key is sent', async (t) 
     alter table secrets.secrets add constraint content_until_end check (blob is null or tag is not null) not valid`);
   await sql`update secrets.secrets set tag = null where id = ${id}`;
   for (const key of [secret, wrong.secret]) assert.equal((await decrypt(id, key)).json.error.code, 'secret_damaged');
-  assert.equal(toldOf(id), 2);
+  assert.equal(errorsOf(id), 2);
 });
 
 test('altered row: the log contains neither text nor key', async () => {

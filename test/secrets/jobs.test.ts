@@ -48,19 +48,19 @@ test('housekeeping removes the content of expired secrets only, and logs id and 
     { key_id: 'never expires', ending: null, rows: 3, parts: 9, at_expiry: null },
     { key_id: 'read up', ending: 'read', rows: 3, parts: 0, at_expiry: false },
   ]);
-  const told = lines.map((line): Record<string, unknown> => JSON.parse(line)).filter(({ message }) => message === 'secret expired');
-  assert.equal(new Set(told.map(({ secret_id }) => secret_id)).size, 1_200);
-  assert.deepEqual(new Set(told.map(({ key_id }) => key_id)), new Set(['expired']));
+  const logged = lines.map((line): Record<string, unknown> => JSON.parse(line)).filter(({ message }) => message === 'secret expired');
+  assert.equal(new Set(logged.map(({ secret_id }) => secret_id)).size, 1_200);
+  assert.deepEqual(new Set(logged.map(({ key_id }) => key_id)), new Set(['expired']));
 });
 
 test('receipts are removed RECEIPT_RETENTION after the end of their secret', async () => {
   await sql`truncate secrets.secrets`;
-  await insert('lives', 3, null);
+  await insert('readable', 3, null);
   await insert('expired just now', 3, '-1 second');
   await insert('read 29 days ago', 3, null, 'read', '-29 days');
   await insert('deleted 29 days ago', 3, '-3 days', 'deleted', '-29 days');
   await insert('read 31 days ago', 1_200, null, 'read', '-31 days');
   await insert('expired 31 days ago', 3, '-31 days', 'expired', '-31 days');
   assert.equal(await runOut('remove from secrets.secrets'), 3);
-  assert.deepEqual(await count(), { lives: 3, 'expired just now': 3, 'read 29 days ago': 3, 'deleted 29 days ago': 3 });
+  assert.deepEqual(await count(), { readable: 3, 'expired just now': 3, 'read 29 days ago': 3, 'deleted 29 days ago': 3 });
 });

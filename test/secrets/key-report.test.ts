@@ -21,7 +21,7 @@ const NEW_HERE = 'SERVER_SECRET was never used with this database before: correc
 const MISSING = 'a server secret is missing: add the one with this key id to SERVER_SECRET_PREVIOUS';
 
 /** The log lines about server secrets, in order. They follow the count, which runs in the background. */
-async function said(gatehouse: Gatehouse): Promise<unknown[][]> {
+async function reportOf(gatehouse: Gatehouse): Promise<unknown[][]> {
   await until(() => gatehouse.log().some(({ state }) => state === 'current'), 'the report');
   // All lines are written in the same turn.
   await setImmediate();
@@ -43,10 +43,10 @@ const rowsOf = async ({ sql }: TestDatabase) => [...(await sql`select * from sec
 test('the first server secret of a database is reported as current, without a warning', async (t) => {
   const database = await createDatabase(t);
   const first = await start(t, database, OLD);
-  assert.deepEqual(await said(first), [['info', 'server secret', idOf(OLD), 'current', 0]]);
+  assert.deepEqual(await reportOf(first), [['info', 'server secret', idOf(OLD), 'current', 0]]);
   await secretsClient(first.url.secrets).keep('x');
   await first.stop();
-  assert.deepEqual(await said(await start(t, database, OLD)), [['info', 'server secret', idOf(OLD), 'current', 1]]);
+  assert.deepEqual(await reportOf(await start(t, database, OLD)), [['info', 'server secret', idOf(OLD), 'current', 1]]);
 });
 
 test('a wrong SERVER_SECRET: reported at startup with the missing key id; the service serves', async (t) => {
@@ -55,7 +55,7 @@ test('a wrong SERVER_SECRET: reported at startup with the missing key id; the se
   await gatehouse.stop();
 
   const wrong = await start(t, database, NEW);
-  assert.deepEqual(await said(wrong), [
+  assert.deepEqual(await reportOf(wrong), [
     ['warn', NEW_HERE, idOf(NEW)],
     ['error', MISSING, idOf(OLD), 'missing', 3],
     ['info', 'server secret', idOf(NEW), 'current', 0],
@@ -71,7 +71,7 @@ test('a wrong SERVER_SECRET: reported at startup with the missing key id; the se
 
   // Back to the right one: the wrong one is known by now, and one secret needs it.
   const right = await start(t, database, OLD);
-  assert.deepEqual((await said(right)).sort(), [
+  assert.deepEqual((await reportOf(right)).sort(), [
     ['error', MISSING, idOf(NEW), 'missing', 1],
     ['info', 'server secret', idOf(OLD), 'current', 3],
   ]);
@@ -83,12 +83,12 @@ test('every missing and every configured server secret is reported with its coun
   const { database } = await withThree(t);
   await secretsClient((await start(t, database, OTHER, OLD)).url.secrets).keep('x');
   const gatehouse = await start(t, database, NEW);
-  assert.deepEqual((await said(gatehouse)).filter(([level]) => level === 'error'), [
+  assert.deepEqual((await reportOf(gatehouse)).filter(([level]) => level === 'error'), [
     ['error', MISSING, idOf(OLD), 'missing', 3],
     ['error', MISSING, idOf(OTHER), 'missing', 1],
   ]);
   const all = await start(t, database, NEW, `${OTHER},${OLD}`);
-  assert.deepEqual(await said(all), [
+  assert.deepEqual(await reportOf(all), [
     ['info', 'server secret', idOf(OLD), 'previous', 3],
     ['info', 'server secret', idOf(OTHER), 'previous', 1],
     ['info', 'server secret', idOf(NEW), 'current', 0],
@@ -103,13 +103,13 @@ test('a server secret that no secret needs can be removed without a report', asy
   await client.remove(kept.id);
   await database.sql`update secrets.secrets set blob = null, commitment = null, tag = null, ending = 'expired', ended_at = now() where id = ${locked.id}`;
   await start(t, database, NEW, OLD);
-  assert.deepEqual(await said(await start(t, database, NEW)), [['info', 'server secret', idOf(NEW), 'current', 0]]);
+  assert.deepEqual(await reportOf(await start(t, database, NEW)), [['info', 'server secret', idOf(NEW), 'current', 0]]);
 });
 
 test('a new server secret: one of several replicas that start together warns', async (t) => {
   const { database } = await withThree(t);
   const replicas = await Promise.all([1, 2, 3].map(() => start(t, database, NEW, OLD)));
-  assert.equal((await Promise.all(replicas.map(said))).flat().filter(([, message]) => message === NEW_HERE).length, 1);
+  assert.equal((await Promise.all(replicas.map(reportOf))).flat().filter(([, message]) => message === NEW_HERE).length, 1);
 });
 
 test('metrics: the number of secrets for each known server secret, down to 0', async (t) => {

@@ -40,7 +40,7 @@ function ledger() {
     total: () => [...served.values()].reduce((sum, times) => sum + times, 0),
     twice: () => [...served].filter(([, times]) => times > 1),
     of: ({ id }: Kept) => served.get(id) ?? 0,
-    /** Asks for a secret; whoever is killed meanwhile gives no answer. */
+    /** Opens a secret; a process that is killed meanwhile sends no reply. */
     async read(client: SecretsClient, { id, secret, text }: Kept): Promise<Answer | null> {
       const answer = await client.decrypt(id, secret).catch(() => null);
       if (answer?.status === 200) {
@@ -77,7 +77,7 @@ test(`process killed between commit and reply: no read is returned twice, ${ROUN
   const startNext = async () => {
     const keeper = await startKeeper(t, database.url);
     const service = await startService(t, keeper.url);
-    // Its statements have been under way before, as in a process that has served for long.
+    // Its statements are prepared, as in a process that has run for a while.
     for (const one of await keepMany(survivor, 2)) assert.equal((await read(service.client, one))?.status, 200);
     return { ...service, keeper };
   };
@@ -90,7 +90,7 @@ test(`process killed between commit and reply: no read is returned twice, ${ROUN
     const held = doomed.keeper.keep();
     const readers = [doomed, doomed].flatMap(({ client }) => kept.slice(0, kept.length - answered).map((one) => read(client, one)));
     await held;
-    // Also a replica that lives on is asked, while answers are on their way.
+    // A replica that is not killed gets requests too, while replies are in transit.
     readers.push(...kept.slice(0, 3).map((one) => read(survivor, one)));
     await untilSql(async () => (await usedUp(database.sql, kept)) >= answered + 3, 'more reads are committed than were answered');
     await kill(doomed);
@@ -132,11 +132,11 @@ function store(client: SecretsClient, acknowledged: Kept[]) {
       const text = `marked-text-${(texts += 1)}`;
       const answer = await client.encrypt({ password: text }).catch(() => null);
       if (answer?.status === 201) acknowledged.push({ ...answer.json, text });
-      // Nobody is there any more.
+      // The process is gone.
       else if (!answer) return;
       else {
         refused.push(answer);
-        // As clients do that are told to come back, only sooner.
+        // Like clients that obey Retry-After, only sooner.
         await sleep(20);
       }
     }

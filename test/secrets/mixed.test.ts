@@ -106,12 +106,12 @@ test('a concurrent read and deletion of a one-time secret: exactly one succeeds,
 
 test('the log has one line for each end and failed read in the receipts, and no text', async () => {
   const lines = replicas.flatMap((replica: Gatehouse) => replica.log());
-  const told = (message: string) => lines.filter((line) => line.message === message);
+  const linesOf = (message: string) => lines.filter((line) => line.message === message);
   const [sums] = await database.sql<[Record<string, number>]>`
     select count(*)::int as stored, sum(reads)::int as read, sum(failed_reads)::int as failed, count(*) filter (where ending = 'deleted')::int as deleted
     from secrets.secrets`;
-  const logged = { stored: told('secret stored').length, read: told('secret read').length, failed: told('secret read failed').length, deleted: told('secret deleted').length };
+  const logged = { stored: linesOf('secret stored').length, read: linesOf('secret read').length, failed: linesOf('secret read failed').length, deleted: linesOf('secret deleted').length };
   assert.deepEqual({ ...sums }, logged);
-  assert.equal(new Set(told('secret deleted').map((line) => line.secret_id)).size, logged.deleted, 'a deletion is logged once');
+  assert.equal(new Set(linesOf('secret deleted').map((line) => line.secret_id)).size, logged.deleted, 'a deletion is logged once');
   for (const replica of replicas) assert.ok(!(replica.stdout() + replica.stderr()).includes(TEXT));
 });

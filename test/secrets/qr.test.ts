@@ -27,7 +27,7 @@ const EXAMPLES: ReadonlyArray<readonly [what: string, data: readonly number[], c
     [196, 35, 39, 119, 235, 215, 231, 226, 93, 23],
   ],
   [
-    // Level Q, but one of its blocks is a block like any other.
+    // Level Q, but each of its blocks is like any other.
     'the first block of the tutorials\' example of 5-Q',
     [67, 85, 70, 134, 87, 38, 85, 194, 119, 50, 6, 18, 6, 103, 38],
     [213, 199, 11, 45, 115, 247, 241, 223, 229, 248, 154, 117, 154, 111, 86, 161, 111, 39],
@@ -54,11 +54,11 @@ test('alignment patterns are where the standard has them', () => {
 
 test('blocks are divided and interleaved as in the standard', () => {
   BLOCKS.forEach(([lengths, correction], index) => {
-    // Each codeword tells its block and its place there.
-    const blocks = lengths.map((length, block) => Array.from({ length }, (_, place) => block * 16 + (place % 16)));
+    // Each codeword encodes its block and its position there.
+    const blocks = lengths.map((length, block) => Array.from({ length }, (_, at) => block * 16 + (at % 16)));
     const words = codewords(blocks.flat(), index + 1);
     const longest = Math.max(...lengths);
-    const expected = Array.from({ length: longest }, (_, place) => blocks.flatMap((block) => block.slice(place, place + 1))).flat();
+    const expected = Array.from({ length: longest }, (_, at) => blocks.flatMap((block) => block.slice(at, at + 1))).flat();
     assert.deepEqual(words.slice(0, expected.length), expected, `version ${index + 1}`);
     assert.equal(words.length, expected.length + correction * lengths.length, `version ${index + 1}`);
   });
@@ -138,9 +138,9 @@ function remasked(modules: Modules, from: number, to: number): boolean[][] {
     }),
   );
   const put = (row: number, column: number, bit: number) => (result[row] ?? [])[column] = bits[bit] === '1';
-  [0, 1, 2, 3, 4, 5, 7, 8].forEach((place, bit) => {
-    put(8, place, bit);
-    put(place, 8, 14 - bit);
+  [0, 1, 2, 3, 4, 5, 7, 8].forEach((at, bit) => {
+    put(8, at, bit);
+    put(at, 8, 14 - bit);
     put(8, size - 8 + bit, 7 + bit);
     if (bit < 7) put(size - 1 - bit, 8, bit);
   });
@@ -148,7 +148,7 @@ function remasked(modules: Modules, from: number, to: number): boolean[][] {
 }
 
 test('the mask with the lowest penalty of the standard is used', () => {
-  // Enough of them that each feature, and what it weighs, has decided at least once.
+  // Enough texts that each penalty rule and its weight decided at least once.
   for (let turn = 0; turn < 120; turn += 1) {
     const text = letters(turn % 2 === 0 ? 12 : 14, 10 + (turn >> 1));
     const code = drawn(text);

@@ -1,4 +1,4 @@
-/** The documented rotation of SERVER_SECRET, step by step, on two replicas replaced one after the other under load. */
+/** The documented rotation of SERVER_SECRET, step by step, on two replicas reindexd one after the other under load. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
@@ -32,11 +32,11 @@ const replicas: Replica[] = [];
 const all: Replica[] = [];
 
 /** Like a rolling update: the new replica takes over, the old one finishes its requests and is stopped. */
-async function replace(place: number, current: string, previous: string): Promise<Replica> {
+async function reindex(index: number, current: string, previous: string): Promise<Replica> {
   const next = await start(current, previous);
   all.push(next);
-  const last = replicas[place];
-  replicas[place] = next;
+  const last = replicas[index];
+  replicas[index] = next;
   if (!last) return next;
   await until(() => last.inFlight === 0);
   await last.gatehouse.stop();
@@ -45,15 +45,15 @@ async function replace(place: number, current: string, previous: string): Promis
 
 const failures: string[] = [];
 
-async function on(place: number, what: string, ask: (client: SecretsClient) => Promise<Answer>): Promise<Answer | null> {
-  const replica = replicas[place % 2] ?? assert.fail('there are two');
+async function on(index: number, what: string, ask: (client: SecretsClient) => Promise<Answer>): Promise<Answer | null> {
+  const replica = replicas[index % 2] ?? assert.fail('there are two');
   replica.inFlight += 1;
   try {
     const answer = await ask(replica.client);
-    if (answer.status >= 300) failures.push(`${what} on replica ${place % 2}: ${answer.status} ${answer.text}`);
+    if (answer.status >= 300) failures.push(`${what} on replica ${index % 2}: ${answer.status} ${answer.text}`);
     return answer;
   } catch (error) {
-    failures.push(`${what} on replica ${place % 2}: ${String(error)}`);
+    failures.push(`${what} on replica ${index % 2}: ${String(error)}`);
     return null;
   } finally {
     replica.inFlight -= 1;
@@ -89,61 +89,61 @@ async function keys(current: string, previous: string): Promise<Record<string, u
   return Object.fromEntries(listed.map(({ key_id, state, secrets }) => [key_id, [state, secrets > 0]]));
 }
 
-const standing: Array<{ id: string; secret: string; passphrase?: string }> = [];
+const earlier: Array<{ id: string; secret: string; passphrase?: string }> = [];
 
 /** Reads all earlier secrets on both replicas. */
 async function readStanding(): Promise<void> {
-  for (const { id, secret, passphrase } of standing) {
-    for (const place of [0, 1]) {
-      assert.equal((await on(place, 'read a standing one', (client) => client.decrypt(id, secret, passphrase)))?.json.password, 'standing');
+  for (const { id, secret, passphrase } of earlier) {
+    for (const index of [0, 1]) {
+      assert.equal((await on(index, 'read', (client) => client.decrypt(id, secret, passphrase)))?.json.password, 'earlier');
     }
   }
 }
 
 async function keepOne(): Promise<void> {
-  for (const [place, locked] of [{}, { passphrase: 'five words' }].entries()) {
-    const made = await on(place, 'keep', (client) => client.encrypt({ password: 'standing', max_reads: 1_000, ...locked }));
-    standing.push({ ...made?.json, ...locked });
+  for (const [index, locked] of [{}, { passphrase: 'five words' }].entries()) {
+    const made = await on(index, 'keep', (client) => client.encrypt({ password: 'earlier', max_reads: 1_000, ...locked }));
+    earlier.push({ ...made?.json, ...locked });
   }
 }
 
 test('rotation on two replicas: no request fails, and the old secret can be removed', bounded, async () => {
-  await replace(0, OLD, '');
-  await replace(1, OLD, '');
+  await reindex(0, OLD, '');
+  await reindex(1, OLD, '');
   const workers = [0, 1].map(work);
   try {
     await underLoad();
     await keepOne();
 
     // Step 1: every replica can decrypt under the new one before any encrypts under it.
-    for (const place of [0, 1]) {
-      await replace(place, OLD, NEW);
+    for (const index of [0, 1]) {
+      await reindex(index, OLD, NEW);
       await underLoad();
       await readStanding();
     }
     await keepOne();
 
     // Step 2: each replica encrypts under it.
-    for (const place of [0, 1]) {
-      const { gatehouse } = await replace(place, NEW, OLD);
+    for (const index of [0, 1]) {
+      const { gatehouse } = await reindex(index, NEW, OLD);
       await underLoad();
       await readStanding();
       await keepOne();
       const warned = gatehouse.log().filter(({ level }) => level === 'warn').map(({ message }) => message);
-      assert.deepEqual(warned, place === 0 ? ['SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake'] : []);
+      assert.deepEqual(warned, index === 0 ? ['SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake'] : []);
     }
     assert.deepEqual((await keys(NEW, OLD))[ids.old], ['previous', true], 'still needed');
 
     // The secrets under the old one end.
     const underOld = new Set((await database.sql`select id from secrets.secrets where key_id = ${ids.old} and blob is not null`).map(({ id }): unknown => id));
-    for (const { id } of standing.filter((one) => underOld.has(one.id))) await on(0, 'delete', (client) => client.remove(id));
+    for (const { id } of earlier.filter((one) => underOld.has(one.id))) await on(0, 'delete', (client) => client.remove(id));
     assert.deepEqual((await keys(NEW, OLD))[ids.old], ['previous', false], 'no longer needed');
-    const rest = standing.filter((one) => !underOld.has(one.id));
-    assert.ok(rest.length > 0 && rest.length < standing.length);
-    standing.splice(0, standing.length, ...rest);
+    const rest = earlier.filter((one) => !underOld.has(one.id));
+    assert.ok(rest.length > 0 && rest.length < earlier.length);
+    earlier.splice(0, earlier.length, ...rest);
 
-    for (const place of [0, 1]) {
-      await replace(place, NEW, '');
+    for (const index of [0, 1]) {
+      await reindex(index, NEW, '');
       await underLoad();
       await readStanding();
     }

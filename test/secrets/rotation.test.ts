@@ -29,7 +29,7 @@ test('rotation: with both server secrets all secrets open, then the new one suff
   assert.equal((await during.decrypt(old.id, old.secret)).json.password, 'sealed under the old one');
   assert.equal((await during.decrypt(once.id, once.secret)).json.password, 'read after the change');
   assert.equal((await during.decrypt(once.id, once.secret)).status, 404);
-  assert.equal((await during.decrypt(old.id, once.secret)).status, 404, 'a wrong key stays a wrong key');
+  assert.equal((await during.decrypt(old.id, once.secret)).status, 404, 'a wrong key is still wrong');
   const fresh = await during.keep('sealed under the new one');
   assert.equal(await keyIdOf(fresh.id), createServerKey(NEW).id);
   assert.equal(during.log().filter((line) => line.level === 'error').length, 0);
@@ -49,10 +49,10 @@ test('missing server secret: 503, nothing used up, and its key id in the log', a
   assert.equal(answer.json.error.code, 'key_unknown');
   assert.match(answer.headers.get('retry-after') ?? '', /^[1-9][0-9]*$/);
   assert.deepEqual([...(await sql`select * from secrets.secrets where id = ${id}`)], [...row]);
-  const told = without.log().filter((line) => line.level === 'error' && line.secret_id === id);
-  assert.equal(told.length, 1);
-  assert.equal(told[0]?.key_id, createServerKey(OLD).id);
-  assert.match(String(told[0]?.message), /SERVER_SECRET_PREVIOUS/);
+  const logged = without.log().filter((line) => line.level === 'error' && line.secret_id === id);
+  assert.equal(logged.length, 1);
+  assert.equal(logged[0]?.key_id, createServerKey(OLD).id);
+  assert.match(String(logged[0]?.message), /SERVER_SECRET_PREVIOUS/);
   const written = without.stdout() + without.stderr();
   for (const mark of [OLD, NEW, OTHER, secret, 'marked-']) assert.ok(!written.includes(mark));
 

@@ -116,24 +116,24 @@ test('secrets stored in one statement keep their own key, expiry and read limit'
 });
 
 test('shared statements in opposite orders: no deadlock, and every reader gets its outcome', async (t) => {
-  const place = await createDatabase(t);
-  const { url } = await startGatehouse(t, ['secrets'], place.url);
+  const own = await createDatabase(t);
+  const { url } = await startGatehouse(t, ['secrets'], own.url);
   const client = secretsClient(url.secrets);
-  // Rows are locked in the order in which a statement names them, as PostgreSQL does it by itself once the table is large.
+  // Makes statements lock rows in their own order, as PostgreSQL does for a large table.
   for (const setting of ['enable_hashjoin', 'enable_mergejoin', 'enable_seqscan', 'enable_bitmapscan', 'enable_sort']) {
-    await place.sql.unsafe(`alter database ${new URL(place.url).pathname.slice(1)} set ${setting} = off`);
+    await own.sql.unsafe(`alter database ${new URL(own.url).pathname.slice(1)} set ${setting} = off`);
   }
-  // Who has locked a row waits there for the test.
-  await place.sql`create function pause() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock_shared(1); return new; end'`;
-  await place.sql`create trigger pause before update on secrets.secrets for each row execute function pause()`;
-  const deadlocks = async () => Number((await place.sql`select deadlocks from pg_stat_database where datname = current_database()`)[0]?.deadlocks);
-  const replicas = [openLanes(t, place.url, 'left'), openLanes(t, place.url, 'right')];
-  const waiting = async () => (await place.sql`select from pg_stat_activity where wait_event_type = 'Lock' and application_name in ('gatehouse-left', 'gatehouse-right')`).length;
+  // A statement that has locked a row waits for the test.
+  await own.sql`create function pause() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock_shared(1); return new; end'`;
+  await own.sql`create trigger pause before update on secrets.secrets for each row execute function pause()`;
+  const deadlocks = async () => Number((await own.sql`select deadlocks from pg_stat_database where datname = current_database()`)[0]?.deadlocks);
+  const replicas = [openLanes(t, own.url, 'left'), openLanes(t, own.url, 'right')];
+  const waiting = async () => (await own.sql`select from pg_stat_activity where wait_event_type = 'Lock' and application_name in ('gatehouse-left', 'gatehouse-right')`).length;
 
   const kept = await Promise.all(['a', 'b'].map((text) => client.keep(text, { max_reads: 3 })));
-  const rows = await Promise.all(kept.map(async ({ id }) => (await place.sql<Array<{ commitment: Buffer }>>`select commitment from secrets.secrets where id = ${id}`)[0] ?? assert.fail()));
+  const rows = await Promise.all(kept.map(async ({ id }) => (await own.sql<Array<{ commitment: Buffer }>>`select commitment from secrets.secrets where id = ${id}`)[0] ?? assert.fail()));
   const readers = kept.map(({ id }, index) => ({ id, commitment: rows[index]?.commitment ?? assert.fail() }));
-  const blocker = connect(place.url);
+  const blocker = connect(own.url);
   t.after(() => blocker.end({ timeout: 0 }));
   await blocker`select pg_advisory_lock(1)`;
   const before = await deadlocks();
@@ -146,12 +146,12 @@ test('shared statements in opposite orders: no deadlock, and every reader gets i
   await untilSql(async () => (await waiting()) === 2, 'both are on their way');
   await blocker`select pg_advisory_unlock(1)`;
   assert.deepEqual(await outcomes, [true, true, true, true]);
-  // A backend tells its numbers with the first statement that comes a second later.
+  // A backend reports its statistics with the first statement after a second.
   for (const replica of replicas) await replica.write((sql) => sql`select pg_sleep(1.1)`).then(() => replica.write((sql) => sql`select 1`));
   assert.equal(await deadlocks(), before);
-  const used = await place.sql<Array<{ reads: number }>>`select reads::int as reads from secrets.secrets`;
+  const used = await own.sql<Array<{ reads: number }>>`select reads::int as reads from secrets.secrets`;
   assert.deepEqual(used.map(({ reads }) => reads), [2, 2]);
-  // One read is left of each: of two more readers of both, in opposite orders again, one wins each.
+  // One read of each is left: of two more readers of both, in opposite orders, one gets each.
   const last = await Promise.all(replicas.flatMap((replica, index) => (index === 0 ? readers : [...readers].reverse()).map(async (reader) => ({ id: reader.id, won: await useUpRead(replica, reader) }))));
   for (const { id } of readers) assert.deepEqual(last.filter((one) => one.id === id).map(({ won }) => won).sort(), [false, true]);
 });

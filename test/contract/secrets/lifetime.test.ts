@@ -77,7 +77,7 @@ test('a secret opens until it expires by the clock of the database', async () =>
   assert.equal((await decrypt(id, secret)).status, 200);
   const { id: made, secret: key } = await keep('short', { expires_in: 1 });
   assert.equal((await decrypt(made, key)).status, 200);
-  // The answer must not lag behind the database's clock by more than this loop's step.
+  // The reply may lag behind the database's clock by one step of this loop.
   for (;;) {
     const [row] = await sql`select expires_at <= now() as over from secrets.secrets where id = ${made}`;
     const { status } = await decrypt(made, key);

@@ -115,8 +115,8 @@ test('pages: ended secrets are on no page and make none shorter', async () => {
   await decrypt(kept.id, kept.secret);
   for (const id of ids.slice(5, 10)) await remove(id);
   await sql`update secrets.secrets set expires_at = now() - interval '1 millisecond' where id in ${sql(ids.slice(10, 15))}`;
-  const living = [...ids.slice(0, 5), ...ids.slice(15)];
-  assert.deepEqual(await walk('/api/store?limit=4'), [living.slice(0, 4), living.slice(4, 8), living.slice(8, 12), living.slice(12, 16), living.slice(16)]);
+  const readable = [...ids.slice(0, 5), ...ids.slice(15)];
+  assert.deepEqual(await walk('/api/store?limit=4'), [readable.slice(0, 4), readable.slice(4, 8), readable.slice(8, 12), readable.slice(12, 16), readable.slice(16)]);
 });
 
 test('pages: each secret that exists throughout is listed once', async () => {
@@ -126,7 +126,7 @@ test('pages: each secret that exists throughout is listed once', async () => {
     const removed = new Set<string>();
     const pages = await walk(`/api/store?limit=${limit}`, async (page) => {
       for (let count = 0; count < 3; count += 1) passing.push((await keep('passing')).id);
-      // One that was added before, the last one that was seen among them: its place is gone when the next page begins there.
+      // Removes earlier ones, also the last one of the page, at which the next page starts.
       const victims = [passing.shift(), page.findLast((id) => passing.includes(id))].filter((id) => id !== undefined);
       for (const id of victims) {
         removed.add(id);

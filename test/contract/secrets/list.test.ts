@@ -30,7 +30,7 @@ const readable = async () => {
   return new Map(rows.map(({ id, blob }) => [id, blob.toString('base64url')]));
 };
 
-// One piece of the list is read with 100 rows.
+// The list is read in pages of 100 rows.
 for (const rows of [0, 1, 99, 100, 101, 199, 200, 201]) {
   test(`list: ${rows} secrets are complete, valid JSON`, async () => {
     await fill(rows);
@@ -82,7 +82,7 @@ test('list: memory does not grow with its length', async () => {
   await fill(5_000, 16 * 1024);
   setFlagsFromString('--expose-gc');
   const collect: () => void = runInNewContext('gc');
-  /** What is really held: whatever only waits to be collected is collected first. */
+  /** The memory in use after a garbage collection. */
   const used = () => {
     collect();
     const { heapUsed, external } = process.memoryUsage();
@@ -102,7 +102,7 @@ test('list: memory does not grow with its length', async () => {
     }).on('error', reject);
   });
   assert.ok(length > 100 * MIB, `the list had ${length} bytes`);
-  // Held as a whole it would be more than the length of the list.
+  // The whole list in memory would exceed its length.
   assert.ok(most - before < 60 * MIB, `it took ${Math.round((most - before) / MIB)} MiB`);
 });
 

@@ -51,10 +51,10 @@ function assertEvent({ lines, counted, requestId }: Awaited<ReturnType<typeof tr
   assert.deepEqual(counted, { [event.replace(' ', '_')]: 1 });
 }
 
-for (const [what, wish] of [['', {}], [' with a passphrase', { passphrase: PASSPHRASE }]] as const) {
+for (const [what, options] of [['', {}], [' with a passphrase', { passphrase: PASSPHRASE }]] as const) {
   test(`events: one line and one count for storing, reading and deleting a secret${what}`, async () => {
     let kept = { id: '', secret: '' };
-    const creation = await traced(async (by) => (kept = await by.keep(TEXT, wish)));
+    const creation = await traced(async (by) => (kept = await by.keep(TEXT, options)));
     const keyId = await keyIdOf(kept.id);
     assert.match(keyId, /^[0-9a-f]{16}$/);
     assertEvent(creation, 'stored', kept.id, keyId);
@@ -68,8 +68,8 @@ for (const [what, wish] of [['', {}], [' with a passphrase', { passphrase: PASSP
 test('events: a read by a share link is recorded like any other', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const keyId = await keyIdOf(id);
-  const tries = [[wrongKey(), 'read failed', 'wrong key'], [secret, 'read', undefined]] as const;
-  for (const [key, event, reason] of tries) {
+  const reads = [[wrongKey(), 'read failed', 'wrong key'], [secret, 'read', undefined]] as const;
+  for (const [key, event, reason] of reads) {
     const requestId = randomUUID();
     const found = await traced(() => ask('POST', `${base}/s/${id}`, { body: { secret: key }, headers: { 'x-request-id': requestId } }));
     assertEvent({ ...found, requestId }, event, id, keyId, reason);
@@ -97,7 +97,7 @@ test('events: a reader that loses the last read to another one is logged', async
   t.after(() => blocker.end());
   await blocker`begin`;
   await blocker`select from secrets.secrets where id = ${id} for update`;
-  /** Has found it, since it has come to the write, which is held up; who comes first to a row has it first. */
+  /** Resolves when a reader has found the row and waits to update it. The first one that waits gets the row first. */
   const isAtTheWrite = async ({ url }: typeof rival) => /^gatehouse_database_pending\{service="secrets",connection="write"\} 1$/m.test((await ask('GET', `${url.metrics}/metrics`)).text);
   const { lines, counted } = await traced(async (by) => {
     const first = secretsClient(rival.url.secrets).decrypt(id, secret);
@@ -133,7 +133,7 @@ test('events: an expiry is one line and one count, however often housekeeping ru
   const ids = kept.map(({ id }) => id).sort();
   await sql`update secrets.secrets set expires_at = now() - interval '1 second' where id in ${sql(ids)}`;
   for (let turn = 0; turn < 3; turn += 1) await housekeeping.run('empty expired secrets');
-  // The service's own housekeeping may have been first with some: between the two, each is told once.
+  // The service's own housekeeping may expire some of them: together they log each once.
   const lines = [...events(housekeeping.log()), ...events(gatehouse.log())].filter(({ message }) => message === 'secret expired');
   assert.deepEqual(lines.map(({ secret_id }) => secret_id).sort(), ids);
   for (const { time: _, secret_id, service: __, ...line } of lines) assert.deepEqual(line, { level: 'info', message: 'secret expired', key_id: keyIds[0] }, String(secret_id));
@@ -149,7 +149,7 @@ test('10,000 wrong keys change only the count of failed reads', async () => {
   const kinds = [wrongKey, (count: number) => oneBitOff(count % 256), () => other.secret, () => secret.slice(1), (count: number) => `${secret}${count}`];
   const tables = async () => JSON.stringify(await Promise.all([sql`select * from secrets.server_keys`, sql`select * from secrets.throttles order by key`, sql`select * from secrets.secrets where id <> ${id} order by id`]));
   const [row, rest, before] = [await rowOf(id), await tables(), await counts()];
-  // The client of Node alone: fetch would take longer than the service.
+  // Node's own HTTP client: fetch would be slower than the service.
   const agent = new Agent({ keepAlive: true, maxSockets: 32 });
   const post = (key: string) =>
     new Promise<number | undefined>((resolve, reject) => {

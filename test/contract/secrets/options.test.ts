@@ -28,11 +28,11 @@ const countRows = async () => Number((await sql`select count(*) from secrets.sec
 const serveWith = async (t: TestContext, environment: Record<string, string>) =>
   secretsClient((await startGatehouse(t, ['secrets'], database.url, environment)).url.secrets);
 
-const told = async (client: SecretsClient): Promise<Options> => (await client.options()).json;
+const readOptions = async (client: SecretsClient): Promise<Options> => (await client.options()).json;
 
 /** Stores a secret and checks its lifetime, within 30 s, and its read limit in the row. */
-async function assertMade(client: SecretsClient, wish: { expires_in?: number; max_reads?: number }, seconds: number | null, reads: number | null): Promise<void> {
-  const { id, expires_at } = await client.keep('x', wish);
+async function assertMade(client: SecretsClient, request: { expires_in?: number; max_reads?: number }, seconds: number | null, reads: number | null): Promise<void> {
+  const { id, expires_at } = await client.keep('x', request);
   const [row] = await sql`select expires_at, extract(epoch from created_at)::float8 + ${seconds}::float8 - extract(epoch from expires_at)::float8 as late, max_reads from secrets.secrets where id = ${id}`;
   assert.equal(row?.expires_at?.toISOString() ?? null, expires_at);
   assert.equal(row?.max_reads, reads);
@@ -51,7 +51,7 @@ async function assertRefused(client: SecretsClient, body: unknown, field: string
 
 /** Checks the defaults, each maximum, and one more than each maximum. */
 async function assertTrue(client: SecretsClient): Promise<void> {
-  const { expires_in, max_reads, passphrase, password } = await told(client);
+  const { expires_in, max_reads, passphrase, password } = await readOptions(client);
   await assertMade(client, {}, expires_in.default, max_reads.default);
   await assertMade(client, { expires_in: expires_in.max, max_reads: max_reads.max }, expires_in.max, max_reads.max);
   await assertMade(client, { expires_in: 1, max_reads: 1 }, 1, 1);
@@ -87,7 +87,7 @@ const SETTINGS: ReadonlyArray<readonly [what: string, environment: Record<string
 for (const [what, environment, expected] of SETTINGS) {
   test(`options: with ${what}, encrypt accepts each limit and rejects more`, async (t) => {
     const client = await serveWith(t, environment);
-    assert.deepEqual(await told(client), { ...DEFAULTS, ...expected });
+    assert.deepEqual(await readOptions(client), { ...DEFAULTS, ...expected });
     await assertTrue(client);
   });
 }

@@ -10,7 +10,7 @@ const TEXT = 'marked-password-text';
 const PASSPHRASE = 'the right passphrase';
 
 const { sql, url: databaseUrl } = await createDatabase();
-// Some 30 ms a hash: small beside the real cost, large beside all else that a request does.
+// About 30 ms per hash: less than the real cost, and much more than the rest of a request.
 const { url } = await startGatehouse({ after }, ['identity', 'secrets'], databaseUrl, { PASSWORD_SCRYPT: 'ln=14,r=8,p=1', PASSWORD_HASHES: '1' });
 const { encrypt, keep, decrypt, receipt, list, options } = secretsClient(url.secrets);
 
@@ -21,7 +21,7 @@ async function hashes(): Promise<{ running: number; waiting: number }> {
 }
 
 interface Rush {
-  /** How many have no answer yet. */
+  /** How many have no reply yet. */
   open(): number;
   readonly answers: Promise<Answer[]>;
 }
@@ -37,7 +37,7 @@ async function rush(count: number, waiting: number, one: (number: number) => Pro
   return { open: () => open, answers };
 }
 
-// Each for another account, so that none is throttled.
+// A different account each, so that none is throttled.
 const logIn = (number: number) => ask('POST', `${url.identity}/api/auth/login`, { body: { username: `nobody-${number}`, password: 'whatever it is' } });
 const lock = () => encrypt({ password: TEXT, passphrase: PASSPHRASE });
 
@@ -62,7 +62,7 @@ test('passphrases are hashed before waiting logins', async () => {
 
 test('encrypt: 503 with Retry-After while the hashing queue is full', async () => {
   const logins = await rush(12, 10, logIn);
-  // 32 seats, besides the logins that wait in their own room; the one place may be a login's.
+  // 32 may wait, apart from logins, which have a queue of their own; a login may hold the one slot.
   const locks = await rush(60, 36, lock);
   const answers = await locks.answers;
   const refused = answers.filter(({ status }) => status !== 201);
@@ -104,14 +104,14 @@ test('a wrong key or a missing passphrase costs no hash', async () => {
   assert.deepEqual(quick.map(({ status }) => status), [404, 404, 403]);
   assert.ok(open() > 0 && !isOpened, 'a hash would have been behind all of these');
   assert.equal((await right).json.password, TEXT);
-  // Those right before it may still be writing down what they found.
+  // Earlier requests may still be recording their failed reads.
   assert.ok(open() <= 3, 'the right passphrase was hashed in its turn');
   await answers;
 });
 
 test('the lifetime begins after the passphrase was hashed', async () => {
   const { answers } = await rush(30, 20, () => encrypt({ password: TEXT, passphrase: PASSPHRASE, expires_in: 600 }));
-  // Twenty are still to be stored; none of them may have begun to age.
+  // Twenty are not stored yet, and none of them may have begun to expire.
   const [clock] = await sql`select clock_timestamp() + interval '600 seconds' as ends`;
   await answers;
   const [row] = await sql`select count(*)::int as aged from secrets.secrets where created_at > ${clock?.ends}::timestamptz - interval '600 seconds' and expires_at < ${clock?.ends}`;
@@ -122,11 +122,11 @@ test('decrypt: 503 while the hashing queue is full, not counted as an attempt', 
   const kept = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
   const before = [...(await sql`select * from secrets.secrets where id = ${kept.id}`)];
   const { answers } = await rush(80, 32, lock);
-  // Whichever seat has just become free is taken again by these.
+  // These fill any slot that becomes free.
   const more = Array.from({ length: 20 }, lock);
   const tried = await Promise.all([1, 2, 3, 4].map((count) => decrypt(kept.id, kept.secret, `wrong passphrase ${count}`)));
   await Promise.all([answers, ...more]);
-  // One may still have found a seat: then its passphrase was wrong, and that is what counts.
+  // One may still have got a slot: then its passphrase was wrong and counts.
   const wrong = tried.filter(({ status }) => status === 403).length;
   assert.ok(wrong < tried.length);
   for (const answer of tried.filter(({ status }) => status !== 403)) assertOverloaded(answer);

@@ -199,10 +199,10 @@ test('mixed with correct passphrases, at most 5 wrong ones are tried', async () 
 test('requests that compare no passphrase take no attempt', async () => {
   const [address, kept] = [strangeAddress(), await locked(1)];
   assert.deepEqual(await wrongFrom(address, kept, 4), [403, 403, 403, 403]);
-  const stranger = secretsClient(base, { 'x-forwarded-for': address });
+  const client = secretsClient(base, { 'x-forwarded-for': address });
   for (let count = 1; count <= 6; count += 1) {
-    assert.equal((await stranger.decrypt(kept.id, randomBytes(32).toString('base64url'), PASSPHRASE)).status, 404);
-    assert.equal((await stranger.decrypt(kept.id, kept.secret)).json.error.code, 'passphrase_needed');
+    assert.equal((await client.decrypt(kept.id, randomBytes(32).toString('base64url'), PASSPHRASE)).status, 404);
+    assert.equal((await client.decrypt(kept.id, kept.secret)).json.error.code, 'passphrase_needed');
   }
   assert.equal((await openFrom(address, kept, PASSPHRASE)).json.password, TEXT);
   for (let count = 1; count <= 6; count += 1) assert.equal((await openFrom(address, kept, WRONG)).status, 404, 'a secret that has ended is not tried');
@@ -215,6 +215,6 @@ test('the throttle table does not disclose ids or networks', async () => {
   assert.equal(rows.length, 2);
   for (const { key, text } of rows) {
     assert.equal(key.length, 32);
-    for (const told of ['203.0.113', Buffer.from('203.0.113').toString('hex'), kept.id, kept.id.replaceAll('-', '')]) assert.ok(!text.includes(told));
+    for (const mark of ['203.0.113', Buffer.from('203.0.113').toString('hex'), kept.id, kept.id.replaceAll('-', '')]) assert.ok(!text.includes(mark));
   }
 });

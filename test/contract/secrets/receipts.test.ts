@@ -24,12 +24,12 @@ const wrongKey = () => randomBytes(32).toString('base64url');
 /** Sets the expiry to a second ago. The row is then damaged, so use it only for secrets that are not opened again. */
 async function letExpire(id: string): Promise<void> {
   const [row] = await sql`select blob, commitment, max_reads, date_trunc('milliseconds', now()) - interval '1 second' as past from secrets.secrets where id = ${id}`;
-  const conditions = { id, expiresAt: Number(row?.past), maxReads: row?.max_reads };
-  const tag = row?.blob && rowTagOf(createServerKey(SERVER_SECRET), conditions, { blob: row.blob, commitment: row.commitment });
+  const metadata = { id, expiresAt: Number(row?.past), maxReads: row?.max_reads };
+  const tag = row?.blob && rowTagOf(createServerKey(SERVER_SECRET), metadata, { blob: row.blob, commitment: row.commitment });
   await sql`update secrets.secrets set expires_at = ${row?.past}, tag = ${tag} where id = ${id}`;
 }
 
-async function told(id: string): Promise<Record<string, unknown>> {
+async function receiptOf(id: string): Promise<Record<string, unknown>> {
   const { status, json } = await receipt(id);
   assert.equal(status, 200);
   assert.deepEqual(Object.keys(json), MEMBERS);
@@ -38,14 +38,14 @@ async function told(id: string): Promise<Record<string, unknown>> {
 
 /** The receipt without its two times. */
 async function summary(id: string): Promise<unknown[]> {
-  const { status, max_reads, reads, failed_reads } = await told(id);
+  const { status, max_reads, reads, failed_reads } = await receiptOf(id);
   return [status, max_reads, reads, failed_reads];
 }
 
 test('receipt: exactly these members, and the status stored, for a new secret', async () => {
   const before = await clock();
   const { id, expires_at } = await keep(TEXT, { max_reads: 3, expires_in: 600 });
-  const found = await told(id);
+  const found = await receiptOf(id);
   const created = String(found.created_at);
   assert.deepEqual(found, { id, status: 'stored', created_at: created, expires_at, max_reads: 3, reads: 0, last_read_at: null, failed_reads: 0 });
   assert.equal(new Date(created).toISOString(), created);
@@ -55,7 +55,7 @@ test('receipt: exactly these members, and the status stored, for a new secret', 
 test('receipt: null for both limits of a secret without limits', async (t) => {
   const { url } = await startGatehouse(t, ['secrets'], database.url, { SECRET_TTL: '0' });
   const { id } = await secretsClient(url.secrets).keep(TEXT);
-  const { expires_at, max_reads } = await told(id);
+  const { expires_at, max_reads } = await receiptOf(id);
   assert.deepEqual({ expires_at, max_reads }, { expires_at: null, max_reads: null });
 });
 
@@ -67,15 +67,15 @@ test('receipt: stored until the last read, then read; wrong keys are counted thr
   assert.equal((await decrypt(id, secret)).status, 200);
   const between = await clock();
   assert.deepEqual(await summary(id), ['stored', 2, 1, 1]);
-  const first = Date.parse(String((await told(id)).last_read_at));
+  const first = Date.parse(String((await receiptOf(id)).last_read_at));
   assert.ok(first >= before && first <= between);
   assert.equal((await decrypt(id, secret)).status, 200);
   assert.deepEqual(await summary(id), ['read', 2, 2, 1]);
-  const last = (await told(id)).last_read_at;
+  const last = (await receiptOf(id)).last_read_at;
   assert.ok(Date.parse(String(last)) >= between && Date.parse(String(last)) <= (await clock()));
   for (const key of [secret, wrongKey(), 'no key']) assert.equal((await decrypt(id, key)).status, 404);
   assert.deepEqual(await summary(id), ['read', 2, 2, 4]);
-  assert.equal((await told(id)).last_read_at, last, 'a failed read is none');
+  assert.equal((await receiptOf(id)).last_read_at, last, 'a failed read does not count as a read');
 });
 
 test('receipt: without max_reads the status stays stored, and reads are counted', async () => {
@@ -93,9 +93,9 @@ for (const max_reads of [undefined, 2]) {
     await letExpire(id);
     assert.equal((await decrypt(id, secret)).status, 404);
     assert.deepEqual(await summary(id), ['expired', max_reads ?? null, 1, 1]);
-    const before = await told(id);
+    const before = await receiptOf(id);
     await housekeeping.run('empty expired secrets');
-    assert.deepEqual(await told(id), before);
+    assert.deepEqual(await receiptOf(id), before);
     const { blob, commitment, tag, ending } = await rowOf(id);
     assert.deepEqual({ blob, commitment, tag, ending }, { blob: null, commitment: null, tag: null, ending: 'expired' });
     assert.equal((await decrypt(id, secret)).status, 404);
@@ -161,12 +161,12 @@ const emptied = async () => {
 for (const [what, status, prepare] of [['was read up', 'read', readUp], ['has expired', 'expired', expired], ['has expired and is emptied', 'expired', emptied]] as const) {
   test(`deletion: 404 for a secret that ${what}, with a reference to its receipt`, async () => {
     const id = await prepare();
-    const before = await told(id);
+    const before = await receiptOf(id);
     assert.equal(before.status, status);
     const answer = await remove(id);
     assert.deepEqual([answer.status, answer.json.error.code], [404, 'not_found']);
     assert.match(answer.json.error.message, /See its receipt/);
-    assert.deepEqual(await told(id), before);
+    assert.deepEqual(await receiptOf(id), before);
   });
 }
 
@@ -217,11 +217,11 @@ test('receipt: removed RECEIPT_RETENTION after the end, however the secret ended
   await remove(deleted);
   const ended = [deleted, read, gone];
   const endedAgo = (seconds: number) => sql`update secrets.secrets set ended_at = now() - make_interval(secs => ${seconds}) where id in ${sql(ended)}`;
-  // However long ago it was made: only its end counts.
+  // Only its end counts, not when it was stored.
   await sql`update secrets.secrets set created_at = now() - interval '1 year' where id in ${sql([alive, ...ended])}`;
   await endedAgo(3_500);
   await hourly.run('remove from secrets.secrets');
-  for (const [index, status] of ['deleted', 'read', 'expired'].entries()) assert.equal((await told(ended[index] ?? '')).status, status);
+  for (const [index, status] of ['deleted', 'read', 'expired'].entries()) assert.equal((await receiptOf(ended[index] ?? '')).status, status);
   await endedAgo(3_601);
   await hourly.run('remove from secrets.secrets');
   for (const id of ended) {
@@ -229,12 +229,12 @@ test('receipt: removed RECEIPT_RETENTION after the end, however the secret ended
     assert.equal((await decrypt(id, wrongKey())).status, 404);
     assert.deepEqual(await rowOf(id), {});
   }
-  assert.equal((await told(alive)).status, 'stored');
+  assert.equal((await receiptOf(alive)).status, 'stored');
 });
 
 test('RECEIPT_RETENTION=0: receipts are removed with the next housekeeping', async (t) => {
   const id = await readUp();
-  assert.equal((await told(id)).status, 'read');
+  assert.equal((await receiptOf(id)).status, 'read');
   await startHousekeeping(t, database.url, { RECEIPT_RETENTION: '0' }).run('remove from secrets.secrets');
   assertFailures(await both(id, AUTH_TOKEN), 404, 'not_found');
 });
