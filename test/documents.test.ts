@@ -32,6 +32,8 @@ function table(heading: string): string[][] {
   return lines.slice(2).map((line) => line.slice(1, -1).split('|').map((cell) => cell.trim().replace(/^`(.*)`$/, '$1')));
 }
 
+const secrets = await createRoutes({ expires_in: { default: 1, max: 1 }, max_reads: { default: 1, max: 1 } }, true);
+
 test('README lists every variable with its default, and none that does not exist', () => {
   const said = table('Configuration').map(([name, fallback]) => [name, fallback]);
   assert.deepEqual(said, Object.entries(VARIABLES).map(([name, variable]) => [name, variable.fallback]));
@@ -40,8 +42,6 @@ test('README lists every variable with its default, and none that does not exist
 test('README lists every error code with its status and message', () => {
   assert.deepEqual(table('Errors'), Object.entries(ERRORS).map(([code, { status, message }]) => [code, String(status), message]));
 });
-
-const secrets = await createRoutes({ expires_in: { default: 1, max: 1 }, max_reads: { default: 1, max: 1 } }, true);
 
 test('README lists every endpoint', () => {
   const builtIn = ['/livez', '/readyz', '/openapi.json'];

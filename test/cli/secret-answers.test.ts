@@ -23,7 +23,8 @@ function assertRefused({ code, stdout, stderr }: Finished, expected: number, sai
 
 const UNEXPECTED = /^gatehouse: unexpected reply: is GATEHOUSE_URL, or the link, a Gatehouse secrets service\?\n$/;
 
-const failure = (code: string, message: string, fields?: object) => ({ data: null, error: { code, message, ...(fields ? { fields } : {}) }, _meta: { request_id: 'test' } });
+const failure = (code: string, message: string, fields?: object) =>
+  ({ data: null, error: { code, message, ...(fields ? { fields } : {}) }, _meta: { request_id: 'test' } });
 const fresh = (t: TestContext): Promise<Recorder> => startRecorder(t);
 
 test('a link: sent to its own host, without the token', async (t) => {
@@ -48,7 +49,8 @@ test('the token is in a header; key, passphrase and text are in the body, never 
     };
     reply(200, answers[target] ?? { id: ID, status: 'stored', password: 'x' })(response);
   });
-  assert.equal((await run(t, ['put', '--passphrase', '--expires-in', '1h', '--max-reads', '2'], home.url, 'marked-words\nmarked-text')).code, 0);
+  const put = ['put', '--passphrase', '--expires-in', '1h', '--max-reads', '2'];
+  assert.equal((await run(t, put, home.url, 'marked-words\nmarked-text')).code, 0);
   assert.equal((await run(t, ['get', ID], home.url)).code, 0);
   assert.equal((await run(t, ['status', ID], home.url)).code, 0);
   assert.equal((await run(t, ['delete', ID], home.url)).code, 0);
@@ -59,7 +61,10 @@ test('the token is in a header; key, passphrase and text are in the body, never 
     `GET /api/store/${ID}`,
     `DELETE /api/store/${ID}`,
   ]);
-  assert.deepEqual(JSON.parse(home.received[1]?.body ?? ''), { password: 'marked-text', expires_in: 3_600, max_reads: 2, passphrase: 'marked-words' });
+  assert.deepEqual(
+    JSON.parse(home.received[1]?.body ?? ''),
+    { password: 'marked-text', expires_in: 3_600, max_reads: 2, passphrase: 'marked-words' },
+  );
   for (const { headers, target } of home.received) {
     assert.equal(headers.authorization, `Bearer ${AUTH_TOKEN}`);
     const { authorization: _, ...others } = headers;
@@ -78,7 +83,10 @@ test('redirects are not followed', async (t) => {
   const [home, foreign] = [await fresh(t), await fresh(t)];
   foreign.answer(reply(200, { password: 'theirs', share_pages: false, id: ID, secret: KEY, status: 'stored' }));
   // For 307 and 308 a client would resend the body.
-  for (const [status, words] of [[302, ['get', ID]], [307, ['get', ID]], [307, ['get', `${home.url}/s/${ID}`]], [308, ['put']], [301, ['status', ID]]] as const) {
+  for (const [status, words] of [
+    [302, ['get', ID]], [307, ['get', ID]], [307, ['get', `${home.url}/s/${ID}`]], [308, ['put']],
+    [301, ['status', ID]],
+  ] as const) {
     home.answer((response, { target }) => reply(status, '', { location: `${foreign.url}${target}` })(response));
     assertRefused(await run(t, words, home.url), 1, UNEXPECTED);
   }
@@ -109,7 +117,10 @@ for (const [name, [status, body]] of Object.entries(REPLIES)) {
   });
 }
 
-for (const [name, body] of Object.entries({ 'an object of something else': { hello: 'world' }, 'a password that is no text': { password: 5 }, 'an empty object': {} })) {
+for (const [name, body] of Object.entries({
+  'an object of something else': { hello: 'world' }, 'a password that is no text': { password: 5 },
+  'an empty object': {},
+})) {
   test(`unexpected reply, exit 1, nothing printed: ${name} (200)`, async (t) => {
     const home = await fresh(t);
     home.answer(reply(200, body));
@@ -121,11 +132,17 @@ for (const [name, body] of Object.entries({ 'an object of something else': { hel
 test('no reply: closed connection, closed port, unknown host', async (t) => {
   const home = await fresh(t);
   home.answer((response) => response.destroy());
+  const origin = home.url.replaceAll('.', '\\.');
+  const said = new RegExp(`^gatehouse: ${origin} did not answer \\([A-Z_]+\\); check GATEHOUSE_URL or the link\n$`);
   for (const words of [['put'], ['get', ID], ['get', `${home.url}/s/${ID}`]]) {
-    assertRefused(await run(t, words, home.url), 1, new RegExp(`^gatehouse: ${home.url.replaceAll('.', '\\.')} did not answer \\([A-Z_]+\\); check GATEHOUSE_URL or the link\n$`));
+    assertRefused(await run(t, words, home.url), 1, said);
   }
   assertRefused(await run(t, ['get', ID], 'http://127.0.0.1:1'), 1, /http:\/\/127\.0\.0\.1:1 did not answer/);
-  assertRefused(await run(t, ['get', `https://127.0.0.1:${home.port}/s/${ID}`], home.url), 1, /https:\/\/127\.0\.0\.1:[0-9]+ did not answer/);
+  assertRefused(
+    await run(t, ['get', `https://127.0.0.1:${home.port}/s/${ID}`], home.url),
+    1,
+    /https:\/\/127\.0\.0\.1:[0-9]+ did not answer/,
+  );
 });
 
 test('a truncated reply is exit 1', async (t) => {
@@ -141,15 +158,35 @@ test('a truncated reply is exit 1', async (t) => {
 
 test('control characters of an error message are removed', async (t) => {
   const home = await fresh(t);
-  home.answer(reply(400, failure('invalid_body', 'x', [{ path: '/a\u001b[2J', message: 'must \u009b31m\u0007 be' }]), { 'retry-after': '1' }));
-  assertRefused(await run(t, ['get', ID], home.url), 2, /^gatehouse: secret get: a\[2J must 31m be \(try again after 1 s\)\. See: [^\n]*\n$/);
+  home.answer(
+    reply(
+      400,
+      failure('invalid_body', 'x', [{ path: '/a\u001b[2J', message: 'must \u009b31m\u0007 be' }]),
+      { 'retry-after': '1' },
+    ),
+  );
+  assertRefused(
+    await run(t, ['get', ID], home.url),
+    2,
+    /^gatehouse: secret get: a\[2J must 31m be \(try again after 1 s\)\. See: [^\n]*\n$/,
+  );
 });
 
 test('429 and 503: the message of the service and the time to wait', async (t) => {
   const home = await fresh(t);
-  home.answer(reply(429, failure('too_many_requests', 'Too many attempts have failed. Wait, then try again.'), { 'retry-after': '90' }));
+  home.answer(
+    reply(
+      429,
+      failure('too_many_requests', 'Too many attempts have failed. Wait, then try again.'),
+      { 'retry-after': '90' },
+    ),
+  );
   for (const place of [ID, `${home.url}/s/${ID}`]) {
-    assertRefused(await run(t, ['get', place], home.url), 1, /^gatehouse: Too many attempts have failed\. Wait, then try again\. \(try again after 90 s\)\n$/);
+    assertRefused(
+      await run(t, ['get', place], home.url),
+      1,
+      /^gatehouse: Too many attempts have failed\. Wait, then try again\. \(try again after 90 s\)\n$/,
+    );
   }
   home.answer(reply(503, failure('key_unknown', 'The key is missing.'), { 'retry-after': '1' }));
   assertRefused(await run(t, ['get', ID], home.url), 1, /^gatehouse: The key is missing\. \(try again after 1 s\)\n$/);
@@ -158,16 +195,26 @@ test('429 and 503: the message of the service and the time to wait', async (t) =
 test('field errors name the option, with exit code 2', async (t) => {
   const home = await fresh(t);
   const fields = [{ path: '/expires_in', message: 'must be less' }, { path: '/max_reads', message: 'must be more' }];
-  home.answer((response, { target }) => (target.endsWith('options') ? reply(200, { share_pages: false }) : reply(400, failure('invalid_body', 'Correct it.', fields)))(response));
-  assertRefused(await run(t, ['put'], home.url), 2, /^gatehouse: secret put: expires-in must be less; max-reads must be more\. See: gatehouse secret put --help\n$/);
+  const options = reply(200, { share_pages: false });
+  const failed = reply(400, failure('invalid_body', 'Correct it.', fields));
+  home.answer((response, { target }) => (target.endsWith('options') ? options : failed)(response));
+  assertRefused(
+    await run(t, ['put'], home.url),
+    2,
+    /^gatehouse: secret put: expires-in must be less; max-reads must be more\. See: gatehouse secret put --help\n$/,
+  );
 });
 
-const warning = (origin: string) => `Warning: ${origin} does not use TLS. Others on the network can read what is sent.\n`;
+const warning = (origin: string) =>
+  `Warning: ${origin} does not use TLS. Others on the network can read what is sent.\n`;
 
 test('a warning for another host without TLS, and none for localhost', async (t) => {
   const home = await fresh(t);
   home.answer((response, { target }) => {
-    reply(200, target.endsWith('encrypt') ? { id: ID, secret: KEY, expires_at: null } : { share_pages: false, password: 'x' })(response);
+    reply(
+      200,
+      target.endsWith('encrypt') ? { id: ID, secret: KEY, expires_at: null } : { share_pages: false, password: 'x' },
+    )(response);
   });
   // An address of this host that is not recognized as such.
   const there = `http://0.0.0.0:${home.port}`;

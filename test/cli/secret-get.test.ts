@@ -19,7 +19,9 @@ const environment = { GATEHOUSE_URL: url, AUTH_TOKEN };
 /** The environment of somebody who has only a link. */
 const nothing = {};
 
-const get = (t: TestContext, place: string, input: string | Buffer, given: Readonly<Record<string, string>> = environment) =>
+const get = (
+  t: TestContext, place: string, input: string | Buffer, given: Readonly<Record<string, string>> = environment,
+) =>
   runProgram(t, program, ['secret', 'get', place], given, { input });
 
 function assertOpened({ code, stdout, stderr }: Finished, text: string): void {
@@ -51,7 +53,9 @@ test('get: accepts the output of put as it is', async (t) => {
 
 test('get: the key may have spaces around it or the whole link before it', async (t) => {
   const { id, secret } = await client.keep('pasted');
-  const pasted = [secret, `  ${secret}\t\r\n`, `\ufeff${secret}\n`, `${url}/s/${id}#${secret}\n`, `${secret}\nand more\n`];
+  const pasted = [
+    secret, `  ${secret}\t\r\n`, `\ufeff${secret}\n`, `${url}/s/${id}#${secret}\n`, `${secret}\nand more\n`,
+  ];
   for (const input of pasted) assertOpened(await get(t, id, input), 'pasted');
 });
 
@@ -65,12 +69,19 @@ test('get: accepts an upper-case id and a link with a trailing slash', async (t)
 test('get: a link needs neither AUTH_TOKEN nor GATEHOUSE_URL', async (t) => {
   const { id, secret } = await client.keep('for a stranger');
   assertOpened(await get(t, `${url}/s/${id}`, secret, nothing), 'for a stranger');
-  assertOpened(await get(t, `${url}/s/${id}`, secret, { GATEHOUSE_URL: 'http://127.0.0.1:1', AUTH_TOKEN: 'of another service' }), 'for a stranger');
+  assertOpened(
+    await get(t, `${url}/s/${id}`, secret, { GATEHOUSE_URL: 'http://127.0.0.1:1', AUTH_TOKEN: 'of another service' }),
+    'for a stranger',
+  );
 });
 
 test('get: an id requires AUTH_TOKEN', async (t) => {
   const { id, secret } = await client.keep('x');
-  assertRefused(await get(t, id, secret, { GATEHOUSE_URL: url }), 78, /^gatehouse: AUTH_TOKEN must be set to the bearer token of the secrets service\.\n$/);
+  assertRefused(
+    await get(t, id, secret, { GATEHOUSE_URL: url }),
+    78,
+    /^gatehouse: AUTH_TOKEN must be set to the bearer token of the secrets service\.\n$/,
+  );
   assertRefused(await get(t, id, secret, { ...environment, AUTH_TOKEN: 'wrong' }), 1, /AUTH_TOKEN/);
   assert.equal(await reads(id), 0);
 });
@@ -80,7 +91,11 @@ test('get: the passphrase is the second line, read only if required', async (t) 
   for (const place of [id, `${url}/s/${id}`]) {
     assertOpened(await get(t, place, `${secret}\nfive words\n`), 'locked');
     for (const input of place === id ? [secret] : [`${secret}\n\n`]) {
-      assertRefused(await get(t, place, input), 1, /this secret requires a passphrase: send it as the second line\. No read was used up\n$/);
+      assertRefused(
+        await get(t, place, input),
+        1,
+        /this secret requires a passphrase: send it as the second line\. No read was used up\n$/,
+      );
     }
   }
   const open = await client.keep('not locked');
@@ -100,7 +115,7 @@ test('get: a wrong passphrase is exit 1 and uses nothing up', async (t) => {
 test('get: one message for a wrong key, an unknown id and an ended secret', async (t) => {
   const { id, secret } = await client.keep('once', { max_reads: 1 });
   const other = await client.keep('other');
-  const gone = /^gatehouse: No secret opens with this id and key\. Check both for typing mistakes; otherwise it has expired, was deleted or has been read as often as allowed\.\n$/;
+  const gone = /^gatehouse: No secret opens with this id and key\. Check both for typing mistakes; [^\n]*\n$/;
   for (const place of [id, `${url}/s/${id}`]) assertRefused(await get(t, place, other.secret), 1, gone);
   assertRefused(await get(t, UNKNOWN, secret), 1, gone);
   assertRefused(await get(t, id, secret.slice(0, -1)), 1, /This is not a key\. A key has 43 characters/);
@@ -110,7 +125,11 @@ test('get: one message for a wrong key, an unknown id and an ended secret', asyn
 
 test('get: exit 2 without a key, and nothing is sent', async (t) => {
   for (const input of ['', '  \n', `${url}/s/${UNKNOWN}#\n`, '\nkey on the second line']) {
-    assertRefused(await get(t, UNKNOWN, input, { ...environment, GATEHOUSE_URL: 'http://127.0.0.1:1' }), 2, /secret get: no key on standard input/);
+    assertRefused(
+      await get(t, UNKNOWN, input, { ...environment, GATEHOUSE_URL: 'http://127.0.0.1:1' }),
+      2,
+      /secret get: no key on standard input/,
+    );
   }
   assertRefused(await get(t, UNKNOWN, Buffer.from('fffe', 'hex')), 2, /standard input is not UTF-8 text/);
 });
@@ -119,16 +138,25 @@ test('get: exit 2 for an argument with the key, which is not repeated', async (t
   const { id, secret } = await client.keep('x');
   for (const place of [`${url}/s/${id}#${secret}`, `${url}/s/${id}#`, `${id}#${secret}`]) {
     const finished = await get(t, place, secret);
-    assertRefused(finished, 2, /secret get: give a UUID or a link, without # and the key: other users can see arguments/);
+    assertRefused(
+      finished, 2, /secret get: give a UUID or a link, without # and the key: other users can see arguments/,
+    );
     assert.ok(!finished.stderr.includes(secret));
   }
   assert.equal(await reads(id), 0);
 });
 
 test('get: exit 2 for an argument that is neither a link nor an id', async (t) => {
-  const places = ['', 'hunter2', url, `${url}/s/${UNKNOWN.slice(1)}`, `${url}/api/store/${UNKNOWN}`, `ftp://127.0.0.1/s/${UNKNOWN}`, `127.0.0.1/s/${UNKNOWN}`, `${UNKNOWN}0`];
+  const places = [
+    '', 'hunter2', url, `${url}/s/${UNKNOWN.slice(1)}`, `${url}/api/store/${UNKNOWN}`, `ftp://127.0.0.1/s/${UNKNOWN}`,
+    `127.0.0.1/s/${UNKNOWN}`, `${UNKNOWN}0`,
+  ];
   for (const place of places) {
-    assertRefused(await get(t, place, 'key', nothing), 2, /secret get: give a UUID or a link, without # and the key: other users can see arguments/);
+    assertRefused(
+      await get(t, place, 'key', nothing),
+      2,
+      /secret get: give a UUID or a link, without # and the key: other users can see arguments/,
+    );
   }
 });
 
@@ -137,24 +165,41 @@ test('AUTH_TOKEN_FILE is supported', async (t) => {
   writeFileSync(path, `${AUTH_TOKEN}\n`);
   const { id, secret } = await client.keep('by file');
   assertOpened(await get(t, id, secret, { GATEHOUSE_URL: url, AUTH_TOKEN_FILE: path }), 'by file');
-  assertRefused(await get(t, id, secret, { GATEHOUSE_URL: url, AUTH_TOKEN_FILE: '/nowhere' }), 78, /AUTH_TOKEN_FILE names a file that cannot be read \(ENOENT\)/);
-  assertRefused(await get(t, id, secret, { ...environment, AUTH_TOKEN_FILE: path }), 78, /AUTH_TOKEN and AUTH_TOKEN_FILE are both set/);
+  assertRefused(
+    await get(t, id, secret, { GATEHOUSE_URL: url, AUTH_TOKEN_FILE: '/nowhere' }),
+    78,
+    /AUTH_TOKEN_FILE names a file that cannot be read \(ENOENT\)/,
+  );
+  assertRefused(
+    await get(t, id, secret, { ...environment, AUTH_TOKEN_FILE: path }),
+    78,
+    /AUTH_TOKEN and AUTH_TOKEN_FILE are both set/,
+  );
 });
 
 test('every command: exit 78 for an invalid setting, before anything is sent', async (t) => {
   const all = [['put'], ['get', UNKNOWN], ['status', UNKNOWN], ['delete', UNKNOWN]];
   for (const words of all) {
-    const run = (given: Readonly<Record<string, string>>) => runProgram(t, program, ['secret', ...words], given, { input: 'x' });
-    assertRefused(await run({ GATEHOUSE_URL: url }), 78, /AUTH_TOKEN must be set to the bearer token of the secrets service/);
+    const run = (given: Readonly<Record<string, string>>) =>
+      runProgram(t, program, ['secret', ...words], given, { input: 'x' });
+    assertRefused(
+      await run({ GATEHOUSE_URL: url }), 78, /AUTH_TOKEN must be set to the bearer token of the secrets service/,
+    );
     for (const GATEHOUSE_URL of words[0] === 'put' ? ['localhost:8080', `${url}/prefix`, `${url}?x`] : []) {
-      assertRefused(await run({ ...environment, GATEHOUSE_URL }), 78, /GATEHOUSE_URL must be the address of the secrets service, such as https:\/\/secrets\.example\.org\./);
+      assertRefused(
+        await run({ ...environment, GATEHOUSE_URL }),
+        78,
+        /GATEHOUSE_URL must be the address of the secrets service, such as https:\/\/secrets\.example\.org\./,
+      );
     }
   }
 });
 
 test('every command: exit 1 for a wrong token, which is not repeated', async (t) => {
   for (const words of [['put'], ['get', UNKNOWN], ['status', UNKNOWN], ['delete', UNKNOWN]]) {
-    const finished = await runProgram(t, program, ['secret', ...words], { ...environment, AUTH_TOKEN: 'marked-token' }, { input: 'x' });
+    const finished = await runProgram(
+      t, program, ['secret', ...words], { ...environment, AUTH_TOKEN: 'marked-token' }, { input: 'x' },
+    );
     assertRefused(finished, 1, /AUTH_TOKEN/);
     assert.ok(!finished.stderr.includes('marked'));
   }

@@ -35,7 +35,9 @@ const run = (t: TestContext, words: readonly string[], environment: Readonly<Rec
   runProgram(t, program, ['secret', 'keys', ...words], { DATABASE_URL: file.url, ...environment });
 
 /** @returns state and count by the names above */
-async function states(t: TestContext, environment: Readonly<Record<string, string>>): Promise<Record<string, [string, number]>> {
+async function states(
+  t: TestContext, environment: Readonly<Record<string, string>>,
+): Promise<Record<string, [string, number]>> {
   const { code, stdout, stderr } = await run(t, ['--json'], environment);
   assert.equal(code, 0, stderr);
   const listed: Array<{ key_id: string; state: string; secrets: number }> = JSON.parse(stdout);
@@ -83,7 +85,16 @@ test('keys: no server secret is printed', async (t) => {
 test('keys: a configured server secret without secrets is listed', async (t) => {
   const prepared = 'a-new-one-0123456789abcdefghijklmnop';
   const found = await states(t, { ...held, SERVER_SECRET_PREVIOUS: `${SECRETS.previous}, ${prepared}` });
-  assert.deepEqual(found, { [createServerKey(prepared).id]: ['previous', 0], retired: ['retired', 0], missing: ['missing', 1], previous: ['previous', 2], current: ['current', 3] });
+  assert.deepEqual(
+    found,
+    {
+      [createServerKey(prepared).id]: ['previous', 0],
+      retired: ['retired', 0],
+      missing: ['missing', 1],
+      previous: ['previous', 2],
+      current: ['current', 3],
+    },
+  );
 });
 
 test('keys: nothing is missing once the lost one is configured again', async (t) => {
@@ -102,7 +113,10 @@ test('keys: with SERVER_SECRET_PREVIOUS alone none is current', async (t) => {
 });
 
 test('keys: without a server secret the states are unknown, with a note on standard error', async (t) => {
-  assert.deepEqual(await states(t, {}), { retired: ['unknown', 0], missing: ['unknown', 1], previous: ['unknown', 2], current: ['unknown', 3] });
+  assert.deepEqual(
+    await states(t, {}),
+    { retired: ['unknown', 0], missing: ['unknown', 1], previous: ['unknown', 2], current: ['unknown', 3] },
+  );
   const { code, stdout, stderr } = await run(t, []);
   assert.equal(code, 0);
   assert.match(stdout, /^KEY ID +STATE +SECRETS +FIRST USED\n/);
@@ -110,25 +124,50 @@ test('keys: without a server secret the states are unknown, with a note on stand
 });
 
 test('keys: changes nothing in the database', async (t) => {
-  const rows = async () => JSON.stringify([await file.sql`select * from secrets.secrets order by id`, await file.sql`select * from secrets.server_keys order by key_id`]);
+  const rows = async () => JSON.stringify(
+    [
+      await file.sql`select * from secrets.secrets order by id`,
+      await file.sql`select * from secrets.server_keys order by key_id`,
+    ],
+  );
   const before = await rows();
   await run(t, [], { SERVER_SECRET: 'one-that-was-never-used-0123456789abcdef' });
   assert.equal(await rows(), before);
 });
 
 test('keys: exit 78 for missing or invalid settings', async (t) => {
-  assertRefused(await runProgram(t, program, ['secret', 'keys'], {}), 78, /^gatehouse: DATABASE_URL \(or SECRETS_DATABASE_URL\) must be set, as postgres:\/\/[^\n]*\n$/);
-  assertRefused(await run(t, [], { DATABASE_URL: 'mysql://marked@localhost/d' }), 78, /DATABASE_URL must be postgres:\/\//);
-  assertRefused(await run(t, [], { SERVER_SECRET: 'with, a comma' }), 78, /SERVER_SECRET must be a text without commas/);
-  assertRefused(await run(t, [], { SERVER_SECRET: 'x'.repeat(40), SERVER_SECRET_FILE: '/nowhere' }), 78, /SERVER_SECRET and SERVER_SECRET_FILE are both set/);
+  assertRefused(
+    await runProgram(t, program, ['secret', 'keys'], {}),
+    78,
+    /^gatehouse: DATABASE_URL \(or SECRETS_DATABASE_URL\) must be set, as postgres:\/\/[^\n]*\n$/,
+  );
+  assertRefused(
+    await run(t, [], { DATABASE_URL: 'mysql://marked@localhost/d' }), 78, /DATABASE_URL must be postgres:\/\//,
+  );
+  assertRefused(
+    await run(t, [], { SERVER_SECRET: 'with, a comma' }), 78, /SERVER_SECRET must be a text without commas/,
+  );
+  assertRefused(
+    await run(t, [], { SERVER_SECRET: 'x'.repeat(40), SERVER_SECRET_FILE: '/nowhere' }),
+    78,
+    /SERVER_SECRET and SERVER_SECRET_FILE are both set/,
+  );
 });
 
 test('keys: exit 1 without a database or without the schema', async (t) => {
   const away = new URL(file.url);
   away.port = '1';
-  assertRefused(await run(t, [], { ...held, DATABASE_URL: away.href }), 1, /the connection to the database at 127\.0\.0\.1:1 failed \(ECONNREFUSED\)/);
+  assertRefused(
+    await run(t, [], { ...held, DATABASE_URL: away.href }),
+    1,
+    /the connection to the database at 127\.0\.0\.1:1 failed \(ECONNREFUSED\)/,
+  );
   const empty = await createDatabase(t);
-  assertRefused(await run(t, [], { ...held, DATABASE_URL: empty.url }), 1, /the schema "secrets" is not up to date; run "gatehouse migrate"/);
+  assertRefused(
+    await run(t, [], { ...held, DATABASE_URL: empty.url }),
+    1,
+    /the schema "secrets" is not up to date; run "gatehouse migrate"/,
+  );
 });
 
 test('keys: exit 2 for invalid arguments', async (t) => {
@@ -141,6 +180,9 @@ test('keys: an unused database has the configured server secrets with count 0', 
   assert.equal((await runProgram(t, program, ['migrate', 'secrets'], { DATABASE_URL: empty.url })).code, 0);
   const environment = { ...held, DATABASE_URL: empty.url };
   const listed: Array<Record<string, unknown>> = JSON.parse((await run(t, ['--json'], environment)).stdout);
-  assert.deepEqual(listed.map(({ state, secrets, first_used_at }) => [state, secrets, first_used_at]), [['current', 0, null], ['previous', 0, null]]);
+  assert.deepEqual(
+    listed.map(({ state, secrets, first_used_at }) => [state, secrets, first_used_at]),
+    [['current', 0, null], ['previous', 0, null]],
+  );
   assert.equal((await run(t, ['--json'], { DATABASE_URL: empty.url })).stdout, '[]\n');
 });

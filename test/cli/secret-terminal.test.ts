@@ -17,7 +17,9 @@ const url = (await startGatehouse({ after }, ['secrets'], file.url, { SHARE_PAGE
 const client = secretsClient(url);
 
 const start = (t: TestContext, ...words: readonly string[]) =>
-  startOnTerminal(t, [process.execPath, join(program, 'dist/cli.js'), 'secret', ...words], { GATEHOUSE_URL: url, AUTH_TOKEN });
+  startOnTerminal(
+    t, [process.execPath, join(program, 'dist/cli.js'), 'secret', ...words], { GATEHOUSE_URL: url, AUTH_TOKEN },
+  );
 
 const KEY = 'Key (the part of the link after #): ';
 const PASSPHRASE = 'Passphrase: ';
@@ -53,7 +55,8 @@ test('put: prompts for passphrase and secret without echo, and prints the link',
   const { code, isAsBefore, shown } = await terminal.left;
   assert.deepEqual([code, isAsBefore], [0, true], shown);
   const [, id = '', secret = ''] = /\/s\/([0-9a-f-]{36})#([A-Za-z0-9_-]{43})\n$/.exec(shown) ?? [];
-  assert.match(shown, /^Passphrase: \nRepeat the passphrase: \nSecret: \(end with Enter and Ctrl-D\) \nStored until \S+Z\. Link \(shown only once\):\nhttp\S+\n$/);
+  assert.match(shown, /^Passphrase: \nRepeat the passphrase: \nSecret: \(end with Enter and Ctrl-D\) \nStored until /);
+  assert.match(shown, /\nStored until \S+Z\. Link \(shown only once\):\nhttp\S+\n$/);
   assert.equal((await client.decrypt(id, secret, 'five wörds')).json.password, ' hunter2 "ü" ');
 });
 
@@ -65,7 +68,10 @@ test('put: two different passphrases store nothing', options, async (t) => {
   await terminal.sees(AGAIN);
   terminal.types(`five wrods${ENTER}`);
   const { code, shown } = await terminal.left;
-  assert.deepEqual([code, shown.split('\n').at(-2)], [2, 'gatehouse: secret put: the passphrases do not match. See: gatehouse secret put --help']);
+  assert.deepEqual(
+    [code, shown.split('\n').at(-2)],
+    [2, 'gatehouse: secret put: the passphrases do not match. See: gatehouse secret put --help'],
+  );
   assert.deepEqual(await file.sql`select count(*) from secrets.secrets`, before);
 });
 
@@ -79,11 +85,15 @@ test('hidden input can be edited', options, async (t) => {
 
 for (const [name, keys] of [['Ctrl-C', CONTROL_C], ['Ctrl-D', CONTROL_D]] as const) {
   test(`${name} at the first prompt: exit 1, and the terminal is restored`, options, async (t) => {
-    for (const [words, prompt] of [[['get', '00000000-0000-4000-8000-000000000000'], KEY], [['put'], SECRET]] as const) {
+    for (const [words, prompt] of [
+      [['get', '00000000-0000-4000-8000-000000000000'], KEY], [['put'], SECRET],
+    ] as const) {
       const terminal = start(t, ...words);
       await terminal.sees(prompt);
       terminal.types(keys);
-      assert.deepEqual(await terminal.left, { code: 1, isAsBefore: true, shown: `${prompt}\ngatehouse: nothing was entered\n` });
+      assert.deepEqual(
+        await terminal.left, { code: 1, isAsBefore: true, shown: `${prompt}\ngatehouse: nothing was entered\n` },
+      );
     }
   });
 
@@ -94,8 +104,13 @@ for (const [name, keys] of [['Ctrl-C', CONTROL_C], ['Ctrl-D', CONTROL_D]] as con
     getting.types(`${secret}${ENTER}`);
     await getting.sees(PASSPHRASE);
     getting.types(keys);
-    assert.deepEqual(await getting.left, { code: 1, isAsBefore: true, shown: `${KEY}\n${PASSPHRASE}\ngatehouse: nothing was entered\n` });
-    assert.deepEqual([(await client.receipt(id)).json.status, (await client.receipt(id)).json.failed_reads], ['stored', 0]);
+    assert.deepEqual(
+      await getting.left,
+      { code: 1, isAsBefore: true, shown: `${KEY}\n${PASSPHRASE}\ngatehouse: nothing was entered\n` },
+    );
+    assert.deepEqual(
+      [(await client.receipt(id)).json.status, (await client.receipt(id)).json.failed_reads], ['stored', 0],
+    );
 
     const before = await file.sql`select count(*) from secrets.secrets`;
     const putting = start(t, 'put', '--passphrase');
@@ -105,7 +120,10 @@ for (const [name, keys] of [['Ctrl-C', CONTROL_C], ['Ctrl-D', CONTROL_D]] as con
     putting.types(`five words${ENTER}`);
     await putting.sees(SECRET);
     putting.types(keys);
-    assert.deepEqual(await putting.left, { code: 1, isAsBefore: true, shown: `${PASSPHRASE}\n${AGAIN}\n${SECRET}\ngatehouse: nothing was entered\n` });
+    assert.deepEqual(
+      await putting.left,
+      { code: 1, isAsBefore: true, shown: `${PASSPHRASE}\n${AGAIN}\n${SECRET}\ngatehouse: nothing was entered\n` },
+    );
     assert.deepEqual(await file.sql`select count(*) from secrets.secrets`, before);
   });
 }
@@ -114,12 +132,16 @@ test('Ctrl-C within a secret shows and stores nothing', options, async (t) => {
   const terminal = start(t, 'put');
   await terminal.sees(SECRET);
   terminal.types(`marked-line${ENTER}marked-text${CONTROL_C}`);
-  assert.deepEqual(await terminal.left, { code: 1, isAsBefore: true, shown: `${SECRET}\ngatehouse: nothing was entered\n` });
+  assert.deepEqual(
+    await terminal.left, { code: 1, isAsBefore: true, shown: `${SECRET}\ngatehouse: nothing was entered\n` },
+  );
 });
 
 test('an empty input is exit 2 with a message', options, async (t) => {
   const { id } = await client.keep('x');
-  for (const [words, prompt, said] of [[['get', id], KEY, /no key on standard input/], [['put'], SECRET, /no secret on standard input/]] as const) {
+  for (const [words, prompt, said] of [
+    [['get', id], KEY, /no key on standard input/], [['put'], SECRET, /no secret on standard input/],
+  ] as const) {
     const terminal = start(t, ...words);
     await terminal.sees(prompt);
     terminal.types(`${ENTER}${prompt === SECRET ? CONTROL_D : ''}`);

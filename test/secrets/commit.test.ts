@@ -15,12 +15,15 @@ const lastRead = async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   return () => decrypt(id, secret);
 };
-const waiting = () => sql`select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
+const waiting = () =>
+  sql`select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
 // Rows without content may be removed at any time.
 const rows = async () => [...(await sql`select * from secrets.secrets where blob is not null order by id`)];
 
 /** Blocks every write, but no read, until it is released. */
-async function heldUp(operation: () => Promise<Answer>, release: (unlock: () => PromiseLike<unknown>) => PromiseLike<unknown>): Promise<Answer> {
+async function heldUp(
+  operation: () => Promise<Answer>, release: (unlock: () => PromiseLike<unknown>) => PromiseLike<unknown>,
+): Promise<Answer> {
   const blocker = connect(databaseUrl);
   try {
     await blocker`begin`;

@@ -14,7 +14,9 @@ const NEW = 'new-server-secret-0123456789abcdefghijklmn';
 const OTHER = 'other-server-secret-0123456789abcdefghijkl';
 const idOf = (secret: string) => createServerKey(secret).id;
 
-const start = async (owner: Parameters<typeof startGatehouse>[0], { url }: TestDatabase, current: string, previous = '') =>
+const start = async (
+  owner: Parameters<typeof startGatehouse>[0], { url }: TestDatabase, current: string, previous = '',
+) =>
   startGatehouse(owner, ['secrets'], url, { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous });
 
 const NEW_HERE = 'SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake';
@@ -25,8 +27,13 @@ async function reportOf(gatehouse: Gatehouse): Promise<unknown[][]> {
   await until(() => gatehouse.log().some(({ state }) => state === 'current'), 'the report');
   // All lines are written in the same turn.
   await setImmediate();
-  const lines = gatehouse.log().filter(({ message }) => message === NEW_HERE || message === MISSING || message === 'server secret');
-  return lines.map(({ level, message, key_id, state, secrets }) => [level, message, key_id, state, secrets].filter((one) => one !== undefined));
+  const lines = gatehouse.log().filter(
+    ({ message }) => message === NEW_HERE || message === MISSING || message === 'server secret',
+  );
+  return lines.map(
+    ({ level, message, key_id, state, secrets }) =>
+      [level, message, key_id, state, secrets].filter((one) => one !== undefined),
+  );
 }
 
 /** A database with three secrets encrypted under OLD, one of which can be read once. */
@@ -34,11 +41,16 @@ async function withThree(t: TestContext) {
   const database = await createDatabase(t);
   const gatehouse = await start(t, database, OLD);
   const client = secretsClient(gatehouse.url.secrets);
-  const made = [await client.keep('marked-text'), await client.keep('marked-text', { max_reads: 1 }), await client.keep('marked-text', { passphrase: 'marked-words' })];
+  const made = [
+    await client.keep('marked-text'),
+    await client.keep('marked-text', { max_reads: 1 }),
+    await client.keep('marked-text', { passphrase: 'marked-words' }),
+  ];
   return { database, gatehouse, client, made };
 }
 
-const rowsOf = async ({ sql }: TestDatabase) => [...(await sql`select * from secrets.secrets order by id`)].map((row) => ({ ...row }));
+const rowsOf = async ({ sql }: TestDatabase) =>
+  [...(await sql`select * from secrets.secrets order by id`)].map((row) => ({ ...row }));
 
 test('the first server secret of a database is reported as current, without a warning', async (t) => {
   const database = await createDatabase(t);
@@ -76,7 +88,9 @@ test('a wrong SERVER_SECRET: reported at startup with the missing key id; the se
     ['info', 'server secret', idOf(OLD), 'current', 3],
   ]);
   const back = secretsClient(right.url.secrets);
-  for (const { id, secret } of made.slice(0, 2)) assert.equal((await back.decrypt(id, secret)).json.password, 'marked-text');
+  for (const { id, secret } of made.slice(0, 2)) {
+    assert.equal((await back.decrypt(id, secret)).json.password, 'marked-text');
+  }
 });
 
 test('every missing and every configured server secret is reported with its count', async (t) => {
@@ -101,7 +115,9 @@ test('a server secret that no secret needs can be removed without a report', asy
   assert.ok(kept && once && locked);
   await client.decrypt(once.id, once.secret);
   await client.remove(kept.id);
-  await database.sql`update secrets.secrets set blob = null, commitment = null, tag = null, ending = 'expired', ended_at = now() where id = ${locked.id}`;
+  await database.sql`
+    update secrets.secrets set blob = null, commitment = null, tag = null, ending = 'expired', ended_at = now()
+    where id = ${locked.id}`;
   await start(t, database, NEW, OLD);
   assert.deepEqual(await reportOf(await start(t, database, NEW)), [['info', 'server secret', idOf(NEW), 'current', 0]]);
 });
@@ -109,7 +125,9 @@ test('a server secret that no secret needs can be removed without a report', asy
 test('a new server secret: one of several replicas that start together warns', async (t) => {
   const { database } = await withThree(t);
   const replicas = await Promise.all([1, 2, 3].map(() => start(t, database, NEW, OLD)));
-  assert.equal((await Promise.all(replicas.map(reportOf))).flat().filter(([, message]) => message === NEW_HERE).length, 1);
+  assert.equal(
+    (await Promise.all(replicas.map(reportOf))).flat().filter(([, message]) => message === NEW_HERE).length, 1,
+  );
 });
 
 test('metrics: the number of secrets for each known server secret, down to 0', async (t) => {

@@ -53,11 +53,15 @@ function ledger() {
 }
 
 const usedUp = async (sql: Sql, kept: readonly Kept[]): Promise<number> => {
-  const [row] = await sql`select count(*)::int as count from secrets.secrets where id in ${sql(kept.map(({ id }) => id))} and ending = 'read'`;
+  const [row] = await sql`
+    select count(*)::int as count from secrets.secrets where id in ${sql(kept.map(({ id }) => id))}
+    and ending = 'read'`;
   return Number(row?.count);
 };
 
-async function startService(t: TestContext, databaseUrl: string): Promise<Running & { readonly client: SecretsClient }> {
+async function startService(
+  t: TestContext, databaseUrl: string,
+): Promise<Running & { readonly client: SecretsClient }> {
   const running = startProgram(t, program, ['serve', 'secrets'], variables(databaseUrl));
   await running.ready('secrets');
   return { ...running, client: secretsClient(await running.url('secrets')) };
@@ -88,11 +92,15 @@ test(`process killed between commit and reply: no read is returned twice, ${ROUN
     const answered = randomInt(0, 6);
     await Promise.all(kept.slice(kept.length - answered).map((one) => read(doomed.client, one)));
     const held = doomed.keeper.keep();
-    const readers = [doomed, doomed].flatMap(({ client }) => kept.slice(0, kept.length - answered).map((one) => read(client, one)));
+    const readers = [
+      doomed, doomed,
+    ].flatMap(({ client }) => kept.slice(0, kept.length - answered).map((one) => read(client, one)));
     await held;
     // A replica that is not killed gets requests too, while replies are in transit.
     readers.push(...kept.slice(0, 3).map((one) => read(survivor, one)));
-    await untilSql(async () => (await usedUp(database.sql, kept)) >= answered + 3, 'more reads are committed than were answered');
+    await untilSql(
+      async () => (await usedUp(database.sql, kept)) >= answered + 3, 'more reads are committed than were answered',
+    );
     await kill(doomed);
     await Promise.all(readers);
 
@@ -154,7 +162,9 @@ function store(client: SecretsClient, acknowledged: Kept[]) {
 /** In batches: one process does not accept any number of connections. */
 async function assertAllOpen(client: SecretsClient, kept: readonly Kept[]): Promise<void> {
   for (let at = 0; at < kept.length; at += 100) {
-    const texts = await Promise.all(kept.slice(at, at + 100).map(async ({ id, secret }) => (await client.decrypt(id, secret)).json.password));
+    const texts = await Promise.all(
+      kept.slice(at, at + 100).map(async ({ id, secret }) => (await client.decrypt(id, secret)).json.password),
+    );
     assert.deepEqual(texts, kept.slice(at, at + 100).map(({ text }) => text));
   }
 }
@@ -182,12 +192,22 @@ test('PostgreSQL killed at any moment: no read is returned twice', bounded, asyn
     const kept = await keepMany(client, 40);
     if (moment === 'kept') await Promise.all(kept.slice(35).map((one) => read(client, one)));
     const before = total();
-    const held = moment === 'kept' ? keeper.keep() : until(() => total() > before + randomInt(1, 20), 'the first answers');
-    const readers = [1, 2].flatMap(() => (moment === 'kept' ? kept.slice(0, 35) : kept).map((one) => read(client, one)));
+    const held = moment === 'kept' ? keeper.keep() : until(
+      () => total() > before + randomInt(1, 20), 'the first answers',
+    );
+    const readers = [1, 2].flatMap(
+      () => (moment === 'kept' ? kept.slice(0, 35) : kept).map((one) => read(client, one)),
+    );
     await held;
-    if (moment === 'kept') await query((sql) => untilSql(async () => (await usedUp(sql, kept)) > 5, 'more reads are committed than were answered'));
+    if (moment === 'kept') {
+      await query(
+        (sql) => untilSql(async () => (await usedUp(sql, kept)) > 5, 'more reads are committed than were answered'),
+      );
+    }
     await kill();
-    for (const answer of await Promise.all(readers)) assert.ok(answer && [200, 404, 503].includes(answer.status), answer?.text);
+    for (const answer of await Promise.all(readers)) {
+      assert.ok(answer && [200, 404, 503].includes(answer.status), answer?.text);
+    }
     await restart();
     await Promise.all(kept.map((one) => read(client, one)));
     assert.deepEqual(twice(), []);

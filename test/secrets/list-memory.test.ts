@@ -14,7 +14,9 @@ const MIB = 1024 * 1024;
 const SECRETS = 200_000;
 
 const { url: databaseUrl, sql } = await createDatabase();
-const program = startProgram({ after }, buildProgram(), ['serve', 'secrets'], { ...variables(databaseUrl), METRICS_PORT: '0' });
+const program = startProgram(
+  { after }, buildProgram(), ['serve', 'secrets'], { ...variables(databaseUrl), METRICS_PORT: '0' },
+);
 await program.ready('secrets');
 const base = await program.url('secrets');
 const metrics = await program.url('metrics');
@@ -24,7 +26,9 @@ const client = secretsClient(base);
 async function fill(rows: number): Promise<void> {
   await sql`
     insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at)
-    select gen_random_uuid(), 'key', sha256(mark), substring(sha512(mark || '1') || sha512(mark || '2') || sha512(mark || '3') || sha512(mark || '4') || sha512(mark || '5') from 1 for 285), sha256(mark), now() + interval '1 day'
+    select gen_random_uuid(), 'key', sha256(mark),
+      (select substring(string_agg(sha512(mark || n::text::bytea), '') from 1 for 285) from generate_series(1, 5) n),
+      sha256(mark), now() + interval '1 day'
     from (select (random()::text || n)::bytea as mark from generate_series(1, ${rows}::int) n) marks`;
 }
 
@@ -40,13 +44,17 @@ async function numbers(): Promise<{ residentBytes: number; inFlight: number }> {
 async function beginList(t: TestContext): Promise<IncomingMessage> {
   const request = get(`${base}/api/store`, { headers: { authorization: `Bearer ${AUTH_TOKEN}` }, agent: false });
   t.after(() => request.destroy());
-  const response = await new Promise<IncomingMessage>((resolve, reject) => request.once('response', resolve).once('error', reject));
+  const response = await new Promise<IncomingMessage>(
+    (resolve, reject) => request.once('response', resolve).once('error', reject),
+  );
   assert.equal(response.statusCode, 200);
   return response;
 }
 
 /** Reads and discards the rest. @returns how many secrets it had */
-async function readOn(response: IncomingMessage, atEachMiB: () => Promise<void> = async () => {}): Promise<{ secrets: number; bytes: number }> {
+async function readOn(
+  response: IncomingMessage, atEachMiB: () => Promise<void> = async () => {},
+): Promise<{ secrets: number; bytes: number }> {
   const seen = { secrets: 0, bytes: 0 };
   let tail = '';
   for await (const chunk of response.setEncoding('latin1')) {
@@ -73,7 +81,8 @@ test('a list of 200,000 secrets: the process grows by less than 20 MiB', bounded
   const { secrets, bytes } = await readOn(await beginList(t), look);
   assert.equal(secrets, SECRETS);
   assert.ok(bytes > 75 * MIB, `the list had ${bytes} bytes`);
-  t.diagnostic(`resident before ${(before / MIB).toFixed(1)} MiB, at most ${(most / MIB).toFixed(1)} MiB during a list of ${(bytes / MIB).toFixed(0)} MiB`);
+  const [from, to, length] = [before, most, bytes].map((number) => (number / MIB).toFixed(1));
+  t.diagnostic(`resident before ${from} MiB, at most ${to} MiB during a list of ${length} MiB`);
   assert.ok(most - before < 20 * MIB, `it grew by ${((most - before) / MIB).toFixed(1)} MiB`);
 });
 

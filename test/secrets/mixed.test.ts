@@ -30,12 +30,16 @@ const roundOf = (number: number): Round => ({
 });
 
 /** Sends the requests in random order. @returns the replies in three groups */
-async function play({ maxReads, right, wrong, deletions }: Round): Promise<{ id: string; secret: string; reads: Answer[]; guesses: Answer[]; removals: Answer[] }> {
+async function play(
+  { maxReads, right, wrong, deletions }: Round,
+): Promise<{ id: string; secret: string; reads: Answer[]; guesses: Answer[]; removals: Answer[] }> {
   const { id, secret } = await clientOf(randomInt(2)).keep(TEXT, { max_reads: maxReads });
   const groups = { reads: [] as Answer[], guesses: [] as Answer[], removals: [] as Answer[] };
   const acts: Array<() => Promise<unknown>> = [];
   const enter = (count: number, group: Answer[], act: (turn: number) => Promise<Answer>) => {
-    for (let turn = 0; turn < count; turn += 1) acts.splice(randomInt(acts.length + 1), 0, async () => group.push(await act(randomInt(2))));
+    for (let turn = 0; turn < count; turn += 1) {
+      acts.splice(randomInt(acts.length + 1), 0, async () => group.push(await act(randomInt(2))));
+    }
   };
   enter(right, groups.reads, (turn) => clientOf(turn).decrypt(id, secret));
   enter(wrong, groups.guesses, (turn) => clientOf(turn).decrypt(id, randomBytes(32).toString('base64url')));
@@ -48,14 +52,17 @@ async function play({ maxReads, right, wrong, deletions }: Round): Promise<{ id:
   return { id, secret, ...groups };
 }
 
-const having = (answers: readonly Answer[], status: number) => answers.filter((answer) => answer.status === status).length;
+const having = (answers: readonly Answer[], status: number) =>
+  answers.filter((answer) => answer.status === status).length;
 
 const counts = { readFirst: 0, deletedFirst: 0 };
 
 async function assertRound(round: Round): Promise<void> {
   const { id, secret, reads, guesses, removals } = await play(round);
   for (const answer of [...reads, ...guesses, ...removals]) assert.ok([200, 404].includes(answer.status), answer.text);
-  for (const answer of [...guesses, ...removals]) assert.ok(!answer.text.includes(TEXT), 'only the correct key returns the text');
+  for (const answer of [...guesses, ...removals]) {
+    assert.ok(!answer.text.includes(TEXT), 'only the correct key returns the text');
+  }
   for (const { status, json } of reads) if (status === 200) assert.deepEqual(json, { password: TEXT });
   assert.equal(having(guesses, 200), 0, 'a wrong key opens nothing');
 
@@ -78,7 +85,9 @@ async function assertRound(round: Round): Promise<void> {
   assert.deepEqual(await receipt(), [status, wins, failed, wins > 0]);
   if (status === 'stored') {
     // Wrong keys used nothing up: all reads left still succeed.
-    for (let left = round.maxReads - wins; left > 0; left -= 1) assert.equal((await clientOf(left).decrypt(id, secret)).json.password, TEXT);
+    for (let left = round.maxReads - wins; left > 0; left -= 1) {
+      assert.equal((await clientOf(left).decrypt(id, secret)).json.password, TEXT);
+    }
     assert.deepEqual(await receipt(), ['read', round.maxReads, failed, true]);
   }
   assert.equal((await clientOf(0).decrypt(id, secret)).status, 404);
@@ -89,7 +98,9 @@ async function assertRound(round: Round): Promise<void> {
 test(`${ROUNDS} rounds of concurrent reads and deletions: one end each, and the receipt agrees`, async () => {
   for (let number = 0; number < ROUNDS; number += 1) {
     const round = roundOf(number);
-    await assertRound(round).catch((error: unknown) => assert.fail(new Error(`round ${number}, ${JSON.stringify(round)}`, { cause: error })));
+    await assertRound(round).catch(
+      (error: unknown) => assert.fail(new Error(`round ${number}, ${JSON.stringify(round)}`, { cause: error })),
+    );
   }
   // The race was real: each side won some rounds.
   assert.ok(counts.readFirst > 10 && counts.deletedFirst > 10, JSON.stringify(counts));
@@ -108,10 +119,18 @@ test('the log has one line for each end and failed read in the receipts, and no 
   const lines = replicas.flatMap((replica: Gatehouse) => replica.log());
   const linesOf = (message: string) => lines.filter((line) => line.message === message);
   const [sums] = await database.sql<[Record<string, number>]>`
-    select count(*)::int as stored, sum(reads)::int as read, sum(failed_reads)::int as failed, count(*) filter (where ending = 'deleted')::int as deleted
+    select count(*)::int as stored, sum(reads)::int as read, sum(failed_reads)::int as failed,
+      count(*) filter (where ending = 'deleted')::int as deleted
     from secrets.secrets`;
-  const logged = { stored: linesOf('secret stored').length, read: linesOf('secret read').length, failed: linesOf('secret read failed').length, deleted: linesOf('secret deleted').length };
+  const logged = {
+    stored: linesOf('secret stored').length,
+    read: linesOf('secret read').length,
+    failed: linesOf('secret read failed').length,
+    deleted: linesOf('secret deleted').length,
+  };
   assert.deepEqual({ ...sums }, logged);
-  assert.equal(new Set(linesOf('secret deleted').map((line) => line.secret_id)).size, logged.deleted, 'a deletion is logged once');
+  assert.equal(
+    new Set(linesOf('secret deleted').map((line) => line.secret_id)).size, logged.deleted, 'a deletion is logged once',
+  );
   for (const replica of replicas) assert.ok(!(replica.stdout() + replica.stderr()).includes(TEXT));
 });

@@ -22,7 +22,8 @@ test('a read scans no other row, even before PostgreSQL has analyzed the table',
   await client.keep('another');
   await file.sql`
     insert into secrets.secrets
-    select (jsonb_populate_record(s, jsonb_build_object('id', gen_random_uuid()))).* from secrets.secrets s, generate_series(1, 2000) where blob is not null`;
+    select (jsonb_populate_record(s, jsonb_build_object('id', gen_random_uuid()))).* from secrets.secrets s,
+      generate_series(1, 2000) where blob is not null`;
   observatory.scans();
   await read(3);
   const scans = observatory.scans().filter(({ table }) => table === 'secrets.secrets');

@@ -1,4 +1,6 @@
-/** The QR codes of the pages, checked against ISO/IEC 18004 and published examples, and read by an independent reader. */
+/**
+ * The QR codes of the pages, checked against ISO/IEC 18004 and published examples, and read by an independent reader.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ALIGNMENT, BLOCKS, FORMATS, isCodeword, isMasked, readQr, VERSIONS } from '../support/qr-reader.ts';
@@ -11,7 +13,9 @@ interface Qr {
   codewords(data: readonly number[], version: number): number[];
   qrCode(text: string): boolean[][] | null;
 }
-const { correctionOf, alignment, withCheck, codewords, qrCode }: Qr = await import(new URL('../../src/secrets/pages/qr.js', import.meta.url).href);
+const {
+  correctionOf, alignment, withCheck, codewords, qrCode,
+}: Qr = await import(new URL('../../src/secrets/pages/qr.js', import.meta.url).href);
 
 const drawn = (text: string): boolean[][] => qrCode(text) ?? assert.fail(`no code for ${text.length} characters`);
 
@@ -45,7 +49,9 @@ test('the format information of every mask at level M is that of the standard', 
 });
 
 test('the version information of versions 7 to 15 is that of the standard', () => {
-  assert.deepEqual(VERSIONS.map((_, index) => withCheck(index + 7, 0x1f25, 12).toString(2).padStart(18, '0')), VERSIONS);
+  assert.deepEqual(
+    VERSIONS.map((_, index) => withCheck(index + 7, 0x1f25, 12).toString(2).padStart(18, '0')), VERSIONS,
+  );
 });
 
 test('alignment patterns are where the standard has them', () => {
@@ -58,7 +64,9 @@ test('blocks are divided and interleaved as in the standard', () => {
     const blocks = lengths.map((length, block) => Array.from({ length }, (_, at) => block * 16 + (at % 16)));
     const words = codewords(blocks.flat(), index + 1);
     const longest = Math.max(...lengths);
-    const expected = Array.from({ length: longest }, (_, at) => blocks.flatMap((block) => block.slice(at, at + 1))).flat();
+    const expected = Array.from(
+      { length: longest }, (_, at) => blocks.flatMap((block) => block.slice(at, at + 1)),
+    ).flat();
     assert.deepEqual(words.slice(0, expected.length), expected, `version ${index + 1}`);
     assert.equal(words.length, expected.length + correction * lengths.length, `version ${index + 1}`);
   });
@@ -79,11 +87,16 @@ test('a text that is too long has no code', () => {
 });
 
 /** Varied, and the same in every run. */
-const letters = (length: number, seed: number) => Array.from({ length }, (_, i) => String.fromCharCode(33 + ((i * 31 + seed * 17 + ((i * i) % 29)) % 94))).join('');
+const letters = (length: number, seed: number) =>
+  Array.from({ length }, (_, i) => String.fromCharCode(33 + ((i * 31 + seed * 17 + ((i * i) % 29)) % 94))).join('');
 
 test('a text of any supported length is read back unchanged', () => {
-  const lengths = [...Array.from({ length: 412 }, (_, i) => i + 1).filter((length) => length < 30 || length % 7 === 0), ...CAPACITIES];
-  for (const length of lengths) assert.equal(readQr(drawn(letters(length, length))).bytes.toString(), letters(length, length));
+  const lengths = [
+    ...Array.from({ length: 412 }, (_, i) => i + 1).filter((length) => length < 30 || length % 7 === 0), ...CAPACITIES
+  ];
+  for (const length of lengths) {
+    assert.equal(readQr(drawn(letters(length, length))).bytes.toString(), letters(length, length));
+  }
 });
 
 test('text outside ASCII is read back as UTF-8', () => {
@@ -119,7 +132,9 @@ function difficulty(modules: Modules): number {
   }
   for (let row = 1; row < size; row += 1) {
     for (let column = 1; column < size; column += 1) {
-      const sum = [dark(row, column), dark(row - 1, column), dark(row, column - 1), dark(row - 1, column - 1)].filter(Boolean).length;
+      const sum = [
+        dark(row, column), dark(row - 1, column), dark(row, column - 1), dark(row - 1, column - 1),
+      ].filter(Boolean).length;
       if (sum === 0 || sum === 4) points += 3;
     }
   }
@@ -133,7 +148,8 @@ function remasked(modules: Modules, from: number, to: number): boolean[][] {
   const bits = FORMATS[to] ?? '';
   const result = modules.map((line, row) =>
     line.map((dark, column) => {
-      const isFixed = row === 6 || column === 6 || (row < 9 && (column < 9 || column >= size - 8)) || (row >= size - 8 && column < 9);
+      const isFixed =
+        row === 6 || column === 6 || (row < 9 && (column < 9 || column >= size - 8)) || (row >= size - 8 && column < 9);
       return isFixed ? dark : (dark !== isMasked(from, row, column)) !== isMasked(to, row, column);
     }),
   );
@@ -154,7 +170,9 @@ test('the mask with the lowest penalty of the standard is used', () => {
     const code = drawn(text);
     const { mask } = readQr(code);
     const all = FORMATS.map((_, to) => remasked(code, mask, to));
-    for (const [to, one] of all.entries()) assert.deepEqual({ ...readQr(one) }, { version: 1, mask: to, bytes: Buffer.from(text) });
+    for (const [to, one] of all.entries()) {
+      assert.deepEqual({ ...readQr(one) }, { version: 1, mask: to, bytes: Buffer.from(text) });
+    }
     const points = all.map(difficulty);
     assert.equal(points[mask], Math.min(...points), `${points.join(', ')} for ${text}`);
   }

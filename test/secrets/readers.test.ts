@@ -14,14 +14,17 @@ const clients = replicas.map(({ url }) => secretsClient(url.secrets));
 const clientOf = (turn: number) => clients[turn % clients.length] ?? assert.fail('there is a replica for every turn');
 
 // A connection for each, so that none waits in a client's queue.
-const readers = await Promise.all(Array.from({ length: READERS }, (_, reader) => connectTo(replicas[reader % 2]?.url.secrets ?? '')));
+const readers = await Promise.all(
+  Array.from({ length: READERS }, (_, reader) => connectTo(replicas[reader % 2]?.url.secrets ?? '')),
+);
 after(() => readers.forEach((reader) => reader.leave()));
 
 /** Sends all requests at once, on both replicas. @returns how many got the text; all others must get the same 404 */
 async function race(id: string, secret: string, text: string): Promise<number> {
   const body = JSON.stringify({ secret });
   const head = headOf([
-    `POST /api/store/decrypt?id=${id} HTTP/1.1`, 'Host: gatehouse.test', 'X-Request-Id: test', `Authorization: Bearer ${AUTH_TOKEN}`, `Content-Length: ${body.length}`,
+    `POST /api/store/decrypt?id=${id} HTTP/1.1`, 'Host: gatehouse.test', 'X-Request-Id: test',
+    `Authorization: Bearer ${AUTH_TOKEN}`, `Content-Length: ${body.length}`,
   ]);
   for (const reader of readers) reader.send(head + body);
   const answers = await Promise.all(readers.map((reader) => reader.answer()));
@@ -50,7 +53,8 @@ for (const [reads, rounds] of [[1, 400], [2, 10], [3, 60], [15, 10]] as const) {
       await assertReceipt(round + 1, id, reads);
     }
     const { stored, parts } = (await database.sql`
-      select count(*)::int as stored, (count(blob) + count(commitment) + count(tag))::int as parts from secrets.secrets where max_reads = ${reads}`)[0] ?? {};
+      select count(*)::int as stored, (count(blob) + count(commitment) + count(tag))::int as parts from secrets.secrets
+        where max_reads = ${reads}`)[0] ?? {};
     assert.deepEqual({ stored, parts }, { stored: rounds, parts: 0 }, 'no content is left');
   });
 }

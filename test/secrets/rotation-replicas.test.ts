@@ -24,7 +24,9 @@ interface Replica {
 }
 
 async function start(current: string, previous: string): Promise<Replica> {
-  const gatehouse = await startGatehouse({ after }, ['secrets'], database.url, { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous });
+  const gatehouse = await startGatehouse(
+    { after }, ['secrets'], database.url, { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous },
+  );
   return { gatehouse, client: secretsClient(gatehouse.url.secrets), inFlight: 0 };
 }
 
@@ -45,7 +47,9 @@ async function reindex(index: number, current: string, previous: string): Promis
 
 const failures: string[] = [];
 
-async function on(index: number, what: string, ask: (client: SecretsClient) => Promise<Answer>): Promise<Answer | null> {
+async function on(
+  index: number, what: string, ask: (client: SecretsClient) => Promise<Answer>,
+): Promise<Answer | null> {
   const replica = replicas[index % 2] ?? assert.fail('there are two');
   replica.inFlight += 1;
   try {
@@ -84,7 +88,9 @@ async function underLoad(): Promise<void> {
 /** The output of `secret keys`. */
 async function keys(current: string, previous: string): Promise<Record<string, unknown>> {
   const env = { DATABASE_URL: database.url, SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous };
-  const { stdout } = await promisify(execFile)(process.execPath, ['--import', 'tsx', join(root, 'src/cli.ts'), 'secret', 'keys', '--json'], { cwd: root, env });
+  const { stdout } = await promisify(execFile)(
+    process.execPath, ['--import', 'tsx', join(root, 'src/cli.ts'), 'secret', 'keys', '--json'], { cwd: root, env },
+  );
   const listed: Array<{ key_id: string; state: string; secrets: number }> = JSON.parse(stdout);
   return Object.fromEntries(listed.map(({ key_id, state, secrets }) => [key_id, [state, secrets > 0]]));
 }
@@ -95,14 +101,18 @@ const earlier: Array<{ id: string; secret: string; passphrase?: string }> = [];
 async function readStanding(): Promise<void> {
   for (const { id, secret, passphrase } of earlier) {
     for (const index of [0, 1]) {
-      assert.equal((await on(index, 'read', (client) => client.decrypt(id, secret, passphrase)))?.json.password, 'earlier');
+      assert.equal(
+        (await on(index, 'read', (client) => client.decrypt(id, secret, passphrase)))?.json.password, 'earlier',
+      );
     }
   }
 }
 
 async function keepOne(): Promise<void> {
   for (const [index, locked] of [{}, { passphrase: 'five words' }].entries()) {
-    const made = await on(index, 'keep', (client) => client.encrypt({ password: 'earlier', max_reads: 1_000, ...locked }));
+    const made = await on(
+      index, 'keep', (client) => client.encrypt({ password: 'earlier', max_reads: 1_000, ...locked }),
+    );
     earlier.push({ ...made?.json, ...locked });
   }
 }
@@ -130,13 +140,24 @@ test('rotation on two replicas: no request fails, and the old secret can be remo
       await readStanding();
       await keepOne();
       const warned = gatehouse.log().filter(({ level }) => level === 'warn').map(({ message }) => message);
-      assert.deepEqual(warned, index === 0 ? ['SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake'] : []);
+      assert.deepEqual(
+        warned,
+        index === 0 ? [
+          'SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake',
+        ] : [],
+      );
     }
     assert.deepEqual((await keys(NEW, OLD))[ids.old], ['previous', true], 'still needed');
 
     // The secrets under the old one end.
-    const underOld = new Set((await database.sql`select id from secrets.secrets where key_id = ${ids.old} and blob is not null`).map(({ id }): unknown => id));
-    for (const { id } of earlier.filter((one) => underOld.has(one.id))) await on(0, 'delete', (client) => client.remove(id));
+    const underOld = new Set(
+      (await database.sql`select id from secrets.secrets where key_id = ${ids.old} and blob is not null`).map(
+        ({ id }): unknown => id,
+      ),
+    );
+    for (const { id } of earlier.filter((one) => underOld.has(one.id))) {
+      await on(0, 'delete', (client) => client.remove(id));
+    }
     assert.deepEqual((await keys(NEW, OLD))[ids.old], ['previous', false], 'no longer needed');
     const rest = earlier.filter((one) => !underOld.has(one.id));
     assert.ok(rest.length > 0 && rest.length < earlier.length);
@@ -160,8 +181,10 @@ test('rotation on two replicas: no request fails, and the old secret can be remo
 
 test('rotation without its first step: the other replica is 503 and uses nothing up', async (t) => {
   const own = await createDatabase(t);
-  const begin = async (current: string, previous: string) =>
-    secretsClient((await startGatehouse(t, ['secrets'], own.url, { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous })).url.secrets);
+  const begin = async (current: string, previous: string) => {
+    const settings = { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous };
+    return secretsClient((await startGatehouse(t, ['secrets'], own.url, settings)).url.secrets);
+  };
   const behind = await begin(OLD, '');
   const hasty = await begin(NEW, OLD);
   const { id, secret } = await hasty.keep('sealed too early', { max_reads: 1 });

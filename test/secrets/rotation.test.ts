@@ -13,7 +13,9 @@ const database = await createDatabase();
 const { sql } = database;
 
 async function start(t: TestContext, current: string, previous: string) {
-  const gatehouse = await startGatehouse(t, ['secrets'], database.url, { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous });
+  const gatehouse = await startGatehouse(
+    t, ['secrets'], database.url, { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous },
+  );
   return { ...gatehouse, ...secretsClient(gatehouse.url.secrets) };
 }
 

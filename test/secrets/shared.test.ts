@@ -1,4 +1,6 @@
-/** Readers that share statements, on two replicas: as many succeed as there are reads, and each gets its own outcome. */
+/**
+ * Readers that share statements, on two replicas: as many succeed as there are reads, and each gets its own outcome.
+ */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { connect } from '../../scripts/postgres.ts';
@@ -32,15 +34,21 @@ const keepMany = (count: number, maxReads: number): Promise<Kept[]> =>
     return { id, secret, text };
   }));
 
-const rowOf = async (id: string) => (await sql`select reads::int as reads, failed_reads::int as failed_reads, ending, blob is null as empty from secrets.secrets where id = ${id}`)[0];
+const rowOf = async (id: string) => (await sql`
+  select reads::int as reads, failed_reads::int as failed_reads, ending, blob is null as empty
+  from secrets.secrets where id = ${id}`)[0];
 
 /** @param answers for one secret with three reads  @param readers how many requests were sent */
-async function assertThreeWon({ id, text }: Kept, answers: ReadonlyArray<Pick<RawAnswer, 'status' | 'json'>>, readers: number): Promise<void> {
+async function assertThreeWon(
+  { id, text }: Kept, answers: ReadonlyArray<Pick<RawAnswer, 'status' | 'json'>>, readers: number,
+): Promise<void> {
   assert.equal(answers.length, readers);
   const won = answers.filter(({ status }) => status === 200);
   assert.equal(won.length, 3);
   for (const { json } of won) assert.equal(json.password, text);
-  for (const { status, json } of answers) if (status !== 200) assert.deepEqual([status, json.error.code], [404, 'not_found']);
+  for (const { status, json } of answers) {
+    if (status !== 200) assert.deepEqual([status, json.error.code], [404, 'not_found']);
+  }
   assert.deepEqual({ ...(await rowOf(id)) }, { reads: 3, failed_reads: readers - 3, ending: 'read', empty: true });
 }
 
@@ -51,9 +59,17 @@ test('64 concurrent readers of 8 secrets on two replicas: exactly 3 per secret s
       const secret = kept[index % 8] ?? assert.fail();
       return { secret, answer: await clientOf(Math.floor(index / 8)).decrypt(secret.id, secret.secret) };
     }));
-    for (const secret of kept) await assertThreeWon(secret, answers.filter((one) => one.secret === secret).map(({ answer }) => answer), 8);
+    for (const secret of kept) {
+      await assertThreeWon(secret, answers.filter((one) => one.secret === secret).map(({ answer }) => answer), 8);
+    }
   }
 });
+
+const headAndBody = (target: string, body: string) =>
+  headOf([
+    `${target} HTTP/1.1`, 'Host: gatehouse', `Authorization: Bearer ${AUTH_TOKEN}`, 'Content-Type: application/json',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+  ]) + body;
 
 /** Sends all requests in one write, so that they arrive in one event loop turn. @returns the replies in order */
 async function readInOneTurn(url: string, readers: readonly Kept[]): Promise<RawAnswer[]> {
@@ -61,7 +77,7 @@ async function readInOneTurn(url: string, readers: readonly Kept[]): Promise<Raw
   try {
     client.send(readers.map(({ id, secret }) => {
       const body = JSON.stringify({ secret });
-      return `${headOf([`POST /api/store/decrypt?id=${id} HTTP/1.1`, 'Host: gatehouse', `Authorization: Bearer ${AUTH_TOKEN}`, 'Content-Type: application/json', `Content-Length: ${body.length}`])}${body}`;
+      return headAndBody(`POST /api/store/decrypt?id=${id}`, body);
     }).join(''));
     const answers = [];
     while (answers.length < readers.length) answers.push(await client.answer());
@@ -77,8 +93,15 @@ test('readers in one turn per replica, in opposite orders: exactly 3 per secret 
     const readers = [...kept, ...kept.map((one) => ({ ...one, id: one.id.toUpperCase() })), ...kept, ...kept];
     const [here, there] = [readers, [...readers].reverse()];
     const [answersHere, answersThere] = await Promise.all([readInOneTurn(one, here), readInOneTurn(other, there)]);
-    const answers = [...here.map((reader, index) => ({ reader, answer: answersHere[index] ?? assert.fail() })), ...there.map((reader, index) => ({ reader, answer: answersThere[index] ?? assert.fail() }))];
-    for (const secret of kept) await assertThreeWon(secret, answers.filter(({ reader }) => reader.text === secret.text).map(({ answer }) => answer), 8);
+    const answers = [
+      ...here.map((reader, index) => ({ reader, answer: answersHere[index] ?? assert.fail() })),
+      ...there.map((reader, index) => ({ reader, answer: answersThere[index] ?? assert.fail() })),
+    ];
+    for (const secret of kept) {
+      await assertThreeWon(
+        secret, answers.filter(({ reader }) => reader.text === secret.text).map(({ answer }) => answer), 8,
+      );
+    }
   }
 });
 
@@ -94,10 +117,13 @@ test('an id in upper and lower case is one secret: one of several readers succee
 
 test('secrets stored in one statement keep their own key, expiry and read limit', async () => {
   const client = await connectTo(one);
-  const requests = Array.from({ length: 30 }, (_, number) => ({ password: `own-${number}-😀"\\{},NULL`, ...(number % 3 === 0 ? { max_reads: 1 } : number % 3 === 1 ? { expires_in: 3_600 } : {}) }));
+  const limits = [{ max_reads: 1 }, { expires_in: 3_600 }, {}];
+  const requests = Array.from({ length: 30 }, (_, number) => {
+    return { password: `own-${number}-😀"\\{},NULL`, ...limits[number % 3] };
+  });
   client.send(requests.map((wanted) => {
     const body = JSON.stringify(wanted);
-    return `${headOf(['POST /api/store/encrypt HTTP/1.1', 'Host: gatehouse', `Authorization: Bearer ${AUTH_TOKEN}`, 'Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`])}${body}`;
+    return headAndBody('POST /api/store/encrypt', body);
   }).join(''));
   const ids: string[] = [];
   for (const [index, wanted] of requests.entries()) {
@@ -110,7 +136,9 @@ test('secrets stored in one statement keep their own key, expiry and read limit'
       if (expected === 200) assert.equal(answer.json.password, wanted.password);
     }
     const [row] = await sql`select max_reads, expires_at from secrets.secrets where id = ${json.id}`;
-    assert.deepEqual([row?.max_reads, row?.expires_at?.toISOString() ?? null], ['max_reads' in wanted ? 1 : null, json.expires_at]);
+    assert.deepEqual(
+      [row?.max_reads, row?.expires_at?.toISOString() ?? null], ['max_reads' in wanted ? 1 : null, json.expires_at],
+    );
   }
   client.leave();
 });
@@ -124,14 +152,24 @@ test('shared statements in opposite orders: no deadlock, and every reader gets i
     await own.sql.unsafe(`alter database ${new URL(own.url).pathname.slice(1)} set ${setting} = off`);
   }
   // A statement that has locked a row waits for the test.
-  await own.sql`create function pause() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock_shared(1); return new; end'`;
+  await own.sql`
+    create function pause() returns trigger language plpgsql as
+      'begin perform pg_advisory_xact_lock_shared(1); return new; end'`;
   await own.sql`create trigger pause before update on secrets.secrets for each row execute function pause()`;
-  const deadlocks = async () => Number((await own.sql`select deadlocks from pg_stat_database where datname = current_database()`)[0]?.deadlocks);
+  const deadlocks = async () =>
+    Number((await own.sql`select deadlocks from pg_stat_database where datname = current_database()`)[0]?.deadlocks);
   const replicas = [openLanes(t, own.url, 'left'), openLanes(t, own.url, 'right')];
-  const waiting = async () => (await own.sql`select from pg_stat_activity where wait_event_type = 'Lock' and application_name in ('gatehouse-left', 'gatehouse-right')`).length;
+  const waiting = async () => (await own.sql`
+    select from pg_stat_activity where wait_event_type = 'Lock'
+    and application_name in ('gatehouse-left', 'gatehouse-right')`).length;
 
   const kept = await Promise.all(['a', 'b'].map((text) => client.keep(text, { max_reads: 3 })));
-  const rows = await Promise.all(kept.map(async ({ id }) => (await own.sql<Array<{ commitment: Buffer }>>`select commitment from secrets.secrets where id = ${id}`)[0] ?? assert.fail()));
+  const rows = await Promise.all(
+    kept.map(
+      async ({ id }) => (await own.sql<Array<{ commitment: Buffer }>>`
+        select commitment from secrets.secrets where id = ${id}`)[0] ?? assert.fail(),
+    ),
+  );
   const readers = kept.map(({ id }, index) => ({ id, commitment: rows[index]?.commitment ?? assert.fail() }));
   const blocker = connect(own.url);
   t.after(() => blocker.end({ timeout: 0 }));
@@ -147,11 +185,21 @@ test('shared statements in opposite orders: no deadlock, and every reader gets i
   await blocker`select pg_advisory_unlock(1)`;
   assert.deepEqual(await outcomes, [true, true, true, true]);
   // A backend reports its statistics with the first statement after a second.
-  for (const replica of replicas) await replica.write((sql) => sql`select pg_sleep(1.1)`).then(() => replica.write((sql) => sql`select 1`));
+  for (const replica of replicas) {
+    await replica.write((sql) => sql`select pg_sleep(1.1)`).then(() => replica.write((sql) => sql`select 1`));
+  }
   assert.equal(await deadlocks(), before);
   const used = await own.sql<Array<{ reads: number }>>`select reads::int as reads from secrets.secrets`;
   assert.deepEqual(used.map(({ reads }) => reads), [2, 2]);
   // One read of each is left: of two more readers of both, in opposite orders, one gets each.
-  const last = await Promise.all(replicas.flatMap((replica, index) => (index === 0 ? readers : [...readers].reverse()).map(async (reader) => ({ id: reader.id, won: await useUpRead(replica, reader) }))));
-  for (const { id } of readers) assert.deepEqual(last.filter((one) => one.id === id).map(({ won }) => won).sort(), [false, true]);
+  const last = await Promise.all(
+    replicas.flatMap(
+      (replica, index) => (index === 0 ? readers : [...readers].reverse()).map(
+        async (reader) => ({ id: reader.id, won: await useUpRead(replica, reader) }),
+      ),
+    ),
+  );
+  for (const { id } of readers) {
+    assert.deepEqual(last.filter((one) => one.id === id).map(({ won }) => won).sort(), [false, true]);
+  }
 });

@@ -13,7 +13,9 @@ const TEXT = 'marked-password-text';
 const TEN_MINUTES = 600;
 
 const { sql, url: databaseUrl } = await createDatabase();
-const started = await Promise.all([1, 2].map(() => startGatehouse({ after }, ['secrets'], databaseUrl, { ...BEHIND_PROXY, SHARE_PAGES: 'on' })));
+const started = await Promise.all(
+  [1, 2].map(() => startGatehouse({ after }, ['secrets'], databaseUrl, { ...BEHIND_PROXY, SHARE_PAGES: 'on' })),
+);
 const replica = (turn: number) => started[turn % 2]?.url.secrets ?? assert.fail('there is a replica for every turn');
 const { keep, receipt } = secretsClient(replica(0));
 beforeEach(async () => void (await sql`delete from secrets.throttles`));
@@ -22,12 +24,15 @@ const wrongKey = () => randomBytes(32).toString('base64url');
 /** Like a share page, without a bearer token. */
 const openLink = (turn: number, address: string, id: string, secret: string): Promise<Answer> =>
   ask('POST', `${replica(turn)}/s/${id}`, { body: { secret }, headers: { 'x-forwarded-for': address } });
-const atOnce = (count: number, act: (turn: number) => Promise<Answer>): Promise<Answer[]> => Promise.all(Array.from({ length: count }, (_, turn) => act(turn)));
+const atOnce = (count: number, act: (turn: number) => Promise<Answer>): Promise<Answer[]> =>
+  Promise.all(Array.from({ length: count }, (_, turn) => act(turn)));
 
 /** The number of replies by code; `null` for a success. */
 function codes(answers: readonly Answer[]): Record<string, number> {
   const counts: Record<string, number> = {};
-  for (const { json } of answers) counts[String(json.error?.code ?? null)] = (counts[String(json.error?.code ?? null)] ?? 0) + 1;
+  for (const { json } of answers) {
+    counts[String(json.error?.code ?? null)] = (counts[String(json.error?.code ?? null)] ?? 0) + 1;
+  }
   return counts;
 }
 
@@ -40,25 +45,30 @@ function assertThrottled(answer: Answer, atMost: number): void {
 test('64 concurrent wrong passphrases from one network: 5 attempts, 59 times 429', async () => {
   const { id, secret } = await keep(TEXT, { passphrase: 'the right one', max_reads: 1 });
   const address = strangeAddress();
-  const answers = await atOnce(64, (turn) => secretsClient(replica(turn), { 'x-forwarded-for': address }).decrypt(id, secret, `wrong one ${turn}`));
+  const answers = await atOnce(
+    64, (turn) => secretsClient(replica(turn), { 'x-forwarded-for': address }).decrypt(id, secret, `wrong one ${turn}`),
+  );
   assert.deepEqual(codes(answers), { wrong_passphrase: 5, too_many_requests: 59 });
   for (const answer of answers) if (answer.status === 429) assertThrottled(answer, 900);
   const { json } = await receipt(id);
   assert.deepEqual([json.status, json.reads, json.failed_reads], ['stored', 0, 5]);
-  assert.equal((await secretsClient(replica(1), { 'x-forwarded-for': strangeAddress() }).decrypt(id, secret, 'the right one')).json.password, TEXT);
+  const other = secretsClient(replica(1), { 'x-forwarded-for': strangeAddress() });
+  assert.equal((await other.decrypt(id, secret, 'the right one')).json.password, TEXT);
 });
 
 test('one attempt left: one of two replicas that ask together gets it', async (t) => {
   const { id, secret } = await keep(TEXT, { passphrase: 'the right one' });
   const address = strangeAddress();
-  const guess = (turn: number) => secretsClient(replica(turn), { 'x-forwarded-for': address }).decrypt(id, secret, 'a wrong one');
+  const guess = (turn: number) =>
+    secretsClient(replica(turn), { 'x-forwarded-for': address }).decrypt(id, secret, 'a wrong one');
   for (let turn = 0; turn < 4; turn += 1) assert.equal((await guess(turn)).status, 403);
   const blocker = connect(databaseUrl);
   t.after(() => blocker.end());
   await blocker`begin`;
   await blocker`select from secrets.throttles for update`;
   const asked = atOnce(2, guess);
-  const isWaiting = async () => (await sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`).length === 2;
+  const isWaiting = async () => (await sql`
+    select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`).length === 2;
   await untilSql(isWaiting, 'both wait for the row');
   await blocker`commit`;
   assert.deepEqual(codes(await asked), { wrong_passphrase: 1, too_many_requests: 1 });
@@ -79,20 +89,34 @@ test('after 60 wrong links from one network, the correct one is 429 there and on
   const { id, secret } = await keep(TEXT, { max_reads: 3 });
   const address = strangeAddress();
   const other = await keep('another', { max_reads: 1 });
-  assert.deepEqual(await untilFull(address, [id, other.id, '00000000-0000-4000-8000-000000000000']), { not_found: 60, too_many_requests: 6 });
+  assert.deepEqual(
+    await untilFull(address, [id, other.id, '00000000-0000-4000-8000-000000000000']),
+    { not_found: 60, too_many_requests: 6 },
+  );
   for (const turn of [0, 1]) assertThrottled(await openLink(turn, address, id, secret), TEN_MINUTES);
   assert.equal((await receipt(id)).json.reads, 0, 'a throttled request uses nothing up');
 
-  for (const turn of [0, 1]) assert.deepEqual((await openLink(turn, strangeAddress(), id, secret)).json, { password: TEXT });
-  assert.deepEqual((await secretsClient(replica(0), { 'x-forwarded-for': address }).decrypt(id, secret)).json, { password: TEXT }, 'requests with a bearer token are not counted');
+  for (const turn of [0, 1]) {
+    assert.deepEqual((await openLink(turn, strangeAddress(), id, secret)).json, { password: TEXT });
+  }
+  assert.deepEqual(
+    (await secretsClient(replica(0), { 'x-forwarded-for': address }).decrypt(id, secret)).json,
+    { password: TEXT },
+    'requests with a bearer token are not counted',
+  );
 });
 
 test('concurrent wrong links may exceed 60; afterwards all from that network are 429', async () => {
   const { id, secret } = await keep(TEXT);
   const address = strangeAddress();
-  const { not_found: tried = 0, too_many_requests: refused = 0 } = codes(await atOnce(200, (turn) => openLink(turn, address, id, wrongKey())));
+  const {
+    not_found: tried = 0, too_many_requests: refused = 0,
+  } = codes(await atOnce(200, (turn) => openLink(turn, address, id, wrongKey())));
   assert.ok(tried >= 60 && tried + refused === 200, `${tried} were tried, ${refused} refused`);
-  assert.deepEqual(codes(await atOnce(20, (turn) => openLink(turn, address, id, turn % 3 ? wrongKey() : secret))), { too_many_requests: 20 });
+  assert.deepEqual(
+    codes(await atOnce(20, (turn) => openLink(turn, address, id, turn % 3 ? wrongKey() : secret))),
+    { too_many_requests: 20 },
+  );
 });
 
 test('correct links do not count, and do not clear the count of wrong ones', async () => {
@@ -118,6 +142,7 @@ test('wrong links: the count starts again when the window ends', async () => {
   assert.deepEqual((await openLink(1, address, id, secret)).json, { password: TEXT });
   assert.deepEqual(await untilFull(address, [id]), { not_found: 60, too_many_requests: 6 });
   const [row] = await sql`
-    select count(*)::int as rows, bool_and(window_ends_at > now() + interval '9 minutes') as is_new from secrets.throttles`;
+    select count(*)::int as rows, bool_and(window_ends_at > now() + interval '9 minutes') as is_new
+      from secrets.throttles`;
   assert.deepEqual({ ...row }, { rows: 1, is_new: true });
 });

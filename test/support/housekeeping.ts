@@ -20,7 +20,9 @@ interface Owner {
   after(fn: () => Promise<void>): void;
 }
 
-export function startHousekeeping(owner: Owner, databaseUrl: string, environment: Readonly<Record<string, string>> = {}): Housekeeping {
+export function startHousekeeping(
+  owner: Owner, databaseUrl: string, environment: Readonly<Record<string, string>> = {},
+): Housekeeping {
   const config = readConfig(['secrets'], 'serve', { ...variables(databaseUrl), ...environment }).secrets;
   assert.ok(config);
   const lines: string[] = [];

@@ -4,7 +4,9 @@ import { type Answer, ask, AUTH_TOKEN } from './gatehouse.ts';
 export interface SecretsClient {
   encrypt(body: unknown): Promise<Answer>;
   /** Encrypts; throws unless the reply is 201. */
-  keep(password: string, conditions?: { expires_in?: number; max_reads?: number; passphrase?: string }): Promise<{ id: string; secret: string; expires_at: string | null }>;
+  keep(
+    password: string, conditions?: { expires_in?: number; max_reads?: number; passphrase?: string },
+  ): Promise<{ id: string; secret: string; expires_at: string | null }>;
   decrypt(id: string, secret: unknown, passphrase?: unknown): Promise<Answer>;
   options(): Promise<Answer>;
   /** @param query with its question mark; without one, the whole list */
@@ -28,7 +30,11 @@ export function secretsClient(baseUrl: string, more: Readonly<Record<string, str
       return answer.json;
     },
     decrypt: (id, secret, passphrase) =>
-      ask('POST', `${baseUrl}/api/store/decrypt?id=${id}`, { bearer: AUTH_TOKEN, body: passphrase === undefined ? { secret } : { secret, passphrase }, headers }),
+      ask(
+        'POST',
+        `${baseUrl}/api/store/decrypt?id=${id}`,
+        { bearer: AUTH_TOKEN, body: passphrase === undefined ? { secret } : { secret, passphrase }, headers },
+      ),
     options: () => ask('GET', `${baseUrl}/api/store/options`, { bearer: AUTH_TOKEN, headers }),
     list: (query = '') => ask('GET', `${baseUrl}/api/store${query}`, { bearer: AUTH_TOKEN, headers }),
     receipt: (id) => ask('GET', `${baseUrl}/api/store/${id}`, { bearer: AUTH_TOKEN, headers }),

@@ -4,7 +4,9 @@ import { until } from './until.ts';
 
 /** The reason for `skip` if there is no Python with `pty`, otherwise false. */
 export const withoutTerminal: string | false =
-  spawnSync('python3', ['-c', 'import fcntl, pty, termios']).status === 0 ? false : 'needs python3, whose module pty opens a terminal';
+  spawnSync(
+    'python3', ['-c', 'import fcntl, pty, termios'],
+  ).status === 0 ? false : 'needs python3, whose module pty opens a terminal';
 
 /**
  * Types its standard input once the terminal's echo is off, like a person who waits for a prompt, and writes what the
@@ -37,7 +39,8 @@ while status is None or idle < 3:
     if status is None:
         ended, code = os.waitpid(pid, os.WNOHANG)
         if ended: status = code
-os.write(2, json.dumps({'code': os.waitstatus_to_exitcode(status), 'isAsBefore': termios.tcgetattr(slave) == fresh}).encode())
+code = os.waitstatus_to_exitcode(status)
+os.write(2, json.dumps({'code': code, 'isAsBefore': termios.tcgetattr(slave) == fresh}).encode())
 `;
 
 export interface Left {
@@ -65,8 +68,12 @@ export const CONTROL_C = '\u0003';
 export const CONTROL_D = '\u0004';
 
 /** @param environment the whole environment: nothing is inherited */
-export function startOnTerminal(owner: Owner, command: readonly string[], environment: Readonly<Record<string, string>>): Typist {
-  const python = spawn('python3', ['-c', DRIVER, ...command], { env: { PATH: process.env.PATH ?? '', TERM: 'xterm', ...environment } });
+export function startOnTerminal(
+  owner: Owner, command: readonly string[], environment: Readonly<Record<string, string>>,
+): Typist {
+  const python = spawn(
+    'python3', ['-c', DRIVER, ...command], { env: { PATH: process.env.PATH ?? '', TERM: 'xterm', ...environment } },
+  );
   const seen = { shown: '', report: '', from: 0, isOver: false };
   python.stdout.setEncoding('utf8').on('data', (text: string) => (seen.shown += text));
   python.stderr.setEncoding('utf8').on('data', (text: string) => (seen.report += text));

@@ -94,14 +94,17 @@ test('expires_in: 7 days by default, and the reply has the time', async () => {
   const row = await rowOf(id);
   assert.equal(row?.expires_at.toISOString(), expires_at);
   assert.equal(row?.max_reads, null);
-  const [lives] = await sql`select extract(epoch from expires_at - created_at)::float as seconds from secrets.secrets where id = ${id}`;
+  const [lives] = await sql`
+    select extract(epoch from expires_at - created_at)::float as seconds from secrets.secrets where id = ${id}`;
   assert.ok(Math.abs(lives?.seconds - 7 * 86_400) < 10, String(lives?.seconds));
 });
 
 for (const seconds of [1, 3_600, 30 * 86_400]) {
   test(`expires_in: ${seconds} seconds are stored`, async () => {
     const { id, expires_at } = await keep('x', { expires_in: seconds });
-    const [row] = await sql`select expires_at, extract(epoch from expires_at - created_at)::float as seconds from secrets.secrets where id = ${id}`;
+    const [row] = await sql`
+      select expires_at, extract(epoch from expires_at - created_at)::float as seconds from secrets.secrets
+      where id = ${id}`;
     assert.equal(row?.expires_at.toISOString(), expires_at);
     assert.ok(Math.abs(row?.seconds - seconds) < 1, String(row?.seconds));
   });
@@ -117,7 +120,8 @@ test('SECRET_TTL sets the default of expires_in, and 0 means never', async (t) =
   assert.notEqual((await secretsClient(forever.url.secrets).keep('x', { expires_in: 5 })).expires_at, null);
 
   const { id } = await secretsClient(hour.url.secrets).keep('x');
-  const [row] = await sql`select extract(epoch from expires_at - created_at)::float as seconds from secrets.secrets where id = ${id}`;
+  const [row] = await sql`
+    select extract(epoch from expires_at - created_at)::float as seconds from secrets.secrets where id = ${id}`;
   assert.ok(Math.abs(row?.seconds - 3_600) < 10);
 });
 
@@ -161,6 +165,8 @@ test('the last read removes the content from the row and the secret from the lis
 
 test('the stored length is the same for all short texts', async () => {
   const lengths = new Set<number>();
-  for (const text of ['x', 'x'.repeat(16), 'x'.repeat(64), 'x'.repeat(252)]) lengths.add((await rowOf((await keep(text)).id))?.blob.length);
+  for (const text of ['x', 'x'.repeat(16), 'x'.repeat(64), 'x'.repeat(252)]) {
+    lengths.add((await rowOf((await keep(text)).id))?.blob.length);
+  }
   assert.equal(lengths.size, 1);
 });

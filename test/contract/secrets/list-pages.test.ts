@@ -37,7 +37,9 @@ function nextOf({ headers }: Answer): string | null {
 }
 
 /** Follows the links (RFC 8288). @param meanwhile runs between two pages, with the page */
-async function walk(start: string, meanwhile: (page: string[]) => Promise<unknown> = async () => {}): Promise<string[][]> {
+async function walk(
+  start: string, meanwhile: (page: string[]) => Promise<unknown> = async () => {},
+): Promise<string[][]> {
   const pages: string[][] = [];
   for (let target: string | null = start; target !== null; ) {
     const answer = await ask('GET', new URL(target, base).href, { bearer: AUTH_TOKEN });
@@ -114,9 +116,13 @@ test('pages: ended secrets are on no page and make none shorter', async () => {
   const kept = await keep('x', { max_reads: 1 });
   await decrypt(kept.id, kept.secret);
   for (const id of ids.slice(5, 10)) await remove(id);
-  await sql`update secrets.secrets set expires_at = now() - interval '1 millisecond' where id in ${sql(ids.slice(10, 15))}`;
+  await sql`
+    update secrets.secrets set expires_at = now() - interval '1 millisecond' where id in ${sql(ids.slice(10, 15))}`;
   const readable = [...ids.slice(0, 5), ...ids.slice(15)];
-  assert.deepEqual(await walk('/api/store?limit=4'), [readable.slice(0, 4), readable.slice(4, 8), readable.slice(8, 12), readable.slice(12, 16), readable.slice(16)]);
+  assert.deepEqual(
+    await walk('/api/store?limit=4'),
+    [readable.slice(0, 4), readable.slice(4, 8), readable.slice(8, 12), readable.slice(12, 16), readable.slice(16)],
+  );
 });
 
 test('pages: each secret that exists throughout is listed once', async () => {
@@ -151,13 +157,17 @@ test('pages: several clients do not affect each other', async () => {
 
 const some = randomUUID();
 const FAULTS: ReadonlyArray<readonly [query: string, fields: readonly string[], message: RegExp]> = [
-  ...['0', '101', '1e1', '-1', '+1', '1.0', '0x10', '%201', '1%20', '', '%D9%A1', '10,20', 'all', '1'.repeat(16), '00'].map(
+  ...[
+    '0', '101', '1e1', '-1', '+1', '1.0', '0x10', '%201', '1%20', '', '%D9%A1', '10,20', 'all', '1'.repeat(16), '00',
+  ].map(
     (limit) => [`?limit=${limit}`, ['limit'], /^must be a whole number from 1 to 100$/] as const,
   ),
   ['?limit', ['limit'], /whole number/],
   ['?limit=5&limit=5', ['limit'], /^must be given only once$/],
   [`?after=${some}&after=${some}`, ['after'], /^must be given only once$/],
-  ...['', '1', some.slice(1), some.replaceAll('-', ''), `${some}%00`, `{${some}}`].map((after) => [`?limit=5&after=${after}`, ['after'], /^must be a UUID, such as /] as const),
+  ...[
+    '', '1', some.slice(1), some.replaceAll('-', ''), `${some}%00`, `{${some}}`,
+  ].map((after) => [`?limit=5&after=${after}`, ['after'], /^must be a UUID, such as /] as const),
   ...['Limit=5', 'limits=5', 'page=2', 'after_id=1', 'before=1', 'offset=5', 'id=1', '__proto__=1'].map(
     (pair) => [`?${pair}`, [pair.split('=')[0] ?? ''], /^is not a known parameter$/] as const,
   ),

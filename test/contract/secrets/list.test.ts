@@ -37,7 +37,9 @@ for (const rows of [0, 1, 99, 100, 101, 199, 200, 201]) {
     const { status, text, json } = await list();
     assert.equal(status, 200);
     assert.equal(json.length, rows);
-    assert.deepEqual(new Map(json.map((item: { id: string; secret: string }) => [item.id, item.secret])), await readable());
+    assert.deepEqual(
+      new Map(json.map((item: { id: string; secret: string }) => [item.id, item.secret])), await readable(),
+    );
     if (rows === 0) assert.equal(text, '[]');
   });
 }
@@ -50,7 +52,9 @@ test('list: of 20,000 rows every readable secret once, and no other', async () =
   await sql`
     update secrets.secrets set blob = null, commitment = null, tag = null, ending = 'read', max_reads = 1, reads = 1
     where id in (select id from secrets.secrets order by id desc limit 150)`;
-  await sql`update secrets.secrets set expires_at = null where id in (select id from secrets.secrets order by id offset 10000 limit 10)`;
+  await sql`
+    update secrets.secrets set expires_at = null 
+    where id in (select id from secrets.secrets order by id offset 10000 limit 10)`;
   const { json } = await list();
   const expected = await readable();
   assert.equal(expected.size, 19_700);

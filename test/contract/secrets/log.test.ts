@@ -25,28 +25,54 @@ const keyIdOf = async (id: string): Promise<string> => (await rowOf(id)).key_id;
 const metricsNow = async () => (await ask('GET', `${gatehouse.url.metrics}/metrics`)).text;
 /** The counts by event. */
 const countsIn = (text: string): Record<string, number> =>
-  Object.fromEntries([...text.matchAll(/^gatehouse_secret_events_total\{event="(\w+)"\} (\d+)$/gm)].map(([, event = '', count]) => [event, Number(count)]));
+  Object.fromEntries(
+    [
+      ...text.matchAll(/^gatehouse_secret_events_total\{event="(\w+)"\} (\d+)$/gm),
+    ].map(([, event = '', count]) => [event, Number(count)]),
+  );
 const counts = async () => countsIn(await metricsNow());
 
 type Line = Record<string, unknown>;
-const events = (lines: readonly Line[]) => lines.filter(({ message }) => /^secret (stored|read|read failed|deleted|expired)$/.test(String(message)));
+const events = (lines: readonly Line[]) =>
+  lines.filter(({ message }) => /^secret (stored|read|read failed|deleted|expired)$/.test(String(message)));
 
 /** The log lines and counts that a request causes, without the request's own line and those of the startup. */
-async function traced(work: (by: ReturnType<typeof secretsClient>) => Promise<unknown>): Promise<{ lines: Line[]; counted: Record<string, number>; requestId: string }> {
+async function traced(
+  work: (by: ReturnType<typeof secretsClient>) => Promise<unknown>,
+): Promise<{ lines: Line[]; counted: Record<string, number>; requestId: string }> {
   const requestId = randomUUID();
   const before = await counts();
   const written = gatehouse.log().length;
   await work(secretsClient(base, { 'x-request-id': requestId }));
   const counted: Record<string, number> = {};
-  for (const [event, count] of Object.entries(await counts())) if (count !== (before[event] ?? 0)) counted[event] = count - (before[event] ?? 0);
-  const lines = gatehouse.log().slice(written).filter(({ message }) => message !== 'request' && message !== 'server secret');
+  for (const [event, count] of Object.entries(await counts())) {
+    if (count !== (before[event] ?? 0)) counted[event] = count - (before[event] ?? 0);
+  }
+  const lines = gatehouse.log().slice(written).filter(
+    ({ message }) => message !== 'request' && message !== 'server secret',
+  );
   return { lines: lines.map(({ time: _, ...line }) => line), counted, requestId };
 }
 
 /** Exactly one line with exactly these members, and one count. */
-function assertEvent({ lines, counted, requestId }: Awaited<ReturnType<typeof traced>>, event: string, id: string, keyId: string | null, reason?: string): void {
+function assertEvent(
+  { lines, counted, requestId }: Awaited<ReturnType<typeof traced>>,
+  event: string,
+  id: string,
+  keyId: string | null,
+  reason?: string,
+): void {
   assert.deepEqual(lines, [
-    { level: 'info', service: 'secrets', message: `secret ${event}`, secret_id: id, key_id: keyId, request_id: requestId, ip: '127.0.0.1', ...(reason === undefined ? {} : { reason }) },
+    {
+      level: 'info',
+      service: 'secrets',
+      message: `secret ${event}`,
+      secret_id: id,
+      key_id: keyId,
+      request_id: requestId,
+      ip: '127.0.0.1',
+      ...(reason === undefined ? {} : { reason }),
+    },
   ]);
   assert.deepEqual(counted, { [event.replace(' ', '_')]: 1 });
 }
@@ -58,7 +84,8 @@ for (const [what, options] of [['', {}], [' with a passphrase', { passphrase: PA
     const keyId = await keyIdOf(kept.id);
     assert.match(keyId, /^[0-9a-f]{16}$/);
     assertEvent(creation, 'stored', kept.id, keyId);
-    const read = (by: ReturnType<typeof secretsClient>) => by.decrypt(kept.id, kept.secret, what === '' ? undefined : PASSPHRASE);
+    const read = (by: ReturnType<typeof secretsClient>) =>
+      by.decrypt(kept.id, kept.secret, what === '' ? undefined : PASSPHRASE);
     for (let count = 0; count < 2; count += 1) assertEvent(await traced(read), 'read', kept.id, keyId);
     assertEvent(await traced((by) => by.remove(kept.id)), 'deleted', kept.id, keyId);
     assertEvent(await traced(read), 'read failed', kept.id, keyId, 'unknown or ended');
@@ -71,7 +98,9 @@ test('events: a read by a share link is recorded like any other', async () => {
   const reads = [[wrongKey(), 'read failed', 'wrong key'], [secret, 'read', undefined]] as const;
   for (const [key, event, reason] of reads) {
     const requestId = randomUUID();
-    const found = await traced(() => ask('POST', `${base}/s/${id}`, { body: { secret: key }, headers: { 'x-request-id': requestId } }));
+    const found = await traced(
+      () => ask('POST', `${base}/s/${id}`, { body: { secret: key }, headers: { 'x-request-id': requestId } }),
+    );
     assertEvent({ ...found, requestId }, event, id, keyId, reason);
   }
 });
@@ -81,7 +110,9 @@ test('events: each failed read is one line with its reason and one count', async
   const keyId = await keyIdOf(id);
   assertEvent(await traced((by) => by.decrypt(id, wrongKey())), 'read failed', id, keyId, 'wrong key');
   assertEvent(await traced((by) => by.decrypt(id, 'marked-and-no-key')), 'read failed', id, keyId, 'malformed key');
-  assertEvent(await traced((by) => by.decrypt(id, secret, 'marked and wrong')), 'read failed', id, keyId, 'wrong passphrase');
+  assertEvent(
+    await traced((by) => by.decrypt(id, secret, 'marked and wrong')), 'read failed', id, keyId, 'wrong passphrase',
+  );
   await secretsClient(base).decrypt(id, secret, PASSPHRASE);
   assertEvent(await traced((by) => by.decrypt(id, secret, PASSPHRASE)), 'read failed', id, keyId, 'unknown or ended');
   const unknown = randomUUID();
@@ -98,7 +129,10 @@ test('events: a reader that loses the last read to another one is logged', async
   await blocker`begin`;
   await blocker`select from secrets.secrets where id = ${id} for update`;
   /** Resolves when a reader has found the row and waits to update it. The first one that waits gets the row first. */
-  const isAtTheWrite = async ({ url }: typeof rival) => /^gatehouse_database_pending\{service="secrets",connection="write"\} 1$/m.test((await ask('GET', `${url.metrics}/metrics`)).text);
+  const isAtTheWrite = async ({ url }: typeof rival) => {
+    const { text } = await ask('GET', `${url.metrics}/metrics`);
+    return /^gatehouse_database_pending\{service="secrets",connection="write"\} 1$/m.test(text);
+  };
   const { lines, counted } = await traced(async (by) => {
     const first = secretsClient(rival.url.secrets).decrypt(id, secret);
     while (!(await isAtTheWrite(rival)));
@@ -107,7 +141,10 @@ test('events: a reader that loses the last read to another one is logged', async
     await blocker`commit`;
     assert.deepEqual([(await first).status, (await second).status], [200, 404]);
   });
-  assert.deepEqual(lines.map(({ message, secret_id, key_id, reason }) => [message, secret_id, key_id, reason]), [['secret read failed', id, keyId, 'another reader was first']]);
+  assert.deepEqual(
+    lines.map(({ message, secret_id, key_id, reason }) => [message, secret_id, key_id, reason]),
+    [['secret read failed', id, keyId, 'another reader was first']],
+  );
   assert.deepEqual(counted, { read_failed: 1 });
 });
 
@@ -116,7 +153,11 @@ test('events: no line for receipts, lists, second deletions and rejected request
   const gone = await keep(TEXT);
   await remove(gone.id);
   const { lines, counted } = await traced(async (by) => {
-    for (const answer of [await by.receipt(id), await by.list(), await by.list('?limit=1'), await by.options(), await by.remove(gone.id)]) assert.equal(answer.status, 200);
+    for (const answer of [
+      await by.receipt(id), await by.list(), await by.list('?limit=1'), await by.options(), await by.remove(gone.id),
+    ]) {
+      assert.equal(answer.status, 200);
+    }
     assert.equal((await by.decrypt(id, secret)).status, 403);
     assert.equal((await by.remove(randomUUID())).status, 404);
     assert.equal((await by.encrypt({ password: '' })).status, 400);
@@ -134,9 +175,13 @@ test('events: an expiry is one line and one count, however often housekeeping ru
   await sql`update secrets.secrets set expires_at = now() - interval '1 second' where id in ${sql(ids)}`;
   for (let turn = 0; turn < 3; turn += 1) await housekeeping.run('empty expired secrets');
   // The service's own housekeeping may expire some of them: together they log each once.
-  const lines = [...events(housekeeping.log()), ...events(gatehouse.log())].filter(({ message }) => message === 'secret expired');
+  const lines = [
+    ...events(housekeeping.log()), ...events(gatehouse.log()),
+  ].filter(({ message }) => message === 'secret expired');
   assert.deepEqual(lines.map(({ secret_id }) => secret_id).sort(), ids);
-  for (const { time: _, secret_id, service: __, ...line } of lines) assert.deepEqual(line, { level: 'info', message: 'secret expired', key_id: keyIds[0] }, String(secret_id));
+  for (const { time: _, secret_id, service: __, ...line } of lines) {
+    assert.deepEqual(line, { level: 'info', message: 'secret expired', key_id: keyIds[0] }, String(secret_id));
+  }
   assert.equal((countsIn(housekeeping.metrics()).expired ?? 0) + ((await counts()).expired ?? 0), 3);
 });
 
@@ -145,15 +190,29 @@ test('10,000 wrong keys change only the count of failed reads', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const other = await keep(TEXT, { max_reads: 1 });
   const right = Buffer.from(secret, 'base64url');
-  const oneBitOff = (bit: number) => Buffer.from(right.map((byte, index) => (index === bit >> 3 ? byte ^ (1 << (bit & 7)) : byte))).toString('base64url');
-  const kinds = [wrongKey, (count: number) => oneBitOff(count % 256), () => other.secret, () => secret.slice(1), (count: number) => `${secret}${count}`];
-  const tables = async () => JSON.stringify(await Promise.all([sql`select * from secrets.server_keys`, sql`select * from secrets.throttles order by key`, sql`select * from secrets.secrets where id <> ${id} order by id`]));
+  const oneBitOff = (bit: number) => Buffer.from(
+    right.map((byte, index) => (index === bit >> 3 ? byte ^ (1 << (bit & 7)) : byte)),
+  ).toString('base64url');
+  const kinds = [
+    wrongKey, (count: number) => oneBitOff(count % 256), () => other.secret, () => secret.slice(1),
+    (count: number) => `${secret}${count}`,
+  ];
+  const tables = async () => JSON.stringify(
+    await Promise.all(
+      [
+        sql`select * from secrets.server_keys`,
+        sql`select * from secrets.throttles order by key`,
+        sql`select * from secrets.secrets where id <> ${id} order by id`,
+      ],
+    ),
+  );
   const [row, rest, before] = [await rowOf(id), await tables(), await counts()];
   // Node's own HTTP client: fetch would be slower than the service.
   const agent = new Agent({ keepAlive: true, maxSockets: 32 });
   const post = (key: string) =>
     new Promise<number | undefined>((resolve, reject) => {
-      const sent = request(`${base}/api/store/decrypt?id=${id}`, { method: 'POST', agent, headers: { authorization: `Bearer ${AUTH_TOKEN}` } }, (response) => {
+      const options = { method: 'POST', agent, headers: { authorization: `Bearer ${AUTH_TOKEN}` } };
+      const sent = request(`${base}/api/store/decrypt?id=${id}`, options, (response) => {
         response.resume().on('end', () => resolve(response.statusCode)).on('error', reject);
       });
       sent.on('error', reject).end(JSON.stringify({ secret: key }));
@@ -161,7 +220,9 @@ test('10,000 wrong keys change only the count of failed reads', async () => {
   let sent = 0;
   const statuses = new Set<number | undefined>();
   const client = async () => {
-    for (let count = (sent += 1); count <= WRONG; count = sent += 1) statuses.add(await post(kinds[count % kinds.length]?.(count) ?? ''));
+    for (let count = (sent += 1); count <= WRONG; count = sent += 1) {
+      statuses.add(await post(kinds[count % kinds.length]?.(count) ?? ''));
+    }
   };
   await Promise.all(Array.from({ length: 32 }, client));
   agent.destroy();
@@ -195,21 +256,29 @@ test('a compressed body is 415 in every operation and is not decompressed', asyn
       const headers = { 'content-encoding': coding };
       const packed = (body: unknown) => pack(Buffer.from(JSON.stringify(body)));
       const answers = [
-        await ask('POST', `${base}/api/store/encrypt`, { bearer: AUTH_TOKEN, headers, body: packed({ password: TEXT }) }),
-        await ask('POST', `${base}/api/store/decrypt?id=${id}`, { bearer: AUTH_TOKEN, headers, body: packed({ secret }) }),
+        await ask(
+          'POST', `${base}/api/store/encrypt`, { bearer: AUTH_TOKEN, headers, body: packed({ password: TEXT }) },
+        ),
+        await ask(
+          'POST', `${base}/api/store/decrypt?id=${id}`, { bearer: AUTH_TOKEN, headers, body: packed({ secret }) },
+        ),
         await ask('POST', `${base}/s/${id}`, { headers, body: packed({ secret }) }),
       ];
-      for (const { status, json } of answers) assert.deepEqual([status, json.error.code], [415, 'unsupported_media_type'], coding);
+      for (const { status, json } of answers) {
+        assert.deepEqual([status, json.error.code], [415, 'unsupported_media_type'], coding);
+      }
     });
     assert.deepEqual([lines, counted], [[], {}], coding);
   }
   const small = gzipSync(bomb);
   assert.ok(small.length < 64 * 1024, 'it would pass as a body of its own size');
-  assert.equal((await ask('POST', `${base}/api/store/encrypt`, { bearer: AUTH_TOKEN, headers: { 'content-encoding': 'gzip' }, body: small })).status, 415);
-  assert.equal((await ask('POST', `${base}/api/store/encrypt`, { bearer: AUTH_TOKEN, body: small })).status, 400, 'without the header it is no JSON');
+  const send = async (path: string, body: unknown, headers = {}) =>
+    (await ask('POST', `${base}/api/store/${path}`, { bearer: AUTH_TOKEN, headers, body })).status;
+  assert.equal(await send('encrypt', small, { 'content-encoding': 'gzip' }), 415);
+  assert.equal(await send('encrypt', small), 400, 'without the header it is not JSON');
   assert.equal(await rows(), before);
   assert.deepEqual(await rowOf(id), { ...row });
-  assert.equal((await ask('POST', `${base}/api/store/decrypt?id=${id}`, { bearer: AUTH_TOKEN, headers: { 'content-encoding': 'identity' }, body: { secret } })).status, 200);
+  assert.equal(await send(`decrypt?id=${id}`, { secret }, { 'content-encoding': 'identity' }), 200);
 });
 
 test('the output contains no text, key, passphrase, token or stored content', async () => {
@@ -217,6 +286,11 @@ test('the output contains no text, key, passphrase, token or stored content', as
   const { blob, commitment, tag } = await rowOf(id);
   await secretsClient(base).decrypt(id, secret);
   const written = gatehouse.stdout() + gatehouse.stderr() + (await metricsNow());
-  const marks = ['marked', secret, AUTH_TOKEN, ...[blob, commitment, tag].flatMap((part: Buffer) => [part.toString('hex'), part.toString('base64url')])];
+  const marks = [
+    'marked',
+    secret,
+    AUTH_TOKEN,
+    ...[blob, commitment, tag].flatMap((part: Buffer) => [part.toString('hex'), part.toString('base64url')]),
+  ];
   for (const mark of marks) assert.ok(!written.includes(mark), mark);
 });

@@ -17,7 +17,9 @@ const DEFAULTS = {
   password: { max_bytes: 32_768 },
   share_pages: false,
 };
-type Options = Omit<typeof DEFAULTS, 'expires_in' | 'max_reads'> & Record<'expires_in' | 'max_reads', { default: number | null; max: number }>;
+type Options = Omit<typeof DEFAULTS, 'expires_in' | 'max_reads'> & Record<'expires_in' | 'max_reads', {
+  default: number | null; max: number,
+}>;
 
 const database = await createDatabase();
 const { sql } = database;
@@ -31,9 +33,15 @@ const serveWith = async (t: TestContext, environment: Record<string, string>) =>
 const readOptions = async (client: SecretsClient): Promise<Options> => (await client.options()).json;
 
 /** Stores a secret and checks its lifetime, within 30 s, and its read limit in the row. */
-async function assertMade(client: SecretsClient, request: { expires_in?: number; max_reads?: number }, seconds: number | null, reads: number | null): Promise<void> {
+async function assertMade(
+  client: SecretsClient, request: { expires_in?: number; max_reads?: number }, seconds: number | null,
+  reads: number | null,
+): Promise<void> {
   const { id, expires_at } = await client.keep('x', request);
-  const [row] = await sql`select expires_at, extract(epoch from created_at)::float8 + ${seconds}::float8 - extract(epoch from expires_at)::float8 as late, max_reads from secrets.secrets where id = ${id}`;
+  const [row] = await sql`
+    select expires_at, max_reads,
+      extract(epoch from created_at + make_interval(secs => ${seconds}) - expires_at)::float8 as late
+    from secrets.secrets where id = ${id}`;
   assert.equal(row?.expires_at?.toISOString() ?? null, expires_at);
   assert.equal(row?.max_reads, reads);
   assert.equal(expires_at === null, seconds === null);
@@ -56,13 +64,27 @@ async function assertTrue(client: SecretsClient): Promise<void> {
   await assertMade(client, { expires_in: expires_in.max, max_reads: max_reads.max }, expires_in.max, max_reads.max);
   await assertMade(client, { expires_in: 1, max_reads: 1 }, 1, 1);
   for (const [name, { max }] of Object.entries({ expires_in, max_reads })) {
-    for (const value of [max + 1, 0, -1]) await assertRefused(client, { password: 'x', [name]: value }, name, new RegExp(`^must be a whole number from 1 to ${max}$`));
+    for (const value of [max + 1, 0, -1]) {
+      await assertRefused(
+        client, { password: 'x', [name]: value }, name, new RegExp(`^must be a whole number from 1 to ${max}$`),
+      );
+    }
   }
   const short = 'x'.repeat(passphrase.min_length);
   await client.keep('x', { passphrase: short });
-  await assertRefused(client, { password: 'x', passphrase: short.slice(1) }, 'passphrase', new RegExp(`^must have at least ${passphrase.min_length} characters$`));
+  await assertRefused(
+    client,
+    { password: 'x', passphrase: short.slice(1) },
+    'passphrase',
+    new RegExp(`^must have at least ${passphrase.min_length} characters$`),
+  );
   await client.keep('x'.repeat(password.max_bytes));
-  await assertRefused(client, { password: 'x'.repeat(password.max_bytes + 1) }, 'password', new RegExp(`^must have at most ${password.max_bytes} bytes`));
+  await assertRefused(
+    client,
+    { password: 'x'.repeat(password.max_bytes + 1) },
+    'password',
+    new RegExp(`^must have at most ${password.max_bytes} bytes`),
+  );
 }
 
 test('options: exactly these members and values by default', async () => {
@@ -71,18 +93,33 @@ test('options: exactly these members and values by default', async () => {
   assert.equal(text, JSON.stringify(DEFAULTS));
 });
 
-const SETTINGS: ReadonlyArray<readonly [what: string, environment: Record<string, string>, expected: Partial<Options>]> = [
+const SETTINGS: ReadonlyArray<readonly [
+  what: string, environment: Record<string, string>, expected: Partial<Options>,
+]> = [
   ['nothing is set', {}, {}],
   ['SECRET_TTL is an hour', { SECRET_TTL: '3600' }, { expires_in: { default: 3_600, max: 30 * DAY } }],
   ['SECRET_TTL is 0', { SECRET_TTL: '0' }, { expires_in: { default: null, max: 30 * DAY } }],
   ['SECRET_TTL_MAX is below the default', { SECRET_TTL_MAX: '3600' }, { expires_in: { default: 3_600, max: 3_600 } }],
-  ['SECRET_TTL is above SECRET_TTL_MAX', { SECRET_TTL: '7200', SECRET_TTL_MAX: '3600' }, { expires_in: { default: 3_600, max: 3_600 } }],
-  ['SECRET_TTL_MAX is above 30 days', { SECRET_TTL_MAX: String(366 * DAY) }, { expires_in: { default: 7 * DAY, max: 366 * DAY } }],
+  [
+    'SECRET_TTL is above SECRET_TTL_MAX', { SECRET_TTL: '7200', SECRET_TTL_MAX: '3600' },
+    { expires_in: { default: 3_600, max: 3_600 } },
+  ],
+  [
+    'SECRET_TTL_MAX is above 30 days', { SECRET_TTL_MAX: String(366 * DAY) },
+    { expires_in: { default: 7 * DAY, max: 366 * DAY } },
+  ],
   ['SECRET_READS is 1', { SECRET_READS: '1' }, { max_reads: { default: 1, max: 1_000 } }],
   ['SECRET_READS_MAX is 5', { SECRET_READS: '3', SECRET_READS_MAX: '5' }, { max_reads: { default: 3, max: 5 } }],
-  ['SECRET_READS is above SECRET_READS_MAX', { SECRET_READS: '9', SECRET_READS_MAX: '5' }, { max_reads: { default: 5, max: 5 } }],
+  [
+    'SECRET_READS is above SECRET_READS_MAX', { SECRET_READS: '9', SECRET_READS_MAX: '5' },
+    { max_reads: { default: 5, max: 5 } },
+  ],
   ['SHARE_PAGES is on', { SHARE_PAGES: 'on' }, { share_pages: true }],
-  ['everything is set', { SECRET_TTL: '60', SECRET_TTL_MAX: '120', SECRET_READS: '2', SECRET_READS_MAX: '2', SHARE_PAGES: 'on' }, { expires_in: { default: 60, max: 120 }, max_reads: { default: 2, max: 2 }, share_pages: true }],
+  [
+    'everything is set',
+    { SECRET_TTL: '60', SECRET_TTL_MAX: '120', SECRET_READS: '2', SECRET_READS_MAX: '2', SHARE_PAGES: 'on' },
+    { expires_in: { default: 60, max: 120 }, max_reads: { default: 2, max: 2 }, share_pages: true },
+  ],
 ];
 for (const [what, environment, expected] of SETTINGS) {
   test(`options: with ${what}, encrypt accepts each limit and rejects more`, async (t) => {
@@ -96,14 +133,19 @@ test('SECRET_READS=1: a secret can be read once unless its sender asks for more'
   const client = await serveWith(t, { SECRET_READS: '1' });
   const once = await client.keep('x');
   assert.equal((await client.receipt(once.id)).json.max_reads, 1);
-  assert.deepEqual([(await client.decrypt(once.id, once.secret)).status, (await client.decrypt(once.id, once.secret)).status], [200, 404]);
+  assert.deepEqual(
+    [(await client.decrypt(once.id, once.secret)).status, (await client.decrypt(once.id, once.secret)).status],
+    [200, 404],
+  );
   const twice = await client.keep('x', { max_reads: 2 });
   for (const status of [200, 200, 404]) assert.equal((await client.decrypt(twice.id, twice.secret)).status, status);
 });
 
 test('options: share_pages is true only if the pages are served', async (t) => {
   const shared = (await startGatehouse(t, ['secrets'], database.url, { SHARE_PAGES: 'on' })).url.secrets;
-  for (const [base, status] of [[url.secrets, 404], [shared, 200]] as const) assert.equal((await ask('GET', `${base}/`)).status, status);
+  for (const [base, status] of [[url.secrets, 404], [shared, 200]] as const) {
+    assert.equal((await ask('GET', `${base}/`)).status, status);
+  }
 });
 
 test('new limits do not affect secrets stored before', async (t) => {
@@ -121,13 +163,20 @@ const VALUES: ReadonlyArray<readonly [name: string, values: readonly unknown[]]>
 ];
 for (const [name, values] of VALUES) {
   test(`encrypt: each invalid ${name} is one field error that says what is accepted`, async () => {
-    for (const value of values) await assertRefused(standard, { password: 'x', [name]: value }, name, /^must (not )?(be|have|contain) /);
+    for (const value of values) {
+      await assertRefused(standard, { password: 'x', [name]: value }, name, /^must (not )?(be|have|contain) /);
+    }
   });
 }
 
 test('encrypt: unknown members are rejected by name', async () => {
-  for (const name of ['expiresIn', 'expires', 'ttl', 'max_read', 'maxReads', 'MAX_READS', 'max_reads ', 'pass-phrase', 'constructor', '__proto__']) {
-    await assertRefused(standard, `{"password":"x",${JSON.stringify(name)}:1}`, name, /^is not a known member$/);
+  for (const name of [
+    'expiresIn', 'expires', 'ttl', 'max_read', 'maxReads', 'MAX_READS', 'max_reads ', 'pass-phrase', 'constructor',
+    '__proto__',
+  ]) {
+    await assertRefused(
+      standard, `{"password":"x",${JSON.stringify(name)}:1}`, name, /^is not a known member$/,
+    );
   }
 });
 
@@ -169,9 +218,17 @@ test('invalid settings: exit 78, one sentence for each, and no listener', async 
   const bad = Object.fromEntries(REFUSED.map(([name, , values]) => [name, values[0] ?? '']));
   const words = ['--import', 'tsx', 'src/cli.ts', 'serve', 'secrets'];
   const { code, stdout, stderr } = await new Promise<{ code: unknown; stdout: string; stderr: string }>((resolve) => {
-    execFile(process.execPath, words, { cwd: root, env: { PATH: process.env.PATH, ...variables(database.url), ...bad } }, (error, stdout, stderr) => resolve({ code: error?.code, stdout, stderr }));
+    execFile(
+      process.execPath,
+      words,
+      { cwd: root, env: { PATH: process.env.PATH, ...variables(database.url), ...bad } },
+      (error, stdout, stderr) => resolve({ code: error?.code, stdout, stderr }),
+    );
   });
   assert.equal(code, 78, stderr);
   assert.equal(stdout, '');
-  assert.deepEqual(stderr.split('\n').filter(Boolean).sort(), REFUSED.map(([name, accepts]) => `gatehouse: ${name} must be ${accepts}.`).sort());
+  assert.deepEqual(
+    stderr.split('\n').filter(Boolean).sort(),
+    REFUSED.map(([name, accepts]) => `gatehouse: ${name} must be ${accepts}.`).sort(),
+  );
 });

@@ -11,12 +11,15 @@ const PASSPHRASE = 'the right passphrase';
 
 const { sql, url: databaseUrl } = await createDatabase();
 // About 30 ms per hash: less than the real cost, and much more than the rest of a request.
-const { url } = await startGatehouse({ after }, ['identity', 'secrets'], databaseUrl, { PASSWORD_SCRYPT: 'ln=14,r=8,p=1', PASSWORD_HASHES: '1' });
+const { url } = await startGatehouse(
+  { after }, ['identity', 'secrets'], databaseUrl, { PASSWORD_SCRYPT: 'ln=14,r=8,p=1', PASSWORD_HASHES: '1' },
+);
 const { encrypt, keep, decrypt, receipt, list, options } = secretsClient(url.secrets);
 
 async function hashes(): Promise<{ running: number; waiting: number }> {
   const { text } = await ask('GET', `${url.metrics}/metrics`);
-  const value = (name: string) => Number(new RegExp(`^gatehouse_password_hashes_${name} (\\d+)$`, 'm').exec(text)?.[1] ?? Number.NaN);
+  const value = (name: string) =>
+    Number(new RegExp(`^gatehouse_password_hashes_${name} (\\d+)$`, 'm').exec(text)?.[1] ?? Number.NaN);
   return { running: value('running'), waiting: value('waiting') };
 }
 
@@ -38,7 +41,8 @@ async function rush(count: number, waiting: number, one: (number: number) => Pro
 }
 
 // A different account each, so that none is throttled.
-const logIn = (number: number) => ask('POST', `${url.identity}/api/auth/login`, { body: { username: `nobody-${number}`, password: 'whatever it is' } });
+const logIn = (number: number) =>
+  ask('POST', `${url.identity}/api/auth/login`, { body: { username: `nobody-${number}`, password: 'whatever it is' } });
 const lock = () => encrypt({ password: TEXT, passphrase: PASSPHRASE });
 
 function assertOverloaded(answer: Answer): void {
@@ -114,7 +118,9 @@ test('the lifetime begins after the passphrase was hashed', async () => {
   // Twenty are not stored yet, and none of them may have begun to expire.
   const [clock] = await sql`select clock_timestamp() + interval '600 seconds' as ends`;
   await answers;
-  const [row] = await sql`select count(*)::int as aged from secrets.secrets where created_at > ${clock?.ends}::timestamptz - interval '600 seconds' and expires_at < ${clock?.ends}`;
+  const [row] = await sql`
+    select count(*)::int as aged from secrets.secrets
+    where created_at > ${clock?.ends}::timestamptz - interval '600 seconds' and expires_at < ${clock?.ends}`;
   assert.equal(row?.aged, 0);
 });
 
@@ -124,7 +130,9 @@ test('decrypt: 503 while the hashing queue is full, not counted as an attempt', 
   const { answers } = await rush(80, 32, lock);
   // These fill any slot that becomes free.
   const more = Array.from({ length: 20 }, lock);
-  const tried = await Promise.all([1, 2, 3, 4].map((count) => decrypt(kept.id, kept.secret, `wrong passphrase ${count}`)));
+  const tried = await Promise.all(
+    [1, 2, 3, 4].map((count) => decrypt(kept.id, kept.secret, `wrong passphrase ${count}`)),
+  );
   await Promise.all([answers, ...more]);
   // One may still have got a slot: then its passphrase was wrong and counts.
   const wrong = tried.filter(({ status }) => status === 403).length;

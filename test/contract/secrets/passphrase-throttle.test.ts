@@ -23,7 +23,8 @@ const replica = (await startGatehouse({ after }, ['secrets'], databaseUrl, BEHIN
 const direct = (await startGatehouse({ after }, ['secrets'], databaseUrl)).url.secrets;
 const { keep, receipt } = secretsClient(base);
 
-const locked = (max_reads?: number) => keep(TEXT, { passphrase: PASSPHRASE, ...(max_reads === undefined ? {} : { max_reads }) });
+const locked = (max_reads?: number) =>
+  keep(TEXT, { passphrase: PASSPHRASE, ...(max_reads === undefined ? {} : { max_reads }) });
 const openFrom = (address: string, { id, secret }: Kept, passphrase: string, at = base): Promise<Answer> =>
   secretsClient(at, { 'x-forwarded-for': address }).decrypt(id, secret, passphrase);
 
@@ -90,11 +91,16 @@ test('the window begins with the first wrong passphrase and is not extended', as
 
 test('a network is an IPv6 /64 or an IPv4 address, also if mapped to IPv6', async () => {
   const kept = await locked();
-  const spread = ['2001:db8:1:2::1', '2001:db8:1:2:ffff::2', '2001:0db8:0001:0002:0:0:0:3', '2001:db8:1:2:a:b:c:d', '2001:db8:1:2::', '2001:db8:1:2::ffff'];
+  const spread = [
+    '2001:db8:1:2::1', '2001:db8:1:2:ffff::2', '2001:0db8:0001:0002:0:0:0:3', '2001:db8:1:2:a:b:c:d', '2001:db8:1:2::',
+    '2001:db8:1:2::ffff',
+  ];
   const statuses: number[] = [];
   for (const address of spread) statuses.push((await openFrom(address, kept, WRONG)).status);
   assert.deepEqual(statuses, FIVE_THEN_NONE.slice(0, 6));
-  for (const address of ['2001:db8:1:3::1', '2001:db8::1', '2001:db8:0:2::1']) assert.equal((await openFrom(address, kept, PASSPHRASE)).status, 200, address);
+  for (const address of ['2001:db8:1:3::1', '2001:db8::1', '2001:db8:0:2::1']) {
+    assert.equal((await openFrom(address, kept, PASSPHRASE)).status, 200, address);
+  }
   assert.deepEqual(await wrongFrom('192.0.2.7', kept, 3), [403, 403, 403]);
   assert.deepEqual(await wrongFrom('::ffff:192.0.2.7', kept, 3), [403, 403, 429]);
   assert.equal((await openFrom('192.0.2.8', kept, PASSPHRASE)).status, 200);
@@ -103,25 +109,33 @@ test('a network is an IPv6 /64 or an IPv4 address, also if mapped to IPv6', asyn
 test('a forged X-Forwarded-For has no effect without a trusted proxy', async () => {
   const [one, other] = [await locked(), await locked()];
   const statuses: number[] = [];
-  for (let count = 1; count <= 7; count += 1) statuses.push((await openFrom(strangeAddress(), one, WRONG, direct)).status);
+  for (let count = 1; count <= 7; count += 1) {
+    statuses.push((await openFrom(strangeAddress(), one, WRONG, direct)).status);
+  }
   assert.deepEqual(statuses, FIVE_THEN_NONE);
   // Behind a trusted proxy, everything left of the address that the proxy added can be forged.
   const address = strangeAddress();
   statuses.length = 0;
-  for (let count = 1; count <= 7; count += 1) statuses.push((await openFrom(`${strangeAddress()}, ${address}`, other, WRONG)).status);
+  for (let count = 1; count <= 7; count += 1) {
+    statuses.push((await openFrom(`${strangeAddress()}, ${address}`, other, WRONG)).status);
+  }
   assert.deepEqual(statuses, FIVE_THEN_NONE);
 });
 
 test('replicas share the count', async () => {
   const [address, kept] = [strangeAddress(), await locked()];
   const statuses: number[] = [];
-  for (const at of [base, replica, base, replica, replica, base, replica]) statuses.push((await openFrom(address, kept, WRONG, at)).status);
+  for (const at of [base, replica, base, replica, replica, base, replica]) {
+    statuses.push((await openFrom(address, kept, WRONG, at)).status);
+  }
   assert.deepEqual(statuses, FIVE_THEN_NONE);
 });
 
 test('after 30 wrong passphrases from many networks a secret is blocked for a day', async () => {
   const kept = await locked(1);
-  for (let count = 1; count <= 30; count += 1) assert.deepEqual(await wrongFrom(strangeAddress(), kept, 1, count % 2 ? base : replica), [403], `attempt ${count}`);
+  for (let count = 1; count <= 30; count += 1) {
+    assert.deepEqual(await wrongFrom(strangeAddress(), kept, 1, count % 2 ? base : replica), [403], `attempt ${count}`);
+  }
   const late = strangeAddress();
   for (const address of [late, late, strangeAddress()]) assertThrottled(await openFrom(address, kept, PASSPHRASE), DAY);
   assert.equal((await receipt(kept.id)).json.failed_reads, 30);
@@ -145,7 +159,11 @@ test('a request rejected by the daily limit takes no attempt of its network', as
 test('24 concurrent wrong passphrases on two replicas: 5 attempts, ten times', async () => {
   for (let round = 1; round <= 10; round += 1) {
     const [address, kept] = [strangeAddress(), await locked(1)];
-    const statuses = await Promise.all(Array.from({ length: 24 }, async (_, index) => (await openFrom(address, kept, WRONG, index % 2 ? base : replica)).status));
+    const statuses = await Promise.all(
+      Array.from(
+        { length: 24 }, async (_, index) => (await openFrom(address, kept, WRONG, index % 2 ? base : replica)).status,
+      ),
+    );
     assert.equal(statuses.filter((status) => status === 403).length, 5, `round ${round}`);
     assert.equal(statuses.filter((status) => status === 429).length, 19, `round ${round}`);
     assert.equal((await receipt(kept.id)).json.failed_reads, 5);
@@ -159,7 +177,8 @@ test('one attempt left: one of two concurrent requests gets it', async () => {
   await blocker`begin`;
   await blocker`select from secrets.throttles for update`;
   const both = Promise.all([base, replica].map((at) => openFrom(address, kept, WRONG, at)));
-  const waiting = () => sql`select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
+  const waiting = () =>
+    sql`select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
   while ((await waiting()).length < 2) await sql`select pg_sleep(0.01)`;
   await blocker`commit`;
   await blocker.end();
@@ -168,7 +187,12 @@ test('one attempt left: one of two concurrent requests gets it', async () => {
 
 test('concurrent wrong passphrases from 50 networks: 30 attempts', async () => {
   const kept = await locked(1);
-  const statuses = await Promise.all(Array.from({ length: 50 }, async (_, index) => (await openFrom(strangeAddress(), kept, WRONG, index % 2 ? base : replica)).status));
+  const statuses = await Promise.all(
+    Array.from(
+      { length: 50 },
+      async (_, index) => (await openFrom(strangeAddress(), kept, WRONG, index % 2 ? base : replica)).status,
+    ),
+  );
   assert.equal(statuses.filter((status) => status === 403).length, 30);
   assert.equal(statuses.filter((status) => status === 429).length, 20);
 });
@@ -176,19 +200,27 @@ test('concurrent wrong passphrases from 50 networks: 30 attempts', async () => {
 test('a correct passphrase gives its attempt back, and does not clear wrong ones', async () => {
   const [address, kept] = [strangeAddress(), await locked()];
   assert.deepEqual(await wrongFrom(address, kept, 4), [403, 403, 403, 403]);
-  for (let count = 1; count <= 40; count += 1) assert.equal((await openFrom(address, kept, PASSPHRASE)).status, 200, `read ${count}`);
+  for (let count = 1; count <= 40; count += 1) {
+    assert.equal((await openFrom(address, kept, PASSPHRASE)).status, 200, `read ${count}`);
+  }
   assert.deepEqual(await wrongFrom(address, kept, 2), [403, 429]);
 });
 
 test('concurrent correct passphrases do not use up each other’s attempts', async () => {
   const [address, kept] = [strangeAddress(), await locked()];
-  const statuses = await Promise.all(Array.from({ length: 12 }, async () => (await openFrom(address, kept, PASSPHRASE)).status));
+  const statuses = await Promise.all(
+    Array.from({ length: 12 }, async () => (await openFrom(address, kept, PASSPHRASE)).status),
+  );
   assert.deepEqual(statuses, Array(12).fill(200));
 });
 
 test('mixed with correct passphrases, at most 5 wrong ones are tried', async () => {
   const [address, kept] = [strangeAddress(), await locked()];
-  const answers = await Promise.all(Array.from({ length: 48 }, (_, index) => openFrom(address, kept, index % 3 ? WRONG : PASSPHRASE, index % 2 ? base : replica)));
+  const answers = await Promise.all(
+    Array.from(
+      { length: 48 }, (_, index) => openFrom(address, kept, index % 3 ? WRONG : PASSPHRASE, index % 2 ? base : replica),
+    ),
+  );
   assert.ok(answers.filter(({ status }) => status === 403).length <= 5);
   for (const { status } of answers) assert.ok([200, 403, 429].includes(status), String(status));
   // All other attempts were given back.
@@ -205,7 +237,9 @@ test('requests that compare no passphrase take no attempt', async () => {
     assert.equal((await client.decrypt(kept.id, kept.secret)).json.error.code, 'passphrase_needed');
   }
   assert.equal((await openFrom(address, kept, PASSPHRASE)).json.password, TEXT);
-  for (let count = 1; count <= 6; count += 1) assert.equal((await openFrom(address, kept, WRONG)).status, 404, 'a secret that has ended is not tried');
+  for (let count = 1; count <= 6; count += 1) {
+    assert.equal((await openFrom(address, kept, WRONG)).status, 404, 'a secret that has ended is not tried');
+  }
 });
 
 test('the throttle table does not disclose ids or networks', async () => {
@@ -215,6 +249,8 @@ test('the throttle table does not disclose ids or networks', async () => {
   assert.equal(rows.length, 2);
   for (const { key, text } of rows) {
     assert.equal(key.length, 32);
-    for (const mark of ['203.0.113', Buffer.from('203.0.113').toString('hex'), kept.id, kept.id.replaceAll('-', '')]) assert.ok(!text.includes(mark));
+    for (const mark of ['203.0.113', Buffer.from('203.0.113').toString('hex'), kept.id, kept.id.replaceAll('-', '')]) {
+      assert.ok(!text.includes(mark));
+    }
   }
 });

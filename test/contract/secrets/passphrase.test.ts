@@ -17,7 +17,8 @@ const { encrypt, keep, decrypt, receipt } = secretsClient(base);
 
 const rowOf = async (id: string) => ({ ...(await sql`select * from secrets.secrets where id = ${id}`)[0] });
 const countRows = async () => Number((await sql`select count(*) from secrets.secrets`)[0]?.count);
-const attempts = async () => Number((await sql`select coalesce(sum(attempts), 0) as sum from secrets.throttles`)[0]?.sum);
+const attempts = async () =>
+  Number((await sql`select coalesce(sum(attempts), 0) as sum from secrets.throttles`)[0]?.sum);
 const wrongKey = () => randomBytes(32).toString('base64url');
 
 async function summary(id: string): Promise<unknown[]> {
@@ -85,7 +86,10 @@ for (const [what, made, typed] of SPELLINGS) {
   });
 }
 
-for (const [what, passphrase] of [['4 characters', 'four'], ['1024 characters', 'x'.repeat(1_024)], ['spaces alone', '    '], ['a line break in it', 'two\nlines'], ['emoji', '🔑🔑🔑']] as const) {
+for (const [what, passphrase] of [
+  ['4 characters', 'four'], ['1024 characters', 'x'.repeat(1_024)], ['spaces alone', '    '],
+  ['a line break in it', 'two\nlines'], ['emoji', '🔑🔑🔑'],
+] as const) {
   test(`a passphrase with ${what} is accepted and compared in full`, async () => {
     const { id, secret } = await keep(TEXT, { passphrase });
     const other = [...passphrase].slice(0, -1).join('') + (passphrase.endsWith('x') ? 'y' : 'x');
@@ -115,7 +119,11 @@ for (const [what, body] of NEVER) {
   test(`decrypt: 400 at "/passphrase" for ${what}, not counted as an attempt`, async () => {
     const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
     const [before, attemptsBefore] = [await rowOf(id), await attempts()];
-    const answer = await ask('POST', `${base}/api/store/decrypt?id=${id}`, { bearer: AUTH_TOKEN, body: `{"secret":"${secret}","passphrase":${body}}` });
+    const answer = await ask(
+      'POST',
+      `${base}/api/store/decrypt?id=${id}`,
+      { bearer: AUTH_TOKEN, body: `{"secret":"${secret}","passphrase":${body}}` },
+    );
     assertRefused(answer, 400, 'invalid_body');
     assert.deepEqual(answer.json.error.fields.map((field: { path: string }) => field.path), ['/passphrase']);
     assert.deepEqual(await rowOf(id), before);
@@ -142,7 +150,9 @@ test('a wrong key does not disclose whether there is a passphrase', async () => 
     for (let count = 0; count < 8; count += 1) {
       for (const id of [locked.id, free.id, randomUUID()]) {
         for (const passphrase of [undefined, PASSPHRASE, 'another one']) {
-          const answer = await secretsClient(base, { 'x-forwarded-for': count % 2 ? '198.51.100.7' : strangeAddress() }).decrypt(id, key, passphrase);
+          const answer = await secretsClient(
+            base, { 'x-forwarded-for': count % 2 ? '198.51.100.7' : strangeAddress() },
+          ).decrypt(id, key, passphrase);
           assertRefused(answer, 404, 'not_found');
           texts.add(answer.text);
         }
@@ -157,7 +167,9 @@ test('a wrong key does not disclose whether there is a passphrase', async () => 
 test('receipt and row length do not disclose a passphrase or the length of a short text', async () => {
   const locked = await Promise.all([1, 16, 100].map((bytes) => keep('x'.repeat(bytes), { passphrase: PASSPHRASE })));
   const free = await keep('x');
-  const receipts = await Promise.all([free, ...locked].map(async ({ id }) => Object.keys((await receipt(id)).json).join()));
+  const receipts = await Promise.all(
+    [free, ...locked].map(async ({ id }) => Object.keys((await receipt(id)).json).join()),
+  );
   assert.equal(new Set(receipts).size, 1);
   const lengths = await Promise.all(locked.map(async ({ id }) => (await rowOf(id)).blob.length));
   assert.equal(new Set(lengths).size, 1);

@@ -19,14 +19,18 @@ await sql`create table changes (place bigint generated always as identity, colum
 await sql.unsafe(`
   create function note_change() returns trigger language plpgsql as $$ begin
     insert into public.changes (columns)
-    select array_agg(key order by key) from jsonb_each(to_jsonb(new)) one join jsonb_each(to_jsonb(old)) other using (key) where one.value <> other.value;
+    select array_agg(key order by key)
+      from jsonb_each(to_jsonb(new)) one join jsonb_each(to_jsonb(old)) other using (key)
+      where one.value <> other.value;
     return null;
   end $$`);
 await sql`create trigger note_change after update on secrets.secrets for each row execute function note_change()`;
-const changes = async () => (await sql`delete from changes returning place, columns`).map(({ columns }): string[] => columns);
+const changes = async () =>
+  (await sql`delete from changes returning place, columns`).map(({ columns }): string[] => columns);
 
 /** Rejects rows that match a condition, like a disk that is full at the worst moment. */
-const forbid = (condition: string) => sql.unsafe(`alter table secrets.secrets add constraint forbidden check (${condition}) not valid`);
+const forbid = (condition: string) =>
+  sql.unsafe(`alter table secrets.secrets add constraint forbidden check (${condition}) not valid`);
 afterEach(async () => void (await sql`alter table secrets.secrets drop constraint if exists forbidden`));
 
 function assertUnavailable(answer: Answer): void {
@@ -91,7 +95,11 @@ test('a failed read is 503 if it cannot be counted', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1, passphrase: 'open sesame' });
   await forbid('failed_reads = 0');
   const before = await rows();
-  for (const answer of [await decrypt(id, wrongKey()), await decrypt(id, 'no key'), await decrypt(id, secret, 'open says me')]) assertUnavailable(answer);
+  for (const answer of [
+    await decrypt(id, wrongKey()), await decrypt(id, 'no key'), await decrypt(id, secret, 'open says me'),
+  ]) {
+    assertUnavailable(answer);
+  }
   assert.deepEqual(await rows(), before);
   await sql`alter table secrets.secrets drop constraint forbidden`;
   assert.equal((await decrypt(id, secret, 'open sesame')).json.password, TEXT);

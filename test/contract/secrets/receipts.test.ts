@@ -23,9 +23,13 @@ const clock = async () => Number((await sql`select date_trunc('milliseconds', cl
 const wrongKey = () => randomBytes(32).toString('base64url');
 /** Sets the expiry to a second ago. The row is then damaged, so use it only for secrets that are not opened again. */
 async function letExpire(id: string): Promise<void> {
-  const [row] = await sql`select blob, commitment, max_reads, date_trunc('milliseconds', now()) - interval '1 second' as past from secrets.secrets where id = ${id}`;
+  const [row] = await sql`
+    select blob, commitment, max_reads, date_trunc('milliseconds', now()) - interval '1 second' as past
+    from secrets.secrets where id = ${id}`;
   const metadata = { id, expiresAt: Number(row?.past), maxReads: row?.max_reads };
-  const tag = row?.blob && rowTagOf(createServerKey(SERVER_SECRET), metadata, { blob: row.blob, commitment: row.commitment });
+  const tag = row?.blob && rowTagOf(
+    createServerKey(SERVER_SECRET), metadata, { blob: row.blob, commitment: row.commitment },
+  );
   await sql`update secrets.secrets set expires_at = ${row?.past}, tag = ${tag} where id = ${id}`;
 }
 
@@ -47,7 +51,19 @@ test('receipt: exactly these members, and the status stored, for a new secret', 
   const { id, expires_at } = await keep(TEXT, { max_reads: 3, expires_in: 600 });
   const found = await receiptOf(id);
   const created = String(found.created_at);
-  assert.deepEqual(found, { id, status: 'stored', created_at: created, expires_at, max_reads: 3, reads: 0, last_read_at: null, failed_reads: 0 });
+  assert.deepEqual(
+    found,
+    {
+      id,
+      status: 'stored',
+      created_at: created,
+      expires_at,
+      max_reads: 3,
+      reads: 0,
+      last_read_at: null,
+      failed_reads: 0,
+    },
+  );
   assert.equal(new Date(created).toISOString(), created);
   assert.ok(Date.parse(created) >= before && Date.parse(created) <= (await clock()));
 });
@@ -87,7 +103,8 @@ test('receipt: without max_reads the status stays stored, and reads are counted'
 });
 
 for (const max_reads of [undefined, 2]) {
-  test(`receipt: expired at once ${max_reads ? 'with a read left' : 'without max_reads'}, and unchanged by housekeeping`, async () => {
+  const limit = max_reads ? 'with a read left' : 'without max_reads';
+  test(`receipt: expired before and after housekeeping, ${limit}`, async () => {
     const { id, secret } = await keep(TEXT, max_reads ? { max_reads } : {});
     await decrypt(id, secret);
     await letExpire(id);
@@ -158,7 +175,10 @@ const emptied = async () => {
   await housekeeping.run('empty expired secrets');
   return id;
 };
-for (const [what, status, prepare] of [['was read up', 'read', readUp], ['has expired', 'expired', expired], ['has expired and is emptied', 'expired', emptied]] as const) {
+for (const [what, status, prepare] of [
+  ['was read up', 'read', readUp], ['has expired', 'expired', expired],
+  ['has expired and is emptied', 'expired', emptied],
+] as const) {
   test(`deletion: 404 for a secret that ${what}, with a reference to its receipt`, async () => {
     const id = await prepare();
     const before = await receiptOf(id);
@@ -171,7 +191,9 @@ for (const [what, status, prepare] of [['was read up', 'read', readUp], ['has ex
 }
 
 const both = (id: string, bearer?: string) =>
-  Promise.all(['GET', 'DELETE'].map((method) => ask(method, `${base}/api/store/${id}`, bearer === undefined ? {} : { bearer })));
+  Promise.all(
+    ['GET', 'DELETE'].map((method) => ask(method, `${base}/api/store/${id}`, bearer === undefined ? {} : { bearer })),
+  );
 
 function assertFailures(answers: readonly Answer[], status: number, code: string): void {
   for (const answer of answers) assert.deepEqual([answer.status, answer.json.error.code], [status, code], answer.text);
@@ -183,11 +205,18 @@ test('receipt and deletion: 404 for an unknown id', async () => {
   for (const { json } of answers) assert.match(json.error.message, /no such secret|does not exist/);
 });
 
-for (const id of ['1', randomUUID().replaceAll('-', ''), `{${randomUUID()}}`, `${randomUUID()}%20`, `${randomUUID()}%00`, `${randomUUID()},${randomUUID()}`, '%F0%9F%98%80']) {
+for (const id of [
+  '1', randomUUID().replaceAll('-', ''), `{${randomUUID()}}`, `${randomUUID()}%20`, `${randomUUID()}%00`,
+  `${randomUUID()},${randomUUID()}`, '%F0%9F%98%80',
+]) {
   test(`receipt and deletion: 400 for the malformed id ${id.replace(/[0-9a-f]{8}.*[0-9a-f]{12}/, '…')}`, async () => {
     const answers = await both(id, AUTH_TOKEN);
     assertFailures(answers, 400, 'invalid_path');
-    for (const { json } of answers) assert.deepEqual(json.error.fields, [{ path: '/id', message: 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000' }]);
+    for (const { json } of answers) {
+      assert.deepEqual(
+        json.error.fields, [{ path: '/id', message: 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000' }],
+      );
+    }
   });
 }
 
@@ -216,12 +245,15 @@ test('receipt: removed RECEIPT_RETENTION after the end, however the secret ended
   const [alive, deleted, read, gone] = [(await keep(TEXT)).id, (await keep(TEXT)).id, await readUp(), await emptied()];
   await remove(deleted);
   const ended = [deleted, read, gone];
-  const endedAgo = (seconds: number) => sql`update secrets.secrets set ended_at = now() - make_interval(secs => ${seconds}) where id in ${sql(ended)}`;
+  const endedAgo = (seconds: number) =>
+    sql`update secrets.secrets set ended_at = now() - make_interval(secs => ${seconds}) where id in ${sql(ended)}`;
   // Only its end counts, not when it was stored.
   await sql`update secrets.secrets set created_at = now() - interval '1 year' where id in ${sql([alive, ...ended])}`;
   await endedAgo(3_500);
   await hourly.run('remove from secrets.secrets');
-  for (const [index, status] of ['deleted', 'read', 'expired'].entries()) assert.equal((await receiptOf(ended[index] ?? '')).status, status);
+  for (const [index, status] of ['deleted', 'read', 'expired'].entries()) {
+    assert.equal((await receiptOf(ended[index] ?? '')).status, status);
+  }
   await endedAgo(3_601);
   await hourly.run('remove from secrets.secrets');
   for (const id of ended) {

@@ -43,7 +43,9 @@ test('decrypt: 200 with exactly the password', async () => {
   const answer = await decrypt(id, secret);
   assert.equal(answer.status, 200);
   assert.equal(answer.text, '{"password":"a secret"}');
-  assert.equal((await decrypt(id.toUpperCase(), secret)).status, 200, 'a UUID may be written in upper case (RFC 9562, section 4)');
+  assert.equal(
+    (await decrypt(id.toUpperCase(), secret)).status, 200, 'a UUID may be written in upper case (RFC 9562, section 4)',
+  );
 });
 
 test('list: an array of id and encrypted text, without an envelope', async () => {
@@ -106,7 +108,8 @@ test('401 discloses nothing about the rest of the request', async () => {
   assert.equal((await ask('POST', `${base}${DECRYPT}?id=no-uuid`, { body: 'no JSON' })).status, 401);
 });
 
-const bytes = (...values: number[]) => Buffer.concat([Buffer.from('{"password":"'), Buffer.from(values), Buffer.from('"}')]);
+const bytes = (...values: number[]) =>
+  Buffer.concat([Buffer.from('{"password":"'), Buffer.from(values), Buffer.from('"}')]);
 
 const BODY_FAULTS: ReadonlyArray<readonly [why: string, body: unknown, path: string]> = [
   ['no body', '', ''],
@@ -127,7 +130,9 @@ const BODY_FAULTS: ReadonlyArray<readonly [why: string, body: unknown, path: str
   ['32 KiB and one byte of ASCII', { password: 'x'.repeat(32 * KIB + 1) }, '/password'],
   ['32 KiB and one byte in two-byte characters', { password: `${'é'.repeat(16 * KIB)}x` }, '/password'],
   ['32 KiB and two bytes in four-byte characters', { password: `${'😀'.repeat(8 * KIB)}xy` }, '/password'],
-  ...[null, 1, true, ['x'], { a: 1 }].map((password) => [`the password ${JSON.stringify(password)}`, { password }, '/password'] as const),
+  ...[
+    null, 1, true, ['x'], { a: 1 },
+  ].map((password) => [`the password ${JSON.stringify(password)}`, { password }, '/password'] as const),
   ...['expires_in', 'max_reads'].flatMap((name) =>
     [0, -1, 1.5, '1', null, true, [], {}, 1e300].map(
       (value) => [`${name} ${JSON.stringify(value)}`, { password: 'x', [name]: value }, `/${name}`] as const,
@@ -204,7 +209,10 @@ for (const [why, body, path] of KEY_FAULTS) {
 
 test('decrypt: unknown members are ignored', async () => {
   const { id, secret } = await keep('x');
-  assert.equal((await ask('POST', `${base}${DECRYPT}?id=${id}&more=1`, { bearer: AUTH_TOKEN, body: { secret, more: 1 } })).status, 200);
+  assert.equal(
+    (await ask('POST', `${base}${DECRYPT}?id=${id}&more=1`, { bearer: AUTH_TOKEN, body: { secret, more: 1 } })).status,
+    200,
+  );
 });
 
 const TEXTS: ReadonlyArray<readonly [what: string, text: string]> = [
@@ -252,7 +260,9 @@ test('the output contains no secrets', async () => {
   await encrypt('{"password":"marked-password-text"');
   const written = gatehouse.stdout() + gatehouse.stderr();
   const [row] = await database.sql`select blob, commitment from secrets.secrets where id = ${id}`;
-  for (const mark of [secret, AUTH_TOKEN, 'marked-', row?.blob.toString('base64url'), row?.commitment.toString('hex')]) {
+  for (const mark of [
+    secret, AUTH_TOKEN, 'marked-', row?.blob.toString('base64url'), row?.commitment.toString('hex'),
+  ]) {
     assert.ok(!written.includes(mark), mark);
   }
 });
