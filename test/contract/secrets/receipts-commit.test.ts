@@ -101,6 +101,8 @@ test('a failed read is 503 if it cannot be counted', async () => {
     assertUnavailable(answer);
   }
   assert.deepEqual(await rows(), before);
+  const counted = await sql`select attempts from secrets.throttles`;
+  assert.deepEqual(counted.map(({ attempts }) => attempts), [1, 1], 'the wrong passphrase counts as an attempt');
   await sql`alter table secrets.secrets drop constraint forbidden`;
   assert.equal((await decrypt(id, secret, 'open sesame')).json.password, TEXT);
 });
