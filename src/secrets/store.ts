@@ -7,7 +7,8 @@ export interface StoredSecret {
   readonly key_id: string;
   readonly commitment: Buffer;
   readonly blob: Buffer;
-  readonly tag: Buffer;
+  /** Null only in a row that was altered. */
+  readonly tag: Buffer | null;
   readonly expires_at: Date | null;
   readonly max_reads: number | null;
 }
@@ -49,8 +50,7 @@ export const insertSecret = batched(
 /** The row while it has its content. Uses nothing up. */
 export const findSecret = batched(async (database: Database, ids: readonly string[]) => {
   const rows = await database.read((sql) => sql<Array<StoredSecret & { readonly expired: boolean }>>`
-    select id, key_id, commitment, blob, coalesce(tag, '') as tag, expires_at, max_reads,
-      coalesce(expires_at <= now(), false) as expired
+    select id, key_id, commitment, blob, tag, expires_at, max_reads, coalesce(expires_at <= now(), false) as expired
     from secrets.secrets where id = any (${arrayLiteral(ids)}::text::uuid[]) and blob is not null`);
   return alignToKeys(ids, rows, ({ id }) => id);
 });
