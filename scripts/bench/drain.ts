@@ -12,7 +12,7 @@ import { migrate } from '../../src/db/migrate.ts';
 import { createDatabase as openDatabase, type Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
-import { createHandler } from '../../src/webhook/targets/handler.ts';
+import { createHandlerTarget } from '../../src/webhook/targets/handler.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/webhook/migrations.ts';
 import { createToken } from '../../src/webhook/tokens.ts';
 import { startWorker } from '../../src/webhook/worker.ts';
@@ -83,7 +83,7 @@ async function drain({ history, database, sql }: Subject): Promise<number> {
   await sql`checkpoint`;
   const before = await countDone(sql);
   let delivered = 0;
-  const handler = createHandler({ module: join(import.meta.dirname, 'noop.mjs'), environment: {} });
+  const handler = createHandlerTarget(join(import.meta.dirname, 'noop.mjs'), {});
   const target: typeof handler = {
     deliver(task, stop) {
       delivered += 1;

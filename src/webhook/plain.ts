@@ -1,35 +1,47 @@
+import { randomUUID } from 'node:crypto';
 import { digest, sameDigest } from '../crypto/token.ts';
+import type { Call, Guard, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import type { ServiceContext } from '../runtime/context.ts';
-import type { WebhookService } from './service.ts';
+import { bearerOrQuery, SEND_A_TOKEN } from './guard.ts';
+import type { WebhookSettings } from './settings.ts';
+import { readDeliveryId, type ReceiveReply, SOURCES } from './sources.ts';
 
-const ANYBODY = { id: 'anybody', role: 'sender', source: 'generic', secrets: [], last_seen_is_old: false } as const;
+/** The plain variant: no database. Each event becomes one JSON line on standard output. */
+export interface PlainService {
+  /** The digest of WEBHOOK_TOKEN. Null: no token is required. */
+  readonly tokenDigest: Buffer | null;
+  readonly appName: string;
+  readonly print: ServiceContext['print'];
+  ready(): Promise<boolean>;
+}
 
-/**
- * The plain variant: no database, no memory. Each event becomes one JSON line.
- * @param token what senders must present, or null for an open door
- */
-export function createPlain(token: string | null, appName: string, { log, print, isServing }: ServiceContext): WebhookService {
-  const expected = token === null ? null : digest(token);
-  return {
-    log,
-    inbox: null,
-    secondsToWait: () => 0,
-    openSecrets: () => [],
-    keyMissing: () => new Failure('key_unknown'),
-    keepPending: async () => null,
-    async admit(presented) {
-      if (expected === null) return ANYBODY;
-      return presented !== null && sameDigest(digest(presented), expected) ? ANYBODY : null;
-    },
-    async accept(event, _pageId, requestId) {
-      const facts = { time: new Date().toISOString(), app: appName, message: 'event', id: event.id, request_id: requestId, delivery_id: event.deliveryId };
-      // The body's own text, which the row's shape has found to be JSON: parsed and printed again, long numbers would
-      // change. A line break in JSON can only stand between two tokens.
-      const body = event.body.toString('utf8').replace(/[\r\n]+/g, ' ');
-      await print(`${JSON.stringify(facts).slice(0, -1)},"body":${body}}\n`);
-      return { id: event.id, status: 'accepted' };
-    },
-    ready: async () => isServing(),
-  };
+export function createPlain({ token, appName }: WebhookSettings, { print, isServing }: ServiceContext): PlainService {
+  return { tokenDigest: token === null ? null : digest(token), appName, print, ready: async () => isServing() };
+}
+
+export const plainToken: Guard<PlainService, null> = {
+  security: ['token', 'bearer'],
+  errors: ['unauthorized'],
+  async check(request, { tokenDigest }) {
+    const token = bearerOrQuery(request);
+    const isValid = tokenDigest === null || (token !== null && sameDigest(digest(token), tokenDigest));
+    return isValid ? null : new Failure('unauthorized', { message: SEND_A_TOKEN });
+  },
+};
+
+/** Prints a valid generic event. The reply is sent once the line has left the process. */
+export async function receivePlain(
+  { request, raw }: Call<null, unknown, unknown, unknown>, { appName, print }: PlainService,
+): Promise<Reply<ReceiveReply> | Failure<'invalid_header' | 'invalid_body'>> {
+  const { headers, requestId } = request;
+  const deliveryId = readDeliveryId(SOURCES.generic, headers, {});
+  if (deliveryId instanceof Failure) return deliveryId;
+  const [id, time] = [randomUUID(), new Date().toISOString()];
+  const facts = { time, app: appName, message: 'event', id, request_id: requestId, delivery_id: deliveryId };
+  // The sender's own text: parsing and printing it again would change long numbers. It is valid JSON, so a line break
+  // can only stand between two tokens.
+  const text = raw.toString('utf8').replace(/[\r\n]+/g, ' ');
+  await print(`${JSON.stringify(facts).slice(0, -1)},"body":${text}}\n`);
+  return { data: { id, status: 'accepted' } };
 }

@@ -1,97 +1,173 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
-import { json } from '../http/body.ts';
+import { digest } from '../crypto/token.ts';
+import type { Database } from '../db/pool.ts';
+import { type BodyRule, json } from '../http/body.ts';
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import { jsonObject, validate } from '../http/shape.ts';
+import { Overloaded } from '../runtime/errors.ts';
 import type { WebhookService } from './service.ts';
 import { verify } from './signatures.ts';
-import { genericShape, type Json, type Received, type Source, SOURCES } from './sources.ts';
-import type { NewEvent } from './store/events.ts';
-import type { Sender } from './store/tokens.ts';
+import { openSecret, sealSecret } from './signing.ts';
+import { genericShape, type JsonObject, readDeliveryId, type ReceiveReply, type Source, SOURCES } from './sources.ts';
+import { findRepeated, insertEvent, type NewEvent, redeliver } from './store/events.ts';
+import { insertPending, type TokenCaller } from './store/tokens.ts';
 
-type Refused = Failure<'invalid_body' | 'invalid_header' | 'unauthorized' | 'conflict' | 'too_many_requests' | 'key_unknown'>;
-type Arrival = Call<Sender, unknown, unknown, Buffer>;
+type CheckErrors = 'invalid_body' | 'invalid_header' | 'unauthorized' | 'too_many_requests' | 'key_unknown';
+type ReceiveErrors = CheckErrors | 'conflict';
+type ReceiveCall = Call<TokenCaller, unknown, unknown, Buffer>;
+type Outcome<Code extends ReceiveErrors> = Promise<Reply<ReceiveReply> | Failure<Code>>;
 
-/** Accepts an event: 200 only once it is safe. */
-export async function receive(call: Arrival, service: WebhookService): Promise<Reply<Received> | Refused> {
-  const outcome = await judge(call, service);
-  return outcome instanceof Failure ? outcome : { data: outcome };
+const jsonBody = json(jsonObject(), 'required');
+
+/** The raw bytes: their signature is verified before their content is used. The schema is the generic source's. */
+export const eventBody: BodyRule<Buffer> = {
+  ...jsonBody, schema: genericShape.schema, parse: (raw) => ({ ok: true, value: raw }),
+};
+
+/** Accepts an event, or replies to a handshake. An event is committed before the reply. */
+export async function receive(call: ReceiveCall, service: WebhookService): Outcome<ReceiveErrors> {
+  const checked = check(call, service);
+  if (checked instanceof Failure) return checked;
+  if ('event' in checked) return store(checked.event, call.request.requestId, service);
+  if ('secret' in checked) return keepPending(call.caller.id, checked.secret, service);
+  return { data: checked.handshake };
 }
 
-/** The signature is judged over the raw bytes, before anything is done with what is in them. */
-function judge({ request, caller, raw }: Arrival, service: WebhookService): Received | Refused | Promise<Received | Refused> {
-  const { headers } = request;
-  const wait = service.secondsToWait(caller.id);
-  if (wait > 0) return new Failure('too_many_requests', { message: 'This token sends more than WEBHOOK_RATE requests a second. Nothing was stored. Send it again after Retry-After.', retryAfterSeconds: wait });
+type Checked = { readonly event: NewEvent } | { readonly handshake: ReceiveReply } | { readonly secret: string };
+
+/** Not async: an async function would keep the parsed body in memory while the event waits for its commit. */
+function check(call: ReceiveCall, service: WebhookService): Checked | Failure<CheckErrors> {
+  const { request: { headers, address }, caller, body: raw } = call;
+  const retryAfterSeconds = service.limitRate(caller.id);
+  if (retryAfterSeconds > 0) return new Failure('too_many_requests', { message: RATE_EXCEEDED, retryAfterSeconds });
+
   const source: Source = SOURCES[caller.source];
-  const parsed = json(jsonObject()).parse(raw);
+  const parsed = jsonBody.parse(raw);
   const body = parsed.ok ? parsed.value : {};
-  if (source.scheme !== null) {
-    if (source.handsOverKey && isKey(body)) return service.keepPending(caller.id, body.verification_token).then((refused) => refused ?? { status: 'pending' });
-    const secrets = service.openSecrets(caller.secrets);
-    const verdict = verify(source.scheme, headers, raw, secrets, Date.now() / 1000);
-    // It may be signed with the one that cannot be opened: then it is not the sender's mistake.
-    if (verdict === 'wrong signature' && secrets.length < caller.secrets.length) return service.keyMissing(caller.id);
-    if (verdict !== 'valid') return new Failure('unauthorized', { message: caller.secrets.length === 0 ? NO_SECRET : SIGNATURES[verdict] });
-  }
-  const checked = parsed.ok && caller.source === 'generic' ? validate(genericShape, body, '') : parsed;
-  if (!checked.ok) return new Failure('invalid_body', { fields: checked.errors });
-  const handshake = source.handshake(headers, body);
-  if (handshake) return handshake;
-  const deliveryId = deliveryIdOf(source.deliveryId(headers, body), headers);
+  if (source.sendsSecret && isSecret(body)) return { secret: body.verification_token };
+
+  const failure = source.scheme && checkSignature(source.scheme, call, service);
+  if (failure) return failure;
+
+  const shaped = parsed.ok && caller.source === 'generic' ? validate(genericShape, body, '') : parsed;
+  if (!shaped.ok) return new Failure('invalid_body', { fields: shaped.errors });
+  const handshake = source.handshake?.(headers, body);
+  if (handshake) return { handshake };
+
+  const deliveryId = readDeliveryId(source, headers, body);
   if (deliveryId instanceof Failure) return deliveryId;
-  const event = source.event(headers, body);
-  if (typeof event !== 'string' || event === '' || event.length > 1_024 || event.includes('\0')) {
-    return new Failure('invalid_body', { fields: [{ path: '', message: `the kind of event must be named ${source.named}` }] });
+
+  const name = source.event.read(headers, body);
+  if (typeof name !== 'string' || name === '' || name.length > 1_024 || name.includes('\0')) {
+    const message = `must name the event ${source.event.at}, in 1 to 1024 characters`;
+    return new Failure('invalid_body', { fields: [{ path: '', message }] });
   }
-  return keep({ id: randomUUID(), tokenId: caller.id, source: caller.source, deliveryId, event, headers: safeHeaders(headers), ip: request.address, body: raw }, pageIdOf(body), request.requestId, service);
+  const from = { tokenId: caller.id, source: caller.source, deliveryId, ip: address, headers: safeHeaders(headers) };
+  return { event: { id: randomUUID(), event: name, body: raw, ...from, ...initialState(name, body, service) } };
 }
 
-/** Notion sends its key first, unsigned. It is kept aside for an operator to confirm; a key that is in force stays. */
-const isKey = (body: Json): body is { verification_token: string } => typeof body.verification_token === 'string' && /^[\x21-\x7e]{8,255}$/.test(body.verification_token) && Object.keys(body).length === 1;
+const RATE_EXCEEDED =
+  'This token exceeds WEBHOOK_RATE requests per second. Nothing was stored. Send the request again after Retry-After.';
 
-const NO_SECRET = 'No signing secret is in force for this token. Have the sender hand its own over, and put it in force with: gatehouse token confirm';
-const SIGNATURES = {
-  'no signature': "The request is not signed as this token's source signs. Check the token's source and the sender's signing secret.",
-  'wrong signature': "The signature is not right. Check that the sender's signing secret is the one given with the token.",
-  'too old': "The signature's time is more than five minutes from now: a replay, or a clock that is wrong.",
+/** Notion sends its signing secret as the only member of its first, unsigned request. */
+const isSecret = (body: JsonObject): body is { verification_token: string } =>
+  typeof body.verification_token === 'string' && /^[\x21-\x7e]{8,255}$/.test(body.verification_token) &&
+  Object.keys(body).length === 1;
+
+const NO_SECRET = 'This token has no active signing secret. Confirm the secret of its sender: gatehouse token confirm';
+const SIGNATURE_MESSAGES = {
+  'no signature': "The request is not signed as the token's source signs. Check the source and the sender's secret.",
+  'wrong signature': "The signature is wrong. Check that the sender's signing secret is the one given with the token.",
+  'too old': "The signature's time differs by more than five minutes: a replay, or a wrong clock.",
 } as const;
 
-async function keep(event: NewEvent, pageId: string | null, requestId: string, service: WebhookService): Promise<Received | Failure<'conflict'>> {
-  const outcome = await service.accept(event, pageId, requestId);
-  if (outcome !== 'another body') return outcome;
-  const digest = createHash('sha256').update(event.body).digest('hex');
-  service.log.warn('a delivery id came again with another body', { request_id: requestId, token_id: event.tokenId, delivery_id: event.deliveryId, ip: event.ip, body_sha256: digest });
-  return new Failure('conflict', { message: 'This delivery id has been used for another body. Nothing was stored.' });
+function checkSignature(
+  scheme: NonNullable<Source['scheme']>, { request, caller, body }: ReceiveCall, service: WebhookService,
+): Failure<'unauthorized' | 'key_unknown'> | null {
+  const { signingKey } = service;
+  const secrets = caller.secrets.flatMap((sealed) => (signingKey && openSecret(signingKey, sealed)) ?? []);
+  const verdict = verify(scheme, request.headers, body, secrets, Date.now() / 1000);
+  if (verdict === 'valid') return null;
+  // The signature may belong to a secret that cannot be opened. Then the sender made no mistake.
+  if (verdict === 'wrong signature' && secrets.length < caller.secrets.length) return keyUnknown(caller.id, service);
+  const message = caller.secrets.length === 0 ? NO_SECRET : SIGNATURE_MESSAGES[verdict];
+  return new Failure('unauthorized', { message });
 }
 
-/** What events are kept in order by, where the operator wants that. */
-function pageIdOf({ data }: Json): string | null {
-  const pageId: unknown = Object(data).page_id;
-  return typeof pageId === 'string' ? pageId : null;
+export const WRONG_SECRET = 'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one';
+
+function keyUnknown(tokenId: string, { log }: WebhookService): Failure<'key_unknown'> {
+  log.error(WRONG_SECRET, { token_id: tokenId });
+  const message = "The server cannot open this sender's signing secret. Nothing was stored. Tell the operator.";
+  return new Failure('key_unknown', { message });
 }
 
-/** The sender's own name for a delivery; it is what tells a repetition. */
-function deliveryIdOf(value: unknown, headers: IncomingHttpHeaders): string | null | Failure<'invalid_header' | 'invalid_body'> {
-  if (value === undefined) return null;
-  if (typeof value === 'string' && /^[\x21-\x7e]{1,255}$/.test(value)) return value;
-  const name = Object.keys(headers).find((header) => headers[header] === value);
-  const fault = { path: name ?? '', message: name === undefined ? 'must have an id of 1 to 255 visible ASCII characters' : 'must have 1 to 255 visible ASCII characters' };
-  return new Failure(name === undefined ? 'invalid_body' : 'invalid_header', { fields: [fault] });
+/** Anyone with the token could send a secret. An operator must confirm it, and the active one stays until then. */
+async function keepPending(tokenId: string, secret: string, service: WebhookService): Outcome<'key_unknown'> {
+  const { database, signingKey, log } = service;
+  if (!signingKey) return keyUnknown(tokenId, service);
+  await insertPending(database, tokenId, sealSecret(signingKey, secret));
+  log.warn('signing secret received from a sender; confirm it with: gatehouse token confirm', { token_id: tokenId });
+  return { data: { status: 'pending' } };
 }
 
-/** Kept with an event, because whoever handles it may need them; none of these is a credential. */
-const SAFE = [
-  'content-type', 'user-agent', 'x-github-event', 'x-github-delivery', 'x-github-hook-id', 'webhook-id', 'webhook-timestamp',
-  'svix-id', 'svix-timestamp', 'x-slack-retry-num', 'x-slack-retry-reason', 'idempotency-key',
+/** Kept with the event for its recipient. None of these is a credential. */
+const SAFE_HEADERS = [
+  'content-type', 'user-agent', 'x-github-event', 'x-github-delivery', 'x-github-hook-id', 'webhook-id',
+  'webhook-timestamp', 'svix-id', 'svix-timestamp', 'x-slack-retry-num', 'x-slack-retry-reason', 'idempotency-key',
 ] as const;
 
 function safeHeaders(headers: IncomingHttpHeaders): Record<string, string> {
-  const safe: Record<string, string> = {};
-  for (const name of SAFE) {
-    const value = headers[name];
-    if (typeof value === 'string') safe[name] = value.slice(0, 1_024);
+  const present = SAFE_HEADERS.map((name) => [name, headers[name]] as const);
+  return Object.fromEntries(
+    present.flatMap(([name, value]) => (typeof value === 'string' ? [[name, value.slice(0, 1_024)]] : [])));
+}
+
+/** Without a target, events stay stored. With one, those that WEBHOOK_EVENTS selects wait for delivery. */
+function initialState(
+  name: string, { data }: JsonObject, { delivery }: WebhookService,
+): Pick<NewEvent, 'status' | 'orderKey'> {
+  if (!delivery?.isSelected(name)) return { status: delivery ? 'skipped' : 'stored', orderKey: null };
+  const pageId: unknown = delivery.isOrdered ? Object(data).page_id : null;
+  // Hashed, because an index cannot hold a text of any length.
+  return { status: 'waiting', orderKey: typeof pageId === 'string' ? digest(pageId).toString('base64url') : null };
+}
+
+const MAX_UNCOMMITTED_BYTES = 32 * 1024 * 1024;
+
+async function store(event: NewEvent, requestId: string, service: WebhookService): Outcome<'conflict'> {
+  const { tokenId, deliveryId, ip, body } = event;
+  const isOverloaded = service.uncommittedBytes + body.length > MAX_UNCOMMITTED_BYTES;
+  if (isOverloaded) throw new Overloaded('too many events wait for their commit');
+  service.uncommittedBytes += body.length;
+  const accepted = await accept(service.database, event).finally(() => (service.uncommittedBytes -= body.length));
+  if (accepted === 'conflict') {
+    const sha256 = createHash('sha256').update(body).digest('hex');
+    const facts = { request_id: requestId, token_id: tokenId, delivery_id: deliveryId, ip, body_sha256: sha256 };
+    service.log.warn('delivery id reused with another body', facts);
+    return new Failure('conflict', { message: 'This delivery id was used with another body. Nothing was stored.' });
   }
-  return safe;
+  service.countReceived([event.source, accepted.status]);
+  if (event.status === 'waiting') service.worker?.notify();
+  return { data: accepted };
+}
+
+/**
+ * Stores an event once. A repetition of a dead event delivers it again: someone asked its sender to repeat it.
+ * @returns `conflict` if the delivery id belongs to another body
+ */
+export async function accept(
+  database: Database, event: NewEvent,
+): Promise<{ readonly id: string; readonly status: 'accepted' | 'duplicate' } | 'conflict'> {
+  // Retention may remove the first event between two statements. Then the next round stores the repetition.
+  for (;;) {
+    if (await insertEvent(database, event)) return { id: event.id, status: 'accepted' };
+    const first = await findRepeated(database, event);
+    if (!first) continue;
+    if (!first.has_same_body) return 'conflict';
+    if (first.is_dead && (await redeliver(database, [first.id])) === 0) continue;
+    return { id: first.id, status: 'duplicate' };
+  }
 }

@@ -1,80 +1,87 @@
-import { type BodyRule, json } from '../http/body.ts';
+import { json } from '../http/body.ts';
+import { type Route, route, routeDefaults } from '../http/call.ts';
 import { withBuiltIns } from '../http/probes.ts';
-import { routeDefaults, type Route, route } from '../http/call.ts';
-import { pageRows } from '../http/pages.ts';
-import { decimal, list, timestamp, object, optional, withDefault, queryParameters, text, uuid, withoutNul, oneOf } from '../http/shape.ts';
-import { operator, token } from './guard.ts';
-import * as inboxHandlers from './inbox.ts';
-import { detailsShape, lineShape, redeliveryShape } from './inbox.ts';
-import { receive } from './receive.ts';
+import {
+  decimal, list, object, oneOf, optional, queryParameters, text, timestamp, uuid, withDefault, withoutNul,
+} from '../http/shape.ts';
+import { operator, sender } from './guard.ts';
+import * as inbox from './inbox.ts';
+import { type PlainService, plainToken, receivePlain } from './plain.ts';
+import { eventBody, receive } from './receive.ts';
 import type { WebhookService } from './service.ts';
 import { genericShape } from './sources.ts';
 import { STATUSES } from './store/events.ts';
 
-/** What is read depends on the token's source; this is what the generic one insists on. */
-const event: BodyRule<Buffer> = { ...json(genericShape, 'required'), parse: (raw) => ({ ok: true, value: raw }) };
 const received = object({
   id: optional(uuid()),
   status: optional(oneOf('accepted', 'duplicate', 'pong', 'pending')),
-  challenge: optional(text({ description: "The answer to a sender's handshake" })),
+  challenge: optional(text({ description: "The reply to a sender's handshake" })),
 });
-
-const arrivals: ReadonlyArray<Route<WebhookService>> = [
-  route({ ...routeDefaults, method: 'POST', pattern: '/webhook',
-    summary: 'Accept an event: answered once it is stored',
-    guard: token, body: event,
-    reply: received, errors: ['unauthorized', 'invalid_body', 'invalid_header', 'conflict', 'too_many_requests', 'key_unknown', 'unavailable'], handle: receive,
-  }),
-];
+const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
+const webhook = { ...routeDefaults, method: 'POST', pattern: '/webhook', reply: received } as const;
 
 const name = (description: string) => optional(text({ min: 1, max: 1_024, check: withoutNul, description }));
-const filter = {
+const listQuery = queryParameters({
   status: optional(oneOf(...STATUSES)),
-  event: name('The name of events; * stands for anything'),
-  source: name('The source of their token'),
-  since: optional(timestamp('Only what was received from then on')),
-};
+  event: name('The event name; * stands for any characters'),
+  source: name("The source of the event's token"),
+  since: optional(timestamp('Only events received at this time or later')),
+  after: optional(uuid('The last id of the previous page')),
+  limit: withDefault(decimal({ min: 1, max: 100 }), 20),
+}, 'refused');
 const eventPath = object({ id: uuid() });
 
-/** For operators, where there is an inbox. */
-const inbox: ReadonlyArray<Route<WebhookService>> = [
+const extended: ReadonlyArray<Route<WebhookService>> = [
+  route({ ...webhook,
+    summary: 'Accept an event; the reply is sent once it is stored',
+    guard: sender, body: eventBody,
+    errors: [...inputErrors, 'conflict', 'too_many_requests', 'key_unknown', 'unavailable'], handle: receive,
+  }),
   route({ ...routeDefaults, method: 'GET', pattern: '/events',
-    summary: 'The events, newest first, a page at a time; a Link header leads to the next',
-    guard: operator, query: queryParameters({ ...filter, after: optional(uuid('The last id of the page before')), limit: withDefault(decimal({ min: 1, max: 100 }), 20) }, 'refused'),
-    reply: list(lineShape), errors: ['unavailable'], handle: inboxHandlers.list,
+    summary: 'List the events, newest first, in pages; the Link header has the next page',
+    guard: operator, query: listQuery,
+    reply: list(inbox.summaryShape), errors: ['unavailable'], handle: inbox.listPage,
   }),
   route({ ...routeDefaults, method: 'GET', pattern: '/events/stream',
-    summary: 'The events as they come, as server-sent events',
+    summary: 'Stream new events as server-sent events',
     guard: operator, query: queryParameters({}, 'refused'),
-    reply: null, errors: ['unavailable'], handle: inboxHandlers.stream,
+    reply: null, errors: ['unavailable'], handle: inbox.streamEvents,
   }),
   route({ ...routeDefaults, method: 'GET', pattern: '/events/{id}',
-    summary: 'One event: its body, its headers, and what became of it',
+    summary: 'Show an event with its body, headers and failed attempts',
     guard: operator, path: eventPath,
-    reply: detailsShape, errors: ['not_found', 'unavailable'], handle: inboxHandlers.show,
+    reply: inbox.detailsShape, errors: ['not_found', 'unavailable'], handle: inbox.showEvent,
   }),
   route({ ...routeDefaults, method: 'POST', pattern: '/events/{id}/redeliver',
-    summary: 'Deliver an event again, whatever became of it',
+    summary: 'Deliver an event again, whatever its status',
     guard: operator, path: eventPath,
-    reply: redeliveryShape, errors: ['not_found', 'conflict', 'unavailable'], handle: inboxHandlers.again,
+    reply: inbox.redeliveryShape, errors: ['not_found', 'conflict', 'unavailable'], handle: inbox.redeliverEvent,
   }),
 ];
 
-/** Only with INBOX_PAGE. Loading it shows nothing: whoever uses it enters an operator's token. */
-const inboxPage = (): ReadonlyArray<Route<WebhookService>> =>
-  pageRows(new URL('pages/', import.meta.url), [{ pattern: '/inbox', summary: 'Inbox page: the events, for operators', name: 'inbox.html' }], ['inbox.js'], 'Inbox page: its script and its style');
+const plain: ReadonlyArray<Route<PlainService>> = [
+  route({ ...webhook,
+    summary: 'Accept an event; the reply is sent once it is printed',
+    guard: plainToken, body: json(genericShape, 'required'),
+    errors: [...inputErrors, 'unavailable'], handle: receivePlain,
+  }),
+];
 
-export const createRoutes = (variant: 'extended' | 'plain', withPage = false): ReadonlyArray<Route<WebhookService>> =>
-  withBuiltIns(
-    [...arrivals, ...(variant === 'plain' ? [] : inbox), ...(withPage ? inboxPage() : [])],
-    {
-      title: 'Gatehouse webhook',
-      version: '0.1.0',
-      envelope: 'bare',
-      securitySchemes: {
-        token: { type: 'apiKey', in: 'query', name: 'token' },
-        bearer: { type: 'http', scheme: 'bearer' },
-      },
-    },
-    'unavailable',
-  );
+/** Loaded only with INBOX_PAGE. The page has no data of its own: its user enters an operator's token. */
+export async function inboxPage(): Promise<ReadonlyArray<Route<WebhookService>>> {
+  const { pageRows } = await import('../http/pages.ts');
+  const page = { pattern: '/inbox', summary: 'Inbox page for operators', name: 'inbox.html' };
+  return pageRows(new URL('pages/', import.meta.url), [page], ['inbox.js'], 'Inbox page: script and style sheet');
+}
+
+const facts = {
+  title: 'Gatehouse webhook', version: '0.1.0', envelope: 'bare',
+  securitySchemes: {
+    token: { type: 'apiKey', in: 'query', name: 'token' }, bearer: { type: 'http', scheme: 'bearer' },
+  },
+} as const;
+
+export const createRoutes = (pages: ReadonlyArray<Route<WebhookService>>): ReadonlyArray<Route<WebhookService>> =>
+  withBuiltIns([...extended, ...pages], facts, 'unavailable');
+
+export const createPlainRoutes = (): ReadonlyArray<Route<PlainService>> => withBuiltIns(plain, facts, 'unavailable');

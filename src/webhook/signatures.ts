@@ -2,20 +2,20 @@ import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { fromBase64 } from '../crypto/text.ts';
 
-/** What a sender has signed, how, and when. */
+/** What a request says about its signature. */
 interface Signed {
-  /** What stands before the raw body in the signed text. */
+  /** The signed text is this prefix and the raw body. */
   readonly prefix: string;
-  /** Any one of these suffices: a sender that changes its secret signs with both. */
+  /** One of these must match: a sender that rotates its secret signs with both. */
   readonly signatures: readonly Buffer[];
-  /** Seconds since 1970, where the scheme signs a time. */
+  /** Seconds since 1970; null if the scheme signs no time. */
   readonly at: number | null;
 }
 
 interface Scheme {
-  /** @returns null where a header is missing or malformed */
+  /** @returns null if a header is missing or malformed */
   readonly read: (headers: IncomingHttpHeaders) => Signed | null;
-  /** The bytes of the HMAC-SHA256 key; null for a secret that is none of this scheme. */
+  /** The HMAC-SHA256 key; null if the secret has not this scheme's form. */
   readonly keyOf: (secret: string) => Buffer | null;
 }
 
@@ -23,22 +23,23 @@ const one = (headers: IncomingHttpHeaders, name: string): string | null => {
   const value = headers[name];
   return typeof value === 'string' && value !== '' ? value : null;
 };
-const hex = (text: string | undefined): Buffer | null => (/^[0-9a-f]{64}$/.test(text ?? '') ? Buffer.from(text ?? '', 'hex') : null);
-const seconds = (text: string | null | undefined): number | null => (/^[0-9]{1,12}$/.test(text ?? '') ? Number(text) : null);
-const asItIs = (secret: string) => Buffer.from(secret, 'utf8');
+const hex = (text = ''): Buffer | null => (/^[0-9a-f]{64}$/.test(text) ? Buffer.from(text, 'hex') : null);
+const seconds = (text: string | null | undefined): number | null =>
+  /^[0-9]{1,12}$/.test(text ?? '') ? Number(text) : null;
+const utf8Key = (secret: string) => Buffer.from(secret, 'utf8');
 
-/** `sha256=` and the HMAC of the body alone, which has no time in it. */
+/** `sha256=` and the HMAC of the body alone. No time is signed. */
 const overBody = (header: string): Scheme => ({
   read(headers) {
     const signature = hex(/^sha256=(.*)$/.exec(one(headers, header) ?? '')?.[1]);
     return signature && { prefix: '', signatures: [signature], at: null };
   },
-  keyOf: asItIs,
+  keyOf: utf8Key,
 });
 
-/** Each sender's own rules, from its documentation. */
+/** From each sender's documentation. */
 export const SCHEMES = {
-  /** Standard Webhooks 1.0.0, symmetric signatures; Svix sends the same under its own names. */
+  /** Standard Webhooks 1.0.0, symmetric signatures. Svix uses the same scheme with its own header names. */
   standard: {
     read(headers) {
       const named = (name: string) => one(headers, `webhook-${name}`) ?? one(headers, `svix-${name}`);
@@ -46,7 +47,8 @@ export const SCHEMES = {
       const entries = (list ?? '').split(' ').map((entry) => /^v1,([A-Za-z0-9+/]{43}=)$/.exec(entry)?.[1]);
       const signatures = entries.flatMap((entry) => (entry && fromBase64(entry)) || []);
       const time = seconds(at);
-      return id === null || time === null || signatures.length === 0 ? null : { prefix: `${id}.${at}.`, signatures, at: time };
+      if (id === null || time === null || signatures.length === 0) return null;
+      return { prefix: `${id}.${at}.`, signatures, at: time };
     },
     keyOf(secret) {
       const key = fromBase64(secret.replace(/^whsec_/, ''));
@@ -57,13 +59,14 @@ export const SCHEMES = {
   stripe: {
     read(headers) {
       const parts = (one(headers, 'stripe-signature') ?? '').split(',').map((part) => part.trim());
-      const values = (name: string) => parts.filter((part) => part.startsWith(`${name}=`)).map((part) => part.slice(name.length + 1));
+      const values = (name: string) =>
+        parts.filter((part) => part.startsWith(`${name}=`)).map((part) => part.slice(name.length + 1));
       const [at] = values('t');
       const signatures = values('v1').flatMap((value) => hex(value) ?? []);
       const time = seconds(at);
       return time === null || signatures.length === 0 ? null : { prefix: `${at}.`, signatures, at: time };
     },
-    keyOf: asItIs,
+    keyOf: utf8Key,
   },
   slack: {
     read(headers) {
@@ -72,29 +75,31 @@ export const SCHEMES = {
       const time = seconds(at);
       return time === null || !signature ? null : { prefix: `v0:${at}:`, signatures: [signature], at: time };
     },
-    keyOf: asItIs,
+    keyOf: utf8Key,
   },
   notion: overBody('x-notion-signature'),
 } as const satisfies Record<string, Scheme>;
 
-/** A sender's clock may be off by so much, either way; later a signature is a replay. */
+/** A signed time may differ by this much. An older request is treated as a replay. */
 export const WINDOW_SECONDS = 300;
 
 export type Verdict = 'valid' | 'no signature' | 'wrong signature' | 'too old';
 
 /**
- * Judges a request by its raw bytes, in constant time for each signature and key.
- * @param secrets the live ones, two while one is being replaced; none is no way in
+ * Verifies the signature over the raw bytes, in constant time for each signature and key.
+ * @param secrets the active ones; without any, no signature is valid
  * @param now seconds since 1970
  */
-export function verify(scheme: keyof typeof SCHEMES, headers: IncomingHttpHeaders, raw: Buffer, secrets: readonly string[], now: number): Verdict {
+export function verify(
+  scheme: keyof typeof SCHEMES, headers: IncomingHttpHeaders, raw: Buffer, secrets: readonly string[], now: number,
+): Verdict {
   const signed = SCHEMES[scheme].read(headers);
   if (!signed) return 'no signature';
-  const isRight = secrets.some((secret) => {
+  const isValid = secrets.some((secret) => {
     const key = SCHEMES[scheme].keyOf(secret);
     const expected = key && createHmac('sha256', key).update(signed.prefix, 'utf8').update(raw).digest();
     return expected !== null && signed.signatures.some((signature) => timingSafeEqual(signature, expected));
   });
-  if (!isRight) return 'wrong signature';
+  if (!isValid) return 'wrong signature';
   return signed.at !== null && Math.abs(now - signed.at) > WINDOW_SECONDS ? 'too old' : 'valid';
 }

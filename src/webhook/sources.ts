@@ -1,66 +1,88 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import { Failure } from '../http/errors.ts';
 import { object, text, withoutNul } from '../http/shape.ts';
 import type { SCHEMES } from './signatures.ts';
 
-/** What a sender is told of an event, or wants to hear before it sends any. */
-export interface Received {
+/** The reply to an event or to a sender's handshake. */
+export interface ReceiveReply {
   readonly id?: string | undefined;
   readonly status?: 'accepted' | 'duplicate' | 'pong' | 'pending' | undefined;
   readonly challenge?: string | undefined;
 }
 
-export type Json = Readonly<Record<string, unknown>>;
+export type JsonObject = Readonly<Record<string, unknown>>;
 
-export interface Source {
-  /** How its requests are signed; null for those that are not. */
-  readonly scheme: keyof typeof SCHEMES | null;
-  /** Where the kind of event stands. */
-  readonly named: string;
-  /** @returns what is no text is refused */
-  readonly event: (headers: IncomingHttpHeaders, body: Json) => unknown;
-  readonly deliveryId: (headers: IncomingHttpHeaders, body: Json) => unknown;
-  /** Whether a first, unsigned request brings the key that later ones are signed with. */
-  readonly handsOverKey?: true;
-  /** @returns the answer to a handshake, which is no event; null for everything else */
-  readonly handshake: (headers: IncomingHttpHeaders, body: Json) => Received | null;
+/** A value of a request, which is not validated yet. */
+interface Field {
+  /** Where it is, for error messages. */
+  readonly at: string;
+  readonly read: (headers: IncomingHttpHeaders, body: JsonObject) => unknown;
 }
 
-/** Where the first of several names may stand. */
-const header = (...names: readonly string[]) => (headers: IncomingHttpHeaders) => names.map((name) => headers[name]).find((value) => value !== undefined);
-const member = (name: string) => (_headers: IncomingHttpHeaders, body: Json) => body[name];
-const none = () => null;
+/** A kind of sender. */
+export interface Source {
+  /** How its requests are signed. Null: not signed. */
+  readonly scheme: keyof typeof SCHEMES | null;
+  readonly event: Field;
+  readonly deliveryId: Field;
+  /** Set if the sender's first request is unsigned and contains the signing secret of the later ones. */
+  readonly sendsSecret?: true;
+  /** The reply to a handshake, which is not an event. Null: the request is an event. */
+  readonly handshake?: (headers: IncomingHttpHeaders, body: JsonObject) => ReceiveReply | null;
+}
 
-/** Each sender's own names for what we keep, from its documentation. */
+const header = (...names: readonly string[]): Field => ({
+  at: `in the header ${names[0]}`,
+  read: (headers) => names.map((name) => headers[name]).find((value) => value !== undefined),
+});
+const member = (name: string): Field => ({ at: `in the body as "${name}"`, read: (_headers, body) => body[name] });
+
+/** From each sender's documentation. `generic` is the form of the specification. */
 export const SOURCES = {
-  /** The interface's own form: `event`, and `data` with a `page_id`. */
-  generic: { scheme: null, named: 'in the body as "event"', event: member('event'), deliveryId: header('webhook-id', 'idempotency-key'), handshake: none },
-  standard: { scheme: 'standard', named: 'in the body as "type"', event: member('type'), deliveryId: header('webhook-id', 'svix-id'), handshake: none },
+  generic: { scheme: null, event: member('event'), deliveryId: header('webhook-id', 'idempotency-key') },
+  standard: { scheme: 'standard', event: member('type'), deliveryId: header('webhook-id', 'svix-id') },
   github: {
     scheme: 'github',
-    named: 'in the header X-GitHub-Event',
     event: header('x-github-event'),
     deliveryId: header('x-github-delivery'),
     handshake: (headers) => (headers['x-github-event'] === 'ping' ? { status: 'pong' } : null),
   },
-  stripe: { scheme: 'stripe', named: 'in the body as "type"', event: member('type'), deliveryId: member('id'), handshake: none },
+  stripe: { scheme: 'stripe', event: member('type'), deliveryId: member('id') },
   slack: {
     scheme: 'slack',
-    named: 'in the body as "type", or in its "event"',
-    event: (_headers, { event, type }) => (isJson(event) ? event.type : type),
+    event: {
+      at: 'in the body as "type", or in its "event"',
+      read: (_headers, { event, type }) => (isJsonObject(event) ? event.type : type),
+    },
     deliveryId: member('event_id'),
-    handshake: (_headers, { type, challenge }) => (type === 'url_verification' && typeof challenge === 'string' ? { challenge } : null),
+    handshake: (_headers, { type, challenge }) =>
+      type === 'url_verification' && typeof challenge === 'string' ? { challenge } : null,
   },
-  notion: { scheme: 'notion', named: 'in the body as "type"', event: member('type'), deliveryId: member('id'), handsOverKey: true, handshake: none },
+  notion: { scheme: 'notion', event: member('type'), deliveryId: member('id'), sendsSecret: true },
 } as const satisfies Record<string, Source>;
 
 export type SourceName = keyof typeof SOURCES;
 export const SOURCE_NAMES: readonly string[] = Object.keys(SOURCES);
 export const isSource = (name: string): name is SourceName => Object.hasOwn(SOURCES, name);
 
-const isJson = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value);
+const isJsonObject = (value: unknown): value is JsonObject =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** What the generic source insists on: the specification's own form. */
+/** What the generic source requires, as specified. */
 export const genericShape = object({
   event: text({ min: 1, max: 1_024, description: 'The kind of event', check: withoutNul }),
   data: object({ page_id: text() }),
 });
+
+/** @returns the id that identifies repetitions of a delivery, or null if the sender gave none */
+export function readDeliveryId(
+  { deliveryId }: Source, headers: IncomingHttpHeaders, body: JsonObject,
+): string | null | Failure<'invalid_header' | 'invalid_body'> {
+  const value = deliveryId.read(headers, body);
+  if (value === undefined) return null;
+  if (typeof value === 'string' && /^[\x21-\x7e]{1,255}$/.test(value)) return value;
+  const name = Object.keys(headers).find((one) => headers[one] === value);
+  const form = '1 to 255 visible ASCII characters';
+  if (name !== undefined) return new Failure('invalid_header', { fields: [{ path: name, message: `must have ${form}` }] });
+  return new Failure('invalid_body', { fields: [{ path: '', message: `must have an id of ${form}` }] });
+}

@@ -1,119 +1,112 @@
 import { accessSync, constants } from 'node:fs';
 import { isAbsolute } from 'node:path';
-import { createDatabase, type Database } from '../db/pool.ts';
-import { bindRoutes } from '../http/call.ts';
 import { digest } from '../crypto/token.ts';
-import { type Job, removalJob } from '../runtime/jobs.ts';
-import type { Metrics } from '../runtime/metrics.ts';
+import { createDatabase } from '../db/pool.ts';
+import { bindRoutes } from '../http/call.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { StartupError } from '../runtime/errors.ts';
-import { createForward, isOutOfBounds, PRIVATE_TARGET } from './targets/forward.ts';
-import { createHandler } from './targets/handler.ts';
+import { type Job, removalJob } from '../runtime/jobs.ts';
+import type { Metrics } from '../runtime/metrics.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { createPlain } from './plain.ts';
-import { createProgram } from './targets/command.ts';
-import { createRoutes } from './routes.ts';
-import { orderKeyOf, selector } from './rules.ts';
-import { createExtended } from './service.ts';
-import type { DeliverySettings, Target, WebhookSettings } from './settings.ts';
-import { createSigningKey } from './signing.ts';
+import { WRONG_SECRET } from './receive.ts';
+import { createPlainRoutes, createRoutes, inboxPage } from './routes.ts';
+import { createWebhook, type WebhookService } from './service.ts';
+import type { DeliverySettings, TargetSettings, WebhookSettings } from './settings.ts';
 import { removeEnded } from './store/events.ts';
-import { countByKey, findSender, noteUse } from './store/tokens.ts';
+import { countByKey, findTokenCaller, markTokensUsed } from './store/tokens.ts';
 import { readBacklog } from './store/work.ts';
+import { createCommandTarget } from './targets/command.ts';
+import { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } from './targets/forward.ts';
+import { createHandlerTarget } from './targets/handler.ts';
 import { createFirstToken } from './tokens.ts';
-import { type Delivery, startWorker, type Worker } from './worker.ts';
+import { type DeliveryTarget, startWorker } from './worker.ts';
 
-/** The service as the process runs it. */
-export function start(options: WebhookSettings, context: ServiceContext) {
-  const { token, secret, appName, target, delivery, rate } = options;
-  const { log, metrics, announce } = context;
-  if (!options.database) {
-    return { routes: bindRoutes(createRoutes('plain'), createPlain(token, appName, context)), storage: null, firstRun: async () => {}, jobs: [] };
+/** Assembles the service for `serve`. */
+export async function start(settings: WebhookSettings, context: ServiceContext) {
+  if (!settings.database) {
+    const routes = bindRoutes(createPlainRoutes(), createPlain(settings, context));
+    return { routes, storage: null, firstRun: async () => {}, jobs: [] };
   }
-  const database = createDatabase(options.database, SCHEMA, log, metrics);
-  const signingKey = secret === null ? null : createSigningKey(secret);
-  const isSelected = selector(delivery.events);
-  const pendingLastSeen = new Set<string>();
-  let worker: Worker | null = null;
-  const service = createExtended(
-    database,
-    {
-      signingKey,
-      planFor: (event, pageId) => (!target ? { kind: 'store' } : isSelected(event) ? { kind: 'work', orderKey: delivery.ordered && pageId !== null ? orderKeyOf(pageId) : null } : { kind: 'skip' }),
-      rate,
-      pendingLastSeen,
-      notify: target && (() => worker?.notify()),
-    },
-    context,
-  );
+  const { target, delivery } = settings;
+  const { log, metrics } = context;
+  const database = createDatabase(settings.database, SCHEMA, log, metrics);
+  const service = createWebhook(settings, database, context);
+  const startWork = (to: TargetSettings) =>
+    (service.worker = startWorker(database, createTarget(to, delivery), delivery, log, metrics));
   return {
-    routes: bindRoutes(createRoutes('extended', options.inboxPage), service),
+    routes: bindRoutes(createRoutes(settings.inboxPage ? await inboxPage() : []), service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
-    async firstRun() {
-      for (const { key_id, secrets } of await countByKey(database)) {
-        if (key_id !== signingKey?.id) log.error('WEBHOOK_SECRET is missing, or is not the one that signing secrets are sealed under', { key_id, secrets });
-      }
-      const first = await createFirstToken(database, token);
-      if (first !== null) return announce(`webhook: created the first token: ${token === null ? first : 'that of WEBHOOK_TOKEN'}`);
-      if (token !== null && (await findSender(database, digest(token))) === null) {
-        log.warn('WEBHOOK_TOKEN is not used, because there are tokens already and it is not a live one of them');
-      }
-    },
-    jobs: jobs(database, metrics, options, pendingLastSeen),
-    ...(target ? { startWork: () => (worker = startWorker(database, deliveryTo(target, delivery), delivery, log, metrics)) } : {}),
+    firstRun: () => firstRun(service, settings.token, context.announce),
+    jobs: jobs(service, settings, metrics),
+    ...(target ? { startWork: () => startWork(target) } : {}),
   };
 }
 
-/** @throws StartupError where every attempt would fail: better no start than a thousand dead events */
-function deliveryTo(target: Target, { concurrency, environment }: DeliverySettings): Delivery {
+async function firstRun(
+  { database, signingKey, log }: WebhookService, given: string | null, announce: ServiceContext['announce'],
+): Promise<void> {
+  for (const { key_id, secrets } of await countByKey(database)) {
+    if (key_id !== signingKey?.id) log.error(WRONG_SECRET, { key_id, secrets });
+  }
+  const token = await createFirstToken(database, given);
+  const shown = given === null ? token : 'that of WEBHOOK_TOKEN';
+  if (token !== null) return announce(`webhook: created the first token: ${shown}`);
+  if (given === null || (await findTokenCaller(database, digest(given)))) return;
+  log.warn('WEBHOOK_TOKEN ignored: tokens already exist and it is not among the active ones');
+}
+
+/** @throws StartupError if every attempt would fail: otherwise all events would become dead letters */
+function createTarget(target: TargetSettings, { concurrency, environment }: DeliverySettings): DeliveryTarget {
   if (target.kind === 'forward') {
-    if (!target.allowPrivate && isOutOfBounds(target.url)) throw new StartupError(`webhook: WEBHOOK_FORWARD_URL: ${PRIVATE_TARGET}.`);
-    return createForward({ ...target, concurrency });
+    if (target.allowPrivate || !hasPrivateAddress(target.url)) return createForwardTarget(target, concurrency);
+    throw new StartupError(`webhook: WEBHOOK_FORWARD_URL: ${PRIVATE_TARGET}.`);
   }
   if (target.kind === 'command') {
     const [program] = target.command;
-    if (isAbsolute(program)) mustAllow(program, constants.X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
-    return createProgram({ ...target, environment });
+    // A name without a path is looked up in PATH at each attempt.
+    if (isAbsolute(program)) requireAccess(program, X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
+    return createCommandTarget(target.command, environment);
   }
-  mustAllow(target.module, constants.R_OK, 'WEBHOOK_HANDLER names a module that cannot be read');
-  return createHandler({ ...target, environment });
+  requireAccess(target.module, R_OK, 'WEBHOOK_HANDLER names a module that cannot be read');
+  return createHandlerTarget(target.module, environment);
 }
 
-function mustAllow(path: string, mode: number, otherwise: string): void {
+const { R_OK, X_OK } = constants;
+
+function requireAccess(path: string, mode: number, problem: string): void {
   try {
     accessSync(path, mode);
   } catch (error) {
-    throw new StartupError(`webhook: ${otherwise} (${error instanceof Error && 'code' in error ? String(error.code) : 'unknown'}).`);
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
+    throw new StartupError(`webhook: ${problem} (${code}).`);
   }
 }
 
-function jobs(database: Database, metrics: Metrics, { eventSeconds, deadSeconds }: WebhookSettings, pendingLastSeen: Set<string>): readonly Job[] {
+function jobs(
+  { database, pendingLastSeen }: WebhookService, { eventSeconds, deadSeconds }: WebhookSettings, metrics: Metrics,
+): readonly Job[] {
   const backlog = { waiting: 0, oldest: 0, dead: 0 };
-  metrics.gauge('gatehouse_events_waiting', 'Webhook events that wait for their delivery, or are being delivered.', {}, () => backlog.waiting);
-  metrics.gauge('gatehouse_events_oldest_seconds', 'Age of the oldest of them.', {}, () => backlog.oldest);
-  metrics.gauge('gatehouse_events_dead', 'Webhook events whose delivery has failed for good.', {}, () => backlog.dead);
+  const { gauge } = metrics;
+  gauge('gatehouse_events_waiting', 'Webhook events to be delivered.', {}, () => backlog.waiting);
+  gauge('gatehouse_events_oldest_seconds', 'Age of the oldest event to be delivered.', {}, () => backlog.oldest);
+  gauge('gatehouse_events_dead', 'Webhook events in dead letters.', {}, () => backlog.dead);
+  const retention = [['done', eventSeconds], ['skipped', eventSeconds], ['dead', deadSeconds]] as const;
+  const recordUse = async () => {
+    const ids = [...pendingLastSeen];
+    pendingLastSeen.clear();
+    // If this fails, the next use is recorded.
+    if (ids.length > 0) await markTokensUsed(database, ids);
+    return false;
+  };
+  const measure = async () => {
+    Object.assign(backlog, await readBacklog(database));
+    return false;
+  };
   return [
-    {
-      name: 'note which tokens were used',
-      everySeconds: 5,
-      async batch() {
-        const ids = [...pendingLastSeen];
-        pendingLastSeen.clear();
-        // What fails to be written is noted at its next use.
-        if (ids.length > 0) await noteUse(database, ids);
-        return false;
-      },
-    },
-    {
-      name: 'measure the backlog',
-      everySeconds: 15,
-      async batch() {
-        Object.assign(backlog, await readBacklog(database));
-        return false;
-      },
-    },
-    ...([['done', eventSeconds], ['skipped', eventSeconds], ['dead', deadSeconds]] as const).map(([status, seconds]) =>
-      removalJob(metrics, 'webhook.events', 300, (most) => removeEnded(database, status, seconds, most)),
-    ),
+    { name: 'record the last use of tokens', everySeconds: 5, batch: recordUse },
+    { name: 'measure the backlog', everySeconds: 15, batch: measure },
+    ...retention.map(([status, seconds]) =>
+      removalJob(metrics, 'webhook.events', 300, (limit) => removeEnded(database, status, seconds, limit))),
   ];
 }

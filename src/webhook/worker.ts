@@ -1,62 +1,57 @@
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
 import type { Database } from '../db/pool.ts';
+import { describeError } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { describeError } from '../runtime/errors.ts';
-import { delayAfter, errorLine, LEASE_SECONDS } from './rules.ts';
-import { claimWork, endWork, type Held, renewLeases, returnWork, type Task } from './store/work.ts';
+import type { WorkSettings } from './settings.ts';
+import { claimWork, endWork, type Lease, type LeasedEvent, renewLeases, returnWork } from './store/work.ts';
 
-/** What went wrong, and after how many seconds the target wants to be asked again. */
-export interface Failed {
-  readonly error: string;
-  readonly retryAfter: number | null;
-}
+/** Why an attempt failed, and how many seconds the target asked to wait. */
+export type DeliveryFailure = { readonly error: string; readonly retryAfter: number | null };
 
-/** Where events go. */
-export interface Delivery {
-  /** Resolves with null when the event has been dealt with. It must end when told to: its time is up. */
-  deliver(task: Task, stop: AbortSignal): Promise<Failed | null>;
+/** Where events are delivered. */
+export interface DeliveryTarget {
+  /** Resolves with null on success. Ends soon after `signal` aborts, which it does at the time limit. */
+  deliver(event: LeasedEvent, signal: AbortSignal): Promise<DeliveryFailure | null>;
   close(): Promise<void>;
 }
 
-export interface WorkSettings {
-  readonly concurrency: number;
-  readonly timeoutMs: number;
-  readonly maxAttempts: number;
-  /** Seconds. */
-  readonly backoffBase: number;
-}
-
-export interface Worker {
-  /** There is something new. */
-  notify(): void;
-  /** Takes nothing more, lets what is under way finish for a while, and gives the rest back. */
-  stop(): Promise<void>;
-}
-
-/** How often it is looked for work that another process has stored, or that has become due. */
+/** How long a silent worker keeps its events. A lease is renewed three times in this time. */
+export const LEASE_SECONDS = 30;
+/** How often the worker looks for retries, and for events that other processes have stored. */
 const POLL_MS = 1_000;
-const LAST_CHANCE_MS = 5_000;
-/** How long a delivery that was told to end may take for it; then it is left to itself. */
-const ENDING_MS = 2_000;
+/** How long attempts may continue after a shutdown begins. */
+const SHUTDOWN_MS = 5_000;
+/** How long an aborted attempt may take to end. After that, its slot is reused. */
+const ABORT_MS = 2_000;
+const MAX_DELAY_SECONDS = 3_600;
+const NO_ATTEMPT_LEFT = 'no attempt left: the last one ended with its process, or WEBHOOK_MAX_ATTEMPTS was lowered';
 
-/** At least once: work is taken under a lease that is renewed while it is being done, and ended or given back only by who holds it. */
-export function startWorker(database: Database, delivery: Delivery, settings: WorkSettings, log: Log, metrics: Metrics): Worker {
-  const countAttempt = metrics.counter('gatehouse_delivery_attempts_total', 'Attempts to deliver a webhook event, by outcome.', ['outcome']);
-  const running = new Set<Held>();
-  const done: Held[] = [];
-  const end = new AbortController();
-  setMaxListeners(0, end.signal);
-  let stopping = false;
+export type Worker = ReturnType<typeof startWorker>;
+
+/**
+ * Delivers events at least once, each under a lease. Only the holder of the lease can end or return the event.
+ * @returns `notify` ends the pause before the next claim. `stop` claims nothing more, lets attempts finish for a while,
+ * and returns the rest.
+ */
+export function startWorker(
+  database: Database, target: DeliveryTarget, settings: WorkSettings, log: Log, metrics: Metrics,
+) {
+  const help = 'Attempts to deliver a webhook event, by outcome.';
+  const countAttempt = metrics.counter('gatehouse_delivery_attempts_total', help, ['outcome']);
+  const running = new Set<Lease>();
+  const done: Lease[] = [];
+  const shutdown = new AbortController();
+  setMaxListeners(0, shutdown.signal);
+  let isStopping = false;
   let flushing: Promise<void> | null = null;
-  let endPause = () => {};
   let isNotified = false;
+  let endPause = () => {};
   const notify = () => {
     isNotified = true;
     endPause();
   };
-
   const pause = () =>
     new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, POLL_MS);
@@ -64,104 +59,118 @@ export function startWorker(database: Database, delivery: Delivery, settings: Wo
         clearTimeout(timer);
         resolve();
       };
-      if (isNotified || stopping) endPause();
+      if (isNotified) endPause();
     });
 
-  /** What ends at about the same time is written in one statement. What cannot be written is done again after its lease. */
+  /** Ends events that were delivered at about the same time in one statement. If it fails, they are delivered again. */
   async function flush(): Promise<void> {
     while (done.length > 0) {
-      const batch = done.splice(0, 500);
-      await endWork(database, batch, 'done', null).catch((error) => log.warn('finished work could not be noted and will be done again', describeError(error)));
+      const warn = (error: unknown) => log.warn('delivered events could not be marked as done', describeError(error));
+      await endWork(database, done.splice(0, 500), 'done', null).catch(warn);
     }
     flushing = null;
   }
 
-  async function attempt(task: Task): Promise<void> {
-    // Its process ended during its last attempt, or there were to be more of them once.
-    if (task.attempt > settings.maxAttempts) return endWork(database, [task], 'dead', 'no attempt is left: the last one ended with its process, or WEBHOOK_MAX_ATTEMPTS has been lowered', 1);
-    const outcome = await deliverSafely(task);
-    countAttempt([outcome === null ? 'done' : 'failed']);
-    if (outcome === null) {
-      done.push(task);
+  async function attempt(event: LeasedEvent): Promise<void> {
+    if (event.attempt > settings.maxAttempts) return endWork(database, [event], 'dead', NO_ATTEMPT_LEFT, 1);
+    const failure = await deliver(event);
+    countAttempt([failure === null ? 'done' : 'failed']);
+    if (failure === null) {
+      done.push(event);
       return (flushing ??= Promise.resolve().then(flush));
     }
-    if (end.signal.aborted) return returnWork(database, task, null, 0);
-    const error = errorLine(outcome.error);
-    const facts = { event_id: task.id, attempt: task.attempt, error };
-    if (task.attempt >= settings.maxAttempts) {
-      log.error('an event is dead: every attempt has failed', facts);
-      return endWork(database, [task], 'dead', error);
+    if (shutdown.signal.aborted) return returnWork(database, event, null, 0);
+    const error = errorLine(failure.error);
+    const facts = { event_id: event.id, attempt: event.attempt, error };
+    if (event.attempt >= settings.maxAttempts) {
+      log.error('event moved to dead letters', facts);
+      return endWork(database, [event], 'dead', error);
     }
-    log.warn('a delivery failed and will be tried again', facts);
-    const delay = delayAfter(task.attempt, settings.backoffBase, outcome.retryAfter);
-    await returnWork(database, task, error, delay);
+    log.warn('delivery failed; retrying', facts);
+    const delay = backoff(event.attempt, settings.backoffBase, failure.retryAfter);
+    await returnWork(database, event, error, delay);
     if (delay * 1000 < POLL_MS) setTimeout(notify, delay * 1000).unref();
   }
 
-  async function deliverSafely(task: Task): Promise<Failed | null> {
-    // Held here by name until it is over: a signal that nobody holds is collected, and its time limit with it.
+  async function deliver(event: LeasedEvent): Promise<DeliveryFailure | null> {
+    // Not AbortSignal.timeout or .any: a signal that nothing refers to may be collected together with its time limit.
     const limit = new AbortController();
-    const stop = () => limit.abort();
-    const timer = setTimeout(stop, settings.timeoutMs);
-    end.signal.addEventListener('abort', stop);
-    const tooLate = { error: `it did not end within ${settings.timeoutMs / 1000} s`, retryAfter: null };
-    const left = new Promise<Failed>((resolve) => limit.signal.addEventListener('abort', () => setTimeout(resolve, ENDING_MS, tooLate)));
+    const abort = () => limit.abort();
+    const timer = setTimeout(abort, settings.timeoutMs);
+    shutdown.signal.addEventListener('abort', abort);
+    const timedOut = { error: `no result within ${settings.timeoutMs / 1000} s`, retryAfter: null };
+    const abandoned = new Promise<DeliveryFailure>((resolve) =>
+      limit.signal.addEventListener('abort', () => setTimeout(resolve, ABORT_MS, timedOut)));
     try {
-      const outcome = await Promise.race([delivery.deliver(task, limit.signal), left]);
-      return outcome !== null && limit.signal.aborted ? tooLate : outcome;
+      const failure = await Promise.race([target.deliver(event, limit.signal), abandoned]);
+      return failure !== null && limit.signal.aborted ? timedOut : failure;
     } catch (error) {
       return { error: `internal error: ${describeError(error).error}`, retryAfter: null };
     } finally {
       clearTimeout(timer);
-      end.signal.removeEventListener('abort', stop);
+      shutdown.signal.removeEventListener('abort', abort);
     }
   }
 
-  async function run(task: Task): Promise<void> {
-    running.add(task);
+  async function run(event: LeasedEvent): Promise<void> {
+    running.add(event);
     try {
-      await attempt(task);
+      await attempt(event);
     } catch (error) {
-      // The lease ends by itself, and then it is tried again.
-      log.warn('the outcome of a delivery could not be noted', { event_id: task.id, ...describeError(error) });
+      // The lease ends by itself. Then the event is due again.
+      log.warn('the outcome of an attempt could not be stored', { event_id: event.id, ...describeError(error) });
     } finally {
-      running.delete(task);
+      running.delete(event);
       if (running.size <= settings.concurrency / 2) notify();
     }
   }
 
   async function loop(): Promise<void> {
-    while (!stopping) {
+    while (!isStopping) {
       isNotified = false;
       const free = settings.concurrency - running.size;
-      let taken = 0;
+      let claimed: readonly LeasedEvent[] = [];
       try {
-        const tasks = free > 0 ? await claimWork(database, randomUUID(), LEASE_SECONDS, free) : [];
-        taken = tasks.length;
-        for (const task of tasks) void run(task);
+        if (free > 0) claimed = await claimWork(database, randomUUID(), LEASE_SECONDS, free);
+        for (const event of claimed) void run(event);
       } catch (error) {
-        log.warn('work could not be fetched', describeError(error));
+        log.warn('due events could not be claimed', describeError(error));
       }
-      if (taken < free || free === 0) await pause();
+      if (claimed.length < free || free === 0) await pause();
     }
   }
 
-  const heartbeat = setInterval(() => {
-    if (running.size > 0) renewLeases(database, [...running], LEASE_SECONDS).catch((error) => log.warn('leases could not be renewed', describeError(error)));
+  const renewal = setInterval(() => {
+    const warn = (error: unknown) => log.warn('leases could not be renewed', describeError(error));
+    if (running.size > 0) renewLeases(database, [...running], LEASE_SECONDS).catch(warn);
   }, (LEASE_SECONDS * 1000) / 3);
   const looping = loop();
   return {
     notify,
-    async stop() {
-      stopping = true;
+    async stop(): Promise<void> {
+      isStopping = true;
       notify();
       await looping;
-      const ending = setTimeout(() => end.abort(), LAST_CHANCE_MS);
+      const timer = setTimeout(() => shutdown.abort(), SHUTDOWN_MS);
       while (running.size > 0) await new Promise((resolve) => setTimeout(resolve, 10));
-      clearTimeout(ending);
+      clearTimeout(timer);
       await flushing;
-      clearInterval(heartbeat);
-      await delivery.close();
+      clearInterval(renewal);
+      await target.close();
     },
   };
 }
+
+/**
+ * Exponential backoff with full jitter: events that failed together are not retried together.
+ * @param attempt the failed one, from 1  @param base the largest delay after the first attempt
+ * @param retryAfter what the target asked for, honored up to the largest delay  @returns seconds
+ */
+export function backoff(attempt: number, base: number, retryAfter: number | null, random = Math.random()): number {
+  const jittered = random * Math.min(MAX_DELAY_SECONDS, base * 2 ** (attempt - 1));
+  return Math.min(MAX_DELAY_SECONDS, Math.max(jittered, retryAfter ?? 0));
+}
+
+/** One line of at most 1,000 characters, without control characters: the target controls this text. */
+export const errorLine = (text: string): string =>
+  text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ').trim().slice(0, 1_000);

@@ -143,7 +143,7 @@ test('a created token opens the letterbox until it is revoked, and is never show
   assert.equal((await post(url.webhook, token)).status, 200);
 
   const table = await run(t, ['token', 'list']);
-  assert.match(table.stdout, new RegExp(`^${id} +sender one +sender +generic +\\S+Z +\\S+ +live$`, 'm'));
+  assert.match(table.stdout, new RegExp(`^${id} +sender one +sender +generic +\\S+Z +\\S+ +active$`, 'm'));
   const json = await run(t, ['token', 'list', '--json']);
   const tokens: Array<Record<string, unknown>> = JSON.parse(json.stdout);
   const record = tokens.find((one) => one.id === id);

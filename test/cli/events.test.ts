@@ -13,7 +13,7 @@ const inbox = await openInbox({ after });
 const { sql, put, send } = inbox;
 const environment = { DATABASE_URL: inbox.databaseUrl };
 const UNKNOWN = '00000000-0000-4000-8000-000000000000';
-const AGAIN = 'will be delivered again, by a service that is set to deliver.\n';
+const AGAIN = 'will be delivered again, by a service that has a target.\n';
 
 const run = (t: TestContext, words: readonly string[], more: Readonly<Record<string, string>> = environment) => runProgram(t, program, ['event', ...words], more);
 
@@ -88,15 +88,15 @@ test('event show tells all of an event, its failures in order, and its body as i
 test('event redeliver drives those named, hurries what waits, leaves what is under way as it is, and says how many', async (t) => {
   const [one, other, waits, runs] = [await put({ status: 'dead', attempts: 3 }), await put({ status: 'done' }), await put({ status: 'waiting', attempts: 2 }), await put({ status: 'waiting', attempts: 1 })];
   await sql`update webhook.work set due_at = now() + interval '1 hour' where event_id = ${waits}`;
-  await sql`update webhook.work set due_at = now() + interval '30 seconds', claim = gen_random_uuid() where event_id = ${runs}`;
+  await sql`update webhook.work set due_at = now() + interval '30 seconds', lease = gen_random_uuid() where event_id = ${runs}`;
   const finished = await run(t, ['redeliver', one, other, waits, runs]);
-  assert.deepEqual(finished, { code: 0, signal: null, stdout: '', stderr: `3 events ${AGAIN}The others are unknown, or under way.\n` });
+  assert.deepEqual(finished, { code: 0, signal: null, stdout: '', stderr: `3 events ${AGAIN}The other events are unknown or being delivered.\n` });
   const work = await sql`select attempts, due_at <= now() as due from webhook.work where event_id in ${sql([one, other, waits, runs])} order by attempts`;
   assert.deepEqual(work.map(({ attempts, due }) => [attempts, due]), [[0, true], [0, true], [1, false], [2, true]]);
   assert.equal((await sql`select from webhook.outcomes where event_id in ${sql([one, other])}`).length, 0, 'it is as if nothing had become of them');
   assert.equal((await run(t, ['redeliver', await put({ status: 'skipped' })])).stderr, `1 event ${AGAIN}`);
-  assertRefused(await run(t, ['redeliver', runs]), 1, /unknown, or under way/);
-  assertRefused(await run(t, ['redeliver', UNKNOWN]), 1, /unknown, or under way/);
+  assertRefused(await run(t, ['redeliver', runs]), 1, /unknown or being delivered/);
+  assertRefused(await run(t, ['redeliver', UNKNOWN]), 1, /unknown or being delivered/);
   await sql`delete from webhook.work where event_id <> ${idOf('waiting')}`;
 });
 
@@ -137,8 +137,8 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['show'], /event show takes ID/],
   [['show', '1'], /ID must be a UUID/],
   [['show', idOf('dead'), idOf('done')], /event show takes ID/],
-  [['redeliver'], /takes the ids of events, or --status/],
-  [['redeliver', '--status', 'dead', idOf('dead')], /takes the ids of events, or --status/],
+  [['redeliver'], /takes event ids or --status/],
+  [['redeliver', '--status', 'dead', idOf('dead')], /takes event ids or --status/],
   [['redeliver', '--status', 'done'], /status must be one of dead, stored, skipped/],
   [['redeliver', idOf('dead'), 'x'], /ID must be a UUID/],
   [['tail', 'x'], /./],
@@ -153,7 +153,7 @@ for (const [words, said] of WRONG) {
 }
 
 test('what cannot be done is exit code 1, and a missing or wrong configuration 78', async (t) => {
-  assertRefused(await run(t, ['show', UNKNOWN]), 1, /there is no event with this id; see: gatehouse event list/);
+  assertRefused(await run(t, ['show', UNKNOWN]), 1, /no event has this id; see: gatehouse event list/);
   for (const words of [['list'], ['show', UNKNOWN], ['redeliver', UNKNOWN], ['tail']]) {
     assertRefused(await run(t, words, {}), 78, /DATABASE_URL/);
     assertRefused(await run(t, words, { DATABASE_URL: 'postgres://x:y@127.0.0.1:1/z' }), 1, /./);

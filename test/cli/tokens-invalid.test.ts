@@ -41,8 +41,8 @@ const database = openWebhook({ after }, file.url);
 const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
   [['create', 'word'], /token create: /],
   [['create', '--name'], /token create: Option '--name <value>' argument missing/],
-  [['create', '--name', 'a\nb'], /name must have at most 255 characters and no control characters/],
-  [['create', '--name', 'n'.repeat(256)], /name must have at most 255 characters/],
+  [['create', '--name', 'a\nb'], /--name takes at most 255 characters, no control characters/],
+  [['create', '--name', 'n'.repeat(256)], /--name takes at most 255 characters/],
   [['create', '--json'], /token create: Unknown option '--json'/],
   [['create', '--role', 'admin'], /role must be sender or operator/],
   [['create', '--source', 'gitlab'], /source must be one of generic, standard, github, stripe, slack, notion/],
@@ -55,13 +55,13 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   ...['standard', 'github', 'stripe', 'slack'].map((source) => [['create', '--source', source], new RegExp(`source ${source} needs --signing-secret-file`)] as const),
   [['create', '--source', 'github', '--signing-secret-file', '/there/is/none'], /--signing-secret-file cannot be read \(ENOENT\)/],
   [['create', '--source', 'github', '--signing-secret-file', '/'], /--signing-secret-file cannot be read \(EISDIR\)/],
-  [['create', '--source', 'github', '--signing-secret-file', '-'], /this is no signing secret of github; give it as the sender shows it/],
-  [['create', '--source', 'github', '--signing-secret-file', fileWith('')], /this is no signing secret of github/],
-  [['create', '--source', 'github', '--signing-secret-file', fileWith('1234567\n')], /this is no signing secret of github/],
-  [['create', '--source', 'standard', '--signing-secret-file', fileWith('whsec_dG9vIHNob3J0')], /this is no signing secret of standard/],
+  [['create', '--source', 'github', '--signing-secret-file', '-'], /not a signing secret of github; it is one line of at least 8 characters/],
+  [['create', '--source', 'github', '--signing-secret-file', fileWith('')], /not a signing secret of github/],
+  [['create', '--source', 'github', '--signing-secret-file', fileWith('1234567\n')], /not a signing secret of github/],
+  [['create', '--source', 'standard', '--signing-secret-file', fileWith('whsec_dG9vIHNob3J0')], /not a signing secret of standard/],
   [['list', 'word'], /token list: /],
   [['rotate'], /token rotate takes ID/],
-  [['rotate', 'not-an-id'], /token rotate: ID must be a UUID, as gatehouse token list shows it/],
+  [['rotate', 'not-an-id'], /token rotate: ID must be a UUID, as in: gatehouse token list/],
   [['rotate', UNKNOWN, '--overlap', 'tomorrow'], /token rotate: --overlap must be a number of seconds, or a time such as 30m, 12h or 7d/],
   [['rotate', UNKNOWN, '--overlap', '-1'], /--overlap/],
   [['rotate', UNKNOWN, '--overlap=-1'], /--overlap must be a number of seconds/],
@@ -91,20 +91,20 @@ test('wrong words and wrong secrets are told in one line with exit code 2, nothi
 
 test('a token that is not there is exit code 1, whatever is wanted of it, and nothing is done', async (t) => {
   const before = await state();
-  assertRefused(await run(t, ['rotate', UNKNOWN]), 1, /^gatehouse: there is no live token with this id; see: gatehouse token list\n$/);
-  assertRefused(await run(t, ['rotate', UNKNOWN, '--signing-secret-file', good]), 1, /there is no live token with this id/);
-  assertRefused(await run(t, ['confirm', UNKNOWN]), 1, /no signing secret waits for this token/);
-  assertRefused(await run(t, ['revoke', UNKNOWN]), 1, /there is no token with this id/);
+  assertRefused(await run(t, ['rotate', UNKNOWN]), 1, /^gatehouse: no active token has this id; see: gatehouse token list\n$/);
+  assertRefused(await run(t, ['rotate', UNKNOWN, '--signing-secret-file', good]), 1, /no active token has this id/);
+  assertRefused(await run(t, ['confirm', UNKNOWN]), 1, /no signing secret is pending/);
+  assertRefused(await run(t, ['revoke', UNKNOWN]), 1, /no token has this id/);
   assert.equal(await state(), before);
 });
 
 test('a signing secret is replaced only where there can be one, and only by one of its source', async (t) => {
   const generic = await addToken(database, 'generic', null);
   const standard = await addToken(database, 'standard', SIGNING_SECRETS.standard);
-  const { record: operator } = await createToken(database, { name: '', role: 'operator', source: 'generic' }, null);
+  const operator = await createToken(database, { name: '', role: 'operator', source: 'generic' }, null);
   const before = await state();
   for (const { id } of [generic, operator]) assertRefused(await run(t, ['rotate', id, '--signing-secret-file', good]), 2, /source generic is not signed/);
-  assertRefused(await run(t, ['rotate', standard.id, '--signing-secret-file', fileWith('whsec_dG9vIHNob3J0')]), 2, /this is no signing secret of standard/);
+  assertRefused(await run(t, ['rotate', standard.id, '--signing-secret-file', fileWith('whsec_dG9vIHNob3J0')]), 2, /not a signing secret of standard/);
   assert.equal(await state(), before);
 });
 
@@ -113,7 +113,7 @@ test('without WEBHOOK_SECRET no signing secret is taken or confirmed: exit code 
   const { id } = await addToken(database, 'github', SIGNING_SECRETS.github);
   const before = await state();
   for (const words of [['create', '--source', 'github', '--signing-secret-file', good], ['rotate', id, '--signing-secret-file', good], ['confirm', id]]) {
-    assertRefused(await run(t, words, given), 78, /WEBHOOK_SECRET must be set, as for the service: signing secrets are sealed under it/);
+    assertRefused(await run(t, words, given), 78, /WEBHOOK_SECRET must be set to the value that the service has/);
   }
   assert.equal(await state(), before);
   for (const words of [['create'], ['create', '--source', 'notion'], ['list'], ['rotate', id], ['revoke', id]]) assert.equal((await run(t, words, given)).code, 0, words.join(' '));
@@ -133,7 +133,7 @@ test('an overlap longer than any clock is refused as a wrong word, not as a faul
 test('a signing secret of several lines is refused: no sender has one, and nobody would see why its events are', async (t) => {
   const before = await state();
   for (const text of [`${SIGNING_SECRETS.github}\n\n`, `# from the dashboard\n${SIGNING_SECRETS.github}\n`]) {
-    assertRefused(await run(t, ['create', '--source', 'github', '--signing-secret-file', fileWith(text)]), 2, /this is no signing secret of github/);
+    assertRefused(await run(t, ['create', '--source', 'github', '--signing-secret-file', fileWith(text)]), 2, /not a signing secret of github/);
   }
   assert.equal(await state(), before);
 });

@@ -41,7 +41,7 @@ function fileWith(secret: string): string {
 function tokenIn({ code, stdout, stderr }: Finished): string {
   assert.equal(code, 0, stderr);
   assert.match(stdout, /^[A-Za-z0-9_-]{43}\n$/);
-  assert.match(stderr, /\nThe token on standard output is shown this one time:\n$/);
+  assert.match(stderr, /\nToken \(shown only once\):\n$/);
   secrets.add(stdout.trim());
   return stdout.trim();
 }
@@ -85,7 +85,7 @@ test('a token is made for each source, works at once, and is listed with its nam
   assert.equal((await ask('GET', `${webhook}/events`, { bearer: token })).status, 200);
   assert.equal(await use(token), 401);
   const line = await lineOf(t, id);
-  assert.deepEqual([line.slice(1, 4), line.at(-2), line.at(-1)], [['me', 'operator', 'generic'], '–', 'live']);
+  assert.deepEqual([line.slice(1, 4), line.at(-2), line.at(-1)], [['me', 'operator', 'generic'], '–', 'active']);
   const [head, first] = (await run(t, ['list'])).stdout.split('\n');
   assert.match(head ?? '', /^ID +NAME +ROLE +SOURCE +CREATED +LAST USED +STATE$/);
   assert.match(first ?? '', / first /, 'oldest first');
@@ -104,7 +104,7 @@ test('a token that is replaced holds for exactly as long as was said, on a servi
     const old = await create(t, 'once');
     const finished = await run(t, ['rotate', old.id, ...words]);
     const fresh = tokenIn(finished);
-    assert.match(finished.stderr, new RegExp(`^Replaced token ${old.id}\\. The old one holds for ${seconds} seconds more\\.\n`));
+    assert.match(finished.stderr, new RegExp(`^Replaced token ${old.id}\\. The old one stays valid for ${seconds} seconds\\.\n`));
     // The commit's own clock, so that it does not matter how long the command took.
     const [row] = await file.sql`select previous_until - make_interval(secs => ${seconds}) between created_at and now() as exact from webhook.tokens where id = ${old.id}`;
     assert.equal(row?.exact, true);
@@ -114,7 +114,7 @@ test('a token that is replaced holds for exactly as long as was said, on a servi
   }
   const next = tokenIn(await run(t, ['rotate', id, '--overlap', '0']));
   assert.deepEqual([await use(token), await use(next)], [401, 200], 'no overlap is none');
-  assert.deepEqual([(await one(t, id))?.name, (await lineOf(t, id)).at(-1)], ['rotated', 'live']);
+  assert.deepEqual([(await one(t, id))?.name, (await lineOf(t, id)).at(-1)], ['rotated', 'active']);
 });
 
 test('a signing secret that is replaced holds for exactly as long as was said, and the token stays', async (t) => {
@@ -122,7 +122,7 @@ test('a signing secret that is replaced holds for exactly as long as was said, a
   const fresh = 'the secret of after';
   secrets.add(fresh);
   const finished = await run(t, ['rotate', id, '--overlap', '2h', '--signing-secret-file', fileWith(fresh)]);
-  assert.deepEqual([finished.code, finished.stdout, finished.stderr], [0, '', `Replaced the signing secret of token ${id}. The old one holds for 7200 seconds more.\n`]);
+  assert.deepEqual([finished.code, finished.stdout, finished.stderr], [0, '', `Replaced the signing secret of token ${id}. The old one stays valid for 7200 seconds.\n`]);
   const [row] = await file.sql`select expires_at - interval '2 hours' between created_at and now() as exact from webhook.signing_secrets where token_id = ${id} and expires_at is not null`;
   assert.equal(row?.exact, true);
   const statuses = async () => [(await sendAs('github', token, SIGNING_SECRETS.github)).status, (await sendAs('github', token, fresh)).status];
@@ -162,29 +162,29 @@ test('a revoked token is refused at once, with the one of before that still held
   assert.equal((await lineOf(t, id)).at(-1), `revoked ${String(before?.revoked_at)}`);
   assert.equal((await run(t, ['revoke', id])).code, 0, 'twice is no error');
   assert.deepEqual(await one(t, id), before);
-  assertRefused(await run(t, ['rotate', id]), 1, /there is no live token with this id; see: gatehouse token list/);
-  assertRefused(await run(t, ['confirm', id]), 1, /no signing secret waits for this token/);
+  assertRefused(await run(t, ['rotate', id]), 1, /no active token has this id; see: gatehouse token list/);
+  assertRefused(await run(t, ['confirm', id]), 1, /no signing secret is pending/);
 });
 
 test("Notion's token is shown as waiting, shown itself to who asks, and put in force by its fingerprint alone", async (t) => {
   const { id, token } = await create(t, 'a workspace', '--source', 'notion');
-  assertRefused(await run(t, ['confirm', id]), 1, /no signing secret waits for this token; have the sender send it \(again\)/);
+  assertRefused(await run(t, ['confirm', id]), 1, /no signing secret is pending; have the sender send it again/);
   const secret = 'secret_handed_over_0123456789abcdefghijklmnop';
   secrets.add(secret);
   assert.equal((await ask('POST', `${webhook}/webhook?token=${token}`, { body: { verification_token: secret } })).status, 200);
-  assert.deepEqual([(await lineOf(t, id)).at(-1), (await one(t, id))?.pending], ['live, to be confirmed', true]);
+  assert.deepEqual([(await lineOf(t, id)).at(-1), (await one(t, id))?.pending], ['active, secret pending', true]);
   const { code, stdout, stderr } = await run(t, ['confirm', id]);
   assert.deepEqual([code, stdout], [0, `${secret}\n`]);
   const [, fingerprint = ''] = /run: gatehouse token confirm [0-9a-f-]{36} --accept ([0-9a-f]{16})\n$/.exec(stderr) ?? [];
   assert.ok(fingerprint !== '', stderr);
-  assertRefused(await run(t, ['confirm', id], { ...environment, WEBHOOK_SECRET: 'another one than that of the service' }), 1, /one waits, but it is sealed under another WEBHOOK_SECRET/);
+  assertRefused(await run(t, ['confirm', id], { ...environment, WEBHOOK_SECRET: 'another one than that of the service' }), 1, /the pending secret is sealed under another WEBHOOK_SECRET/);
   assert.equal((await one(t, id))?.pending, true, 'a look changes nothing');
   assert.equal((await sendAs('notion', token, secret)).status, 401);
-  for (const wrong of ['0'.repeat(16), '', secret]) assertRefused(await run(t, ['confirm', id, '--accept', wrong]), 1, /no secret with this fingerprint waits for this token/);
-  assert.deepEqual(await run(t, ['confirm', id, '--accept', fingerprint]), { code: 0, signal: null, stdout: '', stderr: `Now in force for token ${id}.\n` });
-  assert.equal((await lineOf(t, id)).at(-1), 'live');
+  for (const wrong of ['0'.repeat(16), '', secret]) assertRefused(await run(t, ['confirm', id, '--accept', wrong]), 1, /no pending secret has this fingerprint/);
+  assert.deepEqual(await run(t, ['confirm', id, '--accept', fingerprint]), { code: 0, signal: null, stdout: '', stderr: `The signing secret of token ${id} is active.\n` });
+  assert.equal((await lineOf(t, id)).at(-1), 'active');
   assert.equal((await sendAs('notion', token, secret)).status, 200);
-  assertRefused(await run(t, ['confirm', id]), 1, /no signing secret waits/);
+  assertRefused(await run(t, ['confirm', id]), 1, /no signing secret is pending/);
 });
 
 test('the last use of a token is shown soon after it', async (t) => {
@@ -204,7 +204,7 @@ test('the last use of a token is shown soon after it', async (t) => {
 test('no token and no signing secret is anywhere else: not in what commands say, not in the database, not in the log', async () => {
   const rows = await file.sql`select t::text as row from webhook.tokens t union all select s::text from webhook.signing_secrets s union all select e.headers::text from webhook.events e`;
   const places = [...written, ...rows.map(({ row }) => String(row)), gatehouse.stdout(), gatehouse.stderr()].join('\n');
-  assert.ok(secrets.size > 20 && places.includes('live, to be confirmed'));
+  assert.ok(secrets.size > 20 && places.includes('active, secret pending'));
   for (const secret of secrets) {
     for (const form of [secret, Buffer.from(secret).toString('hex'), Buffer.from(secret).toString('base64').replace(/=+$/, '')]) assert.ok(!places.includes(form), form);
   }

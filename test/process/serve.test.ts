@@ -65,7 +65,7 @@ test('the plain webhook receiver needs no database, and warns of an open door', 
   const running = startProgram(t, program, ['serve', 'webhook'], { WEBHOOK_VARIANT: 'plain', HOST: '127.0.0.1', PORT: '0', APP_NAME: 'letterbox' });
   await running.ready('webhook');
   const warning = running.log().find(({ level }) => level === 'warn');
-  assert.match(String(warning?.message), /accepts events from anybody/);
+  assert.match(String(warning?.message), /accepts events from anyone/);
   const url = await running.url('webhook');
   const answer = await ask('POST', `${url}/webhook`, { body: { event: 'tested', data: { page_id: '1' } } });
   assert.equal(answer.status, 200);

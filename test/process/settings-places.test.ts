@@ -136,7 +136,7 @@ const warned: ReadonlyArray<readonly [what: string, given: Given, warnings: read
   ['a remote database that refuses TLS', { DATABASE_URL: `${remote}?sslmode=disable` }, [/may be unencrypted/]],
   ['no remote database under TLS', { DATABASE_URL: `${remote}?sslmode=require` }, []],
   ['an unencrypted database of one service', { WEBHOOK_DATABASE_URL: remote }, [/may be unencrypted/]],
-  ['a plain webhook receiver that lets everybody in', { WEBHOOK_VARIANT: 'plain' }, [/accepts events from anybody/]],
+  ['a plain webhook receiver that lets everybody in', { WEBHOOK_VARIANT: 'plain' }, [/accepts events from anyone/]],
   ['no plain webhook receiver with a token', { WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN: LONG }, []],
 ];
 

@@ -56,6 +56,6 @@ export function openWebhook(owner: { after(fn: () => Promise<void>): void }, url
 /** @returns a new token's id and the token itself  @param secret null for none, as for Notion before its handshake */
 export async function addToken(database: Database, source: SourceName, secret: string | null, sealedUnder = WEBHOOK_SECRET): Promise<{ id: string; token: string }> {
   const signing = secret === null ? null : { key: createSigningKey(sealedUnder), secret };
-  const { record, token } = await createToken(database, { name: source, role: 'sender', source }, signing);
-  return { id: record.id, token };
+  const { id, token } = await createToken(database, { name: source, role: 'sender', source }, signing);
+  return { id: id, token };
 }

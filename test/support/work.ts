@@ -1,4 +1,4 @@
-/** The inbox without a listener: events are put in as they would be received, and worked on as by any number of replicas. */
+/** A webhook database without a listener: events are stored as `receive` stores them, and any number of workers deliver them. */
 import { randomUUID } from 'node:crypto';
 import type { Sql } from 'postgres';
 import { migrate } from '../../src/db/migrate.ts';
@@ -6,10 +6,12 @@ import type { Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/webhook/migrations.ts';
-import { type Acceptance, insertEvent, type Plan } from '../../src/webhook/store/events.ts';
-import type { Task } from '../../src/webhook/store/work.ts';
+import { accept } from '../../src/webhook/receive.ts';
+import type { WorkSettings } from '../../src/webhook/settings.ts';
+import type { NewEvent } from '../../src/webhook/store/events.ts';
+import type { LeasedEvent } from '../../src/webhook/store/work.ts';
 import { createToken } from '../../src/webhook/tokens.ts';
-import { type Delivery, type Failed, startWorker, type Worker, type WorkSettings } from '../../src/webhook/worker.ts';
+import { type DeliveryFailure, type DeliveryTarget, startWorker, type Worker } from '../../src/webhook/worker.ts';
 import { createDatabase } from './database.ts';
 import { openLanes } from './lanes.ts';
 
@@ -17,63 +19,62 @@ interface Owner {
   after(fn: () => Promise<void>): void;
 }
 
-interface Wish {
-  readonly event?: string;
-  readonly deliveryId?: string;
-  readonly body?: Buffer;
-  readonly plan?: Plan;
-  readonly orderKey?: string;
-}
+type EventOptions = Partial<Pick<NewEvent, 'event' | 'deliveryId' | 'body' | 'status' | 'orderKey'>>;
 
-/** What the database knows of an event. */
+/** What the database has about an event. */
 export interface State {
   readonly status: string;
   readonly attempts: number;
   readonly errors: readonly string[];
 }
 
-export interface Workshop {
+export interface WorkQueue {
   readonly databaseUrl: string;
-  /** One connection, for looking at what has been done. */
+  /** One connection, for assertions. */
   readonly sql: Sql;
   readonly database: Database;
-  /** Stores an event, to be worked on unless the plan says otherwise. @returns its id */
-  put(wish?: Wish): Promise<string>;
-  /** The same, as its sender is answered. */
-  send(wish?: Wish): Promise<Acceptance | 'another body'>;
+  /** Stores an event, waiting unless the options have another status. @returns its id */
+  put(options?: EventOptions): Promise<string>;
+  /** The same. @returns what `accept` returns */
+  send(options?: EventOptions): ReturnType<typeof accept>;
   stateOf(id: string): Promise<State>;
-  /** A worker with connections of its own, as of one more replica. It stops with its owner, or before. */
-  hire(deliver: Delivery['deliver'], settings?: Partial<WorkSettings>, more?: { url?: string; log?: (line: string) => void }): Worker;
+  /** A worker with its own connections, like another replica. It stops with its owner, or before. */
+  startWorker(
+    deliver: DeliveryTarget['deliver'], settings?: Partial<WorkSettings>, more?: { url?: string; log?: (line: string) => void },
+  ): Worker;
 }
 
-/** Not long, so that what fails comes back in a moment. */
+/** With short delays, so that retries follow at once. */
 const SETTINGS: WorkSettings = { concurrency: 10, timeoutMs: 30_000, maxAttempts: 3, backoffBase: 0.001 };
 
-export async function openWorkshop(owner: Owner): Promise<Workshop> {
-  const { url, sql } = await createDatabase(owner);
-  const database = openLanes(owner, url, SCHEMA);
+/** An event as `receive` creates it. */
+export const newEvent = (tokenId: string, options: EventOptions = {}): NewEvent => ({
+  id: randomUUID(), tokenId, source: 'generic', deliveryId: null, event: 'page.updated',
+  headers: { 'content-type': 'application/json' }, ip: '127.0.0.1', body: Buffer.from('{}'), status: 'waiting', orderKey: null,
+  ...options,
+});
+
+export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
+  const { url: databaseUrl, sql } = await createDatabase(owner);
+  const database = openLanes(owner, databaseUrl, SCHEMA);
   await migrate(database, SCHEMA, MIGRATIONS);
-  const { record } = await createToken(database, { name: 'test', role: 'sender', source: 'generic' }, null);
-  const send: Workshop['send'] = ({ event = 'page.updated', deliveryId, body = Buffer.from('{}'), orderKey, plan } = {}) =>
-    insertEvent(
-      database,
-      { id: randomUUID(), tokenId: record.id, source: 'generic', deliveryId: deliveryId ?? null, event, headers: { 'content-type': 'application/json' }, ip: '127.0.0.1', body },
-      plan ?? { kind: 'work', orderKey: orderKey ?? null },
-    );
+  const { id: tokenId } = await createToken(database, { name: 'test', role: 'sender', source: 'generic' }, null);
+  const send: WorkQueue['send'] = (options) => accept(database, newEvent(tokenId, options));
   return {
-    databaseUrl: url,
+    databaseUrl,
     sql,
     database,
     send,
-    async put(wish) {
-      const stored = await send(wish);
-      if (stored === 'another body') throw new Error('this delivery id has been used');
+    async put(options) {
+      const stored = await send(options);
+      if (stored === 'conflict') throw new Error('the delivery id belongs to another body');
       return stored.id;
     },
     stateOf: (id) => stateOf(sql, id),
-    hire(deliver, settings, { url: way = url, log = () => {} } = {}) {
-      const lanes = openLanes({ after: (fn) => owner.after(async () => void (await stop(), await fn())) }, way, SCHEMA);
-      const worker = startWorker(lanes, { deliver, close: async () => {} }, { ...SETTINGS, ...settings }, createLog('info', log), createMetrics());
+    startWorker(deliver, settings, { url = databaseUrl, log = () => {} } = {}) {
+      const own = openLanes({ after: (fn) => owner.after(async () => void (await stop(), await fn())) }, url, SCHEMA);
+      const target = { deliver, close: async () => {} };
+      const worker = startWorker(own, target, { ...SETTINGS, ...settings }, createLog('info', log), createMetrics());
       let stopping: Promise<void> | undefined;
       const stop = () => (stopping ??= worker.stop());
       return { notify: worker.notify, stop };
@@ -83,16 +84,19 @@ export async function openWorkshop(owner: Owner): Promise<Workshop> {
 
 export async function stateOf(sql: Sql, id: string): Promise<State> {
   const [row] = await sql<[{ status: string; attempts: number }]>`
-    select coalesce(o.status, case when w.event_id is null then 'stored' else 'waiting' end) as status, coalesce(o.attempts, w.attempts, 0) as attempts
-    from webhook.events e left join webhook.outcomes o on o.event_id = e.id left join webhook.work w on w.event_id = e.id where e.id = ${id}`;
-  const failures = await sql<Array<{ error: string }>>`select error from webhook.failures where event_id = ${id} order by failed_at, attempt`;
+    select coalesce(o.status, case when w.event_id is null then 'stored' else 'waiting' end) as status,
+      coalesce(o.attempts, w.attempts, 0) as attempts
+    from webhook.events e left join webhook.outcomes o on o.event_id = e.id left join webhook.work w on w.event_id = e.id
+    where e.id = ${id}`;
+  const failures = await sql<Array<{ error: string }>>`
+    select error from webhook.failures where event_id = ${id} order by failed_at, attempt`;
   return { status: row.status, attempts: row.attempts, errors: failures.map(({ error }) => error) };
 }
 
-/** An event as a delivery is given it. */
-export const taskOf = (more: Partial<Task> = {}): Task => ({
+/** An event as a worker gives it to a target. */
+export const leasedEvent = (more: Partial<LeasedEvent> = {}): LeasedEvent => ({
   id: randomUUID(),
-  claim: randomUUID(),
+  lease: randomUUID(),
   attempt: 1,
   event: 'page.updated',
   source: 'generic',
@@ -103,19 +107,19 @@ export const taskOf = (more: Partial<Task> = {}): Task => ({
   ...more,
 });
 
-export const FAILED: Failed = { error: 'as the test wants', retryAfter: null };
+export const FAILED: DeliveryFailure = { error: 'failed by the test', retryAfter: null };
 
-/** One delivery with a time limit, as the worker sets it. @returns what went wrong, if anything did */
-export async function deliverOnce({ deliver }: Delivery, task: Task, timeoutMs = 20_000): Promise<string | null> {
+/** One delivery with a time limit, which the worker sets otherwise. @returns the error, or null on success */
+export async function deliverOnce({ deliver }: DeliveryTarget, event: LeasedEvent, timeoutMs = 20_000): Promise<string | null> {
   const limit = new AbortController();
   const timer = setTimeout(() => limit.abort(), timeoutMs);
-  const failed = await deliver(task, limit.signal);
+  const failure = await deliver(event, limit.signal);
   clearTimeout(timer);
-  return failed?.error ?? null;
+  return failure?.error ?? null;
 }
 
-/** A delivery that ends when the test says so. */
-export function gate(): { readonly opened: Promise<void>; readonly open: () => void } {
+/** A promise that the test resolves. */
+export function latch(): { readonly opened: Promise<void>; readonly open: () => void } {
   let open = () => {};
   const opened = new Promise<void>((resolve) => (open = resolve));
   return { opened, open: () => open() };

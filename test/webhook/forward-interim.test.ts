@@ -3,12 +3,12 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import { after, test } from 'node:test';
-import { createForward } from '../../src/webhook/targets/forward.ts';
+import { createForwardTarget } from '../../src/webhook/targets/forward.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { untilSql } from '../support/lanes.ts';
 import { bounded } from '../support/until.ts';
-import { deliverOnce, stateOf, taskOf } from '../support/work.ts';
+import { deliverOnce, stateOf, leasedEvent } from '../support/work.ts';
 
 const SWITCH = 'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n';
 const UNREACHED = 'the target could not be reached (unknown)';
@@ -33,7 +33,7 @@ after(() => {
 });
 const bound = server.address();
 const url = `http://127.0.0.1:${typeof bound === 'object' ? bound?.port : ''}/`;
-const forward = createForward({ url: new URL(url), secret: null, allowPrivate: true, concurrency: 1 });
+const forward = createForwardTarget({ url: new URL(url), secret: null, allowPrivate: true }, 1);
 after(() => forward.close());
 const never = new AbortController().signal;
 
@@ -41,18 +41,18 @@ test('a change of protocol has failed at once, without a time limit, and its con
   const cases = [[SWITCH, UNREACHED], ['HTTP/1.1 101 X\r\n\r\n', 'the target answered 101'], [`HTTP/1.1 103 Early Hints\r\n\r\n${SWITCH}`, UNREACHED], [`${SWITCH}${OK}`, UNREACHED]] as const;
   for (const [answer, error] of cases) {
     target.answer = (socket) => void socket.write(answer);
-    assert.deepEqual(await forward.deliver(taskOf(), never), { error, retryAfter: null }, answer);
+    assert.deepEqual(await forward.deliver(leasedEvent(), never), { error, retryAfter: null }, answer);
     target.answer = (socket) => void socket.write(OK);
-    assert.equal(await forward.deliver(taskOf(), never), null, 'the next event');
+    assert.equal(await forward.deliver(leasedEvent(), never), null, 'the next event');
   }
 });
 
 test('a promise before the answer is no answer: what comes then decides', bounded, async () => {
   for (const interim of ['100 Continue', '102 Processing', '103 Early Hints', '199 X']) {
     target.answer = (socket) => void socket.write(`HTTP/1.1 ${interim}\r\n\r\nHTTP/1.1 ${interim}\r\n\r\n${OK}`);
-    assert.equal(await forward.deliver(taskOf(), never), null, interim);
+    assert.equal(await forward.deliver(leasedEvent(), never), null, interim);
     target.answer = (socket) => void socket.write(`HTTP/1.1 ${interim}\r\n\r\nHTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n`);
-    assert.deepEqual(await forward.deliver(taskOf(), never), { error: 'the target answered 503', retryAfter: null }, interim);
+    assert.deepEqual(await forward.deliver(leasedEvent(), never), { error: 'the target answered 503', retryAfter: null }, interim);
   }
 });
 
@@ -61,9 +61,9 @@ test('promises without end meet the time limit, and the next event goes on', bou
     const promise = () => (socket.destroyed ? undefined : void socket.write('HTTP/1.1 103 Early Hints\r\n\r\n', () => setTimeout(promise, 1)));
     promise();
   };
-  assert.notEqual(await deliverOnce(forward, taskOf(), 300), null);
+  assert.notEqual(await deliverOnce(forward, leasedEvent(), 300), null);
   target.answer = (socket) => void socket.write(OK);
-  assert.equal(await forward.deliver(taskOf(), never), null);
+  assert.equal(await forward.deliver(leasedEvent(), never), null);
 });
 
 test('in the service each change of protocol is one failed attempt, the event is dead in the end, and later ones are done', bounded, async (t) => {

@@ -4,12 +4,12 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createRawServer, type Socket } from 'node:net';
 import { after, test } from 'node:test';
-import { createForward } from '../../src/webhook/targets/forward.ts';
+import { createForwardTarget } from '../../src/webhook/targets/forward.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { untilSql } from '../support/lanes.ts';
 import { bounded, until } from '../support/until.ts';
-import { deliverOnce, stateOf, taskOf } from '../support/work.ts';
+import { deliverOnce, stateOf, leasedEvent } from '../support/work.ts';
 
 interface Got {
   readonly path: string;
@@ -68,12 +68,12 @@ async function startRawTarget(treat: (socket: Socket) => void): Promise<string> 
 }
 
 const forwardTo = (url: string, concurrency = 10) => {
-  const forward = createForward({ url: new URL(url), secret: null, allowPrivate: true, concurrency });
+  const forward = createForwardTarget({ url: new URL(url), secret: null, allowPrivate: true }, concurrency);
   closing.push(() => void forward.close());
   return forward;
 };
 const never = new AbortController().signal;
-const outcomeOf = (url: string, timeoutMs?: number) => deliverOnce(forwardTo(url), taskOf(), timeoutMs);
+const outcomeOf = (url: string, timeoutMs?: number) => deliverOnce(forwardTo(url), leasedEvent(), timeoutMs);
 
 const file = await createDatabase();
 const SECRET = `whsec_${randomBytes(32).toString('base64')}`;
@@ -124,7 +124,7 @@ test('an event is POSTed byte for byte, with its facts, and signed so that Stand
 test('without WEBHOOK_FORWARD_SECRET nothing is signed, and a body that is empty or binary arrives as it is', async () => {
   const other = await startTarget((response) => response.end());
   for (const body of [Buffer.alloc(0), randomBytes(200_000)]) {
-    assert.equal(await forwardTo(other.url).deliver(taskOf({ body }), never), null);
+    assert.equal(await forwardTo(other.url).deliver(leasedEvent({ body }), never), null);
     assert.deepEqual(other.got.at(-1)?.body, body);
     assert.equal(other.got.at(-1)?.headers['webhook-signature'], undefined);
   }
@@ -133,7 +133,7 @@ test('without WEBHOOK_FORWARD_SECRET nothing is signed, and a body that is empty
 test('any 2xx ends the event; a redirect is not followed and has failed, as has every 4xx and 5xx', async () => {
   const other = await startTarget((response, { headers }) => response.writeHead(Number(headers['gatehouse-event']), { location: '/elsewhere' }).end());
   const forward = forwardTo(other.url);
-  const outcome = async (status: number) => (await forward.deliver(taskOf({ event: String(status) }), never))?.error ?? null;
+  const outcome = async (status: number) => (await forward.deliver(leasedEvent({ event: String(status) }), never))?.error ?? null;
   for (const status of [200, 201, 202, 204, 226, 299]) assert.equal(await outcome(status), null, String(status));
   for (const status of [300, 301, 302, 303, 304, 307, 308]) assert.equal(await outcome(status), `the target answered ${status}; redirects are not followed`);
   for (const status of [400, 401, 404, 409, 410, 422, 429, 500, 502, 503, 599]) assert.equal(await outcome(status), `the target answered ${status}`);
@@ -156,7 +156,7 @@ async function delayed(retryAfter: string): Promise<{ seconds: number; dueAt: Da
   answerNow = (response) => response.writeHead(503, { 'retry-after': retryAfter }).end();
   const id = await post();
   const rows = () => file.sql<Array<{ seconds: number; due_at: Date }>>`
-    select extract(epoch from due_at - failed_at)::float8 as seconds, due_at from webhook.work join webhook.failures using (event_id) where event_id = ${id} and claim is null`;
+    select extract(epoch from due_at - failed_at)::float8 as seconds, due_at from webhook.work join webhook.failures using (event_id) where event_id = ${id} and lease is null`;
   await untilSql(async () => (await rows()).length === 1, 'the event was given back');
   const [row] = await rows();
   assert.ok(row);
@@ -223,7 +223,7 @@ test('an answer that never ends, breaks off or turns into nonsense after its 2xx
   const drip = await startTarget((response) => void response.on('close', () => (endings.drip += 1)).write('.'));
   // As many as there may be at once, so that a connection that is held would hold up the next event.
   const narrow = forwardTo(drip.url, 1);
-  for (const turn of [1, 2]) assert.equal(await deliverOnce(narrow, taskOf()), null, String(turn));
+  for (const turn of [1, 2]) assert.equal(await deliverOnce(narrow, leasedEvent()), null, String(turn));
   await until(() => endings.drip === 2, 'their connections end');
   for (const rest of ['content-length: 100\r\n\r\nhalf', 'transfer-encoding: chunked\r\n\r\nnonsense\r\n']) {
     let closed = false;
@@ -236,13 +236,13 @@ test('an answer that never ends, breaks off or turns into nonsense after its 2xx
 test('when the process stops, a forward that is under way ends at once', async () => {
   const stop = new AbortController();
   const url = await startRawTarget((socket) => socket.once('data', () => stop.abort()));
-  assert.notEqual(await forwardTo(url).deliver(taskOf(), stop.signal), null);
+  assert.notEqual(await forwardTo(url).deliver(leasedEvent(), stop.signal), null);
 });
 
 test('one connection serves many events, one after the other', async () => {
   const other = await startTarget((response) => response.end('ok'));
   const forward = forwardTo(other.url);
-  for (let turn = 0; turn < 5; turn += 1) assert.equal(await forward.deliver(taskOf(), never), null);
+  for (let turn = 0; turn < 5; turn += 1) assert.equal(await forward.deliver(leasedEvent(), never), null);
   assert.equal(other.got.length, 5);
   assert.equal(other.connections(), 1);
 });

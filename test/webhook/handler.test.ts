@@ -3,13 +3,13 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test, type TestContext } from 'node:test';
-import { createHandler } from '../../src/webhook/targets/handler.ts';
+import { createHandlerTarget } from '../../src/webhook/targets/handler.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { untilSql } from '../support/lanes.ts';
 import { buildProgram, root, startProgram } from '../support/process.ts';
 import { bounded, until } from '../support/until.ts';
-import { deliverOnce, stateOf, taskOf } from '../support/work.ts';
+import { deliverOnce, stateOf, leasedEvent } from '../support/work.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-handler-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
@@ -21,10 +21,10 @@ let files = 0;
 function open(t: TestContext, module = MODULE) {
   const told = join(directory, `told-${(files += 1)}`);
   writeFileSync(told, '');
-  const handler = createHandler({ module, environment: { TOLD: told, GREETING: 'hello' } });
+  const handler = createHandlerTarget(module, { TOLD: told, GREETING: 'hello' });
   t.after(() => handler.close());
   return {
-    outcome: (event: string, timeoutMs?: number) => deliverOnce(handler, taskOf({ event }), timeoutMs),
+    outcome: (event: string, timeoutMs?: number) => deliverOnce(handler, leasedEvent({ event }), timeoutMs),
     deliver: handler.deliver,
     told: () => readFileSync(told, 'utf8').split('\n').filter(Boolean).map((line): unknown => JSON.parse(line)),
   };
@@ -32,7 +32,7 @@ function open(t: TestContext, module = MODULE) {
 
 test('a handler is given the event, its facts and its bytes, and the environment without what is ours', async (t) => {
   const { deliver, told } = open(t);
-  const task = taskOf({ event: 'facts', attempt: 3, body: Buffer.from([0, 255, 128, 10]), headers: { 'x-github-event': 'push' } });
+  const task = leasedEvent({ event: 'facts', attempt: 3, body: Buffer.from([0, 255, 128, 10]), headers: { 'x-github-event': 'push' } });
   assert.equal(await deliver(task, never), null);
   const { environment, ...event } = Object(told()[0]);
   assert.deepEqual(event, {
@@ -46,7 +46,7 @@ test('a handler is given the event, its facts and its bytes, and the environment
 test('a handler is given the bytes of its event and no others that lie beside them in memory', async (t) => {
   const { outcome, told } = open(t);
   assert.equal(await outcome('backing store'), null);
-  assert.deepEqual(told(), [taskOf().body.length]);
+  assert.deepEqual(told(), [leasedEvent().body.length]);
 });
 
 test('it has worked when the function returns or its promise is fulfilled, whatever with', async (t) => {
@@ -74,7 +74,7 @@ test('one that exits, loops, hangs or fails out of turn has failed, and the othe
   const late = 'the handler was stopped';
   const expected = new Map<string, string | null>([
     ['exits', 'the handler ended its thread'], ['exits with 1', 'the handler ended its thread'], ['never ends', late], ['loops', late],
-    ['fails out of turn', 'the handler could not be loaded, or failed out of turn: out of turn'],
+    ['fails out of turn', 'the handler could not be loaded, or threw outside of a call: out of turn'],
   ]);
   const given = await Promise.all([...expected.keys(), 'returns', 'fulfils'].map((event) => outcome(event, expected.get(event) === late ? 1_000 : undefined)));
   assert.deepEqual(given, [...expected.values(), null, null]);
@@ -83,7 +83,7 @@ test('one that exits, loops, hangs or fails out of turn has failed, and the othe
 
 test('one that fails out of turn with null has failed like any other', bounded, async (t) => {
   const { outcome } = open(t);
-  assert.match((await outcome('fails out of turn with null')) ?? '', /^the handler could not be loaded, or failed out of turn/);
+  assert.match((await outcome('fails out of turn with null')) ?? '', /^the handler could not be loaded, or threw outside of a call/);
 });
 
 for (const event of ['fails later', 'rejects later', 'exits later']) {
@@ -103,7 +103,7 @@ test('a module that is missing, broken, or without a function as its default exp
     const path = join(directory, name);
     if (text !== null) writeFileSync(path, text);
     const { outcome } = open(t, path);
-    for (const turn of [1, 2]) assert.match((await outcome('returns')) ?? '', /^the handler could not be loaded, or failed out of turn: ./, `${name}, ${turn}`);
+    for (const turn of [1, 2]) assert.match((await outcome('returns')) ?? '', /^the handler could not be loaded, or threw outside of a call: ./, `${name}, ${turn}`);
   }
 });
 
@@ -141,7 +141,7 @@ test('as many threads as WEBHOOK_CONCURRENCY allows make no warning of a leak', 
 
 test('when the process stops, a handler that is under way is ended', bounded, async (t) => {
   const stop = new AbortController();
-  const pending = open(t).deliver(taskOf({ event: 'never ends' }), stop.signal);
+  const pending = open(t).deliver(leasedEvent({ event: 'never ends' }), stop.signal);
   stop.abort();
   assert.deepEqual(await pending, { error: 'the handler was stopped', retryAfter: null });
 });

@@ -1,15 +1,16 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { delayAfter, errorLine, selector } from '../../src/webhook/rules.ts';
+import { createSelector } from '../../src/webhook/service.ts';
+import { backoff, errorLine } from '../../src/webhook/worker.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { untilSql } from '../support/lanes.ts';
 import { startRecorder } from '../support/recorder.ts';
 import { bounded } from '../support/until.ts';
-import { FAILED, openWorkshop, stateOf } from '../support/work.ts';
+import { FAILED, openWorkQueue, stateOf } from '../support/work.ts';
 
-const shop = await openWorkshop({ after });
-const nothingWaits = () => untilSql(async () => (await shop.sql`select from webhook.work`).length === 0, 'nothing waits');
+const queue = await openWorkQueue({ after });
+const nothingWaits = () => untilSql(async () => (await queue.sql`select from webhook.work`).length === 0, 'nothing waits');
 
 test('with an order each key goes strictly one after the other over two replicas, behind a failing head too, and other keys go on', bounded, async () => {
   const KEYS = ['a', 'b', 'c', 'd'];
@@ -18,9 +19,9 @@ test('with an order each key goes strictly one after the other over two replicas
   const active = new Map<string, number>();
   let overlaps = 0;
   for (let number = 0; number < 12; number += 1) {
-    for (const key of KEYS) ids.set(await shop.put({ orderKey: key, event: `${key} ${number}` }), `${key} ${number}`);
+    for (const key of KEYS) ids.set(await queue.put({ orderKey: key, event: `${key} ${number}` }), `${key} ${number}`);
   }
-  const workers = [1, 2].map(() => shop.hire(async ({ event, attempt }) => {
+  const workers = [1, 2].map(() => queue.startWorker(async ({ event, attempt }) => {
     const [key = '', number] = event.split(' ');
     active.set(key, (active.get(key) ?? 0) + 1);
     if (active.get(key) !== 1) overlaps += 1;
@@ -35,25 +36,25 @@ test('with an order each key goes strictly one after the other over two replicas
   assert.equal(overlaps, 0, 'two of the same key at once');
   for (const key of KEYS) assert.deepEqual(begun.filter((event) => event.startsWith(key)), Array.from({ length: 12 }, (_, number) => `${key} ${number}`));
   assert.ok(begun.indexOf('b 11') > begun.indexOf('a 0') && begun.indexOf('b 1') < begun.indexOf('a 11'), 'keys go side by side');
-  for (const [id, event] of ids) assert.equal((await shop.stateOf(id)).status, event === 'a 0' ? 'dead' : 'done', event);
+  for (const [id, event] of ids) assert.equal((await queue.stateOf(id)).status, event === 'a 0' ? 'dead' : 'done', event);
   await Promise.all(workers.map((worker) => worker.stop()));
 });
 
 test('while the head of a key waits for its next try, what is behind it waits, and nothing else does', bounded, async () => {
-  const head = await shop.put({ orderKey: 'k', event: 'fails' });
-  const [behind, other, none] = [await shop.put({ orderKey: 'k' }), await shop.put({ orderKey: 'l' }), await shop.put()];
-  const worker = shop.hire(async ({ event, attempt }) => (event === 'fails' && attempt === 1 ? { error: 'not now', retryAfter: 3_600 } : null));
-  for (const id of [other, none]) await untilSql(async () => (await shop.stateOf(id)).status === 'done', 'it is done');
-  await untilSql(async () => (await shop.stateOf(head)).errors.length === 1, 'the head has failed');
+  const head = await queue.put({ orderKey: 'k', event: 'fails' });
+  const [behind, other, none] = [await queue.put({ orderKey: 'k' }), await queue.put({ orderKey: 'l' }), await queue.put()];
+  const worker = queue.startWorker(async ({ event, attempt }) => (event === 'fails' && attempt === 1 ? { error: 'not now', retryAfter: 3_600 } : null));
+  for (const id of [other, none]) await untilSql(async () => (await queue.stateOf(id)).status === 'done', 'it is done');
+  await untilSql(async () => (await queue.stateOf(head)).errors.length === 1, 'the head has failed');
   // Whatever is still to come for the one behind would come in the same claim as this one.
-  const last = await shop.put();
+  const last = await queue.put();
   worker.notify();
-  await untilSql(async () => (await shop.stateOf(last)).status === 'done', 'another claim was made');
-  assert.deepEqual(await shop.stateOf(behind), { status: 'waiting', attempts: 0, errors: [] });
-  await shop.sql`update webhook.work set due_at = now() where event_id = ${head}`;
+  await untilSql(async () => (await queue.stateOf(last)).status === 'done', 'another claim was made');
+  assert.deepEqual(await queue.stateOf(behind), { status: 'waiting', attempts: 0, errors: [] });
+  await queue.sql`update webhook.work set due_at = now() where event_id = ${head}`;
   worker.notify();
   await nothingWaits();
-  assert.equal((await shop.stateOf(behind)).status, 'done');
+  assert.equal((await queue.stateOf(behind)).status, 'done');
   await worker.stop();
 });
 
@@ -90,7 +91,7 @@ test('a pattern selects whole names, * stands for anything, nothing else is spec
     [['(a|b)', '[ab]', 'a+', 'a?', '^a$', '\\d', 'a{2}', 'a/b-c'], ['(a|b)', '[ab]', 'a+', 'a?', '^a$', '\\d', 'a{2}', 'a/b-c'], ['a', 'b', 'aa', '5', '']],
   ];
   for (const [patterns, selected, left] of cases) {
-    const isSelected = selector(patterns);
+    const isSelected = createSelector(patterns);
     for (const name of selected) assert.equal(isSelected(name), true, `${patterns.join()} selects ${JSON.stringify(name)}`);
     for (const name of left) assert.equal(isSelected(name), false, `${patterns.join()} leaves ${JSON.stringify(name)}`);
   }
@@ -103,30 +104,30 @@ test('every short pattern selects of all short names what a regular expression w
   const names = textsOf('ab', 5);
   for (const pattern of textsOf('ab*', 5)) {
     const expected = new RegExp(`^${pattern.replaceAll('*', '.*')}$`);
-    const isSelected = selector([pattern]);
+    const isSelected = createSelector([pattern]);
     for (const name of names) assert.equal(isSelected(name), expected.test(name), `"${pattern}" and "${name}"`);
   }
 });
 
 test('no name that a sender can make takes long to be held against a pattern with many stars', () => {
   // A regular expression would need hours for it, and this test would not end.
-  assert.equal(selector([`${'*a'.repeat(30)}*b`])('a'.repeat(1_024)), false);
+  assert.equal(createSelector([`${'*a'.repeat(30)}*b`])('a'.repeat(1_024)), false);
 });
 
 test('the delay doubles with each attempt, has full jitter, what the target asks for as its least, and an hour as its most', () => {
   const bounds = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 3_600, 3_600, 3_600];
   for (const [index, most] of bounds.entries()) {
-    assert.equal(delayAfter(index + 1, 1, null, 0), 0);
-    assert.equal(delayAfter(index + 1, 1, null, 0.5), most / 2);
-    assert.equal(delayAfter(index + 1, 1, null, 1), most);
+    assert.equal(backoff(index + 1, 1, null, 0), 0);
+    assert.equal(backoff(index + 1, 1, null, 0.5), most / 2);
+    assert.equal(backoff(index + 1, 1, null, 1), most);
   }
-  assert.equal(delayAfter(1, 0.001, null, 1), 0.001);
-  assert.equal(delayAfter(100, 3_600, null, 1), 3_600);
-  assert.equal(delayAfter(2_000, 1, null, 0.5), 1_800, 'however many attempts');
-  assert.equal(delayAfter(3, 1, 120, 1), 120);
-  assert.equal(delayAfter(9, 1, 10, 1), 256, 'what is asked for is the least');
-  assert.equal(delayAfter(1, 1, 86_400, 0), 3_600);
-  const drawn = Array.from({ length: 1_000 }, () => delayAfter(5, 1, null));
+  assert.equal(backoff(1, 0.001, null, 1), 0.001);
+  assert.equal(backoff(100, 3_600, null, 1), 3_600);
+  assert.equal(backoff(2_000, 1, null, 0.5), 1_800, 'however many attempts');
+  assert.equal(backoff(3, 1, 120, 1), 120);
+  assert.equal(backoff(9, 1, 10, 1), 256, 'what is asked for is the least');
+  assert.equal(backoff(1, 1, 86_400, 0), 3_600);
+  const drawn = Array.from({ length: 1_000 }, () => backoff(5, 1, null));
   assert.ok(Math.min(...drawn) < 4 && Math.max(...drawn) > 12 && drawn.every((delay) => delay >= 0 && delay <= 16), 'drawn from the whole range');
 });
 

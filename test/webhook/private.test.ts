@@ -2,16 +2,16 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { after, test } from 'node:test';
-import { createForward, isPrivate } from '../../src/webhook/targets/forward.ts';
+import { createForwardTarget, isPrivate } from '../../src/webhook/targets/forward.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { untilSql } from '../support/lanes.ts';
 import { startRecorder } from '../support/recorder.ts';
-import { stateOf, taskOf } from '../support/work.ts';
+import { stateOf, leasedEvent } from '../support/work.ts';
 
-const REFUSED = { error: 'the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on if that is meant', retryAfter: null };
+const REFUSED = { error: 'the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it', retryAfter: null };
 const never = new AbortController().signal;
-const forwardTo = (url: string, allowPrivate = false) => createForward({ url: new URL(url), secret: null, allowPrivate, concurrency: 1 });
+const forwardTo = (url: string, allowPrivate = false) => createForwardTarget({ url: new URL(url), secret: null, allowPrivate }, 1);
 
 /** Listens on every address of this machine, IPv4 and IPv6, and must not hear anything. */
 let heard = 0;
@@ -84,8 +84,8 @@ const SPELLINGS = [
 ];
 
 test('a private target is refused before anything is sent, however its address is spelt and whatever name resolves to it', async () => {
-  for (const host of SPELLINGS) assert.deepEqual(await forwardTo(`http://${host}:${port}/`).deliver(taskOf(), never), REFUSED, host);
-  for (const host of ['127.0.0.1', '[::1]', 'localhost']) assert.deepEqual(await forwardTo(`https://${host}:${port}/`).deliver(taskOf(), never), REFUSED, `https, ${host}`);
+  for (const host of SPELLINGS) assert.deepEqual(await forwardTo(`http://${host}:${port}/`).deliver(leasedEvent(), never), REFUSED, host);
+  for (const host of ['127.0.0.1', '[::1]', 'localhost']) assert.deepEqual(await forwardTo(`https://${host}:${port}/`).deliver(leasedEvent(), never), REFUSED, `https, ${host}`);
   assert.equal(heard, 0);
 });
 
@@ -93,7 +93,7 @@ test('with WEBHOOK_FORWARD_ALLOW_PRIVATE=on it is not', async (t) => {
   const recorder = await startRecorder(t);
   recorder.answer((response) => response.end());
   for (const host of ['127.0.0.1', '0x7f.1', 'localhost']) {
-    assert.equal(await forwardTo(`http://${host}:${recorder.port}/`, true).deliver(taskOf(), never), null, host);
+    assert.equal(await forwardTo(`http://${host}:${recorder.port}/`, true).deliver(leasedEvent(), never), null, host);
   }
   assert.equal(recorder.received.length, 3);
 });

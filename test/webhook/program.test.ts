@@ -6,13 +6,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { VARIABLES } from '../support/settings.ts';
-import { createProgram } from '../../src/webhook/targets/command.ts';
-import { errorLine } from '../../src/webhook/rules.ts';
+import { createCommandTarget } from '../../src/webhook/targets/command.ts';
+import { errorLine } from '../../src/webhook/worker.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { untilSql } from '../support/lanes.ts';
 import { bounded, until } from '../support/until.ts';
-import { deliverOnce, stateOf, taskOf } from '../support/work.ts';
+import { deliverOnce, stateOf, leasedEvent } from '../support/work.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-command-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
@@ -21,7 +21,7 @@ const PATH = process.env.PATH ?? '';
 
 /** The shell here is the test's own program, as any other; Gatehouse does not start it. */
 const run = (command: readonly [string, ...string[]], more: { timeoutMs?: number; body?: Buffer } = {}) =>
-  deliverOnce(createProgram({ command, environment: { PATH, DIRECTORY: directory } }), taskOf(more.body ? { body: more.body } : {}), more.timeoutMs ?? 30_000);
+  deliverOnce(createCommandTarget(command, { PATH, DIRECTORY: directory }), leasedEvent(more.body ? { body: more.body } : {}), more.timeoutMs ?? 30_000);
 const sh = (script: string, more: Parameters<typeof run>[1] = {}) => run(['/bin/sh', '-c', script], more);
 
 /** What `ps` says of a process; one that is gone or only waits to be collected does nothing any more. */
@@ -95,8 +95,8 @@ test('what a program leaves running in its group ends with it, and does not hold
 
 test('when the process stops, a program that is under way is killed', bounded, async () => {
   const stop = new AbortController();
-  const program = createProgram({ command: ['/bin/sh', '-c', 'echo $$ > "$DIRECTORY/stopped"; exec sleep 1000'], environment: { PATH, DIRECTORY: directory } });
-  const outcome = program.deliver(taskOf(), stop.signal);
+  const program = createCommandTarget(['/bin/sh', '-c', 'echo $$ > "$DIRECTORY/stopped"; exec sleep 1000'], { PATH, DIRECTORY: directory });
+  const outcome = program.deliver(leasedEvent(), stop.signal);
   await until(() => processesIn('stopped').some(isRunning), 'it runs');
   stop.abort();
   assert.notEqual(await outcome, null);

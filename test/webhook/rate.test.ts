@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createRate } from '../../src/webhook/rules.ts';
+import { createRateLimit } from '../../src/webhook/service.ts';
 import { connect } from '../../scripts/postgres.ts';
 import { createDatabase } from '../support/database.ts';
 import { type Answer, ask, type Gatehouse, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
@@ -12,7 +12,7 @@ const file = await createDatabase();
 /** A clock that moves when the test says so. */
 function clocked(perSecond: number) {
   const clock = { ms: 1_000_000 };
-  const rate = createRate(perSecond, () => clock.ms);
+  const rate = createRateLimit(perSecond, () => clock.ms);
   return { wait: (key = 'one') => rate(key), pass: (ms: number) => void (clock.ms += ms) };
 }
 

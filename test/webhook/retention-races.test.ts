@@ -1,28 +1,28 @@
 /** Retention and redelivery of the same event at the same time: one of them has it, whole, and nothing is left half. */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import type { Sql } from 'postgres';
 import { connect } from '../../scripts/postgres.ts';
 import type { Database } from '../../src/db/pool.ts';
 import { SCHEMA } from '../../src/webhook/migrations.ts';
-import { insertEvent, type NewEvent, redeliver, removeEnded } from '../../src/webhook/store/events.ts';
+import { accept } from '../../src/webhook/receive.ts';
+import { redeliver, removeEnded } from '../../src/webhook/store/events.ts';
 import { openInbox } from '../support/inbox.ts';
 import { openLanes, untilSql } from '../support/lanes.ts';
 import { bounded } from '../support/until.ts';
-import { openWorkshop } from '../support/work.ts';
+import { newEvent, openWorkQueue } from '../support/work.ts';
 
-const shop = await openWorkshop({ after });
-const { sql, database } = shop;
+const queue = await openWorkQueue({ after });
+const { sql, database } = queue;
 /** As of another replica: on connections of its own. */
-const other = openLanes({ after }, shop.databaseUrl, SCHEMA);
+const other = openLanes({ after }, queue.databaseUrl, SCHEMA);
 
 const DAY = 86_400;
 const remove = (on: Database) => removeEnded(on, 'dead', 90 * DAY, 500);
 const locksWaitedFor = async (at: Sql) => (await at`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`).length;
 
 async function deadEvent(deliveryId?: string): Promise<string> {
-  const id = await shop.put({ plan: { kind: 'store' }, ...(deliveryId === undefined ? {} : { deliveryId }) });
+  const id = await queue.put({ status: 'stored', ...(deliveryId === undefined ? {} : { deliveryId }) });
   await sql`insert into webhook.outcomes (event_id, status, attempts, ended_at) values (${id}, 'dead', 12, now() - interval '91 days')`;
   await sql`insert into webhook.failures (event_id, attempt, error) values (${id}, 12, 'an error')`;
   return id;
@@ -50,7 +50,7 @@ const WAITING = { events: 1, work: 1, outcomes: 0, failures: 1 };
 
 test('an event that is being removed is not driven again: once it is gone, no work is left of it', bounded, async () => {
   const id = await deadEvent();
-  const end = await hold(shop.databaseUrl, remove);
+  const end = await hold(queue.databaseUrl, remove);
   const driven = redeliver(database, [id]);
   await untilSql(async () => (await locksWaitedFor(sql)) === 1, 'the redelivery waits for the removal');
   await end();
@@ -60,7 +60,7 @@ test('an event that is being removed is not driven again: once it is gone, no wo
 
 test('an event that is being driven again is not removed: it waits, and what failed before stays on record', bounded, async () => {
   const id = await deadEvent();
-  const end = await hold(shop.databaseUrl, (on) => redeliver(on, [id]));
+  const end = await hold(queue.databaseUrl, (on) => redeliver(on, [id]));
   const removed = remove(database);
   await untilSql(async () => (await locksWaitedFor(sql)) === 1, 'the removal waits for the redelivery');
   await end();
@@ -71,7 +71,7 @@ test('an event that is being driven again is not removed: it waits, and what fai
 test('where each waits for the other, one of them gives way and tries again, and neither fails', bounded, async () => {
   const id = await deadEvent();
   // Both may take the event's row no further than this one lets them: the removal has the outcome, and waits.
-  const reader = connect(shop.databaseUrl);
+  const reader = connect(queue.databaseUrl);
   await reader`begin`;
   await reader`select from webhook.events where id = ${id} for key share`;
   const removed = remove(other);
@@ -100,12 +100,12 @@ test('POST /events/{id}/redeliver of an event that is being removed is answered 
 
 test('a delivery that its sender repeats while the first one is being removed is accepted anew, not lost with it', bounded, async () => {
   const first = await deadEvent('repeated');
-  const end = await hold(shop.databaseUrl, remove);
-  const repeated = shop.send({ deliveryId: 'repeated' });
+  const end = await hold(queue.databaseUrl, remove);
+  const repeated = queue.send({ deliveryId: 'repeated' });
   await untilSql(async () => (await locksWaitedFor(sql)) === 1, 'the repetition waits for the removal');
   await end();
   const accepted = await repeated;
-  assert.ok(accepted !== 'another body' && accepted.status === 'accepted' && accepted.id !== first);
+  assert.ok(accepted !== 'conflict' && accepted.status === 'accepted' && accepted.id !== first);
   assert.deepEqual(await rowsOf(first), GONE);
   assert.deepEqual(await rowsOf(accepted.id), { ...WAITING, failures: 0 });
 });
@@ -124,9 +124,8 @@ for (const [when, removeBefore] of [['after it was met, and before it is looked 
       },
     };
     const [token] = await sql<Array<{ id: string }>>`select id from webhook.tokens`;
-    const event: NewEvent = { id: randomUUID(), tokenId: token?.id ?? '', source: 'generic', deliveryId: `removed ${when}`, event: 'page.updated', headers: {}, ip: '127.0.0.1', body: Buffer.from('{}') };
-    const answer = await insertEvent(slow, event, { kind: 'work', orderKey: null });
-    assert.ok(answer !== 'another body');
+    const answer = await accept(slow, newEvent(token?.id ?? '', { deliveryId: `removed ${when}` }));
+    assert.ok(answer !== 'conflict');
     assert.deepEqual(await rowsOf(first), GONE);
     assert.deepEqual(await rowsOf(answer.id), { ...WAITING, failures: 0 }, `what was answered "${answer.status}" is there, and waits`);
   });
@@ -135,7 +134,7 @@ for (const [when, removeBefore] of [['after it was met, and before it is looked 
 test('whoever comes first, of many events that are removed, driven and worked on at once each is gone whole or dealt with once', bounded, async () => {
   await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
   const done: string[] = [];
-  const worker = shop.hire(async ({ id }) => {
+  const worker = queue.startWorker(async ({ id }) => {
     done.push(id);
     return null;
   });

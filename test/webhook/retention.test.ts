@@ -7,21 +7,21 @@ import { variables } from '../support/gatehouse.ts';
 import { untilSql } from '../support/lanes.ts';
 import { quiet } from '../support/context.ts';
 import { bounded } from '../support/until.ts';
-import { FAILED, openWorkshop } from '../support/work.ts';
+import { FAILED, openWorkQueue } from '../support/work.ts';
 
-const shop = await openWorkshop({ after });
-const { sql, database } = shop;
+const queue = await openWorkQueue({ after });
+const { sql, database } = queue;
 const DAY = 86_400;
 
 /** The service's own job, as by one more replica. */
-const config = readConfig(['webhook'], 'serve', variables(shop.databaseUrl)).webhook;
+const config = readConfig(['webhook'], 'serve', variables(queue.databaseUrl)).webhook;
 assert.ok(config);
-const service = start(config, quiet());
+const service = await start(config, quiet());
 after(() => service.storage?.database.close());
 const batch = async () => (await Promise.all(service.jobs.filter(({ name }) => name === 'remove from webhook.events').map((job) => job.batch()))).some(Boolean);
 
 async function endedEvent(status: 'done' | 'dead' | 'skipped', daysAgo: number): Promise<string> {
-  const id = await shop.put({ plan: { kind: 'store' } });
+  const id = await queue.put({ status: 'stored' });
   await sql`insert into webhook.outcomes (event_id, status, attempts, ended_at) values (${id}, ${status}, 1, now() - make_interval(days => ${daysAgo}))`;
   await sql`insert into webhook.failures (event_id, attempt, error) values (${id}, 1, 'an error')`;
   return id;
@@ -42,12 +42,12 @@ test('what is done or skipped goes after EVENT_RETENTION and what is dead after 
 
 test('what has not ended is never removed, however old: stored, waiting, under way, or dead and driven again', async () => {
   await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
-  const again = await shop.send({ deliveryId: 'again' });
-  assert.ok(again !== 'another body');
+  const again = await queue.send({ deliveryId: 'again' });
+  assert.ok(again !== 'conflict');
   await sql`delete from webhook.work where event_id = ${again.id}`;
   await sql`insert into webhook.outcomes (event_id, status, attempts, ended_at) values (${again.id}, 'dead', 12, now() - interval '10 years')`;
-  assert.deepEqual(await shop.send({ deliveryId: 'again' }), { id: again.id, status: 'duplicate' });
-  const ids = [again.id, await shop.put({ plan: { kind: 'store' } }), await shop.put(), await shop.put()];
+  assert.deepEqual(await queue.send({ deliveryId: 'again' }), { id: again.id, status: 'duplicate' });
+  const ids = [again.id, await queue.put({ status: 'stored' }), await queue.put(), await queue.put()];
   for (const id of ids) await agedBy(id, 4_000);
   await sql`update webhook.work set attempts = 11, due_at = now() - interval '10 years' where event_id = ${ids[3] ?? ''}`;
   while (await batch());
@@ -73,42 +73,42 @@ test('removal goes in batches of so many, the oldest first, and tells when there
 test('a delivery that its sender repeats is driven again where it is dead here, and not where it waits or is done', bounded, async () => {
   const outcome = { fails: true };
   const calls: string[] = [];
-  const worker = shop.hire(async ({ id, attempt }) => {
+  const worker = queue.startWorker(async ({ id, attempt }) => {
     calls.push(`${id} ${attempt}`);
     return outcome.fails ? FAILED : null;
   }, { maxAttempts: 2 });
   const wish = { deliveryId: 'delivery-1', body: Buffer.from('{"a":1}') };
-  const first = await shop.send(wish);
-  assert.ok(first !== 'another body');
+  const first = await queue.send(wish);
+  assert.ok(first !== 'conflict');
   worker.notify();
-  const is = (status: string) => untilSql(async () => (await shop.stateOf(first.id)).status === status, `it is ${status}`);
+  const is = (status: string) => untilSql(async () => (await queue.stateOf(first.id)).status === status, `it is ${status}`);
   await is('dead');
-  assert.equal(await shop.send({ ...wish, body: Buffer.from('{"a":2}') }), 'another body');
-  assert.equal((await shop.stateOf(first.id)).status, 'dead', 'another body drives nothing');
+  assert.equal(await queue.send({ ...wish, body: Buffer.from('{"a":2}') }), 'conflict');
+  assert.equal((await queue.stateOf(first.id)).status, 'dead', 'another body drives nothing');
   outcome.fails = false;
-  assert.deepEqual(await Promise.all(Array.from({ length: 10 }, () => shop.send(wish))), Array.from({ length: 10 }, () => ({ id: first.id, status: 'duplicate' })));
+  assert.deepEqual(await Promise.all(Array.from({ length: 10 }, () => queue.send(wish))), Array.from({ length: 10 }, () => ({ id: first.id, status: 'duplicate' })));
   worker.notify();
   await is('done');
   assert.deepEqual(calls, [`${first.id} 1`, `${first.id} 2`, `${first.id} 1`], 'once more, from its first attempt');
-  assert.deepEqual(await shop.send(wish), { id: first.id, status: 'duplicate' });
+  assert.deepEqual(await queue.send(wish), { id: first.id, status: 'duplicate' });
   worker.notify();
   assert.deepEqual([...(await sql`select from webhook.work`)], []);
-  assert.equal((await shop.stateOf(first.id)).errors.length, 2, 'what failed before stays on record');
+  assert.equal((await queue.stateOf(first.id)).errors.length, 2, 'what failed before stays on record');
   await worker.stop();
 });
 
 test('without a target, events stay stored, and no worker touches them', bounded, async () => {
-  const stored = await shop.put({ plan: { kind: 'store' } });
+  const stored = await queue.put({ status: 'stored' });
   const seen: string[] = [];
-  const worker = shop.hire(async ({ id }) => {
+  const worker = queue.startWorker(async ({ id }) => {
     seen.push(id);
     return null;
   });
-  const other = await shop.put();
+  const other = await queue.put();
   worker.notify();
-  await untilSql(async () => (await shop.stateOf(other)).status === 'done', 'the other is done');
+  await untilSql(async () => (await queue.stateOf(other)).status === 'done', 'the other is done');
   await worker.stop();
   assert.deepEqual(seen, [other]);
-  assert.deepEqual(await shop.stateOf(stored), { status: 'stored', attempts: 0, errors: [] });
+  assert.deepEqual(await queue.stateOf(stored), { status: 'stored', attempts: 0, errors: [] });
   assert.ok(!('work' in service), 'nothing works where nothing is set');
 });

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { connect } from '../../scripts/postgres.ts';
 import type { Database } from '../../src/db/pool.ts';
-import { insertEvent, type NewEvent } from '../../src/webhook/store/events.ts';
+import { accept } from '../../src/webhook/receive.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { openInbox } from '../support/inbox.ts';
 import { createDatabase } from '../support/database.ts';
@@ -13,7 +13,7 @@ import { startRecorder } from '../support/recorder.ts';
 import { addToken, openWebhook, signatureOf, SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
 import { connectTo, headOf } from '../support/socket.ts';
 import { bounded } from '../support/until.ts';
-import { openWorkshop } from '../support/work.ts';
+import { newEvent, openWorkQueue } from '../support/work.ts';
 
 const { url, sql, databaseUrl } = await openInbox({ after }, { WEBHOOK_SECRET });
 const database = openWebhook({ after }, databaseUrl);
@@ -158,14 +158,14 @@ test('events of a page that come in one turn are delivered in the order in which
 });
 
 test('when the shared statements of two replicas bring the same deliveries in opposite order there is no deadlock, each is stored once and every sender is told so', async (t) => {
-  const place = await openWorkshop(t);
+  const place = await openWorkQueue(t);
   // Who has stored one and comes to the next waits there for the test.
   await place.sql`create function pause() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock_shared(1); return new; end'`;
   await place.sql`create trigger pause before insert on webhook.events for each row when (new.event = 'second') execute function pause()`;
   const deadlocks = async () => Number((await place.sql`select deadlocks from pg_stat_database where datname = current_database()`)[0]?.deadlocks);
   const waiting = async () => (await place.sql`select from pg_stat_activity where wait_event = 'advisory' and datname = current_database()`).length;
   const [token] = await place.sql<Array<{ id: string }>>`select id from webhook.tokens`;
-  const event = (deliveryId: string, name: string): NewEvent => ({ id: randomUUID(), tokenId: token?.id ?? '', source: 'generic', deliveryId, event: name, headers: {}, ip: '127.0.0.1', body: Buffer.from('the same') });
+  const same = (deliveryId: string, event: string) => newEvent(token?.id ?? '', { deliveryId, event });
   const before = await deadlocks();
   const blocker = connect(place.databaseUrl);
   t.after(() => blocker.end({ timeout: 0 }));
@@ -175,8 +175,8 @@ test('when the shared statements of two replicas bring the same deliveries in op
     const replica = openLanes(t, place.databaseUrl, 'replica');
     replicas.push(replica);
     return ids.map(async (deliveryId, index) => {
-      const outcome = await insertEvent(replica, event(deliveryId, index === 0 ? 'first' : 'second'), { kind: 'work', orderKey: null });
-      assert.ok(outcome !== 'another body');
+      const outcome = await accept(replica, same(deliveryId, index === 0 ? 'first' : 'second'));
+      assert.ok(outcome !== 'conflict');
       return { deliveryId, ...outcome };
     });
   });

@@ -37,7 +37,7 @@ test('what a shutdown cuts short has not been tried: no attempt, no error, free 
     if (name === 'command') await until(() => existsSync(file('attempts')), 'the command runs');
     await gatehouse.stop();
     assert.deepEqual(await stateOf(sql, json.id), { status: 'waiting', attempts: 0, errors: [] }, name);
-    assert.deepEqual([...(await sql`select claim, due_at <= now() as due from webhook.work`)], [{ claim: null, due: true }], `${name}: nobody waits for a lease to end`);
+    assert.deepEqual([...(await sql`select lease, due_at <= now() as due from webhook.work`)], [{ lease: null, due: true }], `${name}: nobody waits for a lease to end`);
     if (name !== 'command') return;
     writeFileSync(file('go'), '');
     const again = await startGatehouse(t, ['webhook'], url, environment);

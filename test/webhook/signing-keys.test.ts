@@ -32,7 +32,7 @@ function send(to: Gatehouse, source: SignedSource, token: string, secret: string
   return ask('POST', `${to.url.webhook}/webhook`, { bearer: token, body, headers: { ...named, ...signatureOf(source, secret, body, { id: randomUUID() }) } });
 }
 const countEvents = async () => (await sql`select from webhook.events`).length;
-const keyErrors = ({ log }: Gatehouse) => log().filter(({ level, message }) => level === 'error' && message === 'WEBHOOK_SECRET is missing, or is not the one that signing secrets are sealed under').length;
+const keyErrors = ({ log }: Gatehouse) => log().filter(({ level, message }) => level === 'error' && message === 'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one').length;
 
 test('a token whose one secret is sealed under the other WEBHOOK_SECRET: 503 there for every signature, stored nowhere, logged each time; accepted where it can be opened', async () => {
   for (const source of SOURCES) {

@@ -19,7 +19,7 @@ const WRONG: ReadonlyArray<readonly [name: string, value: string, said: RegExp]>
   ['WEBHOOK_COMMAND', JSON.stringify([join(directory, 'missing'), 'x']), /^gatehouse: webhook: WEBHOOK_COMMAND names a program that cannot be run \(ENOENT\)\.\n$/],
   ['WEBHOOK_COMMAND', JSON.stringify([join(directory, 'no-program')]), /^gatehouse: webhook: WEBHOOK_COMMAND names a program that cannot be run \(EACCES\)\.\n$/],
   ['WEBHOOK_HANDLER', join(directory, 'missing.mjs'), /^gatehouse: webhook: WEBHOOK_HANDLER names a module that cannot be read \(ENOENT\)\.\n$/],
-  ['WEBHOOK_FORWARD_URL', 'http://127.0.0.1:9/', /^gatehouse: webhook: WEBHOOK_FORWARD_URL: the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on if that is meant\.\n$/],
+  ['WEBHOOK_FORWARD_URL', 'http://127.0.0.1:9/', /^gatehouse: webhook: WEBHOOK_FORWARD_URL: the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it\.\n$/],
   ['WEBHOOK_FORWARD_URL', 'http://[::ffff:10.0.0.1]/', /^gatehouse: webhook: WEBHOOK_FORWARD_URL: the target is a private address/],
 ];
 for (const [name, value, said] of WRONG) {

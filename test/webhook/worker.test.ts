@@ -1,24 +1,24 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { LEASE_SECONDS } from '../../src/webhook/rules.ts';
-import { claimWork, endWork, type Held, renewLeases, returnWork } from '../../src/webhook/store/work.ts';
+import { LEASE_SECONDS } from '../../src/webhook/worker.ts';
+import { claimWork, endWork, type Lease, renewLeases, returnWork } from '../../src/webhook/store/work.ts';
 import { untilSql } from '../support/lanes.ts';
 import { startRelay } from '../support/relay.ts';
 import { bounded, until } from '../support/until.ts';
-import { FAILED, gate, openWorkshop } from '../support/work.ts';
+import { FAILED, latch, openWorkQueue } from '../support/work.ts';
 
-const shop = await openWorkshop({ after });
-const { sql, database } = shop;
+const queue = await openWorkQueue({ after });
+const { sql, database } = queue;
 const claim = (most = 100) => claimWork(database, randomUUID(), LEASE_SECONDS, most);
 /** As when 30 seconds have passed and nobody has renewed anything. */
 const endLeases = () => sql`update webhook.work set due_at = now() - interval '1 second'`;
-const statusOf = async (id: string) => (await shop.stateOf(id)).status;
+const statusOf = async (id: string) => (await queue.stateOf(id)).status;
 const ended = (id: string, status = 'done') => untilSql(async () => (await statusOf(id)) === status, `${id} is ${status}`);
 const nothingWaits = () => untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
 async function fresh(count: number): Promise<string[]> {
   await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
-  return Promise.all(Array.from({ length: count }, () => shop.put()));
+  return Promise.all(Array.from({ length: count }, () => queue.put()));
 }
 
 test('of two replicas that claim at once each takes what the other does not, and all is taken', async () => {
@@ -36,12 +36,12 @@ test('of two replicas that claim at once each takes what the other does not, and
 test('two replicas do each event once between them, and both have some', bounded, async () => {
   await fresh(0);
   const done: string[][] = [[], []];
-  const workers = done.map((mine) => shop.hire(async (task) => {
+  const workers = done.map((mine) => queue.startWorker(async (task) => {
     mine.push(task.id);
     await new Promise((resolve) => setTimeout(resolve, 1));
     return null;
   }, { concurrency: 5 }));
-  const ids = await Promise.all(Array.from({ length: 300 }, () => shop.put()));
+  const ids = await Promise.all(Array.from({ length: 300 }, () => queue.put()));
   for (const { notify } of workers) notify();
   await nothingWaits();
   assert.deepEqual(done.flat().sort(), ids.sort());
@@ -58,15 +58,15 @@ test('a lease that has ended lets another replica take the event; who held it ca
   const [second] = await claim();
   assert.deepEqual([first.attempt, second?.attempt, second?.id], [1, 2, id]);
   assert.ok(second);
-  const before = await sql`select claim, due_at, attempts from webhook.work`;
+  const before = await sql`select lease, due_at, attempts from webhook.work`;
   await endWork(database, [first], 'done', null);
   await endWork(database, [first], 'dead', 'from the grave');
   await renewLeases(database, [first], 3_600);
   await returnWork(database, first, 'from the grave', 3_600);
-  assert.deepEqual([...(await sql`select claim, due_at, attempts from webhook.work`)], [...before]);
-  assert.deepEqual(await shop.stateOf(id), { status: 'waiting', attempts: 2, errors: [] });
+  assert.deepEqual([...(await sql`select lease, due_at, attempts from webhook.work`)], [...before]);
+  assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 2, errors: [] });
   await endWork(database, [first, second], 'done', null);
-  assert.deepEqual(await shop.stateOf(id), { status: 'done', attempts: 2, errors: [] });
+  assert.deepEqual(await queue.stateOf(id), { status: 'done', attempts: 2, errors: [] });
 });
 
 test('a claim of before does not fit after the work was given back and taken again by the same process', async () => {
@@ -75,7 +75,7 @@ test('a claim of before does not fit after the work was given back and taken aga
   assert.ok(first);
   await returnWork(database, first, 'failed', 0);
   await returnWork(database, first, 'failed twice', 0);
-  assert.deepEqual((await shop.stateOf(id)).errors, ['failed'], 'one return only');
+  assert.deepEqual((await queue.stateOf(id)).errors, ['failed'], 'one return only');
   const [second] = await claim();
   assert.equal(second?.attempt, 2);
   await endWork(database, [first], 'done', null);
@@ -84,7 +84,7 @@ test('a claim of before does not fit after the work was given back and taken aga
 
 test('a renewal keeps exactly what is still held', async () => {
   await fresh(3);
-  const held: Held[] = await claim();
+  const held: Lease[] = await claim();
   await endLeases();
   const [lost] = await claim(1);
   await endLeases();
@@ -102,40 +102,40 @@ test('an attempt counts from its claim on; when every one has taken its process 
     await endLeases();
   }
   let calls = 0;
-  const worker = shop.hire(async () => {
+  const worker = queue.startWorker(async () => {
     calls += 1;
     return null;
   }, { maxAttempts: 3 });
   await ended(id, 'dead');
-  assert.deepEqual(await shop.stateOf(id), { status: 'dead', attempts: 3, errors: ['no attempt is left: the last one ended with its process, or WEBHOOK_MAX_ATTEMPTS has been lowered'] });
+  assert.deepEqual(await queue.stateOf(id), { status: 'dead', attempts: 3, errors: ['no attempt left: the last one ended with its process, or WEBHOOK_MAX_ATTEMPTS was lowered'] });
   assert.equal(calls, 0);
   await worker.stop();
 });
 
 test('an event that had more attempts than there are now to be is dead with as many as it had', bounded, async () => {
   const [id = ''] = await fresh(1);
-  await shop.sql`update webhook.work set attempts = 8 where event_id = ${id}`;
-  const worker = shop.hire(async () => null, { maxAttempts: 3 });
+  await queue.sql`update webhook.work set attempts = 8 where event_id = ${id}`;
+  const worker = queue.startWorker(async () => null, { maxAttempts: 3 });
   await ended(id, 'dead');
-  assert.equal((await shop.stateOf(id)).attempts, 8);
+  assert.equal((await queue.stateOf(id)).attempts, 8);
   await worker.stop();
 });
 
 test('what fails is tried again until WEBHOOK_MAX_ATTEMPTS, then it is dead with every error; what throws has failed, too', bounded, async () => {
   const [bad = '', thrown = '', late = ''] = await fresh(3);
   const lines: string[] = [];
-  const worker = shop.hire(async ({ id, attempt }) => {
+  const worker = queue.startWorker(async ({ id, attempt }) => {
     if (id === thrown) throw new Error('a secret message');
     if (id === late) return attempt < 4 ? FAILED : null;
     return { error: `attempt ${attempt}\n\u001b[31m${'x'.repeat(5_000)}`, retryAfter: null };
   }, { maxAttempts: 4 }, { log: (line) => lines.push(line) });
   await nothingWaits();
-  const state = await shop.stateOf(bad);
+  const state = await queue.stateOf(bad);
   assert.deepEqual([state.status, state.attempts], ['dead', 4]);
   assert.deepEqual(state.errors.map((error) => [error.slice(0, 14), error.length]), [1, 2, 3, 4].map((attempt) => [`attempt ${attempt} [31m`, 1_000]));
   const internal = 'internal error: Error';
-  assert.deepEqual(await shop.stateOf(thrown), { status: 'dead', attempts: 4, errors: [internal, internal, internal, internal] });
-  assert.deepEqual(await shop.stateOf(late), { status: 'done', attempts: 4, errors: [FAILED.error, FAILED.error, FAILED.error] });
+  assert.deepEqual(await queue.stateOf(thrown), { status: 'dead', attempts: 4, errors: [internal, internal, internal, internal] });
+  assert.deepEqual(await queue.stateOf(late), { status: 'done', attempts: 4, errors: [FAILED.error, FAILED.error, FAILED.error] });
   assert.ok(!lines.join('').includes('a secret message'));
   await worker.stop();
 });
@@ -143,8 +143,8 @@ test('what fails is tried again until WEBHOOK_MAX_ATTEMPTS, then it is dead with
 test('WEBHOOK_CONCURRENCY is never exceeded, and is reached', bounded, async () => {
   const ids = await fresh(60);
   let [now, most] = [0, 0];
-  const full = gate();
-  const worker = shop.hire(async () => {
+  const full = latch();
+  const worker = queue.startWorker(async () => {
     now += 1;
     most = Math.max(most, now);
     if (now === 4) full.open();
@@ -162,19 +162,19 @@ test('WEBHOOK_CONCURRENCY is never exceeded, and is reached', bounded, async () 
 
 test('what takes longer than WEBHOOK_TIMEOUT is told to end and has failed, also where it does not listen', bounded, async () => {
   const [obedient = '', deaf = ''] = await fresh(2);
-  const worker = shop.hire(
+  const worker = queue.startWorker(
     ({ id }, stop) => new Promise((resolve) => (id === obedient ? stop.addEventListener('abort', () => resolve({ error: 'cut off', retryAfter: 3_600 })) : undefined)),
     { timeoutMs: 50, maxAttempts: 1 },
   );
   for (const id of [obedient, deaf]) await ended(id, 'dead');
-  for (const id of [obedient, deaf]) assert.deepEqual(await shop.stateOf(id), { status: 'dead', attempts: 1, errors: ['it did not end within 0.05 s'] });
+  for (const id of [obedient, deaf]) assert.deepEqual(await queue.stateOf(id), { status: 'dead', attempts: 1, errors: ['no result within 0.05 s'] });
   await worker.stop();
 });
 
 test('one that hangs holds up none of the others', bounded, async () => {
   const [stuck = '', ...others] = await fresh(40);
-  const hanging = gate();
-  const worker = shop.hire(async ({ id }) => {
+  const hanging = latch();
+  const worker = queue.startWorker(async ({ id }) => {
     if (id === stuck) await hanging.opened;
     return null;
   }, { concurrency: 2 });
@@ -188,8 +188,8 @@ test('one that hangs holds up none of the others', bounded, async () => {
 test('at the shutdown nothing more is taken, what is under way finishes, and what does not is given back at once without blame', bounded, async () => {
   const [finishing = '', stuck = '', ...untouched] = await fresh(5);
   await sql`update webhook.work set due_at = now() + interval '1 hour' where event_id in ${sql(untouched)}`;
-  const [begun, finish] = [new Set<string>(), gate()];
-  const worker = shop.hire(async ({ id }, stop) => {
+  const [begun, finish] = [new Set<string>(), latch()];
+  const worker = queue.startWorker(async ({ id }, stop) => {
     begun.add(id);
     if (id === finishing) await finish.opened;
     else await new Promise((resolve) => stop.addEventListener('abort', resolve));
@@ -201,8 +201,8 @@ test('at the shutdown nothing more is taken, what is under way finishes, and wha
   worker.notify();
   finish.open();
   await stopped;
-  assert.deepEqual(await shop.stateOf(finishing), { status: 'done', attempts: 1, errors: [] });
-  assert.deepEqual(await shop.stateOf(stuck), { status: 'waiting', attempts: 0, errors: [] }, 'what a shutdown cuts short does not count');
+  assert.deepEqual(await queue.stateOf(finishing), { status: 'done', attempts: 1, errors: [] });
+  assert.deepEqual(await queue.stateOf(stuck), { status: 'waiting', attempts: 0, errors: [] }, 'what a shutdown cuts short does not count');
   assert.deepEqual([...begun].sort(), [finishing, stuck].sort());
   // Free for another replica now, and not when a lease ends.
   assert.deepEqual((await claim()).map(({ id }) => id).sort(), [stuck, ...untouched].sort());
@@ -210,9 +210,9 @@ test('at the shutdown nothing more is taken, what is under way finishes, and wha
 
 test('when the database is away meanwhile, everything is done in the end, and what was done cannot be forgotten twice', bounded, async (t) => {
   const ids = await fresh(20);
-  const relay = await startRelay(t, shop.databaseUrl);
-  const [begun, cut, lines] = [new Set<string>(), gate(), new Array<string>()];
-  const worker = shop.hire(async ({ id }) => {
+  const relay = await startRelay(t, queue.databaseUrl);
+  const [begun, cut, lines] = [new Set<string>(), latch(), new Array<string>()];
+  const worker = queue.startWorker(async ({ id }) => {
     begun.add(id);
     await cut.opened;
     return null;
@@ -220,7 +220,7 @@ test('when the database is away meanwhile, everything is done in the end, and wh
   await until(() => begun.size === 10, 'ten are under way');
   await relay.cut();
   cut.open();
-  await until(() => lines.some((line) => line.includes('could not be noted')) && lines.some((line) => line.includes('could not be fetched')), 'the worker has noticed');
+  await until(() => lines.some((line) => line.includes('could not be marked as done')) && lines.some((line) => line.includes('could not be claimed')), 'the worker has noticed');
   await relay.mend();
   await untilSql(async () => (await sql`select from webhook.outcomes`).length === 10, 'the ten that were not under way are done');
   await endLeases();

@@ -1,4 +1,4 @@
-import { hexArrayLiteral, batched } from '../../db/batch.ts';
+import { arrayLiteral, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import type { SealedSecret } from '../signing.ts';
 import type { SourceName } from '../sources.ts';
@@ -13,122 +13,113 @@ export interface Token {
   readonly created_at: Date;
   readonly last_used_at: Date | null;
   readonly revoked_at: Date | null;
+  /** Whether a signing secret waits for its confirmation. */
+  readonly pending: boolean;
 }
 
-/** Who presents a token, and what its requests are to be signed with. */
-export interface Sender {
+/** The caller that a token authenticates. */
+export interface TokenCaller {
   readonly id: string;
   readonly role: Role;
   readonly source: SourceName;
+  /** The active signing secrets: two during a rotation. */
   readonly secrets: readonly SealedSecret[];
-  /** Not noted as used for a while. */
   readonly last_seen_is_old: boolean;
 }
 
-/** How exactly the last use of a token is known. */
-const STALE_SECONDS = 60;
+/** A token's last use is recorded at most this often. */
+const LAST_SEEN_SECONDS = 60;
 
-/** @returns whose live token has this digest, or null; a rotated one holds until its overlap ends */
-export const findSender = batched(
-  async (database: Database, presented: readonly Buffer[]): Promise<Array<Sender | null>> => {
+/** @returns the caller of the active token with this digest; a rotated token is active until its overlap ends */
+export const findTokenCaller = batched(
+  async (database: Database, presented: readonly Buffer[]): Promise<Array<TokenCaller | null>> => {
     const digests = presented.map((digest) => digest.toString('hex'));
     const wanted = hexArrayLiteral([...new Set(digests)]);
-    const rows = await database.read(
-      (sql) => sql<Array<Omit<Sender, 'secrets'> & { current: string; previous: string | null; secret: SealedSecret['id'] | null } & Omit<SealedSecret, 'id'>>>`
-        select encode(t.digest, 'hex') as current, case when t.previous_until > now() then encode(t.previous_digest, 'hex') end as previous,
-          t.id, t.role, t.source, coalesce(t.last_used_at < now() - make_interval(secs => ${STALE_SECONDS}), true) as last_seen_is_old,
-          s.id as secret, s.key_id, s.client_key, s.commitment, s.blob
-        from webhook.tokens t
-        left join webhook.signing_secrets s on s.token_id = t.id and not s.pending and (s.expires_at is null or s.expires_at > now())
-        where (t.digest = any (${wanted}::text::bytea[]) or t.previous_digest = any (${wanted}::text::bytea[])) and t.revoked_at is null`,
-    );
-    const senders = new Map<string | null, Sender>();
-    for (const { current, previous, id, role, source, last_seen_is_old, secret, key_id, client_key, commitment, blob } of rows) {
-      const secrets = secret === null ? [] : [{ id: secret, key_id, client_key, commitment, blob }];
-      const sender = { id, role, source, last_seen_is_old, secrets: [...(senders.get(current)?.secrets ?? []), ...secrets] };
-      senders.set(current, sender).set(previous, sender);
+    const rows = await database.read((sql) => sql<CallerRow[]>`
+      select encode(t.digest, 'hex') as current, t.id, t.role, t.source,
+        case when t.previous_until > now() then encode(t.previous_digest, 'hex') end as previous,
+        coalesce(t.last_used_at < now() - make_interval(secs => ${LAST_SEEN_SECONDS}), true) as last_seen_is_old,
+        s.id as secret_id, s.key_id, s.client_key, s.commitment, s.blob
+      from webhook.tokens t left join webhook.signing_secrets s
+        on s.token_id = t.id and not s.pending and (s.expires_at is null or s.expires_at > now())
+      where (t.digest = any (${wanted}::text::bytea[]) or t.previous_digest = any (${wanted}::text::bytea[]))
+        and t.revoked_at is null`);
+    const callers = new Map<string | null, TokenCaller>();
+    for (const { current, previous, id, role, source, last_seen_is_old, secret_id, ...sealed } of rows) {
+      const others = callers.get(current)?.secrets ?? [];
+      const secrets = secret_id === null ? others : [...others, { ...sealed, id: secret_id }];
+      const caller = { id, role, source, last_seen_is_old, secrets };
+      callers.set(current, caller).set(previous, caller);
     }
-    return digests.map((digest) => senders.get(digest) ?? null);
+    return digests.map((digest) => callers.get(digest) ?? null);
   },
 );
 
-/** Notes that tokens were used. */
-export async function noteUse(database: Database, ids: readonly string[]): Promise<void> {
-  await database.write((sql) => sql`update webhook.tokens set last_used_at = now() where id in ${sql(ids)}`);
+type CallerRow = Omit<TokenCaller, 'secrets'> &
+  Omit<SealedSecret, 'id'> & { current: string; previous: string | null; secret_id: string | null };
+
+export async function markTokensUsed(database: Database, ids: readonly string[]): Promise<void> {
+  await database.write((sql) => sql`
+    update webhook.tokens set last_used_at = now() where id = any (${arrayLiteral(ids)}::text::uuid[])`);
 }
 
-export interface NewToken {
-  readonly id: string;
-  readonly name: string;
-  readonly role: Role;
-  readonly source: SourceName;
-  readonly digest: Buffer;
+export type NewToken = Pick<Token, 'id' | 'name' | 'role' | 'source'> & { readonly digest: Buffer };
+
+export async function insertToken(sql: Sql, token: NewToken): Promise<void> {
+  await sql`insert into webhook.tokens ${sql(token, 'id', 'name', 'role', 'source', 'digest')}`;
 }
 
-const columns = (sql: Sql) => sql`id, name, role, source, created_at, last_used_at, revoked_at`;
+export const anyTokenExists = async (sql: Sql): Promise<boolean> =>
+  (await sql`select from webhook.tokens limit 1`).length === 1;
 
-export async function insertToken(sql: Sql, { id, name, role, source, digest }: NewToken): Promise<Token> {
-  const [token] = await sql<[Token]>`
-    insert into webhook.tokens (id, name, role, source, digest) values (${id}, ${name}, ${role}, ${source}, ${digest})
-    returning ${columns(sql)}`;
-  return token;
+/** Locks an active token, so that rotations follow each other. @returns whether there is one */
+export const lockToken = async (sql: Sql, id: string): Promise<boolean> =>
+  (await sql`select from webhook.tokens where id = ${id} and revoked_at is null for update`).length === 1;
+
+/** Oldest first, revoked tokens included. */
+export async function listTokens(database: Database): Promise<Token[]> {
+  return database.list((sql) => sql<Token[]>`
+    select id, name, role, source, created_at, last_used_at, revoked_at,
+      exists (select from webhook.signing_secrets s where s.token_id = t.id and s.pending) as pending
+    from webhook.tokens t order by created_at, id`);
 }
 
-export async function anyTokenExists(sql: Sql): Promise<boolean> {
-  const [row] = await sql<[{ found: boolean }]>`select exists (select 1 from webhook.tokens) as found`;
-  return row.found;
-}
-
-/** Locked, so that two who rotate at once come one after the other. @returns null when there is no live token with this id */
-export async function lockToken(sql: Sql, id: string): Promise<Token | null> {
-  const [token] = await sql<Token[]>`select ${columns(sql)} from webhook.tokens where id = ${id} and revoked_at is null for update`;
-  return token ?? null;
-}
-
-/** Oldest first, the revoked included, and which of them wait for a confirmation. */
-export async function listTokens(database: Database): Promise<Array<Token & { pending: boolean }>> {
-  return database.list(
-    (sql) => sql<Array<Token & { pending: boolean }>>`
-      select ${columns(sql)}, exists (select from webhook.signing_secrets s where s.token_id = t.id and s.pending) as pending
-      from webhook.tokens t order by created_at, id`,
-  );
-}
-
-/** @returns false when there is no such token; revoking twice is not an error and keeps the first time */
+/** @returns false if there is no such token; revoking twice is no error and keeps the first time */
 export async function revokeToken(database: Database, id: string): Promise<boolean> {
-  const result = await database.write((sql) => sql`update webhook.tokens set revoked_at = coalesce(revoked_at, now()) where id = ${id}`);
+  const result = await database.write((sql) => sql`
+    update webhook.tokens set revoked_at = coalesce(revoked_at, now()) where id = ${id}`);
   return result.count === 1;
 }
 
-/** The token of before holds for so many seconds more. */
+/** @param overlap seconds for which the old token stays valid */
 export async function replaceDigest(sql: Sql, id: string, digest: Buffer, overlap: number): Promise<void> {
   await sql`
-    update webhook.tokens set previous_digest = digest, previous_until = now() + make_interval(secs => ${overlap}), digest = ${digest} where id = ${id}`;
+    update webhook.tokens
+    set previous_digest = digest, previous_until = now() + make_interval(secs => ${overlap}), digest = ${digest}
+    where id = ${id}`;
 }
 
-/** The signing secrets of before hold for so many seconds more; those that were to end sooner still do. */
-export async function insertSecret(sql: Sql, tokenId: string, { id, key_id, client_key, commitment, blob }: SealedSecret, overlap: number): Promise<void> {
+/** @param overlap seconds for which the old secrets stay valid, unless they expire sooner */
+export async function insertSecret(sql: Sql, tokenId: string, sealed: SealedSecret, overlap: number): Promise<void> {
   await sql`delete from webhook.signing_secrets where token_id = ${tokenId} and expires_at <= now()`;
   await sql`
-    update webhook.signing_secrets set expires_at = least(expires_at, now() + make_interval(secs => ${overlap})) where token_id = ${tokenId} and not pending`;
-  await sql`
-    insert into webhook.signing_secrets (id, token_id, key_id, client_key, commitment, blob)
-    values (${id}, ${tokenId}, ${key_id}, ${client_key}, ${commitment}, ${blob})`;
+    update webhook.signing_secrets set expires_at = least(expires_at, now() + make_interval(secs => ${overlap}))
+    where token_id = ${tokenId} and not pending`;
+  await sql`insert into webhook.signing_secrets ${sql({ ...sealed, token_id: tokenId })}`;
 }
 
-/** What a sender hands over itself. It takes the place of an earlier one that nobody has confirmed, and of nothing else. */
-export async function insertPending(database: Database, tokenId: string, { id, key_id, client_key, commitment, blob }: SealedSecret): Promise<void> {
-  await database.write(
-    (sql) => sql`
-      insert into webhook.signing_secrets (id, token_id, key_id, client_key, commitment, blob, pending)
-      values (${id}, ${tokenId}, ${key_id}, ${client_key}, ${commitment}, ${blob}, true)
-      on conflict (token_id) where pending do update set
-        id = excluded.id, key_id = excluded.key_id, client_key = excluded.client_key, commitment = excluded.commitment, blob = excluded.blob, created_at = now()`,
-  );
+/** Stores a secret that a sender sent itself. It replaces an earlier pending one, and never an active one. */
+export async function insertPending(database: Database, tokenId: string, sealed: SealedSecret): Promise<void> {
+  await database.write((sql) => sql`
+    insert into webhook.signing_secrets ${sql({ ...sealed, token_id: tokenId, pending: true })}
+    on conflict (token_id) where pending do update set id = excluded.id, key_id = excluded.key_id,
+      client_key = excluded.client_key, commitment = excluded.commitment, blob = excluded.blob, created_at = now()`);
 }
 
 export async function findPending(sql: Sql, tokenId: string): Promise<SealedSecret | null> {
-  const [secret] = await sql<SealedSecret[]>`select id, key_id, client_key, commitment, blob from webhook.signing_secrets where token_id = ${tokenId} and pending`;
+  const [secret] = await sql<SealedSecret[]>`
+    select id, key_id, client_key, commitment, blob from webhook.signing_secrets
+    where token_id = ${tokenId} and pending`;
   return secret ?? null;
 }
 
@@ -136,9 +127,10 @@ export async function removePending(sql: Sql, tokenId: string): Promise<void> {
   await sql`delete from webhook.signing_secrets where token_id = ${tokenId} and pending`;
 }
 
-/** By which WEBHOOK_SECRET the live signing secrets are sealed: so many under each key id. */
+/** How many active signing secrets are sealed under each WEBHOOK_SECRET, by its key id. */
 export async function countByKey(database: Database): Promise<Array<{ key_id: string; secrets: number }>> {
   return database.list((sql) => sql<Array<{ key_id: string; secrets: number }>>`
-    select s.key_id, count(*)::int as secrets from webhook.signing_secrets s join webhook.tokens t on t.id = s.token_id
+    select s.key_id, count(*)::int as secrets
+    from webhook.signing_secrets s join webhook.tokens t on t.id = s.token_id
     where t.revoked_at is null and (s.expires_at is null or s.expires_at > now()) group by s.key_id`);
 }

@@ -1,63 +1,69 @@
 import { spawn } from 'node:child_process';
-import type { Task } from '../store/work.ts';
-import type { Delivery } from '../worker.ts';
+import type { Command } from '../settings.ts';
+import type { LeasedEvent } from '../store/work.ts';
+import type { DeliveryTarget } from '../worker.ts';
 
-export interface ProgramOptions {
-  /** The program and its arguments, as they are: no shell reads them. */
-  readonly command: readonly [string, ...string[]];
-  /** What it finds in its environment besides the facts. */
-  readonly environment: Readonly<Record<string, string>>;
-}
-
-/** What is kept of a program's output, to tell what went wrong. */
+/** The end of the output is kept, for the error message. */
 const KEPT_BYTES = 900;
-
-/** How long output is waited for after the end: something that it left running may hold the pipe. */
+/** How long to wait for output after the exit: a process that the command left running may hold the pipe. */
 const OUTPUT_MS = 1_000;
 
-/** Runs a program for each event: the body on its standard input, the facts in its environment. Exit 0 is success. */
-export function createProgram({ command: [program, ...words], environment }: ProgramOptions): Delivery {
+type Environment = Readonly<Record<string, string>>;
+
+/** Runs a program for each event, without a shell, with the body on standard input. Exit code 0 is success. */
+export function createCommandTarget([program, ...words]: Command, environment: Environment): DeliveryTarget {
   return {
-    deliver: (task, stop) =>
+    deliver: (event, signal) =>
       new Promise((resolve) => {
         let output = '';
         let timer: NodeJS.Timeout | undefined;
         const settle = (error: string | null) => {
           clearTimeout(timer);
-          stop.removeEventListener('abort', kill);
+          signal.removeEventListener('abort', kill);
           resolve(error === null ? null : { error, retryAfter: null });
         };
-        // A group of its own, so that what it has started ends with it.
-        const child = spawn(program, words, { stdio: ['pipe', 'pipe', 'pipe'], detached: true, env: { ...environment, ...factsOf(task) } });
-        // First, because without a place for the pipes (EMFILE) there are none to listen to.
-        child.on('error', (error) => settle(`the command could not be run (${'code' in error ? String(error.code) : 'unknown'})`));
+        // In a process group of its own, so that everything it started is killed with it.
+        const env = { ...environment, ...eventVariables(event) };
+        const child = spawn(program, words, { stdio: ['pipe', 'pipe', 'pipe'], detached: true, env });
+        // Before the streams are used: if the pipes could not be created (EMFILE), there are none.
+        const codeOf = (error: Error) => ('code' in error ? String(error.code) : 'unknown');
+        child.on('error', (error) => settle(`the command could not be run (${codeOf(error)})`));
         const kill = () => {
           try {
             if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
           } catch {
-            // It has just ended by itself.
+            // The group has no process left.
           }
         };
-        stop.addEventListener('abort', kill);
-        // A flood is read and thrown away, so that the program neither hangs nor fills our memory.
-        for (const stream of [child.stdout, child.stderr]) stream?.on('data', (chunk: Buffer) => (output = (output + chunk.toString('latin1')).slice(-KEPT_BYTES)));
-        child.on('exit', (code, signal) => {
+        signal.addEventListener('abort', kill);
+        // All output is read, so that the program does not block. Little of it is kept.
+        for (const stream of [child.stdout, child.stderr]) {
+          stream?.on('data', (chunk: Buffer) => (output = (output + chunk.toString('latin1')).slice(-KEPT_BYTES)));
+        }
+        child.on('exit', (code, signalName) => {
+          // Kills what the command left running. A group id is not reused while its group has a process, and Node emits
+          // this event as soon as it has reaped the command. Later the id could belong to another group.
           kill();
-          const end = () => settle(code === 0 ? null : `the command ended with ${code === null ? signal : `status ${code}`}: ${Buffer.from(output, 'latin1').toString('utf8')}`);
+          signal.removeEventListener('abort', kill);
+          const end = () => {
+            const reason = code === null ? signalName : `status ${code}`;
+            const said = Buffer.from(output, 'latin1').toString('utf8');
+            settle(code === 0 ? null : `the command ended with ${reason}: ${said}`);
+          };
           child.once('close', end);
           timer = setTimeout(end, OUTPUT_MS);
         });
-        child.stdin?.on('error', () => {}).end(task.body); // it need not read its input
+        child.stdin?.on('error', () => {}).end(event.body); // a program need not read its input
       }),
     close: async () => {},
   };
 }
 
-const factsOf = ({ id, event, source, delivery_id, attempt, received_at }: Task): Record<string, string> => ({
-  EVENT_ID: id,
-  EVENT_NAME: event,
-  EVENT_SOURCE: source,
-  EVENT_DELIVERY_ID: delivery_id ?? '',
-  EVENT_ATTEMPT: String(attempt),
-  EVENT_RECEIVED_AT: received_at.toISOString(),
+const eventVariables = (leased: LeasedEvent): Environment => ({
+  EVENT_ID: leased.id,
+  EVENT_NAME: leased.event,
+  EVENT_SOURCE: leased.source,
+  EVENT_DELIVERY_ID: leased.delivery_id ?? '',
+  EVENT_ATTEMPT: String(leased.attempt),
+  EVENT_RECEIVED_AT: leased.received_at.toISOString(),
 });

@@ -1,94 +1,84 @@
 import { pathToFileURL } from 'node:url';
-import { Worker } from 'node:worker_threads';
-import type { Task } from '../store/work.ts';
-import type { Delivery, Failed } from '../worker.ts';
+import { Worker as Thread } from 'node:worker_threads';
+import type { LeasedEvent } from '../store/work.ts';
+import type { DeliveryTarget } from '../worker.ts';
 
-export interface HandlerOptions {
-  /** A module whose default export is called with each event. */
-  readonly module: string;
-  readonly environment: Readonly<Record<string, string>>;
-}
-
-/** What the module's function is given. */
-export interface HandledEvent {
-  readonly id: string;
-  readonly event: string;
-  readonly source: string;
-  readonly deliveryId: string | null;
-  readonly attempt: number;
-  readonly receivedAt: string;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: Uint8Array;
-}
+/** How long `close` waits: a thread that is blocked in a system call ends only after it. */
+const CLOSE_MS = 2_000;
 
 /**
- * Each call has a thread to itself, kept for the next: a handler that throws fails its own event, and one that hangs, even
- * in a loop, or exits, ends its own thread.
+ * Calls the default export of a module with each event, in threads that are reused. A handler that throws fails its own
+ * event. One that hangs, even in a loop, or exits, ends its own thread.
  */
-export function createHandler({ module, environment }: HandlerOptions): Delivery {
-  const free: Worker[] = [];
-  const all = new Set<Worker>();
-  const hire = () => {
-    const thread = new Worker(THREAD, { eval: true, workerData: pathToFileURL(module).href, env: environment, stdout: true });
-    // Standard output is for the log; what a handler prints goes beside it.
+export function createHandlerTarget(module: string, environment: Readonly<Record<string, string>>): DeliveryTarget {
+  const idle: Thread[] = [];
+  const all = new Set<Thread>();
+  const start = () => {
+    const workerData = pathToFileURL(module).href;
+    const thread = new Thread(THREAD, { eval: true, workerData, env: environment, stdout: true });
+    // Standard output is for log lines. A handler's output goes to standard error.
     thread.stdout.on('data', (chunk: Buffer) => void process.stderr.write(chunk));
-    // What fails after it was done ends its thread, and nothing else; without a listener it would end this process.
+    // An error after the call ends the thread. Without a listener it would end this process.
     thread.on('error', () => {});
     all.add(thread);
     thread.once('exit', () => {
       all.delete(thread);
-      const index = free.indexOf(thread);
-      if (index >= 0) free.splice(index, 1);
+      const index = idle.indexOf(thread);
+      if (index >= 0) idle.splice(index, 1);
     });
     return thread;
   };
   return {
-    async deliver(task, stop) {
-      const thread = free.pop() ?? hire();
-      const failed = await call(thread, task, stop);
-      if (failed === null || failed.error.startsWith('the handler failed')) free.push(thread);
-      return failed;
+    async deliver(event, signal) {
+      const thread = idle.pop() ?? start();
+      const { error, hasEnded } = await call(thread, event, signal);
+      if (!hasEnded) idle.push(thread);
+      return error === null ? null : { error, retryAfter: null };
     },
     async close() {
       const ended = Promise.all([...all].map((thread) => thread.terminate()));
-      // One that is blocked in a system call ends only with that.
-      await Promise.race([ended, new Promise((resolve) => setTimeout(resolve, ENDING_MS).unref())]);
+      await Promise.race([ended, new Promise((resolve) => setTimeout(resolve, CLOSE_MS).unref())]);
     },
   };
 }
 
-const ENDING_MS = 2_000;
+/** @param hasEnded whether the thread cannot be used again */
+type Result = { readonly error: string | null; readonly hasEnded: boolean };
 
-function call(thread: Worker, task: Task, stop: AbortSignal): Promise<Failed | null> {
+function call(thread: Thread, leased: LeasedEvent, signal: AbortSignal): Promise<Result> {
   return new Promise((resolve) => {
-    const settle = (error: string | null) => {
-      stop.removeEventListener('abort', onStop);
+    const settle = (result: Result) => {
+      signal.removeEventListener('abort', onAbort);
       thread.off('message', onMessage).off('error', onError).off('exit', onExit);
-      resolve(error === null ? null : { error, retryAfter: null });
+      resolve(result);
     };
-    // The place is free again when the thread has ended, not before.
     let reason = 'the handler ended its thread';
-    const end = (why: string) => {
+    // Settles when the thread has ended: until then it occupies its slot.
+    const terminate = (why: string) => {
       reason = why;
       void thread.terminate();
     };
-    const onMessage = (error: unknown) => settle(error === null ? null : `the handler failed: ${String(error)}`);
-    const onError = (error: unknown) => end(`the handler could not be loaded, or failed out of turn: ${error instanceof Error ? error.message : String(error)}`);
-    const onExit = () => settle(reason);
-    const onStop = () => end('the handler was stopped');
-    stop.addEventListener('abort', onStop);
+    const onMessage = (error: unknown) =>
+      settle({ error: error === null ? null : `the handler failed: ${String(error)}`, hasEnded: false });
+    const onError = (error: unknown) => {
+      const message = error instanceof Error ? error.message : String(error);
+      terminate(`the handler could not be loaded, or threw outside of a call: ${message}`);
+    };
+    const onExit = () => settle({ error: reason, hasEnded: true });
+    const onAbort = () => terminate('the handler was stopped');
+    signal.addEventListener('abort', onAbort);
     thread.on('message', onMessage).on('error', onError).on('exit', onExit);
-    const { id, event, source, delivery_id: deliveryId, attempt, received_at, headers, body } = task;
-    const handled: HandledEvent = { id, event, source, deliveryId, attempt, receivedAt: received_at.toISOString(), headers, body: new Uint8Array(body) };
-    thread.postMessage(handled);
+    const { id, event, source, delivery_id: deliveryId, attempt, received_at, headers } = leased;
+    const [receivedAt, body] = [received_at.toISOString(), new Uint8Array(leased.body)];
+    thread.postMessage({ id, event, source, deliveryId, attempt, receivedAt, headers, body });
   });
 }
 
-/** The other end, in a thread. As text, because it must run as it is from the sources and compiled. */
+/** The program of a thread. A text, so that it runs unchanged from the sources and from the build. */
 const THREAD = `
   const { parentPort, workerData } = require('node:worker_threads');
   import(workerData).then(({ default: handle }) => {
-    if (typeof handle !== 'function') throw new Error('its module has no function as its default export');
+    if (typeof handle !== 'function') throw new Error('the module has no function as its default export');
     const messageOf = (error) => String(error instanceof Error ? error.message : error);
     parentPort.on('message', async (event) => {
       const failed = await Promise.resolve(event).then(handle).then(() => null, messageOf);

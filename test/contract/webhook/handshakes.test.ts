@@ -142,7 +142,7 @@ for (const [which, environment] of [['missing', { WEBHOOK_SECRET: undefined }], 
   test(`with WEBHOOK_SECRET ${which}, every signed request is 503 and logged, nothing is stored, and the start says so`, async (t) => {
     const { token } = await addToken(database, 'notion', NOTION);
     const other = await startGatehouse(t, ['webhook'], databaseUrl, environment);
-    const errors = () => other.log().filter(({ level, message }) => level === 'error' && message === 'WEBHOOK_SECRET is missing, or is not the one that signing secrets are sealed under');
+    const errors = () => other.log().filter(({ level, message }) => level === 'error' && message === 'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one');
     const [atStart, ...more] = errors();
     assert.deepEqual([atStart?.key_id, more.length], [key.id, 0]);
     assert.ok(Number(atStart?.secrets) > 0);

@@ -9,9 +9,9 @@ import { exchange } from '../../support/socket.ts';
 
 const inbox = await openInbox({ after }, { INBOX_PAGE: 'on', LOG_LEVEL: 'debug' });
 const base = inbox.url;
-const source = new URL('../../../src/webhook/pages', import.meta.url);
+const source = new URL('../../../src/webhook/pages/', import.meta.url);
 /** What all pages share. */
-const shared = new URL('../../../src/http/pages', import.meta.url);
+const shared = new URL('../../../src/http/pages/', import.meta.url);
 const read = (name: string) => readFileSync(new URL(name, readdirSync(shared).includes(name) ? shared : source), 'utf8');
 const raw = (line: string) => exchange(base, [`${line} HTTP/1.1`, 'Host: x', 'Connection: close']);
 

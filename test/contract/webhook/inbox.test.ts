@@ -243,7 +243,7 @@ test('an event that came while it was not selected is delivered when an operator
 
 test('an event that waits goes on waiting, with the attempts it has had and the worker that holds it', async () => {
   const id = await working.put({ status: 'waiting', attempts: 5 });
-  await working.sql`update webhook.work set claim = ${randomUUID()} where event_id = ${id}`;
+  await working.sql`update webhook.work set lease = ${randomUUID()} where event_id = ${id}`;
   const row = async () => (await working.sql`select w::text as row from webhook.work w where event_id = ${id}`)[0]?.row;
   const before = await row();
   const { status, json } = await again(id);
@@ -264,7 +264,7 @@ test('where nothing delivers, nothing can be delivered again: it would wait for 
     const before = await statusOf(idOf(name));
     const { status, json } = await call('POST', `/events/${idOf(name)}/redeliver`);
     assert.deepEqual([status, json.error.code], [409, 'conflict']);
-    assert.match(json.error.message, /WEBHOOK_FORWARD_URL, WEBHOOK_COMMAND and WEBHOOK_HANDLER are not set/);
+    assert.match(json.error.message, /Set WEBHOOK_FORWARD_URL, WEBHOOK_COMMAND or WEBHOOK_HANDLER/);
     assert.equal(await statusOf(idOf(name)), before);
   }
 });

@@ -85,7 +85,7 @@ for (const source of SOURCES) {
     assert.deepEqual([again.status, again.json], [200, { id: answer.json.id, status: 'duplicate' }]);
   });
 
-  test(`${source}: a wrong, missing or last_seen_is_old signature is 401, and nothing is stored`, async () => {
+  test(`${source}: a wrong, missing or stale signature is 401, and nothing is stored`, async () => {
     const sample = SAMPLES[source]();
     await storesNothing(async () => {
       assertRefused(await send(source, sample, { secret: `${SIGNING_SECRETS[source].slice(0, -4)}AAAA` }), 401, 'unauthorized');
@@ -93,12 +93,12 @@ for (const source of SOURCES) {
       const { token } = doorOf(source);
       const unsigned = await ask('POST', `${base}?token=${token}`, { body: sample.body, headers: sample.headers });
       assertRefused(unsigned, 401, 'unauthorized');
-      assert.match(unsigned.json.error.message, /not signed as this token's source signs/);
+      assert.match(unsigned.json.error.message, /not signed as the token's source signs/);
       if (!['github', 'notion'].includes(source)) {
         for (const at of [now() - 310, now() + 310]) {
-          const last_seen_is_old = await send(source, sample, { at });
-          assertRefused(last_seen_is_old, 401, 'unauthorized');
-          assert.match(last_seen_is_old.json.error.message, /five minutes/);
+          const stale = await send(source, sample, { at });
+          assertRefused(stale, 401, 'unauthorized');
+          assert.match(stale.json.error.message, /five minutes/);
         }
       }
     });
@@ -121,9 +121,9 @@ for (const source of SOURCES) {
     const sample = SAMPLES[source]();
     const first = await send(source, sample);
     const text = JSON.stringify({ ...sample.body, more: 'CONFLICTING' });
-    const before = lines('a delivery id came again with another body').length;
+    const before = lines('delivery id reused with another body').length;
     await storesNothing(async () => assertRefused(await send(source, sample, { text }), 409, 'conflict'));
-    const line = lines('a delivery id came again with another body')[before];
+    const line = lines('delivery id reused with another body')[before];
     assert.ok(line);
     const { level, token_id, delivery_id, body_sha256 } = line;
     assert.deepEqual({ level, token_id, delivery_id, body_sha256 }, { level: 'warn', token_id: doorOf(source).id, delivery_id: sample.deliveryId, body_sha256: createHash('sha256').update(text).digest('hex') });

@@ -17,8 +17,8 @@ interface Owner {
 }
 
 const addOperator = async (name: string) => {
-  const { record, token } = await createToken(database, { name, role: 'operator', source: 'generic' }, null);
-  return { id: record.id, token };
+  const { id, token } = await createToken(database, { name, role: 'operator', source: 'generic' }, null);
+  return { id: id, token };
 };
 
 /** A stream that has begun. @returns what it says, and the whole answer once it has ended in order */
@@ -26,7 +26,7 @@ async function listen(owner: Owner, token: string) {
   const client = await connectTo(inbox.url);
   owner.after(() => client.leave());
   client.send(headOf(['GET /events/stream HTTP/1.1', 'Host: x', `Authorization: Bearer ${token}`]));
-  await until(() => client.pending().includes(': events from now on\n\n'), 'the stream begins');
+  await until(() => client.pending().includes(': new events follow\n\n'), 'the stream begins');
   return { said: () => client.pending(), answer: () => client.answer() };
 }
 
@@ -47,7 +47,7 @@ for (const [what, end] of ends) {
     const [ending, going] = [await listen(t, one.token), await listen(t, other.token)];
     await end(one.id);
     const { status, body } = await ending.answer();
-    assert.deepEqual([status, body], [200, ': events from now on\n\n'], 'whole, and without an event');
+    assert.deepEqual([status, body], [200, ': new events follow\n\n'], 'whole, and without an event');
     const id = await inbox.send('for those who may see it');
     await until(() => going.said().includes(id), 'the other is told');
   });

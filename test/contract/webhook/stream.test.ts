@@ -16,7 +16,7 @@ const { sql, send } = inbox;
 const silent = await openInbox({ after });
 
 const REQUEST = ['GET /events/stream HTTP/1.1', 'Host: x', `Authorization: Bearer ${OPERATOR_TOKEN}`];
-const HELLO = ': events from now on\n\n';
+const HELLO = ': new events follow\n\n';
 
 interface Owner {
   after(fn: () => Promise<void> | void): void;
@@ -199,6 +199,6 @@ test('a client that leaves frees its place, also while there is nothing to tell,
   assert.equal((await knock(t, silent.url)).status, 503);
   crowd[0]?.client.leave();
   await untilSql(async () => (await knock(t, silent.url)).status === 200, 'the place is free');
-  await until(() => quiet.said().includes(': still here\n\n'), 'a sign of life');
+  await until(() => quiet.said().includes(': keep-alive\n\n'), 'a sign of life');
   assert.deepEqual(quiet.ids(), []);
 });
