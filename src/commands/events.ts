@@ -1,11 +1,12 @@
 import { isSource, SOURCE_NAMES } from '../webhook/sources.ts';
 import { tail, viewDetails, viewSummary } from '../webhook/inbox.ts';
-import { type EventSummary, findEvent, idsWithStatus, listEvents, redeliver, STATUSES } from '../webhook/store/events.ts';
+import {
+  type EventSummary, findEvent, idsWithStatus, listEvents, redeliver, STATUSES,
+} from '../webhook/store/events.ts';
 import { json, oneLine, parseDuration, printTable, stripControlChars } from './administration.ts';
 import { type Command, OperationFailed, UsageError } from './command.ts';
-import { requireUuid, withWebhook } from './webhook.ts';
+import { option, requireUuid, withWebhook } from './webhook.ts';
 
-const NO_EVENT = 'no event has this id; see: gatehouse event list';
 /** Events of one statement, with --status. */
 const BATCH = 1_000;
 
@@ -14,26 +15,18 @@ export const COMMANDS: readonly Command[] = [
     name: 'event list',
     summary: 'List webhook events, newest first',
     options: {
-      status: { type: 'string', value: 'STATUS', help: STATUSES.join(', ') },
-      event: { type: 'string', value: 'NAME', help: 'the event name; * stands for any characters' },
-      source: { type: 'string', value: 'SOURCE', help: "the source of the event's token" },
-      since: { type: 'string', value: 'TIME', help: 'the greatest age: seconds, or as 30m, 12h or 7d' },
-      limit: { type: 'string', value: 'N', help: 'how many; default 20' },
-      json,
+      status: option('STATUS', STATUSES.join(', ')), event: option('NAME', 'the event name; * stands for any characters'),
+      source: option('SOURCE', "the source of the event's token"), limit: option('N', 'how many; default 20'),
+      since: option('TIME', 'the greatest age: seconds, or as 30m, 12h or 7d'), json,
     },
     async run({ text, flag }, { print }) {
+      const wrong = (problem: string) => new UsageError(`event list: ${problem}`);
+      const [source, age, limit] = [text('source'), text('since'), text('limit') ?? '20'];
       const status = STATUSES.find((one) => one === text('status'));
-      if (text('status') !== undefined && !status) {
-        throw new UsageError(`event list: --status must be one of ${STATUSES.join(', ')}`);
-      }
-      const source = text('source');
-      if (source !== undefined && !isSource(source)) {
-        throw new UsageError(`event list: --source must be one of ${SOURCE_NAMES.join(', ')}`);
-      }
-      const age = text('since');
-      const since = age === undefined ? undefined : new Date(Date.now() - parseDuration('event list: --since', age) * 1000);
-      const limit = text('limit') ?? '20';
-      if (!/^[1-9][0-9]{0,3}$/.test(limit)) throw new UsageError('event list: --limit must be a whole number from 1 to 9999');
+      if (text('status') !== undefined && !status) throw wrong(`--status must be one of ${STATUSES.join(', ')}`);
+      if (source !== undefined && !isSource(source)) throw wrong(`--source must be one of ${SOURCE_NAMES.join(', ')}`);
+      const since = age === undefined ? age : new Date(Date.now() - parseDuration('event list: --since', age) * 1000);
+      if (!/^[1-9][0-9]{0,3}$/.test(limit)) throw wrong('--limit must be a whole number from 1 to 9999');
       const filter = { status, event: text('event'), source, since, after: undefined };
       const events = await withWebhook((database) => listEvents(database, filter, Number(limit)));
       if (flag('json')) return print(JSON.stringify(events.map(viewSummary)));
@@ -41,13 +34,11 @@ export const COMMANDS: readonly Command[] = [
     },
   },
   {
-    name: 'event show',
+    name: 'event show', positionals: { shown: 'ID', least: 1, most: 1 }, options: { json },
     summary: 'Show an event with its body, headers and failed attempts',
-    positionals: { shown: 'ID', least: 1, most: 1 },
-    options: { json },
     async run({ positionals: [id = ''], flag }, { print, isShown }) {
       const found = await withWebhook((database) => findEvent(database, requireUuid(id, 'event show', 'event list')));
-      if (!found) throw new OperationFailed(NO_EVENT);
+      if (!found) throw new OperationFailed('no event has this id; see: gatehouse event list');
       const { event, failures, headers, body, ...others } = viewDetails(found);
       if (flag('json')) return print(JSON.stringify({ event, ...others, headers, body, failures }));
       for (const [name, value] of Object.entries({ ...event, ...others, ...headers })) {
@@ -58,16 +49,14 @@ export const COMMANDS: readonly Command[] = [
     },
   },
   {
-    name: 'event redeliver',
+    name: 'event redeliver', positionals: { shown: '[ID…]', least: 0, most: 1_000 },
     summary: 'Deliver events again: by id, or all events with a status',
-    positionals: { shown: '[ID…]', least: 0, most: 1_000 },
-    options: { status: { type: 'string', value: 'STATUS', help: 'dead, stored or skipped' } },
+    options: { status: option('STATUS', 'dead, stored or skipped') },
     async run({ positionals: ids, text }, { note }) {
+      const wrong = (problem: string) => new UsageError(`event redeliver: ${problem}`);
       const status = (['dead', 'stored', 'skipped'] as const).find((one) => one === text('status'));
-      if (text('status') !== undefined && !status) {
-        throw new UsageError('event redeliver: --status must be one of dead, stored, skipped');
-      }
-      if ((ids.length > 0) === (status !== undefined)) throw new UsageError('event redeliver takes event ids or --status');
+      if (text('status') !== undefined && !status) throw wrong('--status must be one of dead, stored, skipped');
+      if ((ids.length > 0) === (status !== undefined)) throw wrong('give event ids or --status');
       for (const id of ids) requireUuid(id, 'event redeliver', 'event list');
       const count = await withWebhook(async (database) => {
         if (!status) return redeliver(database, ids);
@@ -84,14 +73,13 @@ export const COMMANDS: readonly Command[] = [
     },
   },
   {
-    name: 'event tail',
+    name: 'event tail', options: { json },
     summary: 'Print new webhook events until Ctrl-C',
-    options: { json },
     async run({ flag }, { print, isRead }) {
       const line = (event: EventSummary) =>
         flag('json') ? JSON.stringify(viewSummary(event)) : oneLine(cells(event).join('  '));
       await withWebhook(async (database) => {
-        for await (const events of tail(database, async () => !isRead())) for (const event of events) print(line(event));
+        for await (const events of tail(database, async () => !isRead())) events.map(line).forEach(print);
       });
     },
   },

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import { dateTime, type Infer, integer, list, nullable, object, oneOf, text, uuid } from '../http/shape.ts';
@@ -74,19 +75,15 @@ const POLL_MS = 1_000;
 const LOOK_BACK_SECONDS = 10;
 
 /** New events until `isOver`, at most 1,000 in ten seconds. @returns a list every second, which may be empty */
-export async function* tail(
-  database: Database, isOver: () => Promise<boolean>,
-): AsyncGenerator<readonly EventSummary[]> {
-  let seen = new Set((await recentEvents(database, LOOK_BACK_SECONDS)).map(({ id }) => id));
-  yield [];
-  for (;;) {
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-    if (await isOver()) return;
+export async function* tail(database: Database, isOver: () => Promise<boolean>): AsyncGenerator<EventSummary[]> {
+  let seen: ReadonlySet<string> | null = null;
+  do {
     const recent = await recentEvents(database, LOOK_BACK_SECONDS);
-    const before = seen;
+    const before: ReadonlySet<string> | null = seen;
     seen = new Set(recent.map(({ id }) => id));
-    yield recent.filter(({ id }) => !before.has(id));
-  }
+    yield recent.filter(({ id }) => before?.has(id) === false);
+    await sleep(POLL_MS);
+  } while (!(await isOver()));
 }
 
 const MAX_STREAMS = 32;

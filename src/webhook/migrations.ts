@@ -10,17 +10,12 @@ export const MIGRATIONS: readonly Migration[] = [
       locksTable(SCHEMA),
       `create table webhook.tokens (
         id uuid primary key,
-        name text not null,
-        role text not null default 'sender',
-        source text not null default 'generic',
+        name text not null, role text not null default 'sender', source text not null default 'generic',
         -- SHA-256 of the token: read access to the table does not allow sending.
         digest bytea not null,
         -- After a rotation the old token stays valid until previous_until.
-        previous_digest bytea,
-        previous_until timestamptz,
-        created_at timestamptz not null default now(),
-        last_used_at timestamptz,
-        revoked_at timestamptz
+        previous_digest bytea, previous_until timestamptz,
+        created_at timestamptz not null default now(), last_used_at timestamptz, revoked_at timestamptz
       )`,
       'create unique index tokens_digest on webhook.tokens (digest)',
       'create unique index tokens_previous on webhook.tokens (previous_digest) where previous_digest is not null',
@@ -41,14 +36,10 @@ export const MIGRATIONS: readonly Migration[] = [
         id uuid primary key,
         -- No foreign key: tokens are never removed, and the check would lock the token's row for each event.
         token_id uuid not null,
-        source text not null default 'generic',
-        delivery_id text,
-        event text not null,
+        source text not null default 'generic', delivery_id text, event text not null,
         -- Only headers of an allow-list, none of which can hold a credential.
         headers jsonb not null default '{}',
-        ip text,
-        body bytea not null,
-        received_at timestamptz not null default now()
+        ip text, body bytea not null, received_at timestamptz not null default now()
       )`,
       'create unique index events_delivery on webhook.events (token_id, delivery_id)',
       'create index events_newest on webhook.events (received_at desc, id desc)',
@@ -56,12 +47,8 @@ export const MIGRATIONS: readonly Migration[] = [
       // end of its lease, so that one index finds new events, retries and expired leases. Events with the same
       // order_key are delivered in order. Only the holder of the lease may complete, return or renew.
       `create table webhook.work (
-        event_id uuid primary key,
-        received_at timestamptz not null,
-        order_key text,
-        attempts integer not null default 0,
-        due_at timestamptz not null default now(),
-        lease uuid
+        event_id uuid primary key, received_at timestamptz not null, order_key text,
+        attempts integer not null default 0, due_at timestamptz not null default now(), lease uuid
       ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)`,
       'create index work_due on webhook.work (due_at)',
       'create index work_order on webhook.work (order_key, received_at, event_id) where order_key is not null',
@@ -69,16 +56,12 @@ export const MIGRATIONS: readonly Migration[] = [
       `create table webhook.outcomes (
         event_id uuid primary key,
         status text not null constraint outcomes_status check (status in ('done', 'dead', 'skipped')),
-        attempts integer not null,
-        ended_at timestamptz not null default now()
+        attempts integer not null, ended_at timestamptz not null default now()
       )`,
       'create index outcomes_ended on webhook.outcomes (status, ended_at)',
       `create table webhook.failures (
-        id uuid primary key default gen_random_uuid(),
-        event_id uuid not null,
-        attempt integer not null,
-        failed_at timestamptz not null default now(),
-        error text not null
+        id uuid primary key default gen_random_uuid(), event_id uuid not null,
+        attempt integer not null, failed_at timestamptz not null default now(), error text not null
       )`,
       'create index failures_event on webhook.failures (event_id, failed_at)',
     ],

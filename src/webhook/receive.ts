@@ -20,11 +20,10 @@ type ReceiveCall = Call<TokenCaller, unknown, unknown, Buffer>;
 type Outcome<Code extends ReceiveErrors> = Promise<Reply<ReceiveReply> | Failure<Code>>;
 
 const jsonBody = json(jsonObject(), 'required');
+const asBytes = (value: Buffer) => ({ ok: true, value }) as const;
 
 /** The raw bytes: their signature is verified before their content is used. The schema is the generic source's. */
-export const eventBody: BodyRule<Buffer> = {
-  ...jsonBody, schema: genericShape.schema, parse: (raw) => ({ ok: true, value: raw }),
-};
+export const eventBody: BodyRule<Buffer> = { ...jsonBody, schema: genericShape.schema, parse: asBytes };
 
 /** Accepts an event, or replies to a handshake. An event is committed before the reply. */
 export async function receive(call: ReceiveCall, service: WebhookService): Outcome<ReceiveErrors> {
@@ -120,9 +119,8 @@ const SAFE_HEADERS = [
 ] as const;
 
 function safeHeaders(headers: IncomingHttpHeaders): Record<string, string> {
-  const present = SAFE_HEADERS.map((name) => [name, headers[name]] as const);
-  return Object.fromEntries(
-    present.flatMap(([name, value]) => (typeof value === 'string' ? [[name, value.slice(0, 1_024)]] : [])));
+  const present = SAFE_HEADERS.filter((name) => typeof headers[name] === 'string');
+  return Object.fromEntries(present.map((name) => [name, String(headers[name]).slice(0, 1_024)]));
 }
 
 /** Without a target, events stay stored. With one, those that WEBHOOK_EVENTS selects wait for delivery. */
@@ -139,9 +137,9 @@ const MAX_UNCOMMITTED_BYTES = 32 * 1024 * 1024;
 
 async function store(event: NewEvent, requestId: string, service: WebhookService): Outcome<'conflict'> {
   const { tokenId, deliveryId, ip, body } = event;
-  const isOverloaded = service.uncommittedBytes + body.length > MAX_UNCOMMITTED_BYTES;
-  if (isOverloaded) throw new Overloaded('too many events wait for their commit');
-  service.uncommittedBytes += body.length;
+  const bytes = service.uncommittedBytes + body.length;
+  if (bytes > MAX_UNCOMMITTED_BYTES) throw new Overloaded('too many events wait for their commit');
+  service.uncommittedBytes = bytes;
   const accepted = await accept(service.database, event).finally(() => (service.uncommittedBytes -= body.length));
   if (accepted === 'conflict') {
     const sha256 = createHash('sha256').update(body).digest('hex');

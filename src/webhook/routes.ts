@@ -9,16 +9,11 @@ import * as inbox from './inbox.ts';
 import { type PlainService, plainToken, receivePlain } from './plain.ts';
 import { eventBody, receive } from './receive.ts';
 import type { WebhookService } from './service.ts';
-import { genericShape } from './sources.ts';
+import { genericShape, replyShape } from './sources.ts';
 import { STATUSES } from './store/events.ts';
 
-const received = object({
-  id: optional(uuid()),
-  status: optional(oneOf('accepted', 'duplicate', 'pong', 'pending')),
-  challenge: optional(text({ description: "The reply to a sender's handshake" })),
-});
 const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
-const webhook = { ...routeDefaults, method: 'POST', pattern: '/webhook', reply: received } as const;
+const webhook = { ...routeDefaults, method: 'POST', pattern: '/webhook', reply: replyShape } as const;
 
 const name = (description: string) => optional(text({ min: 1, max: 1_024, check: withoutNul, description }));
 const listQuery = queryParameters({

@@ -119,7 +119,7 @@ function checkForwardSecret(value: string): string | null {
 }
 
 function command(): Variable<Command | null> {
-  const expected = new Expected('a JSON array of a program and its arguments, such as ["/usr/local/bin/handle", "--fast"]');
+  const expected = new Expected('a JSON array of a program and its arguments, such as ["/usr/local/bin/handle", "-v"]');
   const parse = (text: string) => {
     try {
       const words: unknown = JSON.parse(text);

@@ -19,19 +19,18 @@ interface Scheme {
   readonly keyOf: (secret: string) => Buffer | null;
 }
 
-const one = (headers: IncomingHttpHeaders, name: string): string | null => {
+function header(headers: IncomingHttpHeaders, name: string): string {
   const value = headers[name];
-  return typeof value === 'string' && value !== '' ? value : null;
-};
+  return typeof value === 'string' ? value : '';
+}
 const hex = (text = ''): Buffer | null => (/^[0-9a-f]{64}$/.test(text) ? Buffer.from(text, 'hex') : null);
-const seconds = (text: string | null | undefined): number | null =>
-  /^[0-9]{1,12}$/.test(text ?? '') ? Number(text) : null;
+const seconds = (text = ''): number | null => (/^[0-9]{1,12}$/.test(text) ? Number(text) : null);
 const utf8Key = (secret: string) => Buffer.from(secret, 'utf8');
 
 /** `sha256=` and the HMAC of the body alone. No time is signed. */
-const overBody = (header: string): Scheme => ({
+const overBody = (name: string): Scheme => ({
   read(headers) {
-    const signature = hex(/^sha256=(.*)$/.exec(one(headers, header) ?? '')?.[1]);
+    const signature = hex(/^sha256=(.*)$/.exec(header(headers, name))?.[1]);
     return signature && { prefix: '', signatures: [signature], at: null };
   },
   keyOf: utf8Key,
@@ -42,12 +41,12 @@ export const SCHEMES = {
   /** Standard Webhooks 1.0.0, symmetric signatures. Svix uses the same scheme with its own header names. */
   standard: {
     read(headers) {
-      const named = (name: string) => one(headers, `webhook-${name}`) ?? one(headers, `svix-${name}`);
-      const [id, at, list] = [named('id'), named('timestamp'), named('signature')];
-      const entries = (list ?? '').split(' ').map((entry) => /^v1,([A-Za-z0-9+/]{43}=)$/.exec(entry)?.[1]);
+      const named = (name: string) => header(headers, `webhook-${name}`) || header(headers, `svix-${name}`);
+      const [id, at, list] = [named('id'), named('timestamp'), named('signature')] as const;
+      const entries = list.split(' ').map((entry) => /^v1,([A-Za-z0-9+/]{43}=)$/.exec(entry)?.[1]);
       const signatures = entries.flatMap((entry) => (entry && fromBase64(entry)) || []);
       const time = seconds(at);
-      if (id === null || time === null || signatures.length === 0) return null;
+      if (id === '' || time === null || signatures.length === 0) return null;
       return { prefix: `${id}.${at}.`, signatures, at: time };
     },
     keyOf(secret) {
@@ -58,7 +57,7 @@ export const SCHEMES = {
   github: overBody('x-hub-signature-256'),
   stripe: {
     read(headers) {
-      const parts = (one(headers, 'stripe-signature') ?? '').split(',').map((part) => part.trim());
+      const parts = header(headers, 'stripe-signature').split(',').map((part) => part.trim());
       const values = (name: string) =>
         parts.filter((part) => part.startsWith(`${name}=`)).map((part) => part.slice(name.length + 1));
       const [at] = values('t');
@@ -70,8 +69,8 @@ export const SCHEMES = {
   },
   slack: {
     read(headers) {
-      const at = one(headers, 'x-slack-request-timestamp');
-      const signature = hex(/^v0=(.*)$/.exec(one(headers, 'x-slack-signature') ?? '')?.[1]);
+      const at = header(headers, 'x-slack-request-timestamp');
+      const signature = hex(/^v0=(.*)$/.exec(header(headers, 'x-slack-signature'))?.[1]);
       const time = seconds(at);
       return time === null || !signature ? null : { prefix: `v0:${at}:`, signatures: [signature], at: time };
     },

@@ -1,14 +1,15 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { Failure } from '../http/errors.ts';
-import { object, text, withoutNul } from '../http/shape.ts';
+import { type Infer, object, oneOf, optional, text, uuid, withoutNul } from '../http/shape.ts';
 import type { SCHEMES } from './signatures.ts';
 
-/** The reply to an event or to a sender's handshake. */
-export interface ReceiveReply {
-  readonly id?: string | undefined;
-  readonly status?: 'accepted' | 'duplicate' | 'pong' | 'pending' | undefined;
-  readonly challenge?: string | undefined;
-}
+/** The reply to an event, or to a sender's handshake. */
+export const replyShape = object({
+  id: optional(uuid()),
+  status: optional(oneOf('accepted', 'duplicate', 'pong', 'pending')),
+  challenge: optional(text({ description: "The reply to a sender's handshake" })),
+});
+export type ReceiveReply = Partial<Infer<typeof replyShape>>;
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
@@ -82,7 +83,6 @@ export function readDeliveryId(
   if (value === undefined) return null;
   if (typeof value === 'string' && /^[\x21-\x7e]{1,255}$/.test(value)) return value;
   const name = Object.keys(headers).find((one) => headers[one] === value);
-  const form = '1 to 255 visible ASCII characters';
-  if (name !== undefined) return new Failure('invalid_header', { fields: [{ path: name, message: `must have ${form}` }] });
-  return new Failure('invalid_body', { fields: [{ path: '', message: `must have an id of ${form}` }] });
+  const field = { path: name ?? '', message: 'the delivery id must have 1 to 255 visible ASCII characters' };
+  return new Failure(name === undefined ? 'invalid_body' : 'invalid_header', { fields: [field] });
 }

@@ -1,4 +1,4 @@
-import { accessSync, constants } from 'node:fs';
+import { accessSync, constants as mode } from 'node:fs';
 import { isAbsolute } from 'node:path';
 import { digest } from '../crypto/token.ts';
 import { createDatabase } from '../db/pool.ts';
@@ -65,18 +65,16 @@ function createTarget(target: TargetSettings, { concurrency, environment }: Deli
   if (target.kind === 'command') {
     const [program] = target.command;
     // A name without a path is looked up in PATH at each attempt.
-    if (isAbsolute(program)) requireAccess(program, X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
+    if (isAbsolute(program)) requireAccess(program, mode.X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
     return createCommandTarget(target.command, environment);
   }
-  requireAccess(target.module, R_OK, 'WEBHOOK_HANDLER names a module that cannot be read');
+  requireAccess(target.module, mode.R_OK, 'WEBHOOK_HANDLER names a module that cannot be read');
   return createHandlerTarget(target.module, environment);
 }
 
-const { R_OK, X_OK } = constants;
-
-function requireAccess(path: string, mode: number, problem: string): void {
+function requireAccess(path: string, access: number, problem: string): void {
   try {
-    accessSync(path, mode);
+    accessSync(path, access);
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
     throw new StartupError(`webhook: ${problem} (${code}).`);

@@ -4,25 +4,19 @@ import { digest, randomToken } from '../crypto/token.ts';
 import { withNamedLock } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
 import { SCHEMA } from './migrations.ts';
-import { openSecret, sealSecret } from './signing.ts';
+import { openSecret, type SealedSecret, sealSecret } from './signing.ts';
 import {
   anyTokenExists, findPending, insertSecret, insertToken, lockToken, type NewToken, removePending, replaceDigest,
 } from './store/tokens.ts';
 
-/** A signing secret and the key to seal it under. */
-export interface SigningSecret {
-  readonly key: ServerKey;
-  readonly secret: string;
-}
-
 /** @returns its id, and the token itself, which is not stored */
 export async function createToken(
-  database: Database, request: Pick<NewToken, 'name' | 'role' | 'source'>, signing: SigningSecret | null,
+  database: Database, request: Pick<NewToken, 'name' | 'role' | 'source'>, secret: SealedSecret | null,
 ): Promise<{ id: string; token: string }> {
   const [id, token] = [randomUUID(), randomToken()];
   await database.transaction(async (sql) => {
     await insertToken(sql, { ...request, id, digest: digest(token) });
-    if (signing) await insertSecret(sql, id, sealSecret(signing.key, signing.secret), 0);
+    if (secret) await insertSecret(sql, id, secret, 0);
   });
   return { id, token };
 }
@@ -33,12 +27,12 @@ export async function createToken(
  * @returns the new token, null for a signing secret, or false if there is no active token with this id
  */
 export async function rotateToken(
-  database: Database, id: string, overlap: number, signing: SigningSecret | null,
+  database: Database, id: string, overlap: number, secret: SealedSecret | null,
 ): Promise<string | null | false> {
-  const token = signing ? null : randomToken();
+  const token = secret ? null : randomToken();
   return database.transaction(async (sql) => {
     if (!(await lockToken(sql, id))) return false;
-    if (signing) await insertSecret(sql, id, sealSecret(signing.key, signing.secret), overlap);
+    if (secret) await insertSecret(sql, id, secret, overlap);
     else if (token !== null) await replaceDigest(sql, id, digest(token), overlap);
     return token;
   });
@@ -81,8 +75,8 @@ export async function createFirstToken(database: Database, given: string | null)
   const token = given ?? randomToken();
   return withNamedLock(database, SCHEMA, 'first token', async (sql) => {
     if (await anyTokenExists(sql)) return null;
-    const request = { name: 'first', role: 'sender', source: 'generic' } as const;
-    await insertToken(sql, { ...request, id: randomUUID(), digest: digest(token) });
+    const id = randomUUID();
+    await insertToken(sql, { id, name: 'first', role: 'sender', source: 'generic', digest: digest(token) });
     return token;
   });
 }

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database } from '../db/pool.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
@@ -7,7 +8,7 @@ import type { Metrics } from '../runtime/metrics.ts';
 import type { WorkSettings } from './settings.ts';
 import { claimWork, endWork, type Lease, type LeasedEvent, renewLeases, returnWork } from './store/work.ts';
 
-/** Why an attempt failed, and how many seconds the target asked to wait. */
+/** Why an attempt failed, and for how many seconds the target asked to wait. */
 export type DeliveryFailure = { readonly error: string; readonly retryAfter: number | null };
 
 /** Where events are delivered. */
@@ -46,28 +47,14 @@ export function startWorker(
   setMaxListeners(0, shutdown.signal);
   let isStopping = false;
   let flushing: Promise<void> | null = null;
-  let isNotified = false;
-  let endPause = () => {};
-  const notify = () => {
-    isNotified = true;
-    endPause();
-  };
-  const pause = () =>
-    new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, POLL_MS);
-      endPause = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-      if (isNotified) endPause();
-    });
+  /** Aborted by a notification since the last claim. */
+  let pause = new AbortController();
+  const notify = () => pause.abort();
 
   /** Ends events that were delivered at about the same time in one statement. If it fails, they are delivered again. */
   async function flush(): Promise<void> {
-    while (done.length > 0) {
-      const warn = (error: unknown) => log.warn('delivered events could not be marked as done', describeError(error));
-      await endWork(database, done.splice(0, 500), 'done', null).catch(warn);
-    }
+    const warn = (error: unknown) => log.warn('delivered events could not be marked as done', describeError(error));
+    while (done.length > 0) await endWork(database, done.splice(0, 500), 'done', null).catch(warn);
     flushing = null;
   }
 
@@ -114,29 +101,23 @@ export function startWorker(
 
   async function run(event: LeasedEvent): Promise<void> {
     running.add(event);
-    try {
-      await attempt(event);
-    } catch (error) {
-      // The lease ends by itself. Then the event is due again.
+    // If the outcome is not stored, the event is due again when its lease ends.
+    const warn = (error: unknown) =>
       log.warn('the outcome of an attempt could not be stored', { event_id: event.id, ...describeError(error) });
-    } finally {
-      running.delete(event);
-      if (running.size <= settings.concurrency / 2) notify();
-    }
+    await attempt(event).catch(warn);
+    running.delete(event);
+    if (running.size <= settings.concurrency / 2) notify();
   }
 
   async function loop(): Promise<void> {
+    const warn = (error: unknown) => log.warn('due events could not be claimed', describeError(error));
     while (!isStopping) {
-      isNotified = false;
+      pause = new AbortController();
       const free = settings.concurrency - running.size;
-      let claimed: readonly LeasedEvent[] = [];
-      try {
-        if (free > 0) claimed = await claimWork(database, randomUUID(), LEASE_SECONDS, free);
-        for (const event of claimed) void run(event);
-      } catch (error) {
-        log.warn('due events could not be claimed', describeError(error));
-      }
-      if (claimed.length < free || free === 0) await pause();
+      const claim = free > 0 ? claimWork(database, randomUUID(), LEASE_SECONDS, free).catch(warn) : null;
+      const events = (await claim) ?? [];
+      for (const event of events) void run(event);
+      if (events.length < free || free === 0) await sleep(POLL_MS, undefined, { signal: pause.signal }).catch(() => {});
     }
   }
 
@@ -152,7 +133,7 @@ export function startWorker(
       notify();
       await looping;
       const timer = setTimeout(() => shutdown.abort(), SHUTDOWN_MS);
-      while (running.size > 0) await new Promise((resolve) => setTimeout(resolve, 10));
+      while (running.size > 0) await sleep(10);
       clearTimeout(timer);
       await flushing;
       clearInterval(renewal);

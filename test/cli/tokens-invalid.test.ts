@@ -41,8 +41,8 @@ const database = openWebhook({ after }, file.url);
 const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
   [['create', 'word'], /token create: /],
   [['create', '--name'], /token create: Option '--name <value>' argument missing/],
-  [['create', '--name', 'a\nb'], /--name takes at most 255 characters, no control characters/],
-  [['create', '--name', 'n'.repeat(256)], /--name takes at most 255 characters/],
+  [['create', '--name', 'a\nb'], /--name takes at most 255 printable characters/],
+  [['create', '--name', 'n'.repeat(256)], /--name takes at most 255 printable characters/],
   [['create', '--json'], /token create: Unknown option '--json'/],
   [['create', '--role', 'admin'], /role must be sender or operator/],
   [['create', '--source', 'gitlab'], /source must be one of generic, standard, github, stripe, slack, notion/],

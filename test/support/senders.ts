@@ -5,7 +5,7 @@ import { readConfig } from './settings.ts';
 import { createDatabase, type Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
-import { createSigningKey } from '../../src/webhook/signing.ts';
+import { createSigningKey, sealSecret } from '../../src/webhook/signing.ts';
 import type { SourceName } from '../../src/webhook/sources.ts';
 import { createToken } from '../../src/webhook/tokens.ts';
 
@@ -55,7 +55,7 @@ export function openWebhook(owner: { after(fn: () => Promise<void>): void }, url
 
 /** @returns a new token's id and the token itself  @param secret null for none, as for Notion before its handshake */
 export async function addToken(database: Database, source: SourceName, secret: string | null, sealedUnder = WEBHOOK_SECRET): Promise<{ id: string; token: string }> {
-  const signing = secret === null ? null : { key: createSigningKey(sealedUnder), secret };
-  const { id, token } = await createToken(database, { name: source, role: 'sender', source }, signing);
+  const sealed = secret === null ? null : sealSecret(createSigningKey(sealedUnder), secret);
+  const { id, token } = await createToken(database, { name: source, role: 'sender', source }, sealed);
   return { id: id, token };
 }

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { createSigningKey } from '../../src/webhook/signing.ts';
+import { createSigningKey, sealSecret } from '../../src/webhook/signing.ts';
 import { rotateToken } from '../../src/webhook/tokens.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, type Gatehouse, startGatehouse } from '../support/gatehouse.ts';
@@ -52,7 +52,7 @@ test('a token whose one secret is sealed under the other WEBHOOK_SECRET: 503 the
 test('of two overlapping secrets each replica accepts what is signed by the one that it can open, and never what it cannot judge', async () => {
   for (const source of SOURCES) {
     const { id, token } = await addToken(database, source, OWN[source].before, SECRETS.before);
-    await rotateToken(database, id, 3_600, { key: createSigningKey(SECRETS.now), secret: OWN[source].now });
+    await rotateToken(database, id, 3_600, sealSecret(createSigningKey(SECRETS.now), OWN[source].now));
     for (const which of ['before', 'now'] as const) {
       assert.equal((await send(replicas[which], source, token, OWN[source][which])).json.status, 'accepted', `${source}, ${which}`);
       const events = await countEvents();

@@ -86,7 +86,8 @@ const summaries = (sql: Sql): Fragment => sql`
   select e.id, e.event, e.source, e.delivery_id, e.received_at, coalesce(o.attempts, w.attempts, 0) as attempts,
     coalesce(o.status, case when w.event_id is null then 'stored' else 'waiting' end) as status,
     (select error from webhook.failures f where f.event_id = e.id order by failed_at desc limit 1) as last_error
-  from webhook.events e left join webhook.outcomes o on o.event_id = e.id left join webhook.work w on w.event_id = e.id`;
+  from webhook.events e left join webhook.outcomes o on o.event_id = e.id
+  left join webhook.work w on w.event_id = e.id`;
 
 /** In `event`, `*` stands for any characters. `after` is the last id of the previous page. */
 export interface EventFilter {
@@ -167,9 +168,9 @@ export async function idsWithStatus(
   database: Database, status: 'dead' | 'stored' | 'skipped', limit: number,
 ): Promise<string[]> {
   const rows = await database.list((sql) => {
-    const hasEnded = sql`id in (select event_id from webhook.outcomes where status = ${status})`;
     const isStored = sql`not exists (select from webhook.outcomes where event_id = e.id)
       and not exists (select from webhook.work where event_id = e.id)`;
+    const hasEnded = sql`id in (select event_id from webhook.outcomes where status = ${status})`;
     return sql<Array<{ id: string }>>`
       select id from webhook.events e where ${status === 'stored' ? isStored : hasEnded}
       order by received_at limit ${limit}`;
@@ -183,7 +184,8 @@ export async function removeEnded(database: Database, status: Status, seconds: n
     with ended as (
       delete from webhook.outcomes where event_id = any (array(
         select event_id from webhook.outcomes
-        where status = ${status} and ended_at < now() - make_interval(secs => ${seconds}) order by ended_at limit ${limit}
+        where status = ${status} and ended_at < now() - make_interval(secs => ${seconds})
+        order by ended_at limit ${limit}
       )) returning event_id
     ), failures as (delete from webhook.failures where event_id in (select event_id from ended))
     delete from webhook.events where id in (select event_id from ended)`);

@@ -18,10 +18,7 @@ export interface Token {
 }
 
 /** The caller that a token authenticates. */
-export interface TokenCaller {
-  readonly id: string;
-  readonly role: Role;
-  readonly source: SourceName;
+export interface TokenCaller extends Pick<Token, 'id' | 'role' | 'source'> {
   /** The active signing secrets: two during a rotation. */
   readonly secrets: readonly SealedSecret[];
   readonly last_seen_is_old: boolean;

@@ -1,33 +1,21 @@
 import { arrayLiteral } from '../../db/batch.ts';
 import type { Database } from '../../db/pool.ts';
-import type { SourceName } from '../sources.ts';
+import type { EventDetails } from './events.ts';
 
-/** An event under a lease, for one delivery attempt. */
-export interface LeasedEvent {
-  readonly id: string;
-  readonly lease: string;
-  /** The number of this attempt, from 1. */
-  readonly attempt: number;
-  readonly event: string;
-  readonly source: SourceName;
-  readonly delivery_id: string | null;
-  readonly received_at: Date;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: Buffer;
-}
+type StoredEvent = Pick<EventDetails, 'id' | 'event' | 'source' | 'delivery_id' | 'received_at' | 'headers' | 'body'>;
+/** An event under a lease, for one delivery attempt. Attempts are numbered from 1. */
+export type LeasedEvent = StoredEvent & { readonly lease: string; readonly attempt: number };
 
 /**
  * Leases due events: new ones, retries, and those of expired leases. An attempt counts from here on, so that it counts
  * even if its process dies.
  * @param lease a new id: an earlier holder can then no longer complete, return or renew
  */
-export async function claimWork(
-  database: Database, lease: string, leaseSeconds: number, limit: number,
-): Promise<LeasedEvent[]> {
+export function claimWork(database: Database, lease: string, seconds: number, limit: number): Promise<LeasedEvent[]> {
   return database.list((sql) => sql<LeasedEvent[]>`
     with claimed as (
       update webhook.work
-      set lease = ${lease}, attempts = attempts + 1, due_at = now() + make_interval(secs => ${leaseSeconds})
+      set lease = ${lease}, attempts = attempts + 1, due_at = now() + make_interval(secs => ${seconds})
       where event_id = any (array(
         select event_id from webhook.work w where due_at <= now() and (order_key is null or event_id = (
           select event_id from webhook.work first where first.order_key = w.order_key

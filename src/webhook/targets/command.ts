@@ -8,10 +8,8 @@ const KEPT_BYTES = 900;
 /** How long to wait for output after the exit: a process that the command left running may hold the pipe. */
 const OUTPUT_MS = 1_000;
 
-type Environment = Readonly<Record<string, string>>;
-
 /** Runs a program for each event, without a shell, with the body on standard input. Exit code 0 is success. */
-export function createCommandTarget([program, ...words]: Command, environment: Environment): DeliveryTarget {
+export function createCommandTarget([program, ...words]: Command, environment: NodeJS.ProcessEnv): DeliveryTarget {
   return {
     deliver: (event, signal) =>
       new Promise((resolve) => {
@@ -59,7 +57,7 @@ export function createCommandTarget([program, ...words]: Command, environment: E
   };
 }
 
-const eventVariables = (leased: LeasedEvent): Environment => ({
+const eventVariables = (leased: LeasedEvent): NodeJS.ProcessEnv => ({
   EVENT_ID: leased.id,
   EVENT_NAME: leased.event,
   EVENT_SOURCE: leased.source,

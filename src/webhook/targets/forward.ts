@@ -64,8 +64,8 @@ export function createForwardTarget(settings: ForwardSettings, concurrency: numb
   return {
     async deliver(event, signal) {
       if (!allowPrivate && hasPrivateAddress(url)) return { error: PRIVATE_TARGET, retryAfter: null };
-      const check = allowPrivate ? {} : { lookup: lookupPublic };
-      const options = { method: 'POST', agent, signal, headers: headersOf(event, key), ...check };
+      const resolver = allowPrivate ? {} : { lookup: lookupPublic };
+      const options = { method: 'POST', agent, signal, headers: headersOf(event, key), ...resolver };
       try {
         return failureOf(await send((isTls ? httpsRequest : httpRequest)(url, options), event.body));
       } catch (error) {
@@ -82,12 +82,8 @@ function send(request: ReturnType<typeof httpRequest>, body: Buffer): Promise<In
       // A short reply is read, so that the connection can be reused. A long or slow one closes it.
       let size = 0;
       const timer = setTimeout(() => response.destroy(), 1_000);
-      response.once('close', () => clearTimeout(timer));
-      response.on('data', (chunk: Buffer) => {
-        size += chunk.length;
-        if (size > 16_384) response.destroy();
-      });
-      response.on('error', () => {});
+      response.once('close', () => clearTimeout(timer)).on('error', () => {});
+      response.on('data', (chunk: Buffer) => void ((size += chunk.length) > 16_384 && response.destroy()));
       resolve(response);
     });
     request.once('error', reject);

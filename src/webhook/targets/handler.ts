@@ -10,29 +10,26 @@ const CLOSE_MS = 2_000;
  * Calls the default export of a module with each event, in threads that are reused. A handler that throws fails its own
  * event. One that hangs, even in a loop, or exits, ends its own thread.
  */
-export function createHandlerTarget(module: string, environment: Readonly<Record<string, string>>): DeliveryTarget {
-  const idle: Thread[] = [];
+export function createHandlerTarget(module: string, environment: NodeJS.ProcessEnv): DeliveryTarget {
+  const idle = new Set<Thread>();
   const all = new Set<Thread>();
   const start = () => {
     const workerData = pathToFileURL(module).href;
     const thread = new Thread(THREAD, { eval: true, workerData, env: environment, stdout: true });
-    // Standard output is for log lines. A handler's output goes to standard error.
+    // Standard output is for log lines only.
     thread.stdout.on('data', (chunk: Buffer) => void process.stderr.write(chunk));
     // An error after the call ends the thread. Without a listener it would end this process.
     thread.on('error', () => {});
     all.add(thread);
-    thread.once('exit', () => {
-      all.delete(thread);
-      const index = idle.indexOf(thread);
-      if (index >= 0) idle.splice(index, 1);
-    });
+    thread.once('exit', () => all.delete(thread) && idle.delete(thread));
     return thread;
   };
   return {
     async deliver(event, signal) {
-      const thread = idle.pop() ?? start();
-      const { error, hasEnded } = await call(thread, event, signal);
-      if (!hasEnded) idle.push(thread);
+      const [thread = start()] = idle;
+      idle.delete(thread);
+      const error = await call(thread, event, signal);
+      if (all.has(thread)) idle.add(thread);
       return error === null ? null : { error, retryAfter: null };
     },
     async close() {
@@ -42,15 +39,13 @@ export function createHandlerTarget(module: string, environment: Readonly<Record
   };
 }
 
-/** @param hasEnded whether the thread cannot be used again */
-type Result = { readonly error: string | null; readonly hasEnded: boolean };
-
-function call(thread: Thread, leased: LeasedEvent, signal: AbortSignal): Promise<Result> {
+/** @returns the error, or null on success */
+function call(thread: Thread, leased: LeasedEvent, signal: AbortSignal): Promise<string | null> {
   return new Promise((resolve) => {
-    const settle = (result: Result) => {
+    const settle = (error: string | null) => {
       signal.removeEventListener('abort', onAbort);
       thread.off('message', onMessage).off('error', onError).off('exit', onExit);
-      resolve(result);
+      resolve(error);
     };
     let reason = 'the handler ended its thread';
     // Settles when the thread has ended: until then it occupies its slot.
@@ -58,13 +53,12 @@ function call(thread: Thread, leased: LeasedEvent, signal: AbortSignal): Promise
       reason = why;
       void thread.terminate();
     };
-    const onMessage = (error: unknown) =>
-      settle({ error: error === null ? null : `the handler failed: ${String(error)}`, hasEnded: false });
+    const onMessage = (error: unknown) => settle(error === null ? null : `the handler failed: ${String(error)}`);
     const onError = (error: unknown) => {
       const message = error instanceof Error ? error.message : String(error);
       terminate(`the handler could not be loaded, or threw outside of a call: ${message}`);
     };
-    const onExit = () => settle({ error: reason, hasEnded: true });
+    const onExit = () => settle(reason);
     const onAbort = () => terminate('the handler was stopped');
     signal.addEventListener('abort', onAbort);
     thread.on('message', onMessage).on('error', onError).on('exit', onExit);

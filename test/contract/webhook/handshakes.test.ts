@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { createSigningKey } from '../../../src/webhook/signing.ts';
+import { createSigningKey, sealSecret } from '../../../src/webhook/signing.ts';
 import { listTokens } from '../../../src/webhook/store/tokens.ts';
 import { acceptPending, createToken, fingerprint, rotateToken, showPending } from '../../../src/webhook/tokens.ts';
 import { createDatabase } from '../../support/database.ts';
@@ -113,7 +113,7 @@ test('while WEBHOOK_SECRET is being replaced, what is sealed under the new one o
   const { id, token } = await addToken(database, 'stripe', SIGNING_SECRETS.stripe, `${WEBHOOK_SECRET}-of-before`);
   const body = () => ({ id: `evt_${randomUUID()}`, type: 'x' });
   assert.deepEqual(refusal(await send('stripe', token, body(), SIGNING_SECRETS.stripe)), [503, 'key_unknown']);
-  await rotateToken(database, id, DAY, { key, secret: 'whsec_of_after' });
+  await rotateToken(database, id, DAY, sealSecret(key, 'whsec_of_after'));
   assert.equal((await send('stripe', token, body(), 'whsec_of_after')).status, 200);
   // The sender is not told that it is wrong, since it may be right.
   assert.deepEqual(refusal(await send('stripe', token, body(), SIGNING_SECRETS.stripe)), [503, 'key_unknown']);
