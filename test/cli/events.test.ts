@@ -1,4 +1,4 @@
-/** The inbox by command: what is listed, shown and delivered again, and what is refused. */
+/** The event commands: list, show, redeliver and tail. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test, type TestContext } from 'node:test';
@@ -15,7 +15,8 @@ const environment = { DATABASE_URL: inbox.databaseUrl };
 const UNKNOWN = '00000000-0000-4000-8000-000000000000';
 const AGAIN = 'will be delivered again, by a service that has a target.\n';
 
-const run = (t: TestContext, words: readonly string[], more: Readonly<Record<string, string>> = environment) => runProgram(t, program, ['event', ...words], more);
+const run = (t: TestContext, words: readonly string[], more: Readonly<Record<string, string>> = environment) =>
+  runProgram(t, program, ['event', ...words], more);
 
 function assertRefused({ code, stdout, stderr }: Finished, expected: number, said: RegExp): void {
   assert.deepEqual([code, stdout], [expected, ''], stderr);
@@ -36,7 +37,7 @@ const idOf = (name: string) => ids.get(name) ?? assert.fail(name);
 const nameOf = (id: unknown) => [...ids].find(([, one]) => one === id)?.[0] ?? String(id);
 const ALL = ['skipped', 'dead', 'done', 'waiting', 'stored'];
 
-test('event list is a table, newest first, with the last error of each and never a body', async (t) => {
+test('event list prints a table, newest first, with the last error and without bodies', async (t) => {
   const { code, stdout, stderr } = await run(t, ['list']);
   assert.deepEqual([code, stderr], [0, '']);
   const [head = '', ...lines] = stdout.trimEnd().split('\n');
@@ -47,7 +48,7 @@ test('event list is a table, newest first, with the last error of each and never
   assert.ok(!stdout.includes('page_id'));
 });
 
-test('event list --json has exactly what GET /events has', async (t) => {
+test('event list --json equals GET /events', async (t) => {
   const { code, stdout } = await run(t, ['list', '--json']);
   assert.equal(code, 0);
   assert.deepEqual(JSON.parse(stdout), (await inbox.call('GET', '/events')).json);
@@ -76,48 +77,87 @@ test('event list takes every filter, alone and together', async (t) => {
   }
 });
 
-test('event show tells all of an event, its failures in order, and its body as it came', async (t) => {
+test('event show prints an event, its failures in order, and its body as received', async (t) => {
   const { code, stdout } = await run(t, ['show', idOf('dead')]);
   assert.equal(code, 0);
-  for (const line of [/^status +dead$/m, /^source +github$/m, /^ip +192\.0\.2\.7$/m, /^user-agent +a test$/m, /^delivery id +–$/m, /^attempt 1 .* one\nattempt 2 .* two$/m]) assert.match(stdout, line);
+  for (const line of [
+    /^status +dead$/m,
+    /^source +github$/m,
+    /^ip +192\.0\.2\.7$/m,
+    /^user-agent +a test$/m,
+    /^delivery id +–$/m,
+    /^attempt 1 .* one\nattempt 2 .* two$/m,
+  ])
+    assert.match(stdout, line);
   assert.ok(stdout.endsWith('\n{"event":"push","data":{"page_id":"p"}}\n'));
   const json = await run(t, ['show', idOf('dead'), '--json']);
   assert.deepEqual(JSON.parse(json.stdout), (await inbox.call('GET', `/events/${idOf('dead')}`)).json);
 });
 
-test('event redeliver drives those named, hurries what waits, leaves what is under way as it is, and says how many', async (t) => {
-  const [one, other, waits, runs] = [await put({ status: 'dead', attempts: 3 }), await put({ status: 'done' }), await put({ status: 'waiting', attempts: 2 }), await put({ status: 'waiting', attempts: 1 })];
+test('event redeliver counts new, repeated and waiting events, and leaves those being delivered', async (t) => {
+  const [one, other, waits, runs] = [
+    await put({ status: 'dead', attempts: 3 }),
+    await put({ status: 'done' }),
+    await put({ status: 'waiting', attempts: 2 }),
+    await put({ status: 'waiting', attempts: 1 }),
+  ];
   await sql`update webhook.work set due_at = now() + interval '1 hour' where event_id = ${waits}`;
-  await sql`update webhook.work set due_at = now() + interval '30 seconds', lease = gen_random_uuid() where event_id = ${runs}`;
+  await sql`update webhook.work set due_at = now() + interval '30 seconds', lease = gen_random_uuid()
+    where event_id = ${runs}`;
   const finished = await run(t, ['redeliver', one, other, waits, runs]);
-  assert.deepEqual(finished, { code: 0, signal: null, stdout: '', stderr: `3 events ${AGAIN}The other events are unknown or being delivered.\n` });
-  const work = await sql`select attempts, due_at <= now() as due from webhook.work where event_id in ${sql([one, other, waits, runs])} order by attempts`;
+  assert.deepEqual(finished, {
+    code: 0,
+    signal: null,
+    stdout: '',
+    stderr: `3 events ${AGAIN}The other events are unknown or being delivered.\n`,
+  });
+  const work =
+    await sql`select attempts, due_at <= now() as due from webhook.work
+      where event_id in ${sql([one, other, waits, runs])} order by attempts`;
   assert.deepEqual(work.map(({ attempts, due }) => [attempts, due]), [[0, true], [0, true], [1, false], [2, true]]);
-  assert.equal((await sql`select from webhook.outcomes where event_id in ${sql([one, other])}`).length, 0, 'it is as if nothing had become of them');
+  assert.equal(
+    (await sql`select from webhook.outcomes where event_id in ${sql([one, other])}`).length,
+    0,
+    'it is as if nothing had become of them',
+  );
   assert.equal((await run(t, ['redeliver', await put({ status: 'skipped' })])).stderr, `1 event ${AGAIN}`);
   assertRefused(await run(t, ['redeliver', runs]), 1, /unknown or being delivered/);
   assertRefused(await run(t, ['redeliver', UNKNOWN]), 1, /unknown or being delivered/);
   await sql`delete from webhook.work where event_id <> ${idOf('waiting')}`;
 });
 
-test('event redeliver --status drives all of a status and nothing else, also where they are more than 1,000', bounded, async (t) => {
+test('event redeliver --status redelivers all events with a status, even more than 1,000', bounded, async (t) => {
   const own = await openInbox(t);
   const here = { DATABASE_URL: own.databaseUrl };
   const add = (status: string, count: number) => own.sql`
-    with event as (insert into webhook.events (id, token_id, event, body) select gen_random_uuid(), (select id from webhook.tokens limit 1), 'many', '' from generate_series(1, ${count}::int) returning id)
+    with event as (insert into webhook.events (id, token_id, event, body) select gen_random_uuid(), (select id
+      from webhook.tokens limit 1), 'many', '' from generate_series(1, ${count}::int) returning id)
     insert into webhook.outcomes (event_id, status, attempts) select id, ${status}, 3 from event`;
   await add('dead', 2_500);
   await add('done', 10);
   await add('skipped', 1_000);
-  await own.sql`insert into webhook.events (id, token_id, event, body) select gen_random_uuid(), (select id from webhook.tokens limit 1), 'many', '' from generate_series(1, 7)`;
-  const left = async () => Object.fromEntries((await own.sql`select coalesce(o.status, 'stored') as status, count(*)::int as count from webhook.events e left join webhook.outcomes o on o.event_id = e.id where not exists (select from webhook.work where event_id = e.id) group by 1`).map(({ status, count }) => [status, count]));
+  await own.sql`insert into webhook.events (id, token_id, event, body) select gen_random_uuid(), (select id
+    from webhook.tokens limit 1), 'many', '' from generate_series(1, 7)`;
+  const left = async () =>
+    Object.fromEntries(
+      (
+        await own.sql`select coalesce(o.status, 'stored') as status, count(*)::int as count
+          from webhook.events e left join webhook.outcomes o on o.event_id = e.id where not exists (select
+          from webhook.work where event_id = e.id) group by 1`
+      ).map(({ status, count }) => [status, count]),
+    );
   for (const [status, said, after] of [
     ['dead', '2500 events', { done: 10, skipped: 1_000, stored: 7 }],
     ['skipped', '1000 events', { done: 10, stored: 7 }],
     ['stored', '7 events', { done: 10 }],
     ['dead', '0 events', { done: 10 }],
   ] as const) {
-    assert.deepEqual(await run(t, ['redeliver', '--status', status], here), { code: 0, signal: null, stdout: '', stderr: `${said} ${AGAIN}` });
+    assert.deepEqual(await run(t, ['redeliver', '--status', status], here), {
+      code: 0,
+      signal: null,
+      stdout: '',
+      stderr: `${said} ${AGAIN}`,
+    });
     assert.deepEqual(await left(), after, status);
   }
   assert.equal((await own.sql`select from webhook.work`).length, 3_507);
@@ -145,14 +185,14 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['nonsense'], /"event" goes on with list, show, redeliver, tail/],
 ];
 for (const [words, said] of WRONG) {
-  test(`event ${words.join(' ').replace(/[0-9a-f-]{36}/g, 'ID')} is refused with exit code 2, and changes nothing`, async (t) => {
+  test(`event ${words.join(' ').replace(/[0-9a-f-]{36}/g, 'ID')} exits with 2 and changes nothing`, async (t) => {
     const before = await sql`select * from webhook.work`;
     assertRefused(await run(t, words), 2, said);
     assert.deepEqual(await sql`select * from webhook.work`, before);
   });
 }
 
-test('what cannot be done is exit code 1, and a missing or wrong configuration 78', async (t) => {
+test('a failed operation exits with 1, a configuration error with 78', async (t) => {
   assertRefused(await run(t, ['show', UNKNOWN]), 1, /no event has this id; see: gatehouse event list/);
   for (const words of [['list'], ['show', UNKNOWN], ['redeliver', UNKNOWN], ['tail']]) {
     assertRefused(await run(t, words, {}), 78, /DATABASE_URL/);
@@ -176,13 +216,19 @@ async function untilFollowing(shown: () => string): Promise<void> {
   }
 }
 
-test('event tail prints each event once as it comes, and an interrupt ends it without a stack', bounded, async (t) => {
-  for (const [words, read] of [[[], (line: string) => line.slice(0, 36)], [['--json'], (line: string): string => JSON.parse(line).id]] as const) {
+test('event tail prints each event once, and an interrupt ends it without a stack', bounded, async (t) => {
+  for (const [words, read] of [
+    [[], (line: string) => line.slice(0, 36)],
+    [['--json'], (line: string): string => JSON.parse(line).id],
+  ] as const) {
     const tail = await follow(t, words);
     const sent = [await send('one'), await send('two'), await send('three')];
     const seen = () => tail.stdout().split('\n').slice(0, -1).map(read);
     await until(() => seen().includes(sent[2] ?? ''));
-    assert.deepEqual(seen().filter((id) => sent.includes(id)), sent);
+    assert.deepEqual(
+      seen().filter((id) => sent.includes(id)),
+      sent,
+    );
     tail.signal('SIGINT');
     const { code, signal } = await tail.ended;
     // By the signal itself, so that a shell's loop around it ends as well.
@@ -190,7 +236,7 @@ test('event tail prints each event once as it comes, and an interrupt ends it wi
   }
 });
 
-test('event tail ends when nobody reads it any more', { timeout: 15_000 }, async (t) => {
+test('event tail ends when its output has no reader', { timeout: 15_000 }, async (t) => {
   const deaf = startProgram(t, program, ['event', 'tail'], environment, { deaf: true });
   let isOver = false;
   const ended = deaf.ended.finally(() => (isOver = true));
@@ -202,33 +248,43 @@ test('event tail ends when nobody reads it any more', { timeout: 15_000 }, async
   assert.deepEqual([(await ended).signal, deaf.stderr()], [null, '']);
 });
 
-test('event tail says in one line that the database went away, exit code 1', bounded, async (t) => {
+test('event tail exits with 1 and one line when the database goes away', bounded, async (t) => {
   const tail = await follow(t);
   const other = connect(inbox.databaseUrl);
   t.after(() => other.end());
   let end: { code: number | null } | null = null;
   const ended = tail.ended.then((one) => (end = one));
   // As in a failover: each new connection is ended as well.
-  while (end === null) await other`select pg_terminate_backend(pid), pg_sleep(0.01) from pg_stat_activity where application_name = 'gatehouse-webhook-admin' and datname = current_database()`;
+  while (end === null)
+    await other`select pg_terminate_backend(pid), pg_sleep(0.01) from pg_stat_activity
+      where application_name = 'gatehouse-webhook-admin' and datname = current_database()`;
   assert.equal((await ended).code, 1);
   assert.match(tail.stderr(), /^gatehouse: [^\n]+\n$/);
 });
 
 /** Redraws the window's title, the line before, and in another terminal runs what is pasted. */
 const EVIL = '\u001b]0;title\u0007\u001b[1A\u001b[2K\u009b31m\rspoof\u0000';
-test('no control character that a sender has sent reaches a terminal, and none forges a line', { ...bounded, skip: withoutTerminal }, async (t) => {
-  const event = `evil${EVIL.replace('\0', '')}\nforged  line`;
-  const id = await put({ event, body: `{"a":"${EVIL}"}`, status: 'dead', errors: ['an error'] });
-  t.after(() => sql`delete from webhook.events where id = ${id}`.then(() => {}));
-  for (const words of [['list'], ['show', id]]) {
-    const { shown } = await startOnTerminal(t, [process.execPath, `${program}/dist/cli.js`, 'event', ...words], environment).left;
-    assert.match(shown, /evil/);
-    assert.doesNotMatch(shown, /[^\P{Cc}\n]/u, words.join(' '));
-    assert.doesNotMatch(shown, /^forged/m);
-  }
-});
+test(
+  'no control character of a sender reaches a terminal, and none forges a line',
+  { ...bounded, skip: withoutTerminal },
+  async (t) => {
+    const event = `evil${EVIL.replace('\0', '')}\nforged  line`;
+    const id = await put({ event, body: `{"a":"${EVIL}"}`, status: 'dead', errors: ['an error'] });
+    t.after(() => sql`delete from webhook.events where id = ${id}`.then(() => {}));
+    for (const words of [['list'], ['show', id]]) {
+      const { shown } = await startOnTerminal(
+        t,
+        [process.execPath, `${program}/dist/cli.js`, 'event', ...words],
+        environment,
+      ).left;
+      assert.match(shown, /evil/);
+      assert.doesNotMatch(shown, /[^\P{Cc}\n]/u, words.join(' '));
+      assert.doesNotMatch(shown, /^forged/m);
+    }
+  },
+);
 
-test('where no terminal is, event show gives the body byte for byte', async (t) => {
+test('without a terminal, event show prints the body byte for byte', async (t) => {
   const body = `{"a":"${randomUUID()}\u001b[31m\u0000\r\n é"}`;
   const id = await put({ body, status: 'done' });
   const { stdout } = await run(t, ['show', id]);

@@ -1,4 +1,4 @@
-/** Webhook tokens by command: wrong words, wrong secrets and wrong settings, each with its exit code, one line, and nothing done. */
+/** The token commands with wrong arguments, secrets or settings: exit code, one line, and no change. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
@@ -14,7 +14,12 @@ const file = await createDatabase();
 const environment = { DATABASE_URL: file.url, WEBHOOK_SECRET };
 const UNKNOWN = '00000000-0000-4000-8000-000000000000';
 
-const run = (t: TestContext, words: readonly string[], given: Readonly<Record<string, string>> = environment, input = '') => runProgram(t, program, ['token', ...words], given, { input });
+const run = (
+  t: TestContext,
+  words: readonly string[],
+  given: Readonly<Record<string, string>> = environment,
+  input = '',
+) => runProgram(t, program, ['token', ...words], given, { input });
 
 function assertRefused({ code, stdout, stderr }: Finished, expected: number, said: RegExp): void {
   assert.deepEqual([code, stdout], [expected, ''], stderr);
@@ -29,12 +34,16 @@ function fileWith(secret: string | Buffer): string {
 }
 const good = fileWith(SIGNING_SECRETS.github);
 
-test('before the schema is there, every command says what to do', async (t) => {
+test('without the schema every command says what to do', async (t) => {
   for (const words of [['create'], ['list'], ['revoke', UNKNOWN]]) assertRefused(await run(t, words), 1, /migrate/);
   assert.equal((await runProgram(t, program, ['migrate', 'webhook'], environment)).code, 0);
 });
 
-const state = async () => JSON.stringify(await file.sql`select t::text as row from webhook.tokens t union all select s::text from webhook.signing_secrets s order by 1`);
+const state = async () =>
+  JSON.stringify(
+    await file.sql`select t::text as row from webhook.tokens t union all select s::text
+      from webhook.signing_secrets s order by 1`,
+  );
 
 const database = openWebhook({ after }, file.url);
 
@@ -49,20 +58,37 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['create', '--source', 'GitHub', '--signing-secret-file', good], /source must be one of/],
   [['create', '--source', '__proto__'], /source must be one of/],
   [['create', '--role', 'operator', '--source', 'github', '--signing-secret-file', good], /an operator has no source/],
-  [['create', '--role', 'operator', '--signing-secret-file', good], /source generic is not signed; leave out --signing-secret-file/],
+  [
+    ['create', '--role', 'operator', '--signing-secret-file', good],
+    /source generic is not signed; leave out --signing-secret-file/,
+  ],
   [['create', '--signing-secret-file', good], /source generic is not signed; leave out --signing-secret-file/],
   [['create', '--source', 'generic', '--signing-secret-file', good], /source generic is not signed/],
-  ...['standard', 'github', 'stripe', 'slack'].map((source) => [['create', '--source', source], new RegExp(`source ${source} needs --signing-secret-file`)] as const),
-  [['create', '--source', 'github', '--signing-secret-file', '/there/is/none'], /--signing-secret-file cannot be read \(ENOENT\)/],
+  ...['standard', 'github', 'stripe', 'slack'].map(
+    (source) => [['create', '--source', source], new RegExp(`source ${source} needs --signing-secret-file`)] as const,
+  ),
+  [
+    ['create', '--source', 'github', '--signing-secret-file', '/there/is/none'],
+    /--signing-secret-file cannot be read \(ENOENT\)/,
+  ],
   [['create', '--source', 'github', '--signing-secret-file', '/'], /--signing-secret-file cannot be read \(EISDIR\)/],
-  [['create', '--source', 'github', '--signing-secret-file', '-'], /not a signing secret of github; it is one line of at least 8 characters/],
+  [
+    ['create', '--source', 'github', '--signing-secret-file', '-'],
+    /not a signing secret of github; it is one line of at least 8 characters/,
+  ],
   [['create', '--source', 'github', '--signing-secret-file', fileWith('')], /not a signing secret of github/],
   [['create', '--source', 'github', '--signing-secret-file', fileWith('1234567\n')], /not a signing secret of github/],
-  [['create', '--source', 'standard', '--signing-secret-file', fileWith('whsec_dG9vIHNob3J0')], /not a signing secret of standard/],
+  [
+    ['create', '--source', 'standard', '--signing-secret-file', fileWith('whsec_dG9vIHNob3J0')],
+    /not a signing secret of standard/,
+  ],
   [['list', 'word'], /token list: /],
   [['rotate'], /token rotate takes ID/],
   [['rotate', 'not-an-id'], /token rotate: ID must be a UUID, as in: gatehouse token list/],
-  [['rotate', UNKNOWN, '--overlap', 'tomorrow'], /token rotate: --overlap must be a number of seconds, or a time such as 30m, 12h or 7d/],
+  [
+    ['rotate', UNKNOWN, '--overlap', 'tomorrow'],
+    /token rotate: --overlap must be a number of seconds, or a time such as 30m, 12h or 7d/,
+  ],
   [['rotate', UNKNOWN, '--overlap', '-1'], /--overlap/],
   [['rotate', UNKNOWN, '--overlap=-1'], /--overlap must be a number of seconds/],
   [['rotate', UNKNOWN, '--overlap', '1.5h'], /--overlap must be a number of seconds/],
@@ -74,66 +100,87 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['revoke', 'x'.repeat(43)], /token revoke: ID must be a UUID/],
 ];
 
-test('an id that is none is a wrong word, even where there is no token yet', async (t) => {
-  for (const command of ['rotate', 'confirm', 'revoke']) assertRefused(await run(t, [command, 'not-an-id']), 2, /ID must be a UUID/);
+test('an id that is not a UUID is a usage error, even without tokens', async (t) => {
+  for (const command of ['rotate', 'confirm', 'revoke'])
+    assertRefused(await run(t, [command, 'not-an-id']), 2, /ID must be a UUID/);
 });
 
-test('wrong words and wrong secrets are told in one line with exit code 2, nothing is done, and what was given is not repeated', async (t) => {
+test('usage errors exit with 2 and one line, change nothing and do not repeat secrets', async (t) => {
   await addToken(database, 'generic', null);
   const before = await state();
   for (const [words, said] of WRONG) {
     const finished = await run(t, words);
     assertRefused(finished, 2, said);
-    for (const secret of [SIGNING_SECRETS.github, '1234567', 'dG9v', 'xxxx']) assert.ok(!finished.stderr.includes(secret));
+    for (const secret of [SIGNING_SECRETS.github, '1234567', 'dG9v', 'xxxx'])
+      assert.ok(!finished.stderr.includes(secret));
   }
   assert.equal(await state(), before);
 });
 
-test('a token that is not there is exit code 1, whatever is wanted of it, and nothing is done', async (t) => {
+test('an unknown token exits with 1, whatever the command', async (t) => {
   const before = await state();
-  assertRefused(await run(t, ['rotate', UNKNOWN]), 1, /^gatehouse: no active token has this id; see: gatehouse token list\n$/);
+  assertRefused(
+    await run(t, ['rotate', UNKNOWN]),
+    1,
+    /^gatehouse: no active token has this id; see: gatehouse token list\n$/,
+  );
   assertRefused(await run(t, ['rotate', UNKNOWN, '--signing-secret-file', good]), 1, /no active token has this id/);
   assertRefused(await run(t, ['confirm', UNKNOWN]), 1, /no signing secret is pending/);
   assertRefused(await run(t, ['revoke', UNKNOWN]), 1, /no token has this id/);
   assert.equal(await state(), before);
 });
 
-test('a signing secret is replaced only where there can be one, and only by one of its source', async (t) => {
+test('a signing secret is replaced only for a signed source, and only by one of its form', async (t) => {
   const generic = await addToken(database, 'generic', null);
   const standard = await addToken(database, 'standard', SIGNING_SECRETS.standard);
   const operator = await createToken(database, { name: '', role: 'operator', source: 'generic' }, null);
   const before = await state();
-  for (const { id } of [generic, operator]) assertRefused(await run(t, ['rotate', id, '--signing-secret-file', good]), 2, /source generic is not signed/);
-  assertRefused(await run(t, ['rotate', standard.id, '--signing-secret-file', fileWith('whsec_dG9vIHNob3J0')]), 2, /not a signing secret of standard/);
+  for (const { id } of [generic, operator])
+    assertRefused(await run(t, ['rotate', id, '--signing-secret-file', good]), 2, /source generic is not signed/);
+  assertRefused(
+    await run(t, ['rotate', standard.id, '--signing-secret-file', fileWith('whsec_dG9vIHNob3J0')]),
+    2,
+    /not a signing secret of standard/,
+  );
   assert.equal(await state(), before);
 });
 
-test('without WEBHOOK_SECRET no signing secret is taken or confirmed: exit code 78; tokens themselves need none', async (t) => {
+test('without WEBHOOK_SECRET signing secrets exit with 78, and tokens work', async (t) => {
   const given = { DATABASE_URL: file.url };
   const { id } = await addToken(database, 'github', SIGNING_SECRETS.github);
   const before = await state();
-  for (const words of [['create', '--source', 'github', '--signing-secret-file', good], ['rotate', id, '--signing-secret-file', good], ['confirm', id]]) {
+  for (const words of [
+    ['create', '--source', 'github', '--signing-secret-file', good],
+    ['rotate', id, '--signing-secret-file', good],
+    ['confirm', id],
+  ]) {
     assertRefused(await run(t, words, given), 78, /WEBHOOK_SECRET must be set to the value that the service has/);
   }
   assert.equal(await state(), before);
-  for (const words of [['create'], ['create', '--source', 'notion'], ['list'], ['rotate', id], ['revoke', id]]) assert.equal((await run(t, words, given)).code, 0, words.join(' '));
+  for (const words of [['create'], ['create', '--source', 'notion'], ['list'], ['rotate', id], ['revoke', id]])
+    assert.equal((await run(t, words, given)).code, 0, words.join(' '));
 });
 
-test('without a database every command ends with exit code 78', async (t) => {
-  for (const words of [['create'], ['list'], ['rotate', UNKNOWN], ['confirm', UNKNOWN], ['revoke', UNKNOWN]]) assertRefused(await run(t, words, { WEBHOOK_SECRET }), 78, /DATABASE_URL/);
+test('without a database every command exits with 78', async (t) => {
+  for (const words of [['create'], ['list'], ['rotate', UNKNOWN], ['confirm', UNKNOWN], ['revoke', UNKNOWN]])
+    assertRefused(await run(t, words, { WEBHOOK_SECRET }), 78, /DATABASE_URL/);
 });
 
-test('an overlap longer than any clock is refused as a wrong word, not as a fault of ours', async (t) => {
+test('an overlap that is too long is a usage error', async (t) => {
   const { id } = await addToken(database, 'generic', null);
   const before = await state();
   assertRefused(await run(t, ['rotate', id, '--overlap', '9999999999d']), 2, /--overlap/);
   assert.equal(await state(), before);
 });
 
-test('a signing secret of several lines is refused: no sender has one, and nobody would see why its events are', async (t) => {
+test('a signing secret of several lines is rejected', async (t) => {
   const before = await state();
   for (const text of [`${SIGNING_SECRETS.github}\n\n`, `# from the dashboard\n${SIGNING_SECRETS.github}\n`]) {
-    assertRefused(await run(t, ['create', '--source', 'github', '--signing-secret-file', fileWith(text)]), 2, /not a signing secret of github/);
+    assertRefused(
+      await run(t, ['create', '--source', 'github', '--signing-secret-file', fileWith(text)]),
+      2,
+      /not a signing secret of github/,
+    );
   }
   assert.equal(await state(), before);
 });

@@ -1,4 +1,4 @@
-/** Webhook tokens by command: made, listed, replaced, confirmed and revoked, and what the running service makes of each. */
+/** The token commands: create, list, rotate, confirm and revoke, and their effect on a running service. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
@@ -19,9 +19,17 @@ const { webhook } = gatehouse.url;
 const written: string[] = [];
 const secrets = new Set<string>();
 
-async function run(t: TestContext, words: readonly string[], given: Readonly<Record<string, string>> = environment, input = ''): Promise<Finished> {
+async function run(
+  t: TestContext,
+  words: readonly string[],
+  given: Readonly<Record<string, string>> = environment,
+  input = '',
+): Promise<Finished> {
   const finished = await runProgram(t, program, ['token', ...words], given, { input });
-  written.push(finished.stderr, ...(['create', 'rotate', 'confirm'].includes(words[0] ?? '') && finished.code === 0 ? [] : [finished.stdout]));
+  written.push(
+    finished.stderr,
+    ...(['create', 'rotate', 'confirm'].includes(words[0] ?? '') && finished.code === 0 ? [] : [finished.stdout]),
+  );
   return finished;
 }
 
@@ -46,7 +54,11 @@ function tokenIn({ code, stdout, stderr }: Finished): string {
   return stdout.trim();
 }
 
-async function create(t: TestContext, name: string, ...more: readonly string[]): Promise<{ id: string; token: string }> {
+async function create(
+  t: TestContext,
+  name: string,
+  ...more: readonly string[]
+): Promise<{ id: string; token: string }> {
   const finished = await run(t, ['create', '--name', name, ...more]);
   const token = tokenIn(finished);
   const [, said, id = ''] = /^Created token "(.*)" with id ([0-9a-f-]{36})\.\n/.exec(finished.stderr) ?? [];
@@ -59,17 +71,26 @@ const withSecret = (t: TestContext, source: SignedSource, secret = SIGNING_SECRE
   return create(t, source, '--source', source, '--signing-secret-file', fileWith(`${secret}\n`));
 };
 
-const list = async (t: TestContext): Promise<Array<Record<string, unknown>>> => JSON.parse((await run(t, ['list', '--json'])).stdout);
+const list = async (t: TestContext): Promise<Array<Record<string, unknown>>> =>
+  JSON.parse((await run(t, ['list', '--json'])).stdout);
 const one = async (t: TestContext, id: string) => (await list(t)).find((token) => token.id === id);
-const lineOf = async (t: TestContext, id: string) => (await run(t, ['list'])).stdout.split('\n').find((line) => line.startsWith(id))?.split(/ {2,}/) ?? [];
+const lineOf = async (t: TestContext, id: string) =>
+  (await run(t, ['list'])).stdout
+    .split('\n')
+    .find((line) => line.startsWith(id))
+    ?.split(/ {2,}/) ?? [];
 
-const use = async (token: string): Promise<number> => (await ask('POST', `${webhook}/webhook`, { bearer: token, body: { event: 'x', data: { page_id: 'p' } } })).status;
+const use = async (token: string): Promise<number> =>
+  (await ask('POST', `${webhook}/webhook`, { bearer: token, body: { event: 'x', data: { page_id: 'p' } } })).status;
 const sendAs = (source: SignedSource, token: string, secret: string): Promise<Answer> => {
   const body = JSON.stringify({ id: `evt_${randomUUID()}`, type: 'x' });
-  return ask('POST', `${webhook}/webhook?token=${token}`, { body, headers: { 'x-github-event': 'push', ...signatureOf(source, secret, body, { id: randomUUID() }) } });
+  return ask('POST', `${webhook}/webhook?token=${token}`, {
+    body,
+    headers: { 'x-github-event': 'push', ...signatureOf(source, secret, body, { id: randomUUID() }) },
+  });
 };
 
-test('a token is made for each source, works at once, and is listed with its name, role and source but not itself', async (t) => {
+test('a token for each source works at once and is listed without the token itself', async (t) => {
   const plain = await create(t, 'a "program"');
   assert.equal(await use(plain.token), 200);
   assert.deepEqual((await lineOf(t, plain.id)).slice(1, 4), ['a "program"', 'sender', 'generic']);
@@ -91,22 +112,29 @@ test('a token is made for each source, works at once, and is listed with its nam
   assert.match(first ?? '', / first /, 'oldest first');
 });
 
-test('a signing secret is read from standard input, too, with or without a line break at its end', async (t) => {
+test('a signing secret is read from standard input, with or without a final newline', async (t) => {
   for (const input of [SIGNING_SECRETS.github, `${SIGNING_SECRETS.github}\n`, `${SIGNING_SECRETS.github}\r\n`]) {
-    const token = tokenIn(await run(t, ['create', '--source', 'github', '--signing-secret-file', '-'], environment, input));
+    const token = tokenIn(
+      await run(t, ['create', '--source', 'github', '--signing-secret-file', '-'], environment, input),
+    );
     assert.equal((await sendAs('github', token, SIGNING_SECRETS.github)).status, 200);
   }
 });
 
-test('a token that is replaced holds for exactly as long as was said, on a service that runs', async (t) => {
+test('a rotated token stays valid for exactly its overlap, in a running service', async (t) => {
   const { id, token } = await create(t, 'rotated');
   for (const [words, seconds] of [[[], 86_400], [['--overlap', '90'], 90], [['--overlap', '30m'], 1_800]] as const) {
     const old = await create(t, 'once');
     const finished = await run(t, ['rotate', old.id, ...words]);
     const fresh = tokenIn(finished);
-    assert.match(finished.stderr, new RegExp(`^Replaced token ${old.id}\\. The old one stays valid for ${seconds} seconds\\.\n`));
+    assert.match(
+      finished.stderr,
+      new RegExp(`^Replaced token ${old.id}\\. The old one stays valid for ${seconds} seconds\\.\n`),
+    );
     // The commit's own clock, so that it does not matter how long the command took.
-    const [row] = await file.sql`select previous_until - make_interval(secs => ${seconds}) between created_at and now() as exact from webhook.tokens where id = ${old.id}`;
+    const [row] =
+      await file.sql`select previous_until - make_interval(secs => ${seconds}) between created_at
+        and now() as exact from webhook.tokens where id = ${old.id}`;
     assert.equal(row?.exact, true);
     assert.deepEqual([await use(old.token), await use(fresh)], [200, 200]);
     await file.sql`update webhook.tokens set previous_until = now() where id = ${old.id}`;
@@ -117,27 +145,38 @@ test('a token that is replaced holds for exactly as long as was said, on a servi
   assert.deepEqual([(await one(t, id))?.name, (await lineOf(t, id)).at(-1)], ['rotated', 'active']);
 });
 
-test('a signing secret that is replaced holds for exactly as long as was said, and the token stays', async (t) => {
+test('a rotated signing secret stays valid for exactly its overlap, and the token stays', async (t) => {
   const { id, token } = await withSecret(t, 'github');
   const fresh = 'the secret of after';
   secrets.add(fresh);
   const finished = await run(t, ['rotate', id, '--overlap', '2h', '--signing-secret-file', fileWith(fresh)]);
-  assert.deepEqual([finished.code, finished.stdout, finished.stderr], [0, '', `Replaced the signing secret of token ${id}. The old one stays valid for 7200 seconds.\n`]);
-  const [row] = await file.sql`select expires_at - interval '2 hours' between created_at and now() as exact from webhook.signing_secrets where token_id = ${id} and expires_at is not null`;
+  assert.deepEqual(
+    [finished.code, finished.stdout, finished.stderr],
+    [0, '', `Replaced the signing secret of token ${id}. The old one stays valid for 7200 seconds.\n`],
+  );
+  const [row] =
+    await file.sql`select expires_at - interval '2 hours' between created_at and now() as exact
+      from webhook.signing_secrets where token_id = ${id} and expires_at is not null`;
   assert.equal(row?.exact, true);
-  const statuses = async () => [(await sendAs('github', token, SIGNING_SECRETS.github)).status, (await sendAs('github', token, fresh)).status];
+  const statuses = async () => [
+    (await sendAs('github', token, SIGNING_SECRETS.github)).status,
+    (await sendAs('github', token, fresh)).status,
+  ];
   assert.deepEqual(await statuses(), [200, 200]);
   // A second one in haste ends neither the first nor its successor before their time.
   await run(t, ['rotate', id, '--overlap', '5h', '--signing-secret-file', fileWith('a third secret')]);
   assert.deepEqual(await statuses(), [200, 200]);
-  const [limits] = await file.sql`select count(*) filter (where expires_at < now() + interval '2 hours')::int as soon, count(*)::int as all from webhook.signing_secrets where token_id = ${id}`;
+  const [limits] =
+    await file.sql`select count(*) filter (where expires_at < now() + interval '2 hours')::int as soon,
+      count(*)::int as all from webhook.signing_secrets where token_id = ${id}`;
   assert.deepEqual({ ...limits }, { soon: 1, all: 3 });
-  await file.sql`update webhook.signing_secrets set expires_at = now() where token_id = ${id} and expires_at is not null`;
+  await file.sql`update webhook.signing_secrets set expires_at = now() where token_id = ${id}
+    and expires_at is not null`;
   assert.deepEqual(await statuses(), [401, 401]);
   assert.equal((await sendAs('github', token, 'a third secret')).status, 200);
 });
 
-test('of two who replace a token at once, neither is left with one that does not work', async (t) => {
+test('two concurrent rotations of a token leave two working tokens', async (t) => {
   const { id } = await create(t, 'twice at once');
   const finished = await Promise.all([run(t, ['rotate', id]), run(t, ['rotate', id])]);
   const [one = '', other = ''] = finished.map(tokenIn);
@@ -145,18 +184,26 @@ test('of two who replace a token at once, neither is left with one that does not
   assert.deepEqual([await use(one), await use(other)], [200, 200]);
 });
 
-test('of two who replace a signing secret at once, both have one that works, and the old one holds', async (t) => {
+test('two concurrent rotations of a signing secret leave working secrets', async (t) => {
   const { id, token } = await withSecret(t, 'stripe');
   const fresh = ['whsec_of_the_one', 'whsec_of_the_other'];
-  const finished = await Promise.all(fresh.map((secret) => run(t, ['rotate', id, '--signing-secret-file', fileWith(secret)])));
+  const finished = await Promise.all(
+    fresh.map((secret) => run(t, ['rotate', id, '--signing-secret-file', fileWith(secret)])),
+  );
   assert.deepEqual(finished.map(({ code }) => code), [0, 0]);
-  for (const secret of [...fresh, SIGNING_SECRETS.stripe]) assert.equal((await sendAs('stripe', token, secret)).status, 200, secret);
+  for (const secret of [...fresh, SIGNING_SECRETS.stripe])
+    assert.equal((await sendAs('stripe', token, secret)).status, 200, secret);
 });
 
-test('a revoked token is refused at once, with the one of before that still held, and stays listed', async (t) => {
+test('a revoked token and its predecessor are rejected at once, and it stays listed', async (t) => {
   const { id, token } = await create(t, 'revoked');
   const fresh = tokenIn(await run(t, ['rotate', id]));
-  assert.deepEqual(await run(t, ['revoke', id]), { code: 0, signal: null, stdout: '', stderr: `Revoked token ${id}.\n` });
+  assert.deepEqual(await run(t, ['revoke', id]), {
+    code: 0,
+    signal: null,
+    stdout: '',
+    stderr: `Revoked token ${id}.\n`,
+  });
   assert.deepEqual([await use(token), await use(fresh)], [401, 401]);
   const before = await one(t, id);
   assert.equal((await lineOf(t, id)).at(-1), `revoked ${String(before?.revoked_at)}`);
@@ -166,29 +213,47 @@ test('a revoked token is refused at once, with the one of before that still held
   assertRefused(await run(t, ['confirm', id]), 1, /no signing secret is pending/);
 });
 
-test("Notion's token is shown as waiting, shown itself to who asks, and put in force by its fingerprint alone", async (t) => {
+test("Notion's secret is listed as pending, shown on request, and activated by its fingerprint", async (t) => {
   const { id, token } = await create(t, 'a workspace', '--source', 'notion');
   assertRefused(await run(t, ['confirm', id]), 1, /no signing secret is pending; have the sender send it again/);
   const secret = 'secret_handed_over_0123456789abcdefghijklmnop';
   secrets.add(secret);
-  assert.equal((await ask('POST', `${webhook}/webhook?token=${token}`, { body: { verification_token: secret } })).status, 200);
+  assert.equal(
+    (await ask('POST', `${webhook}/webhook?token=${token}`, { body: { verification_token: secret } })).status,
+    200,
+  );
   assert.deepEqual([(await lineOf(t, id)).at(-1), (await one(t, id))?.pending], ['active, secret pending', true]);
   const { code, stdout, stderr } = await run(t, ['confirm', id]);
   assert.deepEqual([code, stdout], [0, `${secret}\n`]);
-  const [, fingerprint = ''] = /run: gatehouse token confirm [0-9a-f-]{36} --accept ([0-9a-f]{16})\n$/.exec(stderr) ?? [];
+  const [, fingerprint = ''] =
+    /run: gatehouse token confirm [0-9a-f-]{36} --accept ([0-9a-f]{16})\n$/.exec(stderr) ?? [];
   assert.ok(fingerprint !== '', stderr);
-  assertRefused(await run(t, ['confirm', id], { ...environment, WEBHOOK_SECRET: 'another one than that of the service' }), 1, /the pending secret is sealed under another WEBHOOK_SECRET/);
+  assertRefused(
+    await run(t, ['confirm', id], { ...environment, WEBHOOK_SECRET: 'another one than that of the service' }),
+    1,
+    /the pending secret is sealed under another WEBHOOK_SECRET/,
+  );
   assert.equal((await one(t, id))?.pending, true, 'a look changes nothing');
   assert.equal((await sendAs('notion', token, secret)).status, 401);
-  for (const wrong of ['0'.repeat(16), '', secret]) assertRefused(await run(t, ['confirm', id, '--accept', wrong]), 1, /no pending secret has this fingerprint/);
-  assert.deepEqual(await run(t, ['confirm', id, '--accept', fingerprint]), { code: 0, signal: null, stdout: '', stderr: `The signing secret of token ${id} is active.\n` });
+  for (const wrong of ['0'.repeat(16), '', secret])
+    assertRefused(await run(t, ['confirm', id, '--accept', wrong]), 1, /no pending secret has this fingerprint/);
+  assert.deepEqual(await run(t, ['confirm', id, '--accept', fingerprint]), {
+    code: 0,
+    signal: null,
+    stdout: '',
+    stderr: `The signing secret of token ${id} is active.\n`,
+  });
   assert.equal((await lineOf(t, id)).at(-1), 'active');
   assert.equal((await sendAs('notion', token, secret)).status, 200);
   assertRefused(await run(t, ['confirm', id]), 1, /no signing secret is pending/);
 });
 
-test('the last use of a token is shown soon after it', async (t) => {
-  const [fresh, old, unused] = [await create(t, 'used for the first time'), await create(t, 'used again'), await create(t, 'never used')];
+test('the last use of a token is listed soon afterwards', async (t) => {
+  const [fresh, old, unused] = [
+    await create(t, 'used for the first time'),
+    await create(t, 'used again'),
+    await create(t, 'never used'),
+  ];
   await file.sql`update webhook.tokens set last_used_at = now() - interval '2 minutes' where id = ${old.id}`;
   const before = (await one(t, old.id))?.last_used_at;
   assert.deepEqual([await use(fresh.token), await use(old.token)], [200, 200]);
@@ -201,11 +266,18 @@ test('the last use of a token is shown soon after it', async (t) => {
   assert.match((await lineOf(t, fresh.id)).at(-2) ?? '', /^\d{4}-\d\d-\d\dT/);
 });
 
-test('no token and no signing secret is anywhere else: not in what commands say, not in the database, not in the log', async () => {
-  const rows = await file.sql`select t::text as row from webhook.tokens t union all select s::text from webhook.signing_secrets s union all select e.headers::text from webhook.events e`;
+test('tokens and signing secrets appear in no output, table or log', async () => {
+  const rows =
+    await file.sql`select t::text as row from webhook.tokens t union all select s::text
+      from webhook.signing_secrets s union all select e.headers::text from webhook.events e`;
   const places = [...written, ...rows.map(({ row }) => String(row)), gatehouse.stdout(), gatehouse.stderr()].join('\n');
   assert.ok(secrets.size > 20 && places.includes('active, secret pending'));
   for (const secret of secrets) {
-    for (const form of [secret, Buffer.from(secret).toString('hex'), Buffer.from(secret).toString('base64').replace(/=+$/, '')]) assert.ok(!places.includes(form), form);
+    for (const form of [
+      secret,
+      Buffer.from(secret).toString('hex'),
+      Buffer.from(secret).toString('base64').replace(/=+$/, ''),
+    ])
+      assert.ok(!places.includes(form), form);
   }
 });

@@ -1,11 +1,14 @@
-/** What a handler may do, by the event's name. What it wants to tell stands in the file that TOLD names. */
+/** A handler that behaves as the event's name says. It writes its records to the file that TOLD names. */
 import { appendFileSync } from 'node:fs';
 import { threadId } from 'node:worker_threads';
 
 export default function handle(event) {
   const tell = (what) => appendFileSync(process.env.TOLD, `${JSON.stringify(what)}\n`);
   const acts = {
-    facts: () => tell({ ...event, isBytes: event.body instanceof Uint8Array, body: Buffer.from(event.body).toString('hex'), environment: { ...process.env } }),
+    facts: () => {
+      const body = Buffer.from(event.body).toString('hex');
+      tell({ ...event, isBytes: event.body instanceof Uint8Array, body, environment: { ...process.env } });
+    },
     thread: () => tell(threadId),
     'backing store': () => tell(event.body.buffer.byteLength),
     returns: () => undefined,

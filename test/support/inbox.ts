@@ -1,4 +1,4 @@
-/** The webhook receiver with an inbox: a sender, an operator, and events in every state. */
+/** The webhook service with a sender, an operator, and events in every status. */
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
 import type { Sql } from 'postgres';
@@ -11,7 +11,7 @@ interface Owner {
   after(fn: () => Promise<void>): void;
 }
 
-/** What an event is to be like; the rest is as it would be by itself. */
+/** The properties of an event to insert; others have defaults. */
 export interface Wish {
   readonly event?: string;
   readonly source?: string;
@@ -29,37 +29,55 @@ export interface Inbox {
   readonly gatehouse: Gatehouse;
   readonly url: string;
   readonly databaseUrl: string;
-  /** One connection, for looking at what has been stored. */
+  /** One connection, for assertions. */
   readonly sql: Sql;
   /** One request as the operator, or with another bearer, or with none for null. */
   call(method: string, path: string, bearer?: string | null): Promise<Answer>;
-  /** Has an event come the way events come. @returns its id */
+  /** Sends an event over HTTP. @returns its id */
   send(event: string, headers?: Record<string, string>): Promise<string>;
-  /** Puts an event there as if it had come and that had become of it. @returns its id */
+  /** Inserts an event with this status. @returns its id */
   put(wish?: Wish, sql?: Sql): Promise<string>;
 }
 
 /** An operator's token, as `token create --role operator` stores it. */
 export async function addOperator(sql: Sql, token = OPERATOR_TOKEN): Promise<void> {
-  await sql`insert into webhook.tokens (id, name, role, digest) values (${randomUUID()}, 'an operator', 'operator', ${createHash('sha256').update(token).digest()})`;
+  await sql`insert into webhook.tokens (id, name, role, digest)
+    values (${randomUUID()}, 'an operator', 'operator', ${createHash('sha256').update(token).digest()})`;
 }
 
 /** @param sql a connection or a transaction */
-export async function putEvent(sql: Sql, { event = 'page.updated', source = 'generic', status = 'stored', deliveryId, body = JSON.stringify({ event, data: { page_id: 'p' } }), attempts = 0, age = 0, errors = [] }: Wish = {}): Promise<string> {
+export async function putEvent(
+  sql: Sql,
+  {
+    event = 'page.updated',
+    source = 'generic',
+    status = 'stored',
+    deliveryId,
+    body = JSON.stringify({ event, data: { page_id: 'p' } }),
+    attempts = 0,
+    age = 0,
+    errors = [],
+  }: Wish = {},
+): Promise<string> {
   const id = randomUUID();
   await sql`
     insert into webhook.events (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
-    select ${id}, id, ${source}, ${deliveryId ?? null}, ${event}, '{"user-agent": "a test"}', '192.0.2.7', ${Buffer.from(body)}, now() - make_interval(secs => ${age})
+    select ${id}, id, ${source}, ${deliveryId ?? null}, ${event}, '{"user-agent": "a test"}', '192.0.2.7',
+      ${Buffer.from(body)}, now() - make_interval(secs => ${age})
     from webhook.tokens where role = 'sender' order by created_at limit 1`;
-  if (status === 'waiting') await sql`insert into webhook.work (event_id, received_at, attempts, due_at) select id, received_at, ${attempts}, now() + interval '1 hour' from webhook.events where id = ${id}`;
-  else if (status !== 'stored') await sql`insert into webhook.outcomes (event_id, status, attempts) values (${id}, ${status}, ${attempts})`;
+  if (status === 'waiting')
+    await sql`insert into webhook.work (event_id, received_at, attempts, due_at)
+      select id, received_at, ${attempts}, now() + interval '1 hour' from webhook.events where id = ${id}`;
+  else if (status !== 'stored')
+    await sql`insert into webhook.outcomes (event_id, status, attempts) values (${id}, ${status}, ${attempts})`;
   for (const [index, error] of errors.entries()) {
-    await sql`insert into webhook.failures (event_id, attempt, failed_at, error) values (${id}, ${index + 1}, now() - make_interval(secs => ${errors.length - index}), ${error})`;
+    await sql`insert into webhook.failures (event_id, attempt, failed_at, error)
+      values (${id}, ${index + 1}, now() - make_interval(secs => ${errors.length - index}), ${error})`;
   }
   return id;
 }
 
-/** At a file's top level, or for one test. Nothing delivers, unless the environment says so. */
+/** Starts the service without a target, unless the environment has one. */
 export async function openInbox(owner: Owner, environment: Readonly<Record<string, string>> = {}): Promise<Inbox> {
   const { url: databaseUrl, sql } = await createDatabase(owner);
   const gatehouse = await startGatehouse(owner, ['webhook'], databaseUrl, environment);
@@ -72,7 +90,11 @@ export async function openInbox(owner: Owner, environment: Readonly<Record<strin
     sql,
     call: (method, path, bearer = OPERATOR_TOKEN) => ask(method, url + path, bearer === null ? {} : { bearer }),
     async send(event, headers = {}) {
-      const answer = await ask('POST', `${url}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event, data: { page_id: 'p' } }, headers });
+      const answer = await ask('POST', `${url}/webhook`, {
+        bearer: WEBHOOK_TOKEN,
+        body: { event, data: { page_id: 'p' } },
+        headers,
+      });
       assert.equal(answer.status, 200, answer.text);
       return answer.json.id;
     },

@@ -1,4 +1,4 @@
-/** A web server that is not Gatehouse: it writes down what it gets, and answers what the test wants. */
+/** An HTTP server that records requests and replies as the test says. */
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
 
@@ -15,7 +15,7 @@ export interface Recorder {
   readonly port: number;
   /** All requests so far. */
   readonly received: readonly Received[];
-  /** What is answered from now on. */
+  /** Sets the reply to later requests. */
   answer(with_: (response: ServerResponse, request: Received) => void): void;
 }
 
@@ -24,11 +24,13 @@ interface Owner {
 }
 
 /** A reply that is JSON, or, if it is a text, whatever it is. */
-export const reply = (status: number, body: unknown, headers: Readonly<Record<string, string>> = {}) => (response: ServerResponse): void => {
-  const isText = typeof body === 'string';
-  response.writeHead(status, { 'content-type': isText ? 'text/html' : 'application/json', ...headers });
-  response.end(isText ? body : JSON.stringify(body));
-};
+export const reply =
+  (status: number, body: unknown, headers: Readonly<Record<string, string>> = {}) =>
+  (response: ServerResponse): void => {
+    const isText = typeof body === 'string';
+    response.writeHead(status, { 'content-type': isText ? 'text/html' : 'application/json', ...headers });
+    response.end(isText ? body : JSON.stringify(body));
+  };
 
 export async function startRecorder(owner: Owner): Promise<Recorder> {
   const received: Received[] = [];
@@ -36,7 +38,12 @@ export async function startRecorder(owner: Owner): Promise<Recorder> {
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];
     request.on('data', (chunk: Buffer) => chunks.push(chunk)).on('end', () => {
-      const one = { method: request.method ?? '', target: request.url ?? '', headers: request.headers, body: Buffer.concat(chunks).toString() };
+      const one = {
+        method: request.method ?? '',
+        target: request.url ?? '',
+        headers: request.headers,
+        body: Buffer.concat(chunks).toString(),
+      };
       received.push(one);
       answer(response, one);
     });

@@ -1,4 +1,4 @@
-/** How senders sign, written down a second time from their documentation, and tokens for them. */
+/** The senders' signatures, implemented a second time from their documentation, and tokens for them. */
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { readConfig } from './settings.ts';
@@ -25,20 +25,32 @@ export const SIGNING_SECRETS: Readonly<Record<SignedSource, string>> = {
 /** Seconds since 1970. */
 export const now = (): number => Math.floor(Date.now() / 1000);
 
-/** @param id only Standard Webhooks signs one  @param at seconds since 1970, or whatever stands in their place; only some sign a time */
-export function signatureOf(source: SignedSource, secret: string, body: string | Buffer, { id = 'msg_1', at = now() }: { id?: string; at?: number | string } = {}): Record<string, string> {
+/** @param id only signed by Standard Webhooks  @param at seconds since 1970, or an invalid value */
+export function signatureOf(
+  source: SignedSource,
+  secret: string,
+  body: string | Buffer,
+  { id = 'msg_1', at = now() }: { id?: string; at?: number | string } = {},
+): Record<string, string> {
   const hmac = (key: string | Buffer, prefix: string) => createHmac('sha256', key).update(prefix).update(body);
   switch (source) {
     case 'standard': {
       const key = Buffer.from(secret.slice('whsec_'.length), 'base64');
-      return { 'webhook-id': id, 'webhook-timestamp': `${at}`, 'webhook-signature': `v1,${hmac(key, `${id}.${at}.`).digest('base64')}` };
+      return {
+        'webhook-id': id,
+        'webhook-timestamp': `${at}`,
+        'webhook-signature': `v1,${hmac(key, `${id}.${at}.`).digest('base64')}`,
+      };
     }
     case 'github':
       return { 'x-hub-signature-256': `sha256=${hmac(secret, '').digest('hex')}` };
     case 'stripe':
       return { 'stripe-signature': `t=${at},v1=${hmac(secret, `${at}.`).digest('hex')}` };
     case 'slack':
-      return { 'x-slack-request-timestamp': `${at}`, 'x-slack-signature': `v0=${hmac(secret, `v0:${at}:`).digest('hex')}` };
+      return {
+        'x-slack-request-timestamp': `${at}`,
+        'x-slack-signature': `v0=${hmac(secret, `v0:${at}:`).digest('hex')}`,
+      };
     case 'notion':
       return { 'x-notion-signature': `sha256=${hmac(secret, '').digest('hex')}` };
   }
@@ -54,7 +66,12 @@ export function openWebhook(owner: { after(fn: () => Promise<void>): void }, url
 }
 
 /** @returns a new token's id and the token itself  @param secret null for none, as for Notion before its handshake */
-export async function addToken(database: Database, source: SourceName, secret: string | null, sealedUnder = WEBHOOK_SECRET): Promise<{ id: string; token: string }> {
+export async function addToken(
+  database: Database,
+  source: SourceName,
+  secret: string | null,
+  sealedUnder = WEBHOOK_SECRET,
+): Promise<{ id: string; token: string }> {
   const sealed = secret === null ? null : sealSecret(createSigningKey(sealedUnder), secret);
   const { id, token } = await createToken(database, { name: source, role: 'sender', source }, sealed);
   return { id: id, token };

@@ -1,4 +1,4 @@
-/** A webhook database without a listener: events are stored as `receive` stores them, and any number of workers deliver them. */
+/** A webhook database without a listener: events are stored as `receive` does, and any number of workers deliver. */
 import { randomUUID } from 'node:crypto';
 import type { Sql } from 'postgres';
 import { migrate } from '../../src/db/migrate.ts';
@@ -40,7 +40,9 @@ export interface WorkQueue {
   stateOf(id: string): Promise<State>;
   /** A worker with its own connections, like another replica. It stops with its owner, or before. */
   startWorker(
-    deliver: DeliveryTarget['deliver'], settings?: Partial<WorkSettings>, more?: { url?: string; log?: (line: string) => void },
+    deliver: DeliveryTarget['deliver'],
+    settings?: Partial<WorkSettings>,
+    more?: { url?: string; log?: (line: string) => void },
   ): Worker;
 }
 
@@ -49,8 +51,16 @@ const SETTINGS: WorkSettings = { concurrency: 10, timeoutMs: 30_000, maxAttempts
 
 /** An event as `receive` creates it. */
 export const newEvent = (tokenId: string, options: EventOptions = {}): NewEvent => ({
-  id: randomUUID(), tokenId, source: 'generic', deliveryId: null, event: 'page.updated',
-  headers: { 'content-type': 'application/json' }, ip: '127.0.0.1', body: Buffer.from('{}'), status: 'waiting', orderKey: null,
+  id: randomUUID(),
+  tokenId,
+  source: 'generic',
+  deliveryId: null,
+  event: 'page.updated',
+  headers: { 'content-type': 'application/json' },
+  ip: '127.0.0.1',
+  body: Buffer.from('{}'),
+  status: 'waiting',
+  orderKey: null,
   ...options,
 });
 
@@ -86,7 +96,8 @@ export async function stateOf(sql: Sql, id: string): Promise<State> {
   const [row] = await sql<[{ status: string; attempts: number }]>`
     select coalesce(o.status, case when w.event_id is null then 'stored' else 'waiting' end) as status,
       coalesce(o.attempts, w.attempts, 0) as attempts
-    from webhook.events e left join webhook.outcomes o on o.event_id = e.id left join webhook.work w on w.event_id = e.id
+    from webhook.events e left join webhook.outcomes o on o.event_id = e.id left
+      join webhook.work w on w.event_id = e.id
     where e.id = ${id}`;
   const failures = await sql<Array<{ error: string }>>`
     select error from webhook.failures where event_id = ${id} order by failed_at, attempt`;
@@ -110,7 +121,11 @@ export const leasedEvent = (more: Partial<LeasedEvent> = {}): LeasedEvent => ({
 export const FAILED: DeliveryFailure = { error: 'failed by the test', retryAfter: null };
 
 /** One delivery with a time limit, which the worker sets otherwise. @returns the error, or null on success */
-export async function deliverOnce({ deliver }: DeliveryTarget, event: LeasedEvent, timeoutMs = 20_000): Promise<string | null> {
+export async function deliverOnce(
+  { deliver }: DeliveryTarget,
+  event: LeasedEvent,
+  timeoutMs = 20_000,
+): Promise<string | null> {
   const limit = new AbortController();
   const timer = setTimeout(() => limit.abort(), timeoutMs);
   const failure = await deliver(event, limit.signal);

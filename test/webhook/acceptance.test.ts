@@ -11,12 +11,14 @@ const EVENT = { event: 'page.updated', data: { page_id: 'p1' } };
 const { url: databaseUrl, sql } = await createDatabase();
 const relay = await startRelay({ after }, databaseUrl);
 const replicas = await Promise.all([1, 2].map(() => startGatehouse({ after }, ['webhook'], relay.url)));
-const addressOf = (turn: number) => replicas[turn % replicas.length]?.url.webhook ?? assert.fail('there is a replica for every turn');
+const addressOf = (turn: number) =>
+  replicas[turn % replicas.length]?.url.webhook ?? assert.fail('there is a replica for every turn');
 
 const post = (turn = 0, headers: Record<string, string> = {}, token = WEBHOOK_TOKEN) =>
   ask('POST', `${addressOf(turn)}/webhook`, { bearer: token, body: EVENT, headers });
 const events = async () => [...(await sql`select id, delivery_id from webhook.events order by id`)];
-const waiting = () => sql`select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
+const waiting = () =>
+  sql`select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
 
 function isUnavailable(answer: Answer): void {
   assert.equal(answer.status, 503, answer.text);
@@ -24,7 +26,7 @@ function isUnavailable(answer: Answer): void {
   assert.match(answer.headers.get('retry-after') ?? '', /^[1-9][0-9]*$/);
 }
 
-test('of 40 identical deliveries at once over two replicas one is accepted, and the others are told its id', async () => {
+test('one of 40 identical concurrent deliveries to two replicas is accepted, the others are duplicates', async () => {
   for (let round = 0; round < 5; round += 1) {
     const key = randomUUID();
     const answers = await Promise.all(Array.from({ length: 40 }, (_, turn) => post(turn, { 'webhook-id': key })));
@@ -38,7 +40,11 @@ test('of 40 identical deliveries at once over two replicas one is accepted, and 
 });
 
 /** Holds up every stored event, but no read, at the moment before it is done. */
-async function heldUp(count: number, operation: () => Promise<Answer[]>, release: (unlock: () => PromiseLike<unknown>) => PromiseLike<unknown>): Promise<Answer[]> {
+async function heldUp(
+  count: number,
+  operation: () => Promise<Answer[]>,
+  release: (unlock: () => PromiseLike<unknown>) => PromiseLike<unknown>,
+): Promise<Answer[]> {
   const blocker = connect(databaseUrl);
   try {
     await blocker`begin`;
@@ -54,18 +60,26 @@ async function heldUp(count: number, operation: () => Promise<Answer[]>, release
   }
 }
 
-test('200 is sent once the event is committed, and not before', async () => {
+test('200 is sent only after the commit', async () => {
   const key = randomUUID();
   // Two copies, both under way before either is stored.
-  const answers = await heldUp(2, () => Promise.all([post(0, { 'webhook-id': key }), post(1, { 'webhook-id': key })]), (unlock) => unlock());
+  const answers = await heldUp(
+    2,
+    () => Promise.all([post(0, { 'webhook-id': key }), post(1, { 'webhook-id': key })]),
+    (unlock) => unlock(),
+  );
   assert.deepEqual(answers.map(({ status }) => status), [200, 200]);
   assert.deepEqual(answers.map(({ json }) => json.status).sort(), ['accepted', 'duplicate']);
 });
 
-test('an event whose storing fails is answered 503, and can be delivered again under the same id', async () => {
+test('an event that could not be stored is answered 503 and accepted when repeated', async () => {
   const key = randomUUID();
   const before = await events();
-  const [answer] = await heldUp(1, async () => [await post(0, { 'webhook-id': key })], () => sql`select pg_terminate_backend(pid) from (${waiting()}) waiting`);
+  const [answer] = await heldUp(
+    1,
+    async () => [await post(0, { 'webhook-id': key })],
+    () => sql`select pg_terminate_backend(pid) from (${waiting()}) waiting`,
+  );
   assert.ok(answer);
   isUnavailable(answer);
   assert.deepEqual(await events(), before);
@@ -75,7 +89,7 @@ test('an event whose storing fails is answered 503, and can be delivered again u
   assert.equal(again.json.status, 'accepted');
 });
 
-test('while the database is away a delivery is answered 503 with Retry-After, whatever its token, and nothing is pretended', async () => {
+test('without the database every delivery is answered 503 with Retry-After, whatever its token', async () => {
   const before = await events();
   await relay.cut();
   for (let turn = 0; turn < 4; turn += 1) {
@@ -88,14 +102,15 @@ test('while the database is away a delivery is answered 503 with Retry-After, wh
   }
   assert.deepEqual(await events(), before);
   await relay.mend();
-  for (const turn of [0, 1]) while ((await ask('GET', `${addressOf(turn)}/readyz`)).status !== 200) await sql`select pg_sleep(0.01)`;
+  for (const turn of [0, 1])
+    while ((await ask('GET', `${addressOf(turn)}/readyz`)).status !== 200) await sql`select pg_sleep(0.01)`;
   let answer = await post(0, { 'webhook-id': 'away' });
   while (answer.status === 503) answer = await post(0, { 'webhook-id': 'away' });
   assert.equal(answer.json.status, 'accepted');
   assert.equal((await post(0, {}, 'wrong-token')).status, 401);
 });
 
-test('a revocation holds at once on every replica', async () => {
+test('a revocation takes effect at once on every replica', async () => {
   for (const turn of [0, 1]) assert.equal((await post(turn)).status, 200);
   await sql`update webhook.tokens set revoked_at = now()`;
   for (const turn of [0, 1, 0, 1]) assert.equal((await post(turn)).status, 401);

@@ -7,18 +7,23 @@ import { secretsClient } from '../support/secrets.ts';
 
 const SENDERS = 8;
 
-test('what was acknowledged survives kill -9 of the database under load, and the services recover by themselves', async (t) => {
+test('acknowledged writes survive kill -9 of the database under load, and the services recover', async (t) => {
   const doomed = await startDoomed(t);
   const { url } = await startGatehouse(t, ['secrets', 'webhook'], doomed.relayUrl);
   const secrets = secretsClient(url.secrets);
-  const probe = async (service: 'secrets' | 'webhook', path: string) => (await ask('GET', `${url[service]}/${path}`)).status;
+  const probe = async (service: 'secrets' | 'webhook', path: string) =>
+    (await ask('GET', `${url[service]}/${path}`)).status;
 
   const events = new Map<string, string>();
   const kept = new Map<string, string>();
   const refused: Answer[] = [];
   const load = { goesOn: true };
   const post = (delivery: string) =>
-    ask('POST', `${url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event: delivery, data: { page_id: 'p' } }, headers: { 'webhook-id': delivery } });
+    ask('POST', `${url.webhook}/webhook`, {
+      bearer: WEBHOOK_TOKEN,
+      body: { event: delivery, data: { page_id: 'p' } },
+      headers: { 'webhook-id': delivery },
+    });
   /** As senders do: the same delivery again until it is acknowledged, then the next. */
   async function send(sender: number): Promise<void> {
     for (let number = 0; load.goesOn; number += 1) {
@@ -39,7 +44,9 @@ test('what was acknowledged survives kill -9 of the database under load, and the
       if (answer.status !== 201) await sleep(20);
     }
   }
-  const senders = Promise.all(Array.from({ length: SENDERS }, (_, sender) => (sender % 2 ? send(sender) : keep(sender))));
+  const senders = Promise.all(
+    Array.from({ length: SENDERS }, (_, sender) => (sender % 2 ? send(sender) : keep(sender))),
+  );
   const reach = async (isReached: () => boolean) => {
     while (!isReached()) await Promise.race([sleep(5), senders]);
   };
@@ -64,9 +71,14 @@ test('what was acknowledged survives kill -9 of the database under load, and the
     assert.ok(headers.has('retry-after'));
   }
   const stored = await doomed.query((sql) => sql`select delivery_id, id from webhook.events`);
-  assert.deepEqual(new Map(stored.map(({ delivery_id, id }) => [delivery_id, id])), events, 'every delivery once, under the id that was answered');
+  assert.deepEqual(
+    new Map(stored.map(({ delivery_id, id }) => [delivery_id, id])),
+    events,
+    'every delivery once, under the id that was answered',
+  );
   assert.equal(stored.length, events.size);
   const ids = new Set((await doomed.query((sql) => sql`select id from secrets.secrets`)).map(({ id }) => id));
   for (const id of kept.keys()) assert.ok(ids.has(id), id);
-  for (const [id, secret] of [...kept].filter((_, index) => index % 20 === 0)) assert.equal((await secrets.decrypt(id, secret)).status, 200);
+  for (const [id, secret] of [...kept].filter((_, index) => index % 20 === 0))
+    assert.equal((await secrets.decrypt(id, secret)).status, 200);
 });

@@ -8,9 +8,10 @@ const EVENT = { event: 'page.updated', data: { page_id: 'p1' } };
 const ANNOUNCED = /^webhook: created the first token: (\S.*)$/gm;
 
 const announced = ({ stderr }: Gatehouse) => [...stderr().matchAll(ANNOUNCED)].map(([, what]) => what ?? '');
-const statusOf = async ({ url }: Gatehouse, token: string) => (await ask('POST', `${url.webhook}/webhook?token=${token}`, { body: EVENT })).status;
+const statusOf = async ({ url }: Gatehouse, token: string) =>
+  (await ask('POST', `${url.webhook}/webhook?token=${token}`, { body: EVENT })).status;
 
-test('on the first run a token is made and shown once; it works, also after a restart, which makes no other', async (t) => {
+test('the first run creates a token and shows it once; a restart creates no other', async (t) => {
   const { url, sql } = await createDatabase(t);
   const first = await startGatehouse(t, ['webhook'], url, { WEBHOOK_TOKEN: undefined });
   const [token = '', ...more] = announced(first);
@@ -28,7 +29,7 @@ test('on the first run a token is made and shown once; it works, also after a re
   assert.deepEqual([...(await sql`select digest, revoked_at from webhook.tokens`)], [...rows]);
 });
 
-test('WEBHOOK_TOKEN is the first token where it is set, and is not shown', async (t) => {
+test('WEBHOOK_TOKEN becomes the first token and is not shown', async (t) => {
   const { url, sql } = await createDatabase(t);
   const gatehouse = await startGatehouse(t, ['webhook'], url);
   assert.deepEqual(announced(gatehouse), ['that of WEBHOOK_TOKEN']);
@@ -37,7 +38,7 @@ test('WEBHOOK_TOKEN is the first token where it is set, and is not shown', async
   assert.equal((await sql`select from webhook.tokens`).length, 1);
 });
 
-test('WEBHOOK_TOKEN opens nothing where there is a token already', async (t) => {
+test('WEBHOOK_TOKEN is not accepted if a token already exists', async (t) => {
   const { url, sql } = await createDatabase(t);
   await (await startGatehouse(t, ['webhook'], url)).stop();
   const other = 'another-token-0123456789abcdefghijklmnopqr';
@@ -48,7 +49,7 @@ test('WEBHOOK_TOKEN opens nothing where there is a token already', async (t) => 
   assert.equal((await sql`select from webhook.tokens`).length, 1);
 });
 
-test('where the only token was revoked, a restart does not make another', async (t) => {
+test('a restart creates no token if the only one is revoked', async (t) => {
   const { url, sql } = await createDatabase(t);
   await (await startGatehouse(t, ['webhook'], url)).stop();
   await sql`update webhook.tokens set revoked_at = now()`;
@@ -61,10 +62,12 @@ test('where the only token was revoked, a restart does not make another', async 
   assert.equal((await sql`select from webhook.tokens`).length, 1);
 });
 
-test('of replicas that start together on an empty database one makes the token, and it opens all of them', async (t) => {
+test('replicas that start together on an empty database create one token', async (t) => {
   for (let round = 0; round < 3; round += 1) {
     const { url, sql } = await createDatabase(t);
-    const replicas = await Promise.all([1, 2, 3, 4].map(() => startGatehouse(t, ['webhook'], url, { WEBHOOK_TOKEN: undefined })));
+    const replicas = await Promise.all(
+      [1, 2, 3, 4].map(() => startGatehouse(t, ['webhook'], url, { WEBHOOK_TOKEN: undefined })),
+    );
     const [token = '', ...more] = replicas.flatMap(announced);
     assert.deepEqual(more, []);
     assert.equal((await sql`select from webhook.tokens`).length, 1);

@@ -1,4 +1,4 @@
-/** A target that answers with a change of protocol or with nothing but promises: a failed attempt, and no hang. */
+/** Targets that answer 101 or only 1xx fail the attempt and never block. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
@@ -37,8 +37,13 @@ const forward = createForwardTarget({ url: new URL(url), secret: null, allowPriv
 after(() => forward.close());
 const never = new AbortController().signal;
 
-test('a change of protocol has failed at once, without a time limit, and its connection serves no further event', bounded, async () => {
-  const cases = [[SWITCH, UNREACHED], ['HTTP/1.1 101 X\r\n\r\n', 'the target answered 101'], [`HTTP/1.1 103 Early Hints\r\n\r\n${SWITCH}`, UNREACHED], [`${SWITCH}${OK}`, UNREACHED]] as const;
+test('a 101 reply fails the attempt at once, and its connection is not reused', bounded, async () => {
+  const cases = [
+    [SWITCH, UNREACHED],
+    ['HTTP/1.1 101 X\r\n\r\n', 'the target answered 101'],
+    [`HTTP/1.1 103 Early Hints\r\n\r\n${SWITCH}`, UNREACHED],
+    [`${SWITCH}${OK}`, UNREACHED],
+  ] as const;
   for (const [answer, error] of cases) {
     target.answer = (socket) => void socket.write(answer);
     assert.deepEqual(await forward.deliver(leasedEvent(), never), { error, retryAfter: null }, answer);
@@ -47,18 +52,26 @@ test('a change of protocol has failed at once, without a time limit, and its con
   }
 });
 
-test('a promise before the answer is no answer: what comes then decides', bounded, async () => {
+test('1xx replies are ignored: the final reply decides', bounded, async () => {
   for (const interim of ['100 Continue', '102 Processing', '103 Early Hints', '199 X']) {
     target.answer = (socket) => void socket.write(`HTTP/1.1 ${interim}\r\n\r\nHTTP/1.1 ${interim}\r\n\r\n${OK}`);
     assert.equal(await forward.deliver(leasedEvent(), never), null, interim);
-    target.answer = (socket) => void socket.write(`HTTP/1.1 ${interim}\r\n\r\nHTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n`);
-    assert.deepEqual(await forward.deliver(leasedEvent(), never), { error: 'the target answered 503', retryAfter: null }, interim);
+    target.answer = (socket) =>
+      void socket.write(`HTTP/1.1 ${interim}\r\n\r\nHTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n`);
+    assert.deepEqual(
+      await forward.deliver(leasedEvent(), never),
+      { error: 'the target answered 503', retryAfter: null },
+      interim,
+    );
   }
 });
 
-test('promises without end meet the time limit, and the next event goes on', bounded, async () => {
+test('endless 1xx replies meet the time limit, and the next event is delivered', bounded, async () => {
   target.answer = (socket) => {
-    const promise = () => (socket.destroyed ? undefined : void socket.write('HTTP/1.1 103 Early Hints\r\n\r\n', () => setTimeout(promise, 1)));
+    const promise = () =>
+      socket.destroyed
+        ? undefined
+        : void socket.write('HTTP/1.1 103 Early Hints\r\n\r\n', () => setTimeout(promise, 1));
     promise();
   };
   assert.notEqual(await deliverOnce(forward, leasedEvent(), 300), null);
@@ -66,19 +79,35 @@ test('promises without end meet the time limit, and the next event goes on', bou
   assert.equal(await forward.deliver(leasedEvent(), never), null);
 });
 
-test('in the service each change of protocol is one failed attempt, the event is dead in the end, and later ones are done', bounded, async (t) => {
+test('in the service each 101 reply is one failed attempt, and later events are delivered', bounded, async (t) => {
   const database = await createDatabase(t);
   // One place, and a time limit that this test does not wait for.
   const gatehouse = await startGatehouse(t, ['webhook'], database.url, {
-    WEBHOOK_FORWARD_URL: url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on', WEBHOOK_CONCURRENCY: '1', WEBHOOK_MAX_ATTEMPTS: '3', WEBHOOK_BACKOFF_BASE_MS: '1', WEBHOOK_TIMEOUT: '300',
+    WEBHOOK_FORWARD_URL: url,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+    WEBHOOK_CONCURRENCY: '1',
+    WEBHOOK_MAX_ATTEMPTS: '3',
+    WEBHOOK_BACKOFF_BASE_MS: '1',
+    WEBHOOK_TIMEOUT: '300',
   });
-  const post = async (): Promise<string> => (await ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event: 'e', data: { page_id: 'p' } } })).json.id;
-  const ended = (id: string) => untilSql(async () => (await stateOf(database.sql, id)).status !== 'waiting', 'the event has ended');
+  const post = async (): Promise<string> =>
+    (
+      await ask('POST', `${gatehouse.url.webhook}/webhook`, {
+        bearer: WEBHOOK_TOKEN,
+        body: { event: 'e', data: { page_id: 'p' } },
+      })
+    ).json.id;
+  const ended = (id: string) =>
+    untilSql(async () => (await stateOf(database.sql, id)).status !== 'waiting', 'the event has ended');
   target.requests = 0;
   target.answer = (socket) => void socket.write(SWITCH);
   const dead = await post();
   await ended(dead);
-  assert.deepEqual(await stateOf(database.sql, dead), { status: 'dead', attempts: 3, errors: [UNREACHED, UNREACHED, UNREACHED] });
+  assert.deepEqual(await stateOf(database.sql, dead), {
+    status: 'dead',
+    attempts: 3,
+    errors: [UNREACHED, UNREACHED, UNREACHED],
+  });
   assert.equal(target.requests, 3);
   target.answer = (socket) => void socket.write(OK);
   const done = await post();

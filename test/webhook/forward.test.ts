@@ -46,7 +46,11 @@ async function startTarget(answer: (response: ServerResponse, got: Got) => void,
     server.close();
   });
   const bound = server.address();
-  return { url: `http://127.0.0.1:${typeof bound === 'object' ? bound?.port : ''}/hook?a=b`, got, connections: () => connections };
+  return {
+    url: `http://127.0.0.1:${typeof bound === 'object' ? bound?.port : ''}/hook?a=b`,
+    got,
+    connections: () => connections,
+  };
 }
 
 /** A target below HTTP. */
@@ -87,18 +91,28 @@ const gatehouse = await startGatehouse({ after }, ['webhook'], file.url, {
   WEBHOOK_BACKOFF_BASE_MS: '1',
 });
 
-async function post(body: unknown = { event: 'page.updated', data: { page_id: 'p1' } }, headers: Record<string, string> = {}): Promise<string> {
+async function post(
+  body: unknown = { event: 'page.updated', data: { page_id: 'p1' } },
+  headers: Record<string, string> = {},
+): Promise<string> {
   const answer = await ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body, headers });
   assert.equal(answer.status, 200, answer.text);
   return answer.json.id;
 }
-const ended = (id: string) => untilSql(async () => (await stateOf(file.sql, id)).status !== 'waiting', 'the event has ended');
+const ended = (id: string) =>
+  untilSql(async () => (await stateOf(file.sql, id)).status !== 'waiting', 'the event has ended');
 const gotOf = (id: string) => target.got.filter(({ headers }) => headers['webhook-id'] === id);
 
-test('an event is POSTed byte for byte, with its facts, and signed so that Standard Webhooks accepts it; 200 ends it', async () => {
+test('an event is POSTed byte for byte, with its headers and a Standard Webhooks signature', async () => {
   answerNow = (response) => response.end('thanks');
-  const raw = Buffer.from('\r\n{ "event" :"seite.geändert\\n",\t"data": {"page_id":"\\u0041é\u2028", "n": 12345678901234567890.000 } }\n');
-  const id = await post(raw, { 'content-type': 'application/json; charset=utf-8', authorization: `Bearer ${WEBHOOK_TOKEN}`, cookie: 'session=secret' });
+  const raw = Buffer.from(
+    '\r\n{ "event" :"seite.geändert\\n",\t"data": {"page_id":"\\u0041é\u2028", "n": 12345678901234567890.000 } }\n',
+  );
+  const id = await post(raw, {
+    'content-type': 'application/json; charset=utf-8',
+    authorization: `Bearer ${WEBHOOK_TOKEN}`,
+    cookie: 'session=secret',
+  });
   await ended(id);
   assert.deepEqual(await stateOf(file.sql, id), { status: 'done', attempts: 1, errors: [] });
   const [got, ...more] = gotOf(id);
@@ -118,10 +132,15 @@ test('an event is POSTed byte for byte, with its facts, and signed so that Stand
   assert.ok(Math.abs(Number(time) - Date.now() / 1000) < 300);
   // As its specification computes it: `id.timestamp.body` under the bytes of the secret.
   const key = Buffer.from(SECRET.slice('whsec_'.length), 'base64');
-  assert.equal(signature, `v1,${createHmac('sha256', key).update(Buffer.concat([Buffer.from(`${id}.${String(time)}.`), raw])).digest('base64')}`);
+  assert.equal(
+    signature,
+    `v1,${createHmac('sha256', key)
+      .update(Buffer.concat([Buffer.from(`${id}.${String(time)}.`), raw]))
+      .digest('base64')}`,
+  );
 });
 
-test('without WEBHOOK_FORWARD_SECRET nothing is signed, and a body that is empty or binary arrives as it is', async () => {
+test('without WEBHOOK_FORWARD_SECRET nothing is signed; empty and binary bodies are unchanged', async () => {
   const other = await startTarget((response) => response.end());
   for (const body of [Buffer.alloc(0), randomBytes(200_000)]) {
     assert.equal(await forwardTo(other.url).deliver(leasedEvent({ body }), never), null);
@@ -130,17 +149,22 @@ test('without WEBHOOK_FORWARD_SECRET nothing is signed, and a body that is empty
   }
 });
 
-test('any 2xx ends the event; a redirect is not followed and has failed, as has every 4xx and 5xx', async () => {
-  const other = await startTarget((response, { headers }) => response.writeHead(Number(headers['gatehouse-event']), { location: '/elsewhere' }).end());
+test('2xx is success; redirects, which are not followed, 4xx and 5xx are failures', async () => {
+  const other = await startTarget((response, { headers }) =>
+    response.writeHead(Number(headers['gatehouse-event']), { location: '/elsewhere' }).end(),
+  );
   const forward = forwardTo(other.url);
-  const outcome = async (status: number) => (await forward.deliver(leasedEvent({ event: String(status) }), never))?.error ?? null;
+  const outcome = async (status: number) =>
+    (await forward.deliver(leasedEvent({ event: String(status) }), never))?.error ?? null;
   for (const status of [200, 201, 202, 204, 226, 299]) assert.equal(await outcome(status), null, String(status));
-  for (const status of [300, 301, 302, 303, 304, 307, 308]) assert.equal(await outcome(status), `the target answered ${status}; redirects are not followed`);
-  for (const status of [400, 401, 404, 409, 410, 422, 429, 500, 502, 503, 599]) assert.equal(await outcome(status), `the target answered ${status}`);
+  for (const status of [300, 301, 302, 303, 304, 307, 308])
+    assert.equal(await outcome(status), `the target answered ${status}; redirects are not followed`);
+  for (const status of [400, 401, 404, 409, 410, 422, 429, 500, 502, 503, 599])
+    assert.equal(await outcome(status), `the target answered ${status}`);
   assert.deepEqual([...new Set(other.got.map(({ path }) => path))], ['/hook?a=b']);
 });
 
-test('what is answered 4xx or 5xx for ever is tried again under the same id until it is dead, its last error kept', async () => {
+test('an event that always gets 4xx or 5xx is retried under the same id and ends as dead', async () => {
   for (const status of [404, 500]) {
     answerNow = (response) => response.writeHead(status).end();
     const id = await post();
@@ -156,14 +180,15 @@ async function delayed(retryAfter: string): Promise<{ seconds: number; dueAt: Da
   answerNow = (response) => response.writeHead(503, { 'retry-after': retryAfter }).end();
   const id = await post();
   const rows = () => file.sql<Array<{ seconds: number; due_at: Date }>>`
-    select extract(epoch from due_at - failed_at)::float8 as seconds, due_at from webhook.work join webhook.failures using (event_id) where event_id = ${id} and lease is null`;
+    select extract(epoch from due_at - failed_at)::float8 as seconds, due_at from webhook.work
+      join webhook.failures using (event_id) where event_id = ${id} and lease is null`;
   await untilSql(async () => (await rows()).length === 1, 'the event was given back');
   const [row] = await rows();
   assert.ok(row);
   return { seconds: row.seconds, dueAt: row.due_at };
 }
 
-test('Retry-After is honoured, as seconds and as a date, up to an hour', async () => {
+test('Retry-After is honored, as seconds and as a date, up to an hour', async () => {
   assert.equal((await delayed('120')).seconds, 120);
   assert.equal((await delayed('86400')).seconds, 3_600);
   const date = new Date(Math.ceil(Date.now() / 1000) * 1000 + 300_000);
@@ -171,39 +196,60 @@ test('Retry-After is honoured, as seconds and as a date, up to an hour', async (
   assert.ok(seconds <= 301 && dueAt.getTime() >= date.getTime() - 5, `${seconds} s, until ${dueAt.toISOString()}`);
 });
 
-test('a Retry-After that has passed, or is none, changes nothing', async () => {
+test('a past or invalid Retry-After is ignored', async () => {
   for (const retryAfter of ['0', '-5', 'soon', '1e3', '1999999999999', 'Wed, 21 Oct 2015 07:28:00 GMT', '']) {
-    answerNow = (response, { headers }) => response.writeHead(headers['gatehouse-attempt'] === '1' ? 503 : 200, { 'retry-after': retryAfter }).end();
+    answerNow = (response, { headers }) =>
+      response.writeHead(headers['gatehouse-attempt'] === '1' ? 503 : 200, { 'retry-after': retryAfter }).end();
     const id = await post();
     await ended(id);
     assert.equal((await stateOf(file.sql, id)).attempts, 2, retryAfter);
   }
 });
 
-const afterRequest = (answer: string, ends = true) => startRawTarget((socket) => socket.once('data', () => (ends ? socket.end(answer) : socket.write(answer))));
+const afterRequest = (answer: string, ends = true) =>
+  startRawTarget((socket) => socket.once('data', () => (ends ? socket.end(answer) : socket.write(answer))));
 
-test('a target that is down, hangs up, answers no HTTP or says nothing in time has failed, and says why', async () => {
+test('a target that is down, hangs up, sends no HTTP or does not answer fails with its reason', async () => {
   const gone = createRawServer().listen(0, '127.0.0.1');
   await once(gone, 'listening');
   const bound = gone.address();
   await new Promise((resolve) => gone.close(resolve));
-  assert.equal(await outcomeOf(`http://127.0.0.1:${typeof bound === 'object' ? bound?.port : ''}/`), 'the target could not be reached (ECONNREFUSED)');
-  assert.equal(await outcomeOf(await startRawTarget((socket) => socket.destroy())), 'the target could not be reached (ECONNRESET)');
+  assert.equal(
+    await outcomeOf(`http://127.0.0.1:${typeof bound === 'object' ? bound?.port : ''}/`),
+    'the target could not be reached (ECONNREFUSED)',
+  );
+  assert.equal(
+    await outcomeOf(await startRawTarget((socket) => socket.destroy())),
+    'the target could not be reached (ECONNRESET)',
+  );
     assert.equal(await outcomeOf(await afterRequest('')), 'the target could not be reached (ECONNRESET)');
-  assert.equal(await outcomeOf(await afterRequest('HTTP/1.1 200 OK\r\nx: ')), 'the target could not be reached (ECONNRESET)');
-  assert.match((await outcomeOf(await afterRequest('220 mail.example.org ESMTP\r\n'))) ?? '', /^the target could not be reached \(HPE_/);
-  assert.match((await outcomeOf(await afterRequest(`HTTP/1.1 200 OK\r\nx: ${'x'.repeat(100_000)}`))) ?? '', /^the target could not be reached \(HPE_HEADER_OVERFLOW\)$/);
+  assert.equal(
+    await outcomeOf(await afterRequest('HTTP/1.1 200 OK\r\nx: ')),
+    'the target could not be reached (ECONNRESET)',
+  );
+  assert.match(
+    (await outcomeOf(await afterRequest('220 mail.example.org ESMTP\r\n'))) ?? '',
+    /^the target could not be reached \(HPE_/,
+  );
+  assert.match(
+    (await outcomeOf(await afterRequest(`HTTP/1.1 200 OK\r\nx: ${'x'.repeat(100_000)}`))) ?? '',
+    /^the target could not be reached \(HPE_HEADER_OVERFLOW\)$/,
+  );
   assert.notEqual(await outcomeOf(await startRawTarget(() => {}), 300), null);
   assert.notEqual(await outcomeOf(await afterRequest('HTTP/1.1 200 OK\r\n', false), 300), null, 'half an answer');
-  assert.notEqual(await outcomeOf(await afterRequest('HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n', false), 300), null, 'a promise is no answer');
+  assert.notEqual(
+    await outcomeOf(await afterRequest('HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n', false), 300),
+    null,
+    'a promise is no answer',
+  );
 });
 
-test('a target that answers with a change of protocol has failed, and holds up nothing', bounded, async () => {
+test('a target that changes the protocol fails and blocks nothing', bounded, async () => {
   const upgrade = 'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n';
   for (const ends of [true, false]) assert.notEqual(await outcomeOf(await afterRequest(upgrade, ends), 300), null);
 });
 
-test('an answer that never ends, breaks off or turns into nonsense after its 2xx neither undoes it nor holds its connection for ever', async () => {
+test('an endless, broken or invalid body after a 2xx is still a success and frees its connection', async () => {
   const endings = { flood: 0, drip: 0, poured: 0 };
   const flood = await startTarget((response) => {
     const chunk = Buffer.alloc(65_536);
@@ -227,19 +273,21 @@ test('an answer that never ends, breaks off or turns into nonsense after its 2xx
   await until(() => endings.drip === 2, 'their connections end');
   for (const rest of ['content-length: 100\r\n\r\nhalf', 'transfer-encoding: chunked\r\n\r\nnonsense\r\n']) {
     let closed = false;
-    const url = await startRawTarget((socket) => socket.on('close', () => (closed = true)).once('data', () => socket.end(`HTTP/1.1 200 OK\r\n${rest}`)));
+    const url = await startRawTarget((socket) =>
+      socket.on('close', () => (closed = true)).once('data', () => socket.end(`HTTP/1.1 200 OK\r\n${rest}`)),
+    );
     assert.equal(await outcomeOf(url, 300), null);
     await until(() => closed, 'the connection has ended');
   }
 });
 
-test('when the process stops, a forward that is under way ends at once', async () => {
+test('a shutdown aborts a forward in progress', async () => {
   const stop = new AbortController();
   const url = await startRawTarget((socket) => socket.once('data', () => stop.abort()));
   assert.notEqual(await forwardTo(url).deliver(leasedEvent(), stop.signal), null);
 });
 
-test('one connection serves many events, one after the other', async () => {
+test('one connection is reused for many events', async () => {
   const other = await startTarget((response) => response.end('ok'));
   const forward = forwardTo(other.url);
   for (let turn = 0; turn < 5; turn += 1) assert.equal(await forward.deliver(leasedEvent(), never), null);

@@ -1,4 +1,4 @@
-/** In the service: a handler's thread that fails when its event is done takes nothing with it, neither the service nor the next event. */
+/** A handler thread that fails after its event affects neither the service nor later events. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -18,11 +18,17 @@ writeFileSync(told, '');
 const { url, sql } = await createDatabase();
 const gatehouse = await startGatehouse({ after }, ['webhook'], url, {
   // One thread, so that the next event would have it.
-  WEBHOOK_HANDLER: join(root, 'test/support/handler.mjs'), TOLD: told, WEBHOOK_CONCURRENCY: '1', WEBHOOK_BACKOFF_BASE_MS: '1',
+  WEBHOOK_HANDLER: join(root, 'test/support/handler.mjs'),
+  TOLD: told,
+  WEBHOOK_CONCURRENCY: '1',
+  WEBHOOK_BACKOFF_BASE_MS: '1',
 });
 
 async function handle(event: string): Promise<string> {
-  const { status, json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event, data: { page_id: 'p' } } });
+  const { status, json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
+    bearer: WEBHOOK_TOKEN,
+    body: { event, data: { page_id: 'p' } },
+  });
   assert.equal(status, 200);
   await untilSql(async () => (await stateOf(sql, json.id)).status !== 'waiting', `${event} has ended`);
   return (await stateOf(sql, json.id)).status;
@@ -30,12 +36,19 @@ async function handle(event: string): Promise<string> {
 const lines = () => readFileSync(told, 'utf8').split('\n').length - 1;
 
 for (const event of ['fails later', 'rejects later', 'exits later']) {
-  test(`one that ${event}: its own event stays done, the next ones are dealt with, and the service goes on`, bounded, async () => {
-    const before = lines();
-    assert.equal(await handle(event), 'done');
-    await until(() => lines() === before + 1, 'it has happened');
-    for (const next of ['returns', 'fulfils']) assert.equal(await handle(next), 'done', next);
-    assert.equal((await ask('GET', `${gatehouse.url.webhook}/readyz`)).status, 200);
-    assert.deepEqual(gatehouse.log().filter(({ level }) => level === 'error'), []);
-  });
+  test(
+    `an idle handler thread that ${event} affects neither its event, the next ones nor the service`,
+    bounded,
+    async () => {
+      const before = lines();
+      assert.equal(await handle(event), 'done');
+      await until(() => lines() === before + 1, 'it has happened');
+      for (const next of ['returns', 'fulfils']) assert.equal(await handle(next), 'done', next);
+      assert.equal((await ask('GET', `${gatehouse.url.webhook}/readyz`)).status, 200);
+      assert.deepEqual(
+        gatehouse.log().filter(({ level }) => level === 'error'),
+        [],
+      );
+    },
+  );
 }

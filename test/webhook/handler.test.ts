@@ -30,31 +30,44 @@ function open(t: TestContext, module = MODULE) {
   };
 }
 
-test('a handler is given the event, its facts and its bytes, and the environment without what is ours', async (t) => {
+test('a handler gets the event, its data and bytes, and the environment without our variables', async (t) => {
   const { deliver, told } = open(t);
-  const task = leasedEvent({ event: 'facts', attempt: 3, body: Buffer.from([0, 255, 128, 10]), headers: { 'x-github-event': 'push' } });
+  const task = leasedEvent({
+    event: 'facts',
+    attempt: 3,
+    body: Buffer.from([0, 255, 128, 10]),
+    headers: { 'x-github-event': 'push' },
+  });
   assert.equal(await deliver(task, never), null);
   const { environment, ...event } = Object(told()[0]);
   assert.deepEqual(event, {
-    id: task.id, event: 'facts', source: 'generic', deliveryId: 'd-1', attempt: 3, receivedAt: '2030-01-02T03:04:05.678Z',
-    headers: { 'x-github-event': 'push' }, body: '00ff800a', isBytes: true,
+    id: task.id,
+    event: 'facts',
+    source: 'generic',
+    deliveryId: 'd-1',
+    attempt: 3,
+    receivedAt: '2030-01-02T03:04:05.678Z',
+    headers: { 'x-github-event': 'push' },
+    body: '00ff800a',
+    isBytes: true,
   });
   const { TOLD, ...others } = Object(environment);
   assert.deepEqual(others, { GREETING: 'hello' });
 });
 
-test('a handler is given the bytes of its event and no others that lie beside them in memory', async (t) => {
+test('a handler gets no bytes that lie beside its event in memory', async (t) => {
   const { outcome, told } = open(t);
   assert.equal(await outcome('backing store'), null);
   assert.deepEqual(told(), [leasedEvent().body.length]);
 });
 
-test('it has worked when the function returns or its promise is fulfilled, whatever with', async (t) => {
+test('a returned value or a fulfilled promise is success, whatever the value', async (t) => {
   const { outcome } = open(t);
-  for (const event of ['returns', 'fulfils', 'returns garbage', 'returns an error', 'prints']) assert.equal(await outcome(event), null, event);
+  for (const event of ['returns', 'fulfils', 'returns garbage', 'returns an error', 'prints'])
+    assert.equal(await outcome(event), null, event);
 });
 
-test('what is thrown or rejected has failed with its message, whatever it is', async (t) => {
+test('a thrown or rejected value is a failure with its message, whatever the value', async (t) => {
   const { outcome } = open(t);
   const failed = 'the handler failed: ';
   assert.equal(await outcome('throws'), `${failed}thrown at once`);
@@ -62,32 +75,43 @@ test('what is thrown or rejected has failed with its message, whatever it is', a
   assert.equal(await outcome('throws a text'), `${failed}a bare text`);
   assert.equal(await outcome('throws nothing'), `${failed}undefined`);
   assert.equal(await outcome('throws an object'), `${failed}[object Object]`);
-  for (const event of ['throws what has no text', 'throws what cannot be sent']) assert.match((await outcome(event)) ?? '', /^the handler /, event);
+  for (const event of ['throws what has no text', 'throws what cannot be sent'])
+    assert.match((await outcome(event)) ?? '', /^the handler /, event);
 });
 
 test('an error whose message is null is an error', async (t) => {
   assert.match((await open(t).outcome('throws a message that is null')) ?? '', /^the handler failed/);
 });
 
-test('one that exits, loops, hangs or fails out of turn has failed, and the others, then and later, are not disturbed', bounded, async (t) => {
+test('a handler that exits, loops, hangs or throws outside of its call fails alone', bounded, async (t) => {
   const { outcome } = open(t);
   const late = 'the handler was stopped';
   const expected = new Map<string, string | null>([
-    ['exits', 'the handler ended its thread'], ['exits with 1', 'the handler ended its thread'], ['never ends', late], ['loops', late],
+    ['exits', 'the handler ended its thread'],
+    ['exits with 1', 'the handler ended its thread'],
+    ['never ends', late],
+    ['loops', late],
     ['fails out of turn', 'the handler could not be loaded, or threw outside of a call: out of turn'],
   ]);
-  const given = await Promise.all([...expected.keys(), 'returns', 'fulfils'].map((event) => outcome(event, expected.get(event) === late ? 1_000 : undefined)));
+  const given = await Promise.all(
+    [...expected.keys(), 'returns', 'fulfils'].map((event) =>
+      outcome(event, expected.get(event) === late ? 1_000 : undefined),
+    ),
+  );
   assert.deepEqual(given, [...expected.values(), null, null]);
   for (const event of ['returns', 'fulfils']) assert.equal(await outcome(event), null);
 });
 
-test('one that fails out of turn with null has failed like any other', bounded, async (t) => {
+test('a handler that throws null outside of its call fails like any other', bounded, async (t) => {
   const { outcome } = open(t);
-  assert.match((await outcome('fails out of turn with null')) ?? '', /^the handler could not be loaded, or threw outside of a call/);
+  assert.match(
+    (await outcome('fails out of turn with null')) ?? '',
+    /^the handler could not be loaded, or threw outside of a call/,
+  );
 });
 
 for (const event of ['fails later', 'rejects later', 'exits later']) {
-  test(`one that ${event}, when its event is done and its thread is idle, harms nobody`, bounded, async (t) => {
+  test(`an idle thread that ${event} affects no other event`, bounded, async (t) => {
     const { outcome, told } = open(t);
     assert.equal(await outcome(event), null);
     await until(() => told().length === 1, 'it has happened');
@@ -97,29 +121,44 @@ for (const event of ['fails later', 'rejects later', 'exits later']) {
   });
 }
 
-test('a module that is missing, broken, or without a function as its default export fails each event and says so', bounded, async (t) => {
-  const modules = { 'missing.mjs': null, 'broken.mjs': 'export default (', 'none.mjs': 'export const x = 1;', 'text.mjs': 'export default "x";', 'throws.mjs': 'throw new Error("at load");' };
-  for (const [name, text] of Object.entries(modules)) {
-    const path = join(directory, name);
-    if (text !== null) writeFileSync(path, text);
-    const { outcome } = open(t, path);
-    for (const turn of [1, 2]) assert.match((await outcome('returns')) ?? '', /^the handler could not be loaded, or threw outside of a call: ./, `${name}, ${turn}`);
-  }
-});
+test(
+  'a module that is missing, broken or without a default function fails each event with the reason',
+  bounded,
+  async (t) => {
+    const modules = {
+      'missing.mjs': null,
+      'broken.mjs': 'export default (',
+      'none.mjs': 'export const x = 1;',
+      'text.mjs': 'export default "x";',
+      'throws.mjs': 'throw new Error("at load");',
+    };
+    for (const [name, text] of Object.entries(modules)) {
+      const path = join(directory, name);
+      if (text !== null) writeFileSync(path, text);
+      const { outcome } = open(t, path);
+      for (const turn of [1, 2])
+        assert.match(
+          (await outcome('returns')) ?? '',
+          /^the handler could not be loaded, or threw outside of a call: ./,
+          `${name}, ${turn}`,
+        );
+    }
+  },
+);
 
-test('a module that never ends loading meets the time limit', bounded, async (t) => {
+test('a module that never finishes loading meets the time limit', bounded, async (t) => {
   const path = join(directory, 'loading.mjs');
   writeFileSync(path, 'await new Promise(() => setInterval(() => {}, 1_000));');
   assert.equal(await open(t, path).outcome('returns', 500), 'the handler was stopped');
 });
 
-test('a CommonJS module is a handler, too, and a path may need escaping in a URL', async (t) => {
+test('a CommonJS module works, and so does a path that needs escaping in a URL', async (t) => {
   const path = join(directory, 'common #1 100%.cjs');
   writeFileSync(path, 'module.exports = async () => {};');
   assert.equal(await open(t, path).outcome('returns'), null);
 });
 
-test('a thread is used again after success and after failure, and never by two at once', async (t) => {
+test('a thread is reused after success and failure, and never used by two events at once', async (t) => {
   const { outcome, told } = open(t);
   for (const event of ['thread', 'throws', 'thread', 'rejects', 'thread']) await outcome(event);
   assert.equal(new Set(told()).size, 1);
@@ -129,7 +168,7 @@ test('a thread is used again after success and after failure, and never by two a
   assert.equal(new Set(told()).size, 4);
 });
 
-test('as many threads as WEBHOOK_CONCURRENCY allows make no warning of a leak', async (t) => {
+test('as many threads as WEBHOOK_CONCURRENCY allows cause no leak warning', async (t) => {
   const warnings: string[] = [];
   const note = (warning: Error) => void warnings.push(warning.message);
   process.on('warning', note);
@@ -139,26 +178,34 @@ test('as many threads as WEBHOOK_CONCURRENCY allows make no warning of a leak', 
   assert.deepEqual(warnings, []);
 });
 
-test('when the process stops, a handler that is under way is ended', bounded, async (t) => {
+test('a shutdown ends a handler in progress', bounded, async (t) => {
   const stop = new AbortController();
   const pending = open(t).deliver(leasedEvent({ event: 'never ends' }), stop.signal);
   stop.abort();
   assert.deepEqual(await pending, { error: 'the handler was stopped', retryAfter: null });
 });
 
-test('the compiled program does the same: handlers that fail, exit, loop or fail later stop neither it nor each other', bounded, async (t) => {
+test('the build behaves the same with handlers that fail, exit, loop or fail later', bounded, async (t) => {
   const { url, sql } = await createDatabase(t);
   const program = buildProgram();
   const told = join(directory, 'compiled');
   writeFileSync(told, '');
   const running = startProgram(t, program, ['serve', 'webhook'], {
-    ...variables(url), WEBHOOK_HANDLER: MODULE, TOLD: told, WEBHOOK_TIMEOUT: '1', WEBHOOK_MAX_ATTEMPTS: '1', WEBHOOK_BACKOFF_BASE_MS: '1',
+    ...variables(url),
+    WEBHOOK_HANDLER: MODULE,
+    TOLD: told,
+    WEBHOOK_TIMEOUT: '1',
+    WEBHOOK_MAX_ATTEMPTS: '1',
+    WEBHOOK_BACKOFF_BASE_MS: '1',
   });
   await running.ready('webhook');
   const address = `${await running.url('webhook')}/webhook`;
   const states = new Map<string, string>();
   for (const event of ['facts', 'prints', 'throws', 'exits', 'loops', 'returns', 'fails later']) {
-    const { status, json } = await ask('POST', address, { bearer: WEBHOOK_TOKEN, body: { event, data: { page_id: 'p' } } });
+    const { status, json } = await ask('POST', address, {
+      bearer: WEBHOOK_TOKEN,
+      body: { event, data: { page_id: 'p' } },
+    });
     assert.equal(status, 200);
     states.set(event, json.id);
   }
@@ -166,13 +213,28 @@ test('the compiled program does the same: handlers that fail, exit, loop or fail
     await untilSql(async () => (await stateOf(sql, id)).status !== 'waiting', `${event} has ended`);
     states.set(event, (await stateOf(sql, id)).status);
   }
-  assert.deepEqual(Object.fromEntries(states), { facts: 'done', prints: 'done', throws: 'dead', exits: 'dead', loops: 'dead', returns: 'done', 'fails later': 'done' });
+  assert.deepEqual(Object.fromEntries(states), {
+    facts: 'done',
+    prints: 'done',
+    throws: 'dead',
+    exits: 'dead',
+    loops: 'dead',
+    returns: 'done',
+    'fails later': 'done',
+  });
   assert.match(running.stderr(), /^printed by a handler$/m);
   assert.ok(!running.stdout().includes('printed by a handler'), 'standard output is for the log');
-  const facts: { environment: object } = JSON.parse(readFileSync(told, 'utf8').split('\n').find((line) => line.startsWith('{')) ?? '');
+  const facts: { environment: object } = JSON.parse(
+    readFileSync(told, 'utf8')
+      .split('\n')
+      .find((line) => line.startsWith('{')) ?? '',
+  );
   assert.deepEqual(facts.environment, { TOLD: told }, 'none of the variables that are ours');
   await until(() => readFileSync(told, 'utf8').includes('"later"'), 'it has failed later');
-  assert.equal((await ask('POST', address, { bearer: WEBHOOK_TOKEN, body: { event: 'returns', data: { page_id: 'p' } } })).status, 200);
+  assert.equal(
+    (await ask('POST', address, { bearer: WEBHOOK_TOKEN, body: { event: 'returns', data: { page_id: 'p' } } })).status,
+    200,
+  );
   running.signal('SIGTERM');
   assert.deepEqual(await running.ended, { code: 0, signal: null });
 });

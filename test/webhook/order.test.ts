@@ -10,40 +10,65 @@ import { bounded } from '../support/until.ts';
 import { FAILED, openWorkQueue, stateOf } from '../support/work.ts';
 
 const queue = await openWorkQueue({ after });
-const nothingWaits = () => untilSql(async () => (await queue.sql`select from webhook.work`).length === 0, 'nothing waits');
+const nothingWaits = () =>
+  untilSql(async () => (await queue.sql`select from webhook.work`).length === 0, 'nothing waits');
 
-test('with an order each key goes strictly one after the other over two replicas, behind a failing head too, and other keys go on', bounded, async () => {
-  const KEYS = ['a', 'b', 'c', 'd'];
-  const ids = new Map<string, string>();
-  const begun: string[] = [];
-  const active = new Map<string, number>();
-  let overlaps = 0;
-  for (let number = 0; number < 12; number += 1) {
-    for (const key of KEYS) ids.set(await queue.put({ orderKey: key, event: `${key} ${number}` }), `${key} ${number}`);
-  }
-  const workers = [1, 2].map(() => queue.startWorker(async ({ event, attempt }) => {
-    const [key = '', number] = event.split(' ');
-    active.set(key, (active.get(key) ?? 0) + 1);
-    if (active.get(key) !== 1) overlaps += 1;
-    if (attempt === 1) begun.push(event);
-    await new Promise((resolve) => setTimeout(resolve, Math.random() * 3));
-    active.set(key, (active.get(key) ?? 0) - 1);
-    // Heads that fail for a while, and one that dies.
-    if (key === 'a' && number === '0') return FAILED;
-    return Number(number) % 3 === 0 && attempt < 3 ? FAILED : null;
-  }, { maxAttempts: 4 }));
-  await nothingWaits();
-  assert.equal(overlaps, 0, 'two of the same key at once');
-  for (const key of KEYS) assert.deepEqual(begun.filter((event) => event.startsWith(key)), Array.from({ length: 12 }, (_, number) => `${key} ${number}`));
-  assert.ok(begun.indexOf('b 11') > begun.indexOf('a 0') && begun.indexOf('b 1') < begun.indexOf('a 11'), 'keys go side by side');
-  for (const [id, event] of ids) assert.equal((await queue.stateOf(id)).status, event === 'a 0' ? 'dead' : 'done', event);
-  await Promise.all(workers.map((worker) => worker.stop()));
-});
+test(
+  'events of one key are delivered one after the other on two replicas, even behind a failing one',
+  bounded,
+  async () => {
+    const KEYS = ['a', 'b', 'c', 'd'];
+    const ids = new Map<string, string>();
+    const begun: string[] = [];
+    const active = new Map<string, number>();
+    let overlaps = 0;
+    for (let number = 0; number < 12; number += 1) {
+      for (const key of KEYS)
+        ids.set(await queue.put({ orderKey: key, event: `${key} ${number}` }), `${key} ${number}`);
+    }
+    const workers = [1, 2].map(() =>
+      queue.startWorker(
+        async ({ event, attempt }) => {
+          const [key = '', number] = event.split(' ');
+          active.set(key, (active.get(key) ?? 0) + 1);
+          if (active.get(key) !== 1) overlaps += 1;
+          if (attempt === 1) begun.push(event);
+          await new Promise((resolve) => setTimeout(resolve, Math.random() * 3));
+          active.set(key, (active.get(key) ?? 0) - 1);
+          // Heads that fail for a while, and one that dies.
+          if (key === 'a' && number === '0') return FAILED;
+          return Number(number) % 3 === 0 && attempt < 3 ? FAILED : null;
+        },
+        { maxAttempts: 4 },
+      ),
+    );
+    await nothingWaits();
+    assert.equal(overlaps, 0, 'two of the same key at once');
+    for (const key of KEYS)
+      assert.deepEqual(
+        begun.filter((event) => event.startsWith(key)),
+        Array.from({ length: 12 }, (_, number) => `${key} ${number}`),
+      );
+    assert.ok(
+      begun.indexOf('b 11') > begun.indexOf('a 0') && begun.indexOf('b 1') < begun.indexOf('a 11'),
+      'keys go side by side',
+    );
+    for (const [id, event] of ids)
+      assert.equal((await queue.stateOf(id)).status, event === 'a 0' ? 'dead' : 'done', event);
+    await Promise.all(workers.map((worker) => worker.stop()));
+  },
+);
 
-test('while the head of a key waits for its next try, what is behind it waits, and nothing else does', bounded, async () => {
+test('while the first event of a key waits for its retry, only later ones of that key wait', bounded, async () => {
   const head = await queue.put({ orderKey: 'k', event: 'fails' });
-  const [behind, other, none] = [await queue.put({ orderKey: 'k' }), await queue.put({ orderKey: 'l' }), await queue.put()];
-  const worker = queue.startWorker(async ({ event, attempt }) => (event === 'fails' && attempt === 1 ? { error: 'not now', retryAfter: 3_600 } : null));
+  const [behind, other, none] = [
+    await queue.put({ orderKey: 'k' }),
+    await queue.put({ orderKey: 'l' }),
+    await queue.put(),
+  ];
+  const worker = queue.startWorker(async ({ event, attempt }) =>
+    event === 'fails' && attempt === 1 ? { error: 'not now', retryAfter: 3_600 } : null,
+  );
   for (const id of [other, none]) await untilSql(async () => (await queue.stateOf(id)).status === 'done', 'it is done');
   await untilSql(async () => (await queue.stateOf(head)).errors.length === 1, 'the head has failed');
   // Whatever is still to come for the one behind would come in the same claim as this one.
@@ -58,27 +83,43 @@ test('while the head of a key waits for its next try, what is behind it waits, a
   await worker.stop();
 });
 
-test('the service orders by data.page_id only where WEBHOOK_ORDER says so, and takes from WEBHOOK_EVENTS what is skipped', bounded, async (t) => {
+test('WEBHOOK_ORDER orders by data.page_id, and WEBHOOK_EVENTS selects what is delivered', bounded, async (t) => {
   const recorder = await startRecorder(t);
   for (const ordered of [true, false]) {
     const { url, sql } = await createDatabase(t);
     const fail = { on: true };
-    recorder.answer((response, { body }) => response.writeHead(fail.on && body.includes('head') ? 503 : 200, { 'retry-after': '3600' }).end());
+    recorder.answer((response, { body }) =>
+      response.writeHead(fail.on && body.includes('head') ? 503 : 200, { 'retry-after': '3600' }).end(),
+    );
     const gatehouse = await startGatehouse(t, ['webhook'], url, {
-      WEBHOOK_FORWARD_URL: recorder.url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on', WEBHOOK_EVENTS: 'page.*, *.head', WEBHOOK_ORDER: ordered ? 'page_id' : undefined,
+      WEBHOOK_FORWARD_URL: recorder.url,
+      WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+      WEBHOOK_EVENTS: 'page.*, *.head',
+      WEBHOOK_ORDER: ordered ? 'page_id' : undefined,
     });
-    const post = async (event: string, page_id: string): Promise<string> => (await ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event, data: { page_id } } })).json.id;
+    const post = async (event: string, page_id: string): Promise<string> =>
+      (
+        await ask('POST', `${gatehouse.url.webhook}/webhook`, {
+          bearer: WEBHOOK_TOKEN,
+          body: { event, data: { page_id } },
+        })
+      ).json.id;
     const head = await post('the.head', 'p1');
     await untilSql(async () => (await stateOf(sql, head)).errors.length === 1, 'the head has failed');
-    const [same, other, skipped] = [await post('page.updated', 'p1'), await post('page.updated', 'p2'), await post('comment.page.', 'p1')];
-    for (const id of ordered ? [other] : [other, same]) await untilSql(async () => (await stateOf(sql, id)).status === 'done', 'it is done');
+    const [same, other, skipped] = [
+      await post('page.updated', 'p1'),
+      await post('page.updated', 'p2'),
+      await post('comment.page.', 'p1'),
+    ];
+    for (const id of ordered ? [other] : [other, same])
+      await untilSql(async () => (await stateOf(sql, id)).status === 'done', 'it is done');
     assert.equal((await stateOf(sql, same)).status, ordered ? 'waiting' : 'done');
     assert.deepEqual(await stateOf(sql, skipped), { status: 'skipped', attempts: 0, errors: [] });
     await gatehouse.stop();
   }
 });
 
-test('a pattern selects whole names, * stands for anything, nothing else is special, and no pattern selects all', () => {
+test('a pattern matches whole names, only * is special, and no pattern selects all', () => {
   const cases: ReadonlyArray<readonly [patterns: string[], selected: string[], left: string[]]> = [
     [[], ['', 'anything'], []],
     [['*'], ['', 'a', 'a\nb'], []],
@@ -86,21 +127,37 @@ test('a pattern selects whole names, * stands for anything, nothing else is spec
     [['page.*'], ['page.', 'page.a', 'page.a.b'], ['page', 'pages.a', 'a.page.b']],
     [['*.created'], ['a.created', '.created', 'a.b.created'], ['created', 'a.created.b']],
     [['a*c*e'], ['ace', 'abcde', 'accce'], ['acd', 'aec']],
-    [['aba*ba', 'a**z'], ['ababa', 'abaxba', 'az', 'a*z'], ['aba', 'abba', 'a', 'z', 'xaz']],
-    [['a', 'b*'], ['a', 'b', 'bc'], ['c', 'ab']],
-    [['(a|b)', '[ab]', 'a+', 'a?', '^a$', '\\d', 'a{2}', 'a/b-c'], ['(a|b)', '[ab]', 'a+', 'a?', '^a$', '\\d', 'a{2}', 'a/b-c'], ['a', 'b', 'aa', '5', '']],
+    [
+      ['aba*ba', 'a**z'],
+      ['ababa', 'abaxba', 'az', 'a*z'],
+      ['aba', 'abba', 'a', 'z', 'xaz'],
+    ],
+    [
+      ['a', 'b*'],
+      ['a', 'b', 'bc'],
+      ['c', 'ab'],
+    ],
+    [
+      ['(a|b)', '[ab]', 'a+', 'a?', '^a$', '\\d', 'a{2}', 'a/b-c'],
+      ['(a|b)', '[ab]', 'a+', 'a?', '^a$', '\\d', 'a{2}', 'a/b-c'],
+      ['a', 'b', 'aa', '5', ''],
+    ],
   ];
   for (const [patterns, selected, left] of cases) {
     const isSelected = createSelector(patterns);
-    for (const name of selected) assert.equal(isSelected(name), true, `${patterns.join()} selects ${JSON.stringify(name)}`);
+    for (const name of selected)
+      assert.equal(isSelected(name), true, `${patterns.join()} selects ${JSON.stringify(name)}`);
     for (const name of left) assert.equal(isSelected(name), false, `${patterns.join()} leaves ${JSON.stringify(name)}`);
   }
 });
 
 /** Every text of these letters up to a length. */
-const textsOf = (letters: string, most: number): string[] => (most === 0 ? [''] : ['', ...[...letters].flatMap((letter) => textsOf(letters, most - 1).map((rest) => letter + rest))]);
+const textsOf = (letters: string, most: number): string[] =>
+  most === 0
+    ? ['']
+    : ['', ...[...letters].flatMap((letter) => textsOf(letters, most - 1).map((rest) => letter + rest))];
 
-test('every short pattern selects of all short names what a regular expression would', () => {
+test('short patterns select the same names as a regular expression', () => {
   const names = textsOf('ab', 5);
   for (const pattern of textsOf('ab*', 5)) {
     const expected = new RegExp(`^${pattern.replaceAll('*', '.*')}$`);
@@ -109,12 +166,12 @@ test('every short pattern selects of all short names what a regular expression w
   }
 });
 
-test('no name that a sender can make takes long to be held against a pattern with many stars', () => {
+test('no event name makes a pattern with many stars slow', () => {
   // A regular expression would need hours for it, and this test would not end.
   assert.equal(createSelector([`${'*a'.repeat(30)}*b`])('a'.repeat(1_024)), false);
 });
 
-test('the delay doubles with each attempt, has full jitter, what the target asks for as its least, and an hour as its most', () => {
+test('the backoff doubles, has full jitter, is at least Retry-After and at most an hour', () => {
   const bounds = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 3_600, 3_600, 3_600];
   for (const [index, most] of bounds.entries()) {
     assert.equal(backoff(index + 1, 1, null, 0), 0);
@@ -128,10 +185,13 @@ test('the delay doubles with each attempt, has full jitter, what the target asks
   assert.equal(backoff(9, 1, 10, 1), 256, 'what is asked for is the least');
   assert.equal(backoff(1, 1, 86_400, 0), 3_600);
   const drawn = Array.from({ length: 1_000 }, () => backoff(5, 1, null));
-  assert.ok(Math.min(...drawn) < 4 && Math.max(...drawn) > 12 && drawn.every((delay) => delay >= 0 && delay <= 16), 'drawn from the whole range');
+  assert.ok(
+    Math.min(...drawn) < 4 && Math.max(...drawn) > 12 && drawn.every((delay) => delay >= 0 && delay <= 16),
+    'drawn from the whole range',
+  );
 });
 
-test('an error is one line of at most 1,000 characters that drives no terminal', () => {
+test('an error is one line of at most 1,000 characters without control characters', () => {
   assert.equal(errorLine(' a\r\n\tb\u0000c\u001b[31m\u202ed\u2028e\ufefff\u0085 '), 'a b c [31m d e f');
   assert.equal(errorLine('x'.repeat(2_000)).length, 1_000);
 });

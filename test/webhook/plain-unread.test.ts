@@ -1,4 +1,4 @@
-/** The plain receiver prints events where the log goes, too; a reader that stops there must cost neither memory nor log lines. */
+/** The plain variant prints events to the stream of the log: a reader that stops costs neither memory nor log lines. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { test, type TestContext } from 'node:test';
@@ -10,12 +10,21 @@ import { bounded, until } from '../support/until.ts';
 const program = buildProgram();
 
 async function startReceiver(t: TestContext) {
-  const unread = await startUnread(t, program, 'webhook', { WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN, WEBHOOK_HOST: '127.0.0.1', WEBHOOK_PORT: '0' });
-  const send = (number: number) => ask('POST', `${unread.url}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event: `event-${number}`, data: { page_id: 'p', text: 'x'.repeat(60_000) } } });
+  const unread = await startUnread(t, program, 'webhook', {
+    WEBHOOK_VARIANT: 'plain',
+    WEBHOOK_TOKEN,
+    WEBHOOK_HOST: '127.0.0.1',
+    WEBHOOK_PORT: '0',
+  });
+  const send = (number: number) =>
+    ask('POST', `${unread.url}/webhook`, {
+      bearer: WEBHOOK_TOKEN,
+      body: { event: `event-${number}`, data: { page_id: 'p', text: 'x'.repeat(60_000) } },
+    });
   return { ...unread, send };
 }
 
-test('events that wait to be printed drop no line of the log, and are acknowledged once they are printed', bounded, async (t) => {
+test('events that wait to be printed drop no log lines and are acknowledged once printed', bounded, async (t) => {
   const { child, parsed, url, readOn, send } = await startReceiver(t);
   const sent = Promise.all(Array.from({ length: 40 }, (_, number) => send(number)));
   // More than the MiB after which lines of requests are dropped waits by then.
@@ -32,10 +41,12 @@ test('events that wait to be printed drop no line of the log, and are acknowledg
   assert.equal(count(({ route }) => route === 'POST /webhook'), 40);
 });
 
-test('when too much waits to be printed, events are refused with 503, and none that was refused is printed', bounded, async (t) => {
+test('events beyond the limit of unprinted bytes are answered 503 and never printed', bounded, async (t) => {
   const { child, parsed, readOn, send } = await startReceiver(t);
   const answers = new Map<number, number>();
-  const sent = Promise.all(Array.from({ length: 300 }, async (_, number) => answers.set(number, (await send(number)).status)));
+  const sent = Promise.all(
+    Array.from({ length: 300 }, async (_, number) => answers.set(number, (await send(number)).status)),
+  );
   await until(() => [...answers.values()].includes(503), 'one is refused');
   readOn();
   await sent;

@@ -9,9 +9,13 @@ import { untilSql } from '../support/lanes.ts';
 import { startRecorder } from '../support/recorder.ts';
 import { stateOf, leasedEvent } from '../support/work.ts';
 
-const REFUSED = { error: 'the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it', retryAfter: null };
+const REFUSED = {
+  error: 'the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it',
+  retryAfter: null,
+};
 const never = new AbortController().signal;
-const forwardTo = (url: string, allowPrivate = false) => createForwardTarget({ url: new URL(url), secret: null, allowPrivate }, 1);
+const forwardTo = (url: string, allowPrivate = false) =>
+  createForwardTarget({ url: new URL(url), secret: null, allowPrivate }, 1);
 
 /** Listens on every address of this machine, IPv4 and IPv6, and must not hear anything. */
 let heard = 0;
@@ -26,33 +30,88 @@ const port = typeof bound === 'object' && bound ? bound.port : 0;
 
 /** First and last of each range of the IANA registries for special purposes that a host or its network answers. */
 const PRIVATE = [
-  ['0.0.0.0', '0.255.255.255'], ['10.0.0.0', '10.255.255.255'], ['100.64.0.0', '100.127.255.255'], ['127.0.0.0', '127.255.255.255'],
-  ['169.254.0.0', '169.254.255.255'], ['172.16.0.0', '172.31.255.255'], ['192.0.0.0', '192.0.0.255'], ['192.168.0.0', '192.168.255.255'],
-  ['198.18.0.0', '198.19.255.255'], ['224.0.0.0', '239.255.255.255'], ['240.0.0.0', '255.255.255.255'],
-  ['::', '::1'], ['fc00::', 'fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'], ['fe80::', 'febf:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
-  ['fec0::', 'feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'], ['ff00::', 'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'], ['64:ff9b:1::', '64:ff9b:1:ffff:ffff:ffff:ffff:ffff'],
+  ['0.0.0.0', '0.255.255.255'],
+  ['10.0.0.0', '10.255.255.255'],
+  ['100.64.0.0', '100.127.255.255'],
+  ['127.0.0.0', '127.255.255.255'],
+  ['169.254.0.0', '169.254.255.255'],
+  ['172.16.0.0', '172.31.255.255'],
+  ['192.0.0.0', '192.0.0.255'],
+  ['192.168.0.0', '192.168.255.255'],
+  ['198.18.0.0', '198.19.255.255'],
+  ['224.0.0.0', '239.255.255.255'],
+  ['240.0.0.0', '255.255.255.255'],
+  ['::', '::1'],
+  ['fc00::', 'fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
+  ['fe80::', 'febf:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
+  ['fec0::', 'feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
+  ['ff00::', 'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
+  ['64:ff9b:1::', '64:ff9b:1:ffff:ffff:ffff:ffff:ffff'],
 ] as const;
 /** Their neighbours outside, and addresses of the public network. */
 const PUBLIC = [
-  '1.0.0.0', '9.255.255.255', '11.0.0.0', '100.63.255.255', '100.128.0.0', '126.255.255.255', '128.0.0.0', '169.253.255.255', '169.255.0.0', '172.15.255.255', '172.32.0.0',
-  '191.255.255.255', '192.0.1.0', '192.167.255.255', '192.169.0.0', '198.17.255.255', '198.20.0.0', '223.255.255.255', '8.8.8.8',
-  'fbff:ffff:ffff:ffff:ffff:ffff:ffff:ffff', 'fe00::', 'fe7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff', '64:ff9b:2::', '2001:4860:4860::8888', '2606:4700::1111', '::ffff:8.8.8.8',
+  '1.0.0.0',
+  '9.255.255.255',
+  '11.0.0.0',
+  '100.63.255.255',
+  '100.128.0.0',
+  '126.255.255.255',
+  '128.0.0.0',
+  '169.253.255.255',
+  '169.255.0.0',
+  '172.15.255.255',
+  '172.32.0.0',
+  '191.255.255.255',
+  '192.0.1.0',
+  '192.167.255.255',
+  '192.169.0.0',
+  '198.17.255.255',
+  '198.20.0.0',
+  '223.255.255.255',
+  '8.8.8.8',
+  'fbff:ffff:ffff:ffff:ffff:ffff:ffff:ffff',
+  'fe00::',
+  'fe7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff',
+  '64:ff9b:2::',
+  '2001:4860:4860::8888',
+  '2606:4700::1111',
+  '::ffff:8.8.8.8',
 ];
 
-test('every private, link-local, reserved or multicast range is private to its last address, and no address beside it is', () => {
+test('private ranges are private from their first to their last address, and nothing else is', () => {
   for (const address of PRIVATE.flat()) assert.equal(isPrivate(address), true, address);
   for (const address of PUBLIC) assert.equal(isPrivate(address), false, address);
-  for (const nothing of ['', 'localhost', '1.2.3', '1.2.3.4.5', '::g']) assert.equal(isPrivate(nothing), true, `"${nothing}" is no address, and nothing to connect to`);
+  for (const nothing of ['', 'localhost', '1.2.3', '1.2.3.4.5', '::g'])
+    assert.equal(isPrivate(nothing), true, `"${nothing}" is no address, and nothing to connect to`);
 });
 
-test('an IPv6 address with a private IPv4 one inside is private, in any spelling', () => {
-  for (const address of ['::ffff:127.0.0.1', '::ffff:7f00:1', '::FFFF:10.1.2.3', '::ffff:169.254.169.254', '::ffff:c0a8:0101', '0:0:0:0:0:ffff:7f00:0001', '::ffff:0:0', '::127.0.0.1', '::7f00:1']) {
+test('an IPv6 address that contains a private IPv4 address is private, in any spelling', () => {
+  for (const address of [
+    '::ffff:127.0.0.1',
+    '::ffff:7f00:1',
+    '::FFFF:10.1.2.3',
+    '::ffff:169.254.169.254',
+    '::ffff:c0a8:0101',
+    '0:0:0:0:0:ffff:7f00:0001',
+    '::ffff:0:0',
+    '::127.0.0.1',
+    '::7f00:1',
+  ]) {
     assert.equal(isPrivate(address), true, address);
   }
 });
 
-test('an address that a NAT64 or 6to4 gateway turns into a private IPv4 one is private', () => {
-  for (const address of ['64:ff9b::127.0.0.1', '64:ff9b::a00:1', '64:ff9b::169.254.169.254', '2002:7f00:1::', '2002:a00:1::1', '2002:c0a8:101::', '::ffff:0:127.0.0.1']) assert.equal(isPrivate(address), true, address);
+test('an address that NAT64 or 6to4 maps to a private IPv4 address is private', () => {
+  for (const address of [
+    '64:ff9b::127.0.0.1',
+    '64:ff9b::a00:1',
+    '64:ff9b::169.254.169.254',
+    '2002:7f00:1::',
+    '2002:a00:1::1',
+    '2002:c0a8:101::',
+    '::ffff:0:127.0.0.1',
+  ])
+    assert.equal(isPrivate(address), true, address);
   assert.equal(isPrivate('64:ff9b::808:808'), false, 'a network without IPv4 reaches the public one so');
 });
 
@@ -61,35 +120,86 @@ const pieces = (address: string) => {
   const [a = 0, b = 0, c = 0, d = 0] = address.split('.').map(Number);
   return `${(a * 256 + b).toString(16)}:${(c * 256 + d).toString(16)}`;
 };
-const IPV4 = { private: PRIVATE.flat().filter((address) => address.includes('.')), public: PUBLIC.filter((address) => /^[0-9.]+$/.test(address)) };
+const IPV4 = {
+  private: PRIVATE.flat().filter((address) => address.includes('.')),
+  public: PUBLIC.filter((address) => /^[0-9.]+$/.test(address)),
+};
 
-test('whichever way an IPv6 address has an IPv4 one inside, it is as private as that; by way of 6to4, Teredo and what is no longer used, always', () => {
+test('every IPv6 form of an IPv4 address is as private as it; 6to4 and Teredo are always private', () => {
   for (const address of IPV4.private) {
     const [dotted, hex] = [address, pieces(address)];
-    for (const outer of [`::ffff:${dotted}`, `::ffff:${hex}`, `::${dotted}`, `::ffff:0:${hex}`, `64:ff9b::${dotted}`, `64:ff9b::${hex}`, `64:ff9b:1::${hex}`, `2002:${hex}::`, `2002:${hex}::1`, `2001:0:${hex}::1`]) {
+    for (const outer of [
+      `::ffff:${dotted}`,
+      `::ffff:${hex}`,
+      `::${dotted}`,
+      `::ffff:0:${hex}`,
+      `64:ff9b::${dotted}`,
+      `64:ff9b::${hex}`,
+      `64:ff9b:1::${hex}`,
+      `2002:${hex}::`,
+      `2002:${hex}::1`,
+      `2001:0:${hex}::1`,
+    ]) {
       assert.equal(isPrivate(outer), true, outer);
     }
   }
   for (const address of IPV4.public) {
-    for (const outer of [`::ffff:${address}`, `::ffff:${pieces(address)}`, `64:ff9b::${address}`]) assert.equal(isPrivate(outer), false, outer);
-    for (const outer of [`2002:${pieces(address)}::1`, `2001:0:${pieces(address)}::1`, `::${address}`]) assert.equal(isPrivate(outer), true, outer);
+    for (const outer of [`::ffff:${address}`, `::ffff:${pieces(address)}`, `64:ff9b::${address}`])
+      assert.equal(isPrivate(outer), false, outer);
+    for (const outer of [`2002:${pieces(address)}::1`, `2001:0:${pieces(address)}::1`, `::${address}`])
+      assert.equal(isPrivate(outer), true, outer);
   }
 });
 
 const SPELLINGS = [
-  '127.0.0.1', '127.0.0.2', '127.1', '2130706433', '0x7f.1', '0x7f000001', '0177.0.0.1', '017700000001', '127.0.0.1.', '①②⑦.0.0.1', '127%2e0.0.1',
-  '0.0.0.0', '0', '10.0.0.1', '172.16.0.1', '192.168.1.1', '169.254.169.254', '100.64.0.1',
-  '[::1]', '[::]', '[::ffff:127.0.0.1]', '[::ffff:7f00:1]', '[0:0:0:0:0:0:0:1]', '[::127.0.0.1]', '[::ffff:10.0.0.1]', '[64:ff9b::a00:1]', '[2002:a00:1::]', '[fc00::1]', '[fd12:3456::1]', '[fe80::1]', '[ff02::1]',
-  'localhost', 'LOCALHOST',
+  '127.0.0.1',
+  '127.0.0.2',
+  '127.1',
+  '2130706433',
+  '0x7f.1',
+  '0x7f000001',
+  '0177.0.0.1',
+  '017700000001',
+  '127.0.0.1.',
+  '①②⑦.0.0.1',
+  '127%2e0.0.1',
+  '0.0.0.0',
+  '0',
+  '10.0.0.1',
+  '172.16.0.1',
+  '192.168.1.1',
+  '169.254.169.254',
+  '100.64.0.1',
+  '[::1]',
+  '[::]',
+  '[::ffff:127.0.0.1]',
+  '[::ffff:7f00:1]',
+  '[0:0:0:0:0:0:0:1]',
+  '[::127.0.0.1]',
+  '[::ffff:10.0.0.1]',
+  '[64:ff9b::a00:1]',
+  '[2002:a00:1::]',
+  '[fc00::1]',
+  '[fd12:3456::1]',
+  '[fe80::1]',
+  '[ff02::1]',
+  'localhost',
+  'LOCALHOST',
 ];
 
-test('a private target is refused before anything is sent, however its address is spelt and whatever name resolves to it', async () => {
-  for (const host of SPELLINGS) assert.deepEqual(await forwardTo(`http://${host}:${port}/`).deliver(leasedEvent(), never), REFUSED, host);
-  for (const host of ['127.0.0.1', '[::1]', 'localhost']) assert.deepEqual(await forwardTo(`https://${host}:${port}/`).deliver(leasedEvent(), never), REFUSED, `https, ${host}`);
+test('a private target is rejected before anything is sent, in any spelling and by any name', async () => {
+  for (const host of SPELLINGS)
+    assert.deepEqual(await forwardTo(`http://${host}:${port}/`).deliver(leasedEvent(), never), REFUSED, host);
+  for (const host of ['127.0.0.1', '[::1]', 'localhost'])
+    assert.deepEqual(
+      await forwardTo(`https://${host}:${port}/`).deliver(leasedEvent(), never),
+      REFUSED,
+      `https, ${host}`,
+    );
   assert.equal(heard, 0);
 });
 
-test('with WEBHOOK_FORWARD_ALLOW_PRIVATE=on it is not', async (t) => {
+test('WEBHOOK_FORWARD_ALLOW_PRIVATE=on allows private targets', async (t) => {
   const recorder = await startRecorder(t);
   recorder.answer((response) => response.end());
   for (const host of ['127.0.0.1', '0x7f.1', 'localhost']) {
@@ -98,10 +208,17 @@ test('with WEBHOOK_FORWARD_ALLOW_PRIVATE=on it is not', async (t) => {
   assert.equal(recorder.received.length, 3);
 });
 
-test('the service refuses by default, keeps the events as dead, and says what to set', async (t) => {
+test('by default the service moves events for a private target to dead letters and says what to set', async (t) => {
   const { url, sql } = await createDatabase(t);
-  const gatehouse = await startGatehouse(t, ['webhook'], url, { WEBHOOK_FORWARD_URL: `http://localhost:${port}/`, WEBHOOK_MAX_ATTEMPTS: '2', WEBHOOK_BACKOFF_BASE_MS: '1' });
-  const { json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event: 'e', data: { page_id: 'p' } } });
+  const gatehouse = await startGatehouse(t, ['webhook'], url, {
+    WEBHOOK_FORWARD_URL: `http://localhost:${port}/`,
+    WEBHOOK_MAX_ATTEMPTS: '2',
+    WEBHOOK_BACKOFF_BASE_MS: '1',
+  });
+  const { json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
+    bearer: WEBHOOK_TOKEN,
+    body: { event: 'e', data: { page_id: 'p' } },
+  });
   await untilSql(async () => (await stateOf(sql, json.id)).status === 'dead', 'the event is dead');
   assert.deepEqual((await stateOf(sql, json.id)).errors, [REFUSED.error, REFUSED.error]);
   assert.equal(heard, 0);

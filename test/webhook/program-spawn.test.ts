@@ -1,4 +1,4 @@
-/** A command that cannot even be started: each time a failed attempt with its reason, and the service goes on. */
+/** A command that cannot be started fails the attempt with its reason. */
 import assert from 'node:assert/strict';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -17,15 +17,20 @@ after(() => rmSync(directory, { recursive: true, force: true }));
 const EVENT = JSON.stringify({ event: 'e', data: { page_id: 'p' } });
 const COULD_NOT = 'the command could not be run';
 
-test('a command that goes missing, then may not be run, then runs: two failed attempts with their reasons, and the third has worked', bounded, async (t) => {
+test('a missing, then not executable, then working command: two failures, then success', bounded, async (t) => {
   const { url, sql } = await createDatabase(t);
   const program = join(directory, 'program');
   writeFileSync(program, '#!/bin/sh\nexit 0\n', { mode: 0o755 });
-  const gatehouse = await startGatehouse(t, ['webhook'], url, { WEBHOOK_COMMAND: JSON.stringify([program]), WEBHOOK_BACKOFF_BASE_MS: '3600000' });
+  const gatehouse = await startGatehouse(t, ['webhook'], url, {
+    WEBHOOK_COMMAND: JSON.stringify([program]),
+    WEBHOOK_BACKOFF_BASE_MS: '3600000',
+  });
   rmSync(program);
-  const post = async (): Promise<string> => (await ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: EVENT })).json.id;
+  const post = async (): Promise<string> =>
+    (await ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: EVENT })).json.id;
   const id = await post();
-  const failed = (times: number) => untilSql(async () => (await stateOf(sql, id)).errors.length === times, `it has failed ${times} times`);
+  const failed = (times: number) =>
+    untilSql(async () => (await stateOf(sql, id)).errors.length === times, `it has failed ${times} times`);
   await failed(1);
   writeFileSync(program, '#!/bin/sh\nexit 0\n', { mode: 0o644 });
   await sql`update webhook.work set due_at = now()`;
@@ -36,24 +41,39 @@ test('a command that goes missing, then may not be run, then runs: two failed at
   await untilSql(async () => (await stateOf(sql, next)).status === 'done', 'the next is done');
   await sql`update webhook.work set due_at = now()`;
   await untilSql(async () => (await stateOf(sql, id)).status === 'done', 'it is done');
-  assert.deepEqual(await stateOf(sql, id), { status: 'done', attempts: 3, errors: [`${COULD_NOT} (ENOENT)`, `${COULD_NOT} (EACCES)`] });
+  assert.deepEqual(await stateOf(sql, id), {
+    status: 'done',
+    attempts: 3,
+    errors: [`${COULD_NOT} (ENOENT)`, `${COULD_NOT} (EACCES)`],
+  });
   assert.deepEqual(gatehouse.log().filter(({ level }) => level === 'error'), []);
 });
 
-test('a command line that is too long for the system fails each attempt like any other, and the event is dead in the end', bounded, async (t) => {
-  const { url, sql } = await createDatabase(t);
-  const gatehouse = await startGatehouse(t, ['webhook'], url, { WEBHOOK_COMMAND: JSON.stringify(['/bin/true', 'x'.repeat(4_000_000)]), WEBHOOK_BACKOFF_BASE_MS: '1', WEBHOOK_MAX_ATTEMPTS: '2' });
-  for (const _turn of [1, 2]) {
-    const { status, json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: EVENT });
-    assert.equal(status, 200);
-    await untilSql(async () => (await stateOf(sql, json.id)).status === 'dead', 'it is dead');
-    const { attempts, errors } = await stateOf(sql, json.id);
-    assert.deepEqual([attempts, errors.length], [2, 2]);
-    for (const error of errors) assert.match(error, /./);
-  }
-});
+test(
+  'a command line that is too long for the system fails each attempt until the event is dead',
+  bounded,
+  async (t) => {
+    const { url, sql } = await createDatabase(t);
+    const gatehouse = await startGatehouse(t, ['webhook'], url, {
+      WEBHOOK_COMMAND: JSON.stringify(['/bin/true', 'x'.repeat(4_000_000)]),
+      WEBHOOK_BACKOFF_BASE_MS: '1',
+      WEBHOOK_MAX_ATTEMPTS: '2',
+    });
+    for (const _turn of [1, 2]) {
+      const { status, json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
+        bearer: WEBHOOK_TOKEN,
+        body: EVENT,
+      });
+      assert.equal(status, 200);
+      await untilSql(async () => (await stateOf(sql, json.id)).status === 'dead', 'it is dead');
+      const { attempts, errors } = await stateOf(sql, json.id);
+      assert.deepEqual([attempts, errors.length], [2, 2]);
+      for (const error of errors) assert.match(error, /./);
+    }
+  },
+);
 
-test('while a crowd of connections leaves no file for its pipes, a command has failed with EMFILE; when they are gone, it runs', bounded, async (t) => {
+test('without free file descriptors a command fails with EMFILE, and runs once there are some', bounded, async (t) => {
   const { url, sql } = await createDatabase(t);
   const FILES = 200;
   const running = startProgram(t, buildProgram(), ['serve', 'webhook'], {
@@ -65,7 +85,16 @@ test('while a crowd of connections leaves no file for its pipes, a command has f
   const sender = await connectTo(address);
   t.after(() => sender.leave());
   const post = async () => {
-    sender.send(headOf(['POST /webhook HTTP/1.1', 'Host: x', `Authorization: Bearer ${WEBHOOK_TOKEN}`, 'Content-Type: application/json', `Content-Length: ${EVENT.length}`]), EVENT);
+    sender.send(
+      headOf([
+        'POST /webhook HTTP/1.1',
+        'Host: x',
+        `Authorization: Bearer ${WEBHOOK_TOKEN}`,
+        'Content-Type: application/json',
+        `Content-Length: ${EVENT.length}`,
+      ]),
+      EVENT,
+    );
     return sender.answer();
   };
   const first = await post();

@@ -21,7 +21,11 @@ const PATH = process.env.PATH ?? '';
 
 /** The shell here is the test's own program, as any other; Gatehouse does not start it. */
 const run = (command: readonly [string, ...string[]], more: { timeoutMs?: number; body?: Buffer } = {}) =>
-  deliverOnce(createCommandTarget(command, { PATH, DIRECTORY: directory }), leasedEvent(more.body ? { body: more.body } : {}), more.timeoutMs ?? 30_000);
+  deliverOnce(
+    createCommandTarget(command, { PATH, DIRECTORY: directory }),
+    leasedEvent(more.body ? { body: more.body } : {}),
+    more.timeoutMs ?? 30_000,
+  );
 const sh = (script: string, more: Parameters<typeof run>[1] = {}) => run(['/bin/sh', '-c', script], more);
 
 /** What `ps` says of a process; one that is gone or only waits to be collected does nothing any more. */
@@ -32,39 +36,65 @@ function isRunning(processId: number): boolean {
     return false;
   }
 }
-const processesIn = (name: string) => (existsSync(file(name)) ? readFileSync(file(name), 'utf8').trim().split(/\s+/).map(Number) : []);
+const processesIn = (name: string) =>
+  existsSync(file(name)) ? readFileSync(file(name), 'utf8').trim().split(/\s+/).map(Number) : [];
 
-test('the body stands on standard input byte for byte', async () => {
-  for (const body of [Buffer.from('{"event":"é\u2028","data":{"page_id":"p"}}\r\n'), Buffer.alloc(0), randomBytes(1024 * 1024)]) {
+test('standard input has the body byte for byte', async () => {
+  for (const body of [
+    Buffer.from('{"event":"é\u2028","data":{"page_id":"p"}}\r\n'),
+    Buffer.alloc(0),
+    randomBytes(1024 * 1024),
+  ]) {
     assert.equal(await sh('cat > "$DIRECTORY/body"', { body }), null);
     assert.ok(readFileSync(file('body')).equals(body), `${body.length} bytes`);
   }
 });
 
-test('no shell reads the command: its words arrive as they stand', async () => {
-  const words = ['$(touch "$DIRECTORY/harm")', '; touch "$DIRECTORY/harm"', '`id`', '*', '> out', '', 'a b', '"', "'", '\\', 'ü\n'];
-  const script = 'require("node:fs").writeFileSync(process.env.DIRECTORY + "/words", JSON.stringify(process.argv.slice(1)))';
+test('no shell interprets the command', async () => {
+  const words = [
+    '$(touch "$DIRECTORY/harm")',
+    '; touch "$DIRECTORY/harm"',
+    '`id`',
+    '*',
+    '> out',
+    '',
+    'a b',
+    '"',
+    "'",
+    '\\',
+    'ü\n',
+  ];
+  const script =
+    'require("node:fs").writeFileSync(process.env.DIRECTORY + "/words", JSON.stringify(process.argv.slice(1)))';
   assert.equal(await run([process.execPath, '-e', script, '--', ...words]), null);
   assert.deepEqual(JSON.parse(readFileSync(file('words'), 'utf8')), words);
   assert.equal(existsSync(file('harm')), false);
 });
 
-test('exit 0 is success; anything else has failed with what was printed last', async () => {
+test('exit code 0 is success; any other is a failure with the last output', async () => {
   assert.equal(await sh('echo out; echo err >&2; exit 0'), null);
-  for (const code of [1, 2, 64, 127, 255]) assert.equal(await (sh(`echo what went wrong >&2; exit ${code}`)), `the command ended with status ${code}: what went wrong\n`);
+  for (const code of [1, 2, 64, 127, 255])
+    assert.equal(
+      await sh(`echo what went wrong >&2; exit ${code}`),
+      `the command ended with status ${code}: what went wrong\n`,
+    );
   assert.equal(await (sh('kill -TERM $$')), 'the command ended with SIGTERM: ');
   assert.match((await (sh('kill -SEGV $$'))) ?? '', /^the command ended with SIGSEGV/);
 });
 
-test('the end of a long output is what is kept as the error', async () => {
-  const error = (await (sh('head -c 300000 /dev/zero | tr "\\0" "x"; echo; echo "the reason, in the last line" >&2; exit 1'))) ?? '';
+test('the error has the end of a long output', async () => {
+  const error =
+    (await sh('head -c 300000 /dev/zero | tr "\\0" "x"; echo; echo "the reason, in the last line" >&2; exit 1')) ?? '';
   assert.ok(error.endsWith('the reason, in the last line\n'), error.slice(-100));
   assert.ok(error.length < 3_000, `${error.length} characters`);
   // As the worker writes it down.
-  assert.ok(errorLine(error).endsWith('the reason, in the last line'), `what is written down ends with ${errorLine(error).slice(-40)}`);
+  assert.ok(
+    errorLine(error).endsWith('the reason, in the last line'),
+    `what is written down ends with ${errorLine(error).slice(-40)}`,
+  );
 });
 
-test('a flood of output on both streams is read to its end, and takes no memory', bounded, async () => {
+test('unlimited output on both streams is read and takes no memory', bounded, async () => {
   const before = process.resourceUsage().maxRSS;
   const MB = 1_000_000;
   assert.equal(await sh(`head -c ${250 * MB} /dev/zero & head -c ${250 * MB} /dev/urandom >&2; wait`), null);
@@ -81,21 +111,25 @@ test('a program need not read its input, and may close it', async () => {
   assert.match((await (sh('exit 3', { body }))) ?? '', /^the command ended with status 3/);
 });
 
-test('a program that hangs is killed with every process of its group, also where it ignores signals', bounded, async () => {
-  const hanging = `trap '' TERM INT HUP; (trap '' TERM; sleep 1000 & echo $! >> "$DIRECTORY/hanging"; wait) & echo $$ $! >> "$DIRECTORY/hanging"; while :; do sleep 1000; done`;
+test('a program that hangs is killed with its whole process group, even if it ignores signals', bounded, async () => {
+  const child = `(trap '' TERM; sleep 1000 & echo $! >> "$DIRECTORY/hanging"; wait)`;
+  const hanging = `trap '' TERM INT HUP; ${child} & echo $$ $! >> "$DIRECTORY/hanging"; while :; do sleep 1000; done`;
   assert.match((await sh(hanging, { timeoutMs: 1_000 })) ?? '', /^the command ended with SIGKILL/);
   assert.equal(processesIn('hanging').length, 3);
   await until(() => !processesIn('hanging').some(isRunning), 'all three are gone');
 });
 
-test('what a program leaves running in its group ends with it, and does not hold up its outcome', bounded, async () => {
+test('processes that a program leaves running are killed and do not delay its result', bounded, async () => {
   assert.equal(await sh('sleep 1000 & echo $! > "$DIRECTORY/left"'), null);
   await until(() => !processesIn('left').some(isRunning), 'it is gone');
 });
 
-test('when the process stops, a program that is under way is killed', bounded, async () => {
+test('a shutdown kills a program in progress', bounded, async () => {
   const stop = new AbortController();
-  const program = createCommandTarget(['/bin/sh', '-c', 'echo $$ > "$DIRECTORY/stopped"; exec sleep 1000'], { PATH, DIRECTORY: directory });
+  const program = createCommandTarget(['/bin/sh', '-c', 'echo $$ > "$DIRECTORY/stopped"; exec sleep 1000'], {
+    PATH,
+    DIRECTORY: directory,
+  });
   const outcome = program.deliver(leasedEvent(), stop.signal);
   await until(() => processesIn('stopped').some(isRunning), 'it runs');
   stop.abort();
@@ -103,42 +137,80 @@ test('when the process stops, a program that is under way is killed', bounded, a
   assert.equal(processesIn('stopped').some(isRunning), false);
 });
 
-test('a command that cannot be run has failed, and says why', async () => {
+test('a command that cannot be run fails with the reason', async () => {
   writeFileSync(file('plain'), 'no program', { mode: 0o644 });
   mkdirSync(file('folder'));
   assert.equal(await (run([file('missing')])), 'the command could not be run (ENOENT)');
   assert.equal(await (run(['no-such-program-anywhere'])), 'the command could not be run (ENOENT)');
-  for (const name of ['plain', 'folder']) assert.equal(await (run([file(name)])), 'the command could not be run (EACCES)', name);
+  for (const name of ['plain', 'folder'])
+    assert.equal(await run([file(name)]), 'the command could not be run (EACCES)', name);
 });
 
-test('the facts are in its environment and nothing of Gatehouse; what it prints is made harmless before it is kept', bounded, async (t) => {
-  const { url, sql } = await createDatabase(t);
-  // Variables that are ours, however they are given, and one that is not.
-  const secretFile = file('webhook-secret');
-  writeFileSync(secretFile, 'a secret that no program shall know');
-  const ours = { WEBHOOK_SECRET_FILE: secretFile, SERVER_SECRET_PREVIOUS: 'previous-secret-0123456789abcdefghijkl' };
-  const gatehouse = await startGatehouse(t, ['webhook'], url, {
-    ...ours, PATH, DIRECTORY: directory, GREETING: 'for the program',
-    WEBHOOK_COMMAND: JSON.stringify(['/bin/sh', '-c', `env -0 > "$DIRECTORY/env-$EVENT_ATTEMPT"; printf '\\033[31mred\\000nul\\377\\n\\342\\200\\256second line\\r\\007' ; exit 9`]),
-    WEBHOOK_MAX_ATTEMPTS: '2', WEBHOOK_BACKOFF_BASE_MS: '1',
-  });
-  const answer = await ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event: 'né\nw "$(id)"', data: { page_id: 'p' } }, headers: { 'webhook-id': 'd-42' } });
-  assert.equal(answer.status, 200);
-  const id: string = answer.json.id;
-  await untilSql(async () => (await stateOf(sql, id)).status === 'dead', 'the event is dead');
+/** For printf: colors, bytes that are not UTF-8, a text direction mark, and a bell. */
+const OUTPUT = '\\033[31mred\\000nul\\377\\n\\342\\200\\256second line\\r\\007';
+test(
+  'the environment has the event and no Gatehouse variable; stored output has no control characters',
+  bounded,
+  async (t) => {
+    const { url, sql } = await createDatabase(t);
+    // Variables that are ours, however they are given, and one that is not.
+    const secretFile = file('webhook-secret');
+    writeFileSync(secretFile, 'a secret that no program shall know');
+    const ours = { WEBHOOK_SECRET_FILE: secretFile, SERVER_SECRET_PREVIOUS: 'previous-secret-0123456789abcdefghijkl' };
+    const gatehouse = await startGatehouse(t, ['webhook'], url, {
+      ...ours,
+      PATH,
+      DIRECTORY: directory,
+      GREETING: 'for the program',
+      WEBHOOK_COMMAND: JSON.stringify([
+        '/bin/sh',
+        '-c',
+        `env -0 > "$DIRECTORY/env-$EVENT_ATTEMPT"; printf '${OUTPUT}'; exit 9`,
+      ]),
+      WEBHOOK_MAX_ATTEMPTS: '2',
+      WEBHOOK_BACKOFF_BASE_MS: '1',
+    });
+    const answer = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
+      bearer: WEBHOOK_TOKEN,
+      body: { event: 'né\nw "$(id)"', data: { page_id: 'p' } },
+      headers: { 'webhook-id': 'd-42' },
+    });
+    assert.equal(answer.status, 200);
+    const id: string = answer.json.id;
+    await untilSql(async () => (await stateOf(sql, id)).status === 'dead', 'the event is dead');
 
-  const [row] = await sql<[{ received_at: Date }]>`select received_at from webhook.events where id = ${id}`;
-  for (const attempt of ['1', '2']) {
-    const given = Object.fromEntries(readFileSync(file(`env-${attempt}`), 'utf8').split('\0').filter(Boolean).map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]));
-    const facts = { EVENT_ID: id, EVENT_NAME: 'né\nw "$(id)"', EVENT_SOURCE: 'generic', EVENT_DELIVERY_ID: 'd-42', EVENT_ATTEMPT: attempt, EVENT_RECEIVED_AT: row.received_at.toISOString() };
-    // What the shell itself adds is not looked at.
-    const { PWD: _1, SHLVL: _2, _: _3, OLDPWD: _4, ...others } = given;
-    assert.deepEqual(others, { PATH, DIRECTORY: directory, GREETING: 'for the program', ...facts });
-    for (const name of Object.keys(VARIABLES)) assert.ok(!(name in given) && !(`${name}_FILE` in given), name);
-  }
-  const { errors } = await stateOf(sql, id);
-  assert.equal(errors.length, 2);
-  assert.equal(errors[0], 'the command ended with status 9:  [31mred nul\ufffd second line');
-  // Nobody's terminal or log is driven by what a program printed.
-  assert.ok(!/[\p{Cc}\p{Cf}]/u.test(gatehouse.log().map((line) => String(line.error)).join('')));
-});
+    const [row] = await sql<[{ received_at: Date }]>`select received_at from webhook.events where id = ${id}`;
+    for (const attempt of ['1', '2']) {
+      const given = Object.fromEntries(
+        readFileSync(file(`env-${attempt}`), 'utf8')
+          .split('\0')
+          .filter(Boolean)
+          .map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]),
+      );
+      const facts = {
+        EVENT_ID: id,
+        EVENT_NAME: 'né\nw "$(id)"',
+        EVENT_SOURCE: 'generic',
+        EVENT_DELIVERY_ID: 'd-42',
+        EVENT_ATTEMPT: attempt,
+        EVENT_RECEIVED_AT: row.received_at.toISOString(),
+      };
+      // What the shell itself adds is not looked at.
+      const { PWD: _1, SHLVL: _2, _: _3, OLDPWD: _4, ...others } = given;
+      assert.deepEqual(others, { PATH, DIRECTORY: directory, GREETING: 'for the program', ...facts });
+      for (const name of Object.keys(VARIABLES)) assert.ok(!(name in given) && !(`${name}_FILE` in given), name);
+    }
+    const { errors } = await stateOf(sql, id);
+    assert.equal(errors.length, 2);
+    assert.equal(errors[0], 'the command ended with status 9:  [31mred nul\ufffd second line');
+    // Nobody's terminal or log is driven by what a program printed.
+    assert.ok(
+      !/[\p{Cc}\p{Cf}]/u.test(
+        gatehouse
+          .log()
+          .map((line) => String(line.error))
+          .join(''),
+      ),
+    );
+  },
+);

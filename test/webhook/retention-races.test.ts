@@ -1,4 +1,4 @@
-/** Retention and redelivery of the same event at the same time: one of them has it, whole, and nothing is left half. */
+/** Retention and redelivery of the same event at the same time: one of them wins completely. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import type { Sql } from 'postgres';
@@ -19,11 +19,13 @@ const other = openLanes({ after }, queue.databaseUrl, SCHEMA);
 
 const DAY = 86_400;
 const remove = (on: Database) => removeEnded(on, 'dead', 90 * DAY, 500);
-const locksWaitedFor = async (at: Sql) => (await at`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`).length;
+const locksWaitedFor = async (at: Sql) =>
+  (await at`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`).length;
 
 async function deadEvent(deliveryId?: string): Promise<string> {
   const id = await queue.put({ status: 'stored', ...(deliveryId === undefined ? {} : { deliveryId }) });
-  await sql`insert into webhook.outcomes (event_id, status, attempts, ended_at) values (${id}, 'dead', 12, now() - interval '91 days')`;
+  await sql`insert into webhook.outcomes (event_id, status, attempts, ended_at)
+    values (${id}, 'dead', 12, now() - interval '91 days')`;
   await sql`insert into webhook.failures (event_id, attempt, error) values (${id}, 12, 'an error')`;
   return id;
 }
@@ -42,13 +44,14 @@ async function hold(url: string, work: (on: Database) => Promise<unknown>): Prom
 /** What the tables hold of an event. */
 async function rowsOf(id: string, at = sql): Promise<Record<string, number>> {
   const rows: Record<string, number> = { events: (await at`select from webhook.events where id = ${id}`).length };
-  for (const table of ['work', 'outcomes', 'failures']) rows[table] = (await at`select from webhook.${at(table)} where event_id = ${id}`).length;
+  for (const table of ['work', 'outcomes', 'failures'])
+    rows[table] = (await at`select from webhook.${at(table)} where event_id = ${id}`).length;
   return rows;
 }
 const GONE = { events: 0, work: 0, outcomes: 0, failures: 0 };
 const WAITING = { events: 1, work: 1, outcomes: 0, failures: 1 };
 
-test('an event that is being removed is not driven again: once it is gone, no work is left of it', bounded, async () => {
+test('an event under removal is not redelivered, and no work is left of it', bounded, async () => {
   const id = await deadEvent();
   const end = await hold(queue.databaseUrl, remove);
   const driven = redeliver(database, [id]);
@@ -58,7 +61,7 @@ test('an event that is being removed is not driven again: once it is gone, no wo
   assert.deepEqual(await rowsOf(id), GONE);
 });
 
-test('an event that is being driven again is not removed: it waits, and what failed before stays on record', bounded, async () => {
+test('an event under redelivery is not removed and keeps its failures', bounded, async () => {
   const id = await deadEvent();
   const end = await hold(queue.databaseUrl, (on) => redeliver(on, [id]));
   const removed = remove(database);
@@ -68,7 +71,7 @@ test('an event that is being driven again is not removed: it waits, and what fai
   assert.deepEqual(await rowsOf(id), WAITING);
 });
 
-test('where each waits for the other, one of them gives way and tries again, and neither fails', bounded, async () => {
+test('in a deadlock of removal and redelivery one retries, and neither fails', bounded, async () => {
   const id = await deadEvent();
   // Both may take the event's row no further than this one lets them: the removal has the outcome, and waits.
   const reader = connect(queue.databaseUrl);
@@ -86,7 +89,7 @@ test('where each waits for the other, one of them gives way and tries again, and
   assert.deepEqual(await rowsOf(id), outcome[0] === 1 ? GONE : WAITING);
 });
 
-test('POST /events/{id}/redeliver of an event that is being removed is answered 404, and leaves nothing behind', bounded, async (t) => {
+test('POST /events/{id}/redeliver of an event under removal is answered 404', bounded, async (t) => {
   const inbox = await openInbox(t, { WEBHOOK_COMMAND: '["/bin/true"]' });
   const id = await inbox.put({ status: 'dead', errors: ['an error'] });
   await inbox.sql`update webhook.outcomes set ended_at = now() - interval '91 days'`;
@@ -98,7 +101,7 @@ test('POST /events/{id}/redeliver of an event that is being removed is answered 
   assert.deepEqual(await rowsOf(id, inbox.sql), GONE);
 });
 
-test('a delivery that its sender repeats while the first one is being removed is accepted anew, not lost with it', bounded, async () => {
+test('a repeated delivery is accepted as new while the first event is removed', bounded, async () => {
   const first = await deadEvent('repeated');
   const end = await hold(queue.databaseUrl, remove);
   const repeated = queue.send({ deliveryId: 'repeated' });
@@ -110,8 +113,11 @@ test('a delivery that its sender repeats while the first one is being removed is
   assert.deepEqual(await rowsOf(accepted.id), { ...WAITING, failures: 0 });
 });
 
-for (const [when, removeBefore] of [['after it was met, and before it is looked at', true], ['after it was found dead, and before it is driven again', false]] as const) {
-  test(`a delivery that its sender repeats, and that is removed ${when}, is accepted anew`, bounded, async () => {
+for (const [when, removeBefore] of [
+  ['after it was met, and before it is looked at', true],
+  ['after it was found dead, and before it is driven again', false],
+] as const) {
+  test(`a repeated delivery whose event is removed ${when} is accepted as new`, bounded, async () => {
     const first = await deadEvent(`removed ${when}`);
     // What lies between two statements of one call, made wide enough for the other to come in between.
     const slow: Database = {
@@ -127,35 +133,50 @@ for (const [when, removeBefore] of [['after it was met, and before it is looked 
     const answer = await accept(slow, newEvent(token?.id ?? '', { deliveryId: `removed ${when}` }));
     assert.ok(answer !== 'conflict');
     assert.deepEqual(await rowsOf(first), GONE);
-    assert.deepEqual(await rowsOf(answer.id), { ...WAITING, failures: 0 }, `what was answered "${answer.status}" is there, and waits`);
+    assert.deepEqual(
+      await rowsOf(answer.id),
+      { ...WAITING, failures: 0 },
+      `what was answered "${answer.status}" is there, and waits`,
+    );
   });
 }
 
-test('whoever comes first, of many events that are removed, driven and worked on at once each is gone whole or dealt with once', bounded, async () => {
-  await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
-  const done: string[] = [];
-  const worker = queue.startWorker(async ({ id }) => {
-    done.push(id);
-    return null;
-  });
-  const driven = new Set<string>();
-  const drive = async (id: string) => (await redeliver(database, [id])) === 1 && driven.add(id);
-  const removeSome = () => removeEnded(other, 'dead', 90 * DAY, 3);
-  for (let round = 0; round < 10; round += 1) {
-    const [first = '', ...ids] = await Promise.all(Array.from({ length: 30 }, () => deadEvent()));
-    // One of each is sure to happen; then they meet, coming from the same end or from both.
-    await drive(first);
-    await removeSome();
-    const removing = (async () => {
-      while ((await removeSome()) > 0);
-    })();
-    await Promise.all([removing, ...(round % 2 === 0 ? ids : ids.reverse()).map(drive)]);
-    worker.notify();
-  }
-  await untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
-  const left = (await sql<Array<{ id: string }>>`select id from webhook.events`).map(({ id }) => id).sort();
-  assert.deepEqual(left, [...driven].sort(), 'what is left was driven again, and the other way round');
-  assert.deepEqual([...done].sort(), left);
-  for (const table of ['outcomes', 'failures']) assert.deepEqual((await sql<Array<{ id: string }>>`select event_id as id from webhook.${sql(table)} order by 1`).map(({ id }) => id).sort(), left, table);
-  await worker.stop();
-});
+test(
+  'of many events removed, redelivered and delivered at once, each is removed whole or delivered once',
+  bounded,
+  async () => {
+    await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
+    const done: string[] = [];
+    const worker = queue.startWorker(async ({ id }) => {
+      done.push(id);
+      return null;
+    });
+    const driven = new Set<string>();
+    const drive = async (id: string) => (await redeliver(database, [id])) === 1 && driven.add(id);
+    const removeSome = () => removeEnded(other, 'dead', 90 * DAY, 3);
+    for (let round = 0; round < 10; round += 1) {
+      const [first = '', ...ids] = await Promise.all(Array.from({ length: 30 }, () => deadEvent()));
+      // One of each is sure to happen; then they meet, coming from the same end or from both.
+      await drive(first);
+      await removeSome();
+      const removing = (async () => {
+        while ((await removeSome()) > 0);
+      })();
+      await Promise.all([removing, ...(round % 2 === 0 ? ids : ids.reverse()).map(drive)]);
+      worker.notify();
+    }
+    await untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
+    const left = (await sql<Array<{ id: string }>>`select id from webhook.events`).map(({ id }) => id).sort();
+    assert.deepEqual(left, [...driven].sort(), 'what is left was driven again, and the other way round');
+    assert.deepEqual([...done].sort(), left);
+    for (const table of ['outcomes', 'failures'])
+      assert.deepEqual(
+        (await sql<Array<{ id: string }>>`select event_id as id from webhook.${sql(table)} order by 1`)
+          .map(({ id }) => id)
+          .sort(),
+        left,
+        table,
+      );
+    await worker.stop();
+  },
+);

@@ -1,4 +1,4 @@
-/** Deliveries that share statements: each is answered for itself, exactly the right rows are stored, and order is kept. */
+/** Deliveries that share statements: own replies, exact rows, and order. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
@@ -34,7 +34,9 @@ async function inOneTurn(to: string, deliveries: readonly Delivery[]) {
   try {
     const parts = deliveries.map(({ token, body, headers = {} }) => {
       const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
-      return `${headOf(['POST /webhook HTTP/1.1', 'Host: gatehouse', `Authorization: Bearer ${token}`, 'Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`, ...lines])}${body}`;
+      const first = ['POST /webhook HTTP/1.1', 'Host: gatehouse', `Authorization: Bearer ${token}`];
+      const type = ['Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`];
+      return `${headOf([...first, ...type, ...lines])}${body}`;
     });
     client.send(parts.join(''));
     const answers = [];
@@ -46,17 +48,33 @@ async function inOneTurn(to: string, deliveries: readonly Delivery[]) {
 }
 
 const atOnce = (to: string, deliveries: readonly Delivery[]) =>
-  Promise.all(deliveries.map(({ token, body, headers }) => ask('POST', `${to}/webhook`, { bearer: token, body, ...(headers ? { headers: { ...headers } } : {}) })));
+  Promise.all(
+    deliveries.map(({ token, body, headers }) =>
+      ask('POST', `${to}/webhook`, { bearer: token, body, ...(headers ? { headers: { ...headers } } : {}) }),
+    ),
+  );
 
 const bodyOf = (page: string, event = 'page.updated') => JSON.stringify({ event, data: { page_id: page } });
 const pushBody = (ref: string) => JSON.stringify({ ref });
 
-/** Forty, of every kind, and what is to become of each: `new`, `duplicate` of an earlier one, or the status of a refusal. */
-function forty(): Array<Delivery & { readonly fate: 'new' | number; readonly of?: string; readonly id: string | null }> {
+/** Forty of every kind, with what is expected: `new`, `duplicate`, or an error status. */
+function forty(): Array<
+  Delivery & { readonly fate: 'new' | number; readonly of?: string; readonly id: string | null }
+> {
   const run = randomUUID();
   const ids = [1, 2, 3, 4].map((number) => `delivery-${number}-${run}`);
-  const generic = (token: string, body: string, id: string | null) => ({ token, body, id, ...(id === null ? {} : { headers: { 'webhook-id': id } }) });
-  const signed = (body: string, id: string, secret = SIGNING_SECRETS.github) => ({ token: github.token, body, id, headers: { 'x-github-event': 'push', 'x-github-delivery': id, ...signatureOf('github', secret, body) } });
+  const generic = (token: string, body: string, id: string | null) => ({
+    token,
+    body,
+    id,
+    ...(id === null ? {} : { headers: { 'webhook-id': id } }),
+  });
+  const signed = (body: string, id: string, secret = SIGNING_SECRETS.github) => ({
+    token: github.token,
+    body,
+    id,
+    headers: { 'x-github-event': 'push', 'x-github-delivery': id, ...signatureOf('github', secret, body) },
+  });
   return [
     // The first of each id is new, the same again a duplicate, another body a conflict.
     ...ids.flatMap((id) => [
@@ -77,13 +95,16 @@ function forty(): Array<Delivery & { readonly fate: 'new' | number; readonly of?
     { ...generic(second.token, '{"event":', `broken-${run}`), fate: 400 },
     { ...generic(second.token, bodyOf('NULL "{\\}", \n 😀'), `odd,"{\\}-${run}`), fate: 'new' as const },
     { ...generic(second.token, bodyOf('p', 'NULL'), `NULL`.concat('-', run)), fate: 'new' as const },
-    { ...generic(second.token, bodyOf('p', 'a "quoted", {braced} \\ event\n\uffff'), `last-${run}`), fate: 'new' as const },
+    {
+      ...generic(second.token, bodyOf('p', 'a "quoted", {braced} \\ event\n\uffff'), `last-${run}`),
+      fate: 'new' as const,
+    },
   ];
 }
 
 const eventOf = (delivery: Delivery) => (delivery.token === github.token ? 'push' : JSON.parse(delivery.body).event);
 
-test('of forty deliveries in one turn each gets its own answer, exactly the new ones are stored, and they share a commit', async () => {
+test('forty deliveries in one turn get their own replies and share a commit', async () => {
   const deliveries = forty();
   assert.equal(deliveries.length, 40);
   const answers = await inOneTurn(url, deliveries);
@@ -99,24 +120,32 @@ test('of forty deliveries in one turn each gets its own answer, exactly the new 
     if (fate === 409) assert.equal(json.error.code, 'conflict');
   }
   const ids = answers.filter(({ json }) => json.status === 'accepted').map(({ json }) => String(json.id));
-  const rows = await sql`select id, token_id, delivery_id, event, body, xmin::text as commit, headers from webhook.events`;
+  const rows =
+    await sql`select id, token_id, delivery_id, event, body, xmin::text as commit, headers from webhook.events`;
   assert.deepEqual(rows.map(({ id }) => id).sort(), [...ids].sort(), 'these are all');
   for (const [index, delivery] of deliveries.entries()) {
     if (delivery.fate !== 'new') continue;
     const row = rows.find(({ id }) => id === answers[index]?.json.id);
     assert.equal(row?.body.toString(), delivery.body);
-    assert.deepEqual([row?.event, row?.delivery_id, row?.headers['content-type']], [eventOf(delivery), delivery.id, 'application/json']);
+    assert.deepEqual(
+      [row?.event, row?.delivery_id, row?.headers['content-type']],
+      [eventOf(delivery), delivery.id, 'application/json'],
+    );
     if (delivery.token === github.token) assert.equal(row?.token_id, github.id);
   }
   assert.ok(new Set(rows.map(({ commit }) => commit)).size <= 3, 'forty that come together take forty commits no more');
 });
 
-test('of forty deliveries at once on connections of their own each id is accepted once, its repetitions are told so, and another body is refused', async () => {
+test('forty deliveries on connections of their own are accepted once; another body is a conflict', async () => {
   for (let round = 0; round < 3; round += 1) {
     const deliveries = forty();
     const before = Number((await sql`select count(*)::int as n from webhook.events`)[0]?.n);
     const answers = await atOnce(url, deliveries);
-    const pairs = deliveries.map((delivery, index) => ({ delivery, key: delivery.id === null ? null : `${delivery.token} ${delivery.id}`, answer: answers[index] ?? assert.fail() }));
+    const pairs = deliveries.map((delivery, index) => ({
+      delivery,
+      key: delivery.id === null ? null : `${delivery.token} ${delivery.id}`,
+      answer: answers[index] ?? assert.fail(),
+    }));
     let accepted = 0;
     for (const key of new Set(pairs.map((pair) => pair.key))) {
       const group = pairs.filter((pair) => pair.key === key);
@@ -126,12 +155,14 @@ test('of forty deliveries at once on connections of their own each id is accepte
       if (key === null) assert.equal(first.length, group.length);
       else assert.equal(first.length, expectedNone ? 0 : 1);
       if (key === null || expectedNone) {
-        for (const { delivery, answer } of group) assert.equal(answer.status, delivery.fate === 'new' ? 200 : delivery.fate);
+        for (const { delivery, answer } of group)
+          assert.equal(answer.status, delivery.fate === 'new' ? 200 : delivery.fate);
         continue;
       }
       const [row] = await sql`select body from webhook.events where id = ${first[0]?.answer.json.id}`;
       for (const { delivery, answer } of group.filter((one) => one !== first[0])) {
-        if (delivery.body === row?.body.toString()) assert.deepEqual(answer.json, { id: first[0]?.answer.json.id, status: 'duplicate' });
+        if (delivery.body === row?.body.toString())
+          assert.deepEqual(answer.json, { id: first[0]?.answer.json.id, status: 'duplicate' });
         else assert.equal(answer.status, 409, answer.text);
       }
     }
@@ -139,17 +170,27 @@ test('of forty deliveries at once on connections of their own each id is accepte
   }
 });
 
-test('events of a page that come in one turn are delivered in the order in which they came, over more than one statement', bounded, async (t) => {
+test('events of a page that arrive in one turn are delivered in order of arrival', bounded, async (t) => {
   const recorder = await startRecorder(t);
   recorder.answer((response) => response.writeHead(200).end());
   const place = await createDatabase(t);
-  const { url: ordered } = await startGatehouse(t, ['webhook'], place.url, { WEBHOOK_FORWARD_URL: recorder.url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on', WEBHOOK_ORDER: 'page_id' });
+  const { url: ordered } = await startGatehouse(t, ['webhook'], place.url, {
+    WEBHOOK_FORWARD_URL: recorder.url,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+    WEBHOOK_ORDER: 'page_id',
+  });
   const PAGES = ['a', 'b', 'c', 'd', 'e'];
-  const deliveries = Array.from({ length: 150 }, (_, number) => ({ token: WEBHOOK_TOKEN, body: bodyOf(PAGES[number % PAGES.length] ?? '', `event ${number}`) }));
+  const deliveries = Array.from({ length: 150 }, (_, number) => ({
+    token: WEBHOOK_TOKEN,
+    body: bodyOf(PAGES[number % PAGES.length] ?? '', `event ${number}`),
+  }));
   const answers = await inOneTurn(ordered.webhook, deliveries);
   assert.deepEqual([...new Set(answers.map(({ status, json }) => `${status} ${json.status}`))], ['200 accepted']);
   assert.ok((await place.sql`select distinct xmin::text from webhook.events`).length < 10, 'they shared statements');
-  await untilSql(async () => (await place.sql`select from webhook.outcomes where status = 'done'`).length === deliveries.length, 'all are delivered');
+  await untilSql(
+    async () => (await place.sql`select from webhook.outcomes where status = 'done'`).length === deliveries.length,
+    'all are delivered',
+  );
   const came = recorder.received.map(({ body }) => body);
   for (const page of PAGES) {
     const ofPage = (list: readonly string[]) => list.filter((body) => JSON.parse(body).data.page_id === page);
@@ -157,13 +198,18 @@ test('events of a page that come in one turn are delivered in the order in which
   }
 });
 
-test('when the shared statements of two replicas bring the same deliveries in opposite order there is no deadlock, each is stored once and every sender is told so', async (t) => {
+test('shared statements with the same deliveries in opposite order do not deadlock', async (t) => {
   const place = await openWorkQueue(t);
   // Who has stored one and comes to the next waits there for the test.
-  await place.sql`create function pause() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock_shared(1); return new; end'`;
-  await place.sql`create trigger pause before insert on webhook.events for each row when (new.event = 'second') execute function pause()`;
-  const deadlocks = async () => Number((await place.sql`select deadlocks from pg_stat_database where datname = current_database()`)[0]?.deadlocks);
-  const waiting = async () => (await place.sql`select from pg_stat_activity where wait_event = 'advisory' and datname = current_database()`).length;
+  await place.sql`create function pause() returns trigger language plpgsql
+    as 'begin perform pg_advisory_xact_lock_shared(1); return new; end'`;
+  await place.sql`create trigger pause before insert on webhook.events
+    for each row when (new.event = 'second') execute function pause()`;
+  const deadlocks = async () =>
+    Number((await place.sql`select deadlocks from pg_stat_database where datname = current_database()`)[0]?.deadlocks);
+  const waiting = async () =>
+    (await place.sql`select from pg_stat_activity where wait_event = 'advisory' and datname = current_database()`)
+      .length;
   const [token] = await place.sql<Array<{ id: string }>>`select id from webhook.tokens`;
   const same = (deliveryId: string, event: string) => newEvent(token?.id ?? '', { deliveryId, event });
   const before = await deadlocks();
@@ -186,9 +232,12 @@ test('when the shared statements of two replicas bring the same deliveries in op
   const told = await outcomes;
   assert.deepEqual(told.map(({ status }) => status).sort(), ['accepted', 'accepted', 'duplicate', 'duplicate']);
   // A backend tells its numbers with the first statement that comes a second later.
-  for (const replica of replicas) await replica.write((sql) => sql`select pg_sleep(1.1)`).then(() => replica.write((sql) => sql`select 1`));
+  for (const replica of replicas)
+    await replica.write((sql) => sql`select pg_sleep(1.1)`).then(() => replica.write((sql) => sql`select 1`));
   assert.equal(await deadlocks(), before);
-  const rows = await place.sql`select e.id, delivery_id from webhook.events e join webhook.work w on w.event_id = e.id order by delivery_id`;
+  const rows =
+    await place.sql`select e.id, delivery_id from webhook.events e join webhook.work w on w.event_id = e.id
+      order by delivery_id`;
   assert.deepEqual(rows.map(({ delivery_id: id }) => id), ['d-1', 'd-2']);
   for (const { id, delivery_id: deliveryId } of rows) {
     assert.deepEqual(told.filter((one) => one.deliveryId === deliveryId).map((one) => one.id), [id, id]);

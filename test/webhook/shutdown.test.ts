@@ -1,4 +1,4 @@
-/** In the service: a shutdown in the middle of an attempt takes it back, whatever the target, and the next start makes it. */
+/** A shutdown returns attempts in progress, for each kind of target, and the next start repeats them. */
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -16,7 +16,7 @@ const directory = mkdtempSync(join(tmpdir(), 'gatehouse-shutdown-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
 const file = (name: string) => join(directory, name);
 
-test('what a shutdown cuts short has not been tried: no attempt, no error, free for the next, with a command, a handler or a forward target', bounded, async (t) => {
+test('an attempt that a shutdown interrupts does not count, for each kind of target', bounded, async (t) => {
   const recorder = await startRecorder(t);
   recorder.answer(() => {});
   const PATH = process.env.PATH ?? '';
@@ -32,12 +32,19 @@ test('what a shutdown cuts short has not been tried: no attempt, no error, free 
     // The last attempt there is: were it counted, the event would be dead.
     const environment = { ...target, WEBHOOK_MAX_ATTEMPTS: '1', WEBHOOK_BACKOFF_BASE_MS: '1', WEBHOOK_TIMEOUT: '300' };
     const gatehouse = await startGatehouse(t, ['webhook'], url, environment);
-    const { json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event: 'never ends', data: { page_id: 'p' } } });
+    const { json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {
+      bearer: WEBHOOK_TOKEN,
+      body: { event: 'never ends', data: { page_id: 'p' } },
+    });
     await untilSql(async () => (await stateOf(sql, json.id)).attempts === 1, `${name}: it is under way`);
     if (name === 'command') await until(() => existsSync(file('attempts')), 'the command runs');
     await gatehouse.stop();
     assert.deepEqual(await stateOf(sql, json.id), { status: 'waiting', attempts: 0, errors: [] }, name);
-    assert.deepEqual([...(await sql`select lease, due_at <= now() as due from webhook.work`)], [{ lease: null, due: true }], `${name}: nobody waits for a lease to end`);
+    assert.deepEqual(
+      [...(await sql`select lease, due_at <= now() as due from webhook.work`)],
+      [{ lease: null, due: true }],
+      `${name}: nobody waits for a lease to end`,
+    );
     if (name !== 'command') return;
     writeFileSync(file('go'), '');
     const again = await startGatehouse(t, ['webhook'], url, environment);

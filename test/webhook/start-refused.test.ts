@@ -1,4 +1,4 @@
-/** What would fail each attempt of each event is told at the start, and then nothing starts. */
+/** A target that would fail every attempt stops the start. */
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -16,21 +16,47 @@ const program = buildProgram();
 const file = await createDatabase();
 
 const WRONG: ReadonlyArray<readonly [name: string, value: string, said: RegExp]> = [
-  ['WEBHOOK_COMMAND', JSON.stringify([join(directory, 'missing'), 'x']), /^gatehouse: webhook: WEBHOOK_COMMAND names a program that cannot be run \(ENOENT\)\.\n$/],
-  ['WEBHOOK_COMMAND', JSON.stringify([join(directory, 'no-program')]), /^gatehouse: webhook: WEBHOOK_COMMAND names a program that cannot be run \(EACCES\)\.\n$/],
-  ['WEBHOOK_HANDLER', join(directory, 'missing.mjs'), /^gatehouse: webhook: WEBHOOK_HANDLER names a module that cannot be read \(ENOENT\)\.\n$/],
-  ['WEBHOOK_FORWARD_URL', 'http://127.0.0.1:9/', /^gatehouse: webhook: WEBHOOK_FORWARD_URL: the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it\.\n$/],
-  ['WEBHOOK_FORWARD_URL', 'http://[::ffff:10.0.0.1]/', /^gatehouse: webhook: WEBHOOK_FORWARD_URL: the target is a private address/],
+  [
+    'WEBHOOK_COMMAND',
+    JSON.stringify([join(directory, 'missing'), 'x']),
+    /^gatehouse: webhook: WEBHOOK_COMMAND names a program that cannot be run \(ENOENT\)\.\n$/,
+  ],
+  [
+    'WEBHOOK_COMMAND',
+    JSON.stringify([join(directory, 'no-program')]),
+    /^gatehouse: webhook: WEBHOOK_COMMAND names a program that cannot be run \(EACCES\)\.\n$/,
+  ],
+  [
+    'WEBHOOK_HANDLER',
+    join(directory, 'missing.mjs'),
+    /^gatehouse: webhook: WEBHOOK_HANDLER names a module that cannot be read \(ENOENT\)\.\n$/,
+  ],
+  [
+    'WEBHOOK_FORWARD_URL',
+    'http://127.0.0.1:9/',
+    /^gatehouse: webhook: WEBHOOK_FORWARD_URL: the target is a private address; set \S+=on to allow it\.\n$/,
+  ],
+  [
+    'WEBHOOK_FORWARD_URL',
+    'http://[::ffff:10.0.0.1]/',
+    /^gatehouse: webhook: WEBHOOK_FORWARD_URL: the target is a private address/,
+  ],
 ];
 for (const [name, value, said] of WRONG) {
-  test(`${name}=${value.replace(directory, '…')} ends the start with one line`, async (t) => {
-    const { code, stderr } = await runProgram(t, program, ['serve', 'webhook'], { ...variables(file.url), [name]: value });
+  test(`${name}=${value.replace(directory, '…')} stops the start with one line`, async (t) => {
+    const { code, stderr } = await runProgram(t, program, ['serve', 'webhook'], {
+      ...variables(file.url),
+      [name]: value,
+    });
     assert.equal(code, 1);
     assert.match(stderr.replace(/^webhook: created the first token[^\n]*\n/, ''), said);
   });
 }
 
-test('a migration minds none of them', async (t) => {
+test('migrate ignores invalid targets', async (t) => {
   const [name = '', value = ''] = WRONG[0] ?? [];
-  assert.equal((await runProgram(t, program, ['migrate', 'webhook'], { ...variables(file.url), [name]: value })).code, 0);
+  assert.equal(
+    (await runProgram(t, program, ['migrate', 'webhook'], { ...variables(file.url), [name]: value })).code,
+    0,
+  );
 });

@@ -14,14 +14,15 @@ const claim = (most = 100) => claimWork(database, randomUUID(), LEASE_SECONDS, m
 /** As when 30 seconds have passed and nobody has renewed anything. */
 const endLeases = () => sql`update webhook.work set due_at = now() - interval '1 second'`;
 const statusOf = async (id: string) => (await queue.stateOf(id)).status;
-const ended = (id: string, status = 'done') => untilSql(async () => (await statusOf(id)) === status, `${id} is ${status}`);
+const ended = (id: string, status = 'done') =>
+  untilSql(async () => (await statusOf(id)) === status, `${id} is ${status}`);
 const nothingWaits = () => untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
 async function fresh(count: number): Promise<string[]> {
   await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
   return Promise.all(Array.from({ length: count }, () => queue.put()));
 }
 
-test('of two replicas that claim at once each takes what the other does not, and all is taken', async () => {
+test('two replicas that claim at once get different events, and together all', async () => {
   for (let round = 0; round < 5; round += 1) {
     const ids = await fresh(40);
     const replicas = await Promise.all(Array.from({ length: 8 }, () => claim(10)));
@@ -33,7 +34,7 @@ test('of two replicas that claim at once each takes what the other does not, and
   }
 });
 
-test('two replicas do each event once between them, and both have some', bounded, async () => {
+test('two replicas deliver each event once, and both deliver some', bounded, async () => {
   await fresh(0);
   const done: string[][] = [[], []];
   const workers = done.map((mine) => queue.startWorker(async (task) => {
@@ -49,7 +50,7 @@ test('two replicas do each event once between them, and both have some', bounded
   await Promise.all(workers.map((worker) => worker.stop()));
 });
 
-test('a lease that has ended lets another replica take the event; who held it can complete, renew or give back no more', async () => {
+test('after an expired lease another replica gets the event, and the old holder cannot change it', async () => {
   const [id = ''] = await fresh(1);
   const [first] = await claim();
   assert.ok(first);
@@ -69,7 +70,7 @@ test('a lease that has ended lets another replica take the event; who held it ca
   assert.deepEqual(await queue.stateOf(id), { status: 'done', attempts: 2, errors: [] });
 });
 
-test('a claim of before does not fit after the work was given back and taken again by the same process', async () => {
+test('an old lease is not valid after its event was returned and claimed again', async () => {
   const [id = ''] = await fresh(1);
   const [first] = await claim();
   assert.ok(first);
@@ -82,7 +83,7 @@ test('a claim of before does not fit after the work was given back and taken aga
   assert.equal(await statusOf(id), 'waiting');
 });
 
-test('a renewal keeps exactly what is still held', async () => {
+test('a renewal extends exactly the leases that are still held', async () => {
   await fresh(3);
   const held: Lease[] = await claim();
   await endLeases();
@@ -91,28 +92,41 @@ test('a renewal keeps exactly what is still held', async () => {
   await renewLeases(database, held, LEASE_SECONDS);
   const free = (await claim()).map(({ id }) => id);
   assert.deepEqual(free, [lost?.id], 'the two that were renewed are not due, the one that another had taken is');
-  const [row] = await sql<[{ least: number }]>`select min(extract(epoch from due_at - now()))::float8 as least from webhook.work`;
+  const [row] = await sql<
+    [{ least: number }]
+  >`select min(extract(epoch from due_at - now()))::float8 as least from webhook.work`;
   assert.ok(LEASE_SECONDS <= 60 && row.least > 0 && row.least <= LEASE_SECONDS);
 });
 
-test('an attempt counts from its claim on; when every one has taken its process along, the event is dead and says so', bounded, async () => {
-  const [id = ''] = await fresh(1);
-  for (let crash = 1; crash <= 3; crash += 1) {
-    assert.equal((await claim())[0]?.attempt, crash);
-    await endLeases();
-  }
-  let calls = 0;
-  const worker = queue.startWorker(async () => {
-    calls += 1;
-    return null;
-  }, { maxAttempts: 3 });
-  await ended(id, 'dead');
-  assert.deepEqual(await queue.stateOf(id), { status: 'dead', attempts: 3, errors: ['no attempt left: the last one ended with its process, or WEBHOOK_MAX_ATTEMPTS was lowered'] });
-  assert.equal(calls, 0);
-  await worker.stop();
-});
+test(
+  'an attempt counts from its claim; an event whose last attempt died with its process is dead',
+  bounded,
+  async () => {
+    const [id = ''] = await fresh(1);
+    for (let crash = 1; crash <= 3; crash += 1) {
+      assert.equal((await claim())[0]?.attempt, crash);
+      await endLeases();
+    }
+    let calls = 0;
+    const worker = queue.startWorker(
+      async () => {
+        calls += 1;
+        return null;
+      },
+      { maxAttempts: 3 },
+    );
+    await ended(id, 'dead');
+    assert.deepEqual(await queue.stateOf(id), {
+      status: 'dead',
+      attempts: 3,
+      errors: ['no attempt left: the last one ended with its process, or WEBHOOK_MAX_ATTEMPTS was lowered'],
+    });
+    assert.equal(calls, 0);
+    await worker.stop();
+  },
+);
 
-test('an event that had more attempts than there are now to be is dead with as many as it had', bounded, async () => {
+test('an event with more attempts than now allowed is dead and keeps their number', bounded, async () => {
   const [id = ''] = await fresh(1);
   await queue.sql`update webhook.work set attempts = 8 where event_id = ${id}`;
   const worker = queue.startWorker(async () => null, { maxAttempts: 3 });
@@ -121,7 +135,7 @@ test('an event that had more attempts than there are now to be is dead with as m
   await worker.stop();
 });
 
-test('what fails is tried again until WEBHOOK_MAX_ATTEMPTS, then it is dead with every error; what throws has failed, too', bounded, async () => {
+test('a failing event is retried until WEBHOOK_MAX_ATTEMPTS, and is then dead with every error', bounded, async () => {
   const [bad = '', thrown = '', late = ''] = await fresh(3);
   const lines: string[] = [];
   const worker = queue.startWorker(async ({ id, attempt }) => {
@@ -132,10 +146,21 @@ test('what fails is tried again until WEBHOOK_MAX_ATTEMPTS, then it is dead with
   await nothingWaits();
   const state = await queue.stateOf(bad);
   assert.deepEqual([state.status, state.attempts], ['dead', 4]);
-  assert.deepEqual(state.errors.map((error) => [error.slice(0, 14), error.length]), [1, 2, 3, 4].map((attempt) => [`attempt ${attempt} [31m`, 1_000]));
+  assert.deepEqual(
+    state.errors.map((error) => [error.slice(0, 14), error.length]),
+    [1, 2, 3, 4].map((attempt) => [`attempt ${attempt} [31m`, 1_000]),
+  );
   const internal = 'internal error: Error';
-  assert.deepEqual(await queue.stateOf(thrown), { status: 'dead', attempts: 4, errors: [internal, internal, internal, internal] });
-  assert.deepEqual(await queue.stateOf(late), { status: 'done', attempts: 4, errors: [FAILED.error, FAILED.error, FAILED.error] });
+  assert.deepEqual(await queue.stateOf(thrown), {
+    status: 'dead',
+    attempts: 4,
+    errors: [internal, internal, internal, internal],
+  });
+  assert.deepEqual(await queue.stateOf(late), {
+    status: 'done',
+    attempts: 4,
+    errors: [FAILED.error, FAILED.error, FAILED.error],
+  });
   assert.ok(!lines.join('').includes('a secret message'));
   await worker.stop();
 });
@@ -160,18 +185,28 @@ test('WEBHOOK_CONCURRENCY is never exceeded, and is reached', bounded, async () 
   await worker.stop();
 });
 
-test('what takes longer than WEBHOOK_TIMEOUT is told to end and has failed, also where it does not listen', bounded, async () => {
-  const [obedient = '', deaf = ''] = await fresh(2);
-  const worker = queue.startWorker(
-    ({ id }, stop) => new Promise((resolve) => (id === obedient ? stop.addEventListener('abort', () => resolve({ error: 'cut off', retryAfter: 3_600 })) : undefined)),
-    { timeoutMs: 50, maxAttempts: 1 },
-  );
-  for (const id of [obedient, deaf]) await ended(id, 'dead');
-  for (const id of [obedient, deaf]) assert.deepEqual(await queue.stateOf(id), { status: 'dead', attempts: 1, errors: ['no result within 0.05 s'] });
-  await worker.stop();
-});
+test(
+  'an attempt beyond WEBHOOK_TIMEOUT is aborted and has failed, even if it ignores the signal',
+  bounded,
+  async () => {
+    const [obedient = '', deaf = ''] = await fresh(2);
+    const worker = queue.startWorker(
+      ({ id }, stop) =>
+        new Promise((resolve) =>
+          id === obedient
+            ? stop.addEventListener('abort', () => resolve({ error: 'cut off', retryAfter: 3_600 }))
+            : undefined,
+        ),
+      { timeoutMs: 50, maxAttempts: 1 },
+    );
+    for (const id of [obedient, deaf]) await ended(id, 'dead');
+    for (const id of [obedient, deaf])
+      assert.deepEqual(await queue.stateOf(id), { status: 'dead', attempts: 1, errors: ['no result within 0.05 s'] });
+    await worker.stop();
+  },
+);
 
-test('one that hangs holds up none of the others', bounded, async () => {
+test('an attempt that hangs delays no other', bounded, async () => {
   const [stuck = '', ...others] = await fresh(40);
   const hanging = latch();
   const worker = queue.startWorker(async ({ id }) => {
@@ -185,30 +220,38 @@ test('one that hangs holds up none of the others', bounded, async () => {
   await worker.stop();
 });
 
-test('at the shutdown nothing more is taken, what is under way finishes, and what does not is given back at once without blame', bounded, async () => {
-  const [finishing = '', stuck = '', ...untouched] = await fresh(5);
-  await sql`update webhook.work set due_at = now() + interval '1 hour' where event_id in ${sql(untouched)}`;
-  const [begun, finish] = [new Set<string>(), latch()];
-  const worker = queue.startWorker(async ({ id }, stop) => {
-    begun.add(id);
-    if (id === finishing) await finish.opened;
-    else await new Promise((resolve) => stop.addEventListener('abort', resolve));
-    return id === finishing ? null : FAILED;
-  });
-  await until(() => begun.size === 2, 'both are under way');
-  const stopped = worker.stop();
-  await sql`update webhook.work set due_at = now() where event_id in ${sql(untouched)}`;
-  worker.notify();
-  finish.open();
-  await stopped;
-  assert.deepEqual(await queue.stateOf(finishing), { status: 'done', attempts: 1, errors: [] });
-  assert.deepEqual(await queue.stateOf(stuck), { status: 'waiting', attempts: 0, errors: [] }, 'what a shutdown cuts short does not count');
-  assert.deepEqual([...begun].sort(), [finishing, stuck].sort());
-  // Free for another replica now, and not when a lease ends.
-  assert.deepEqual((await claim()).map(({ id }) => id).sort(), [stuck, ...untouched].sort());
-});
+test(
+  'a shutdown claims nothing, finishes attempts, and returns the others without counting them',
+  bounded,
+  async () => {
+    const [finishing = '', stuck = '', ...untouched] = await fresh(5);
+    await sql`update webhook.work set due_at = now() + interval '1 hour' where event_id in ${sql(untouched)}`;
+    const [begun, finish] = [new Set<string>(), latch()];
+    const worker = queue.startWorker(async ({ id }, stop) => {
+      begun.add(id);
+      if (id === finishing) await finish.opened;
+      else await new Promise((resolve) => stop.addEventListener('abort', resolve));
+      return id === finishing ? null : FAILED;
+    });
+    await until(() => begun.size === 2, 'both are under way');
+    const stopped = worker.stop();
+    await sql`update webhook.work set due_at = now() where event_id in ${sql(untouched)}`;
+    worker.notify();
+    finish.open();
+    await stopped;
+    assert.deepEqual(await queue.stateOf(finishing), { status: 'done', attempts: 1, errors: [] });
+    assert.deepEqual(
+      await queue.stateOf(stuck),
+      { status: 'waiting', attempts: 0, errors: [] },
+      'what a shutdown cuts short does not count',
+    );
+    assert.deepEqual([...begun].sort(), [finishing, stuck].sort());
+    // Free for another replica now, and not when a lease ends.
+    assert.deepEqual((await claim()).map(({ id }) => id).sort(), [stuck, ...untouched].sort());
+  },
+);
 
-test('when the database is away meanwhile, everything is done in the end, and what was done cannot be forgotten twice', bounded, async (t) => {
+test('after a database outage everything is delivered', bounded, async (t) => {
   const ids = await fresh(20);
   const relay = await startRelay(t, queue.databaseUrl);
   const [begun, cut, lines] = [new Set<string>(), latch(), new Array<string>()];
@@ -220,9 +263,17 @@ test('when the database is away meanwhile, everything is done in the end, and wh
   await until(() => begun.size === 10, 'ten are under way');
   await relay.cut();
   cut.open();
-  await until(() => lines.some((line) => line.includes('could not be marked as done')) && lines.some((line) => line.includes('could not be claimed')), 'the worker has noticed');
+  await until(
+    () =>
+      lines.some((line) => line.includes('could not be marked as done')) &&
+      lines.some((line) => line.includes('could not be claimed')),
+    'the worker has noticed',
+  );
   await relay.mend();
-  await untilSql(async () => (await sql`select from webhook.outcomes`).length === 10, 'the ten that were not under way are done');
+  await untilSql(
+    async () => (await sql`select from webhook.outcomes`).length === 10,
+    'the ten that were not under way are done',
+  );
   await endLeases();
   worker.notify();
   await nothingWaits();

@@ -1,4 +1,4 @@
-/** What senders want to hear before they send events, who may send at all, and bodies that are none. */
+/** Handshakes of senders, roles of tokens, and invalid signed bodies. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
@@ -8,7 +8,14 @@ import { listTokens } from '../../../src/webhook/store/tokens.ts';
 import { acceptPending, createToken, fingerprint, rotateToken, showPending } from '../../../src/webhook/tokens.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
-import { addToken, openWebhook, signatureOf, type SignedSource, SIGNING_SECRETS, WEBHOOK_SECRET } from '../../support/senders.ts';
+import {
+  addToken,
+  openWebhook,
+  signatureOf,
+  type SignedSource,
+  SIGNING_SECRETS,
+  WEBHOOK_SECRET,
+} from '../../support/senders.ts';
 import { connectTo, exchange, headOf } from '../../support/socket.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
@@ -16,9 +23,18 @@ const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WE
 const base = `${gatehouse.url.webhook}/webhook`;
 const database = openWebhook({ after }, databaseUrl);
 const key = createSigningKey(WEBHOOK_SECRET);
-const [github, slack, stripe] = [await addToken(database, 'github', SIGNING_SECRETS.github), await addToken(database, 'slack', SIGNING_SECRETS.slack), await addToken(database, 'stripe', SIGNING_SECRETS.stripe)];
+const [github, slack, stripe] = [
+  await addToken(database, 'github', SIGNING_SECRETS.github),
+  await addToken(database, 'slack', SIGNING_SECRETS.slack),
+  await addToken(database, 'stripe', SIGNING_SECRETS.stripe),
+];
 
-const counts = async () => ({ ...(await sql`select (select count(*)::int from webhook.events) as events, (select count(*)::int from webhook.signing_secrets) as secrets`)[0] });
+const counts = async () => ({
+  ...(
+    await sql`select (select count(*)::int from webhook.events) as events, (select count(*)::int
+      from webhook.signing_secrets) as secrets`
+  )[0],
+});
 
 async function storesNothing(act: () => Promise<void>): Promise<void> {
   const before = await counts();
@@ -26,24 +42,41 @@ async function storesNothing(act: () => Promise<void>): Promise<void> {
   assert.deepEqual(await counts(), before);
 }
 
-const send = (source: SignedSource, token: string, body: unknown, secret: string | null, headers: Record<string, string> = {}, to = base): Promise<Answer> => {
+const send = (
+  source: SignedSource,
+  token: string,
+  body: unknown,
+  secret: string | null,
+  headers: Record<string, string> = {},
+  to = base,
+): Promise<Answer> => {
   const text = JSON.stringify(body);
-  return ask('POST', to, { bearer: token, body: text, headers: { ...(secret === null ? {} : signatureOf(source, secret, text)), ...headers } });
+  return ask('POST', to, {
+    bearer: token,
+    body: text,
+    headers: { ...(secret === null ? {} : signatureOf(source, secret, text)), ...headers },
+  });
 };
 const refusal = (answer: Answer) => [answer.status, answer.json?.error?.code];
 const UNAUTHORIZED = [401, 'unauthorized'];
 
-test("github: a signed ping is answered with pong, an unsigned one is refused, and neither is an event", async () => {
+test("github: a signed ping gets pong, an unsigned one 401, and neither is an event", async () => {
   await storesNothing(async () => {
     const headers = { 'x-github-event': 'ping', 'x-github-delivery': randomUUID() };
-    const answer = await send('github', github.token, { zen: 'Keep it logically awesome.', hook_id: 1 }, SIGNING_SECRETS.github, headers);
+    const answer = await send(
+      'github',
+      github.token,
+      { zen: 'Keep it logically awesome.', hook_id: 1 },
+      SIGNING_SECRETS.github,
+      headers,
+    );
     assert.deepEqual([answer.status, answer.text], [200, '{"status":"pong"}']);
     assert.deepEqual(refusal(await send('github', github.token, { zen: 'x' }, null, headers)), UNAUTHORIZED);
     assert.deepEqual(refusal(await send('github', github.token, { zen: 'x' }, 'wrong secret', headers)), UNAUTHORIZED);
   });
 });
 
-test('slack: a signed url_verification is answered with its challenge and nothing else, an unsigned one is refused', async () => {
+test('slack: a signed url_verification gets its challenge, an unsigned one 401', async () => {
   await storesNothing(async () => {
     const body = { token: 'x', challenge: '3eZbrw1aB1"<é', type: 'url_verification' };
     const answer = await send('slack', slack.token, body, SIGNING_SECRETS.slack);
@@ -57,22 +90,31 @@ const NOTION = 'secret_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG';
 const DAY = 86_400;
 const event = () => ({ id: randomUUID(), type: 'page.created' });
 
-test('notion: its token is kept aside, no event is taken before it is confirmed, and confirming puts exactly it in force', async () => {
+test('notion: its secret is pending until it is confirmed, and no event is accepted before', async () => {
   const { id, token } = await addToken(database, 'notion', null);
   const isPending = async () => (await listTokens(database)).find((one) => one.id === id)?.pending;
   assert.equal(await isPending(), false);
   await storesNothing(async () => {
-    for (const secret of [NOTION, null, '']) assert.deepEqual(refusal(await send('notion', token, event(), secret)), UNAUTHORIZED, 'before any token');
+    for (const secret of [NOTION, null, ''])
+      assert.deepEqual(refusal(await send('notion', token, event(), secret)), UNAUTHORIZED, 'before any token');
   });
   const answer = await send('notion', token, { verification_token: NOTION }, null);
   assert.deepEqual([answer.status, answer.text], [200, '{"status":"pending"}']);
   assert.equal(await isPending(), true);
-  await storesNothing(async () => assert.deepEqual(refusal(await send('notion', token, event(), NOTION)), UNAUTHORIZED, 'before it is confirmed'));
+  await storesNothing(async () =>
+    assert.deepEqual(refusal(await send('notion', token, event(), NOTION)), UNAUTHORIZED, 'before it is confirmed'),
+  );
   assert.equal(await showPending(database, id, key), NOTION);
-  await storesNothing(async () => assert.deepEqual(refusal(await send('notion', token, event(), NOTION)), UNAUTHORIZED, 'after a mere look'));
+  await storesNothing(async () =>
+    assert.deepEqual(refusal(await send('notion', token, event(), NOTION)), UNAUTHORIZED, 'after a mere look'),
+  );
   assert.equal(await acceptPending(database, id, key, fingerprint(NOTION), DAY), true);
   assert.equal(await isPending(), false);
-  assert.deepEqual([await showPending(database, id, key), await acceptPending(database, id, key, fingerprint(NOTION), DAY)], [false, false], 'there is no other');
+  assert.deepEqual(
+    [await showPending(database, id, key), await acceptPending(database, id, key, fingerprint(NOTION), DAY)],
+    [false, false],
+    'there is no other',
+  );
   const sent = event();
   const accepted = await send('notion', token, sent, NOTION);
   assert.deepEqual([accepted.status, accepted.json.status], [200, 'accepted'], accepted.text);
@@ -82,34 +124,51 @@ test('notion: its token is kept aside, no event is taken before it is confirmed,
   assert.ok(!String(row?.all).includes(Buffer.from(NOTION).toString('hex').slice(0, 20)));
 });
 
-test('notion: a key in force stays, whoever sends another; what is sent last waits, and one at a time', async () => {
+test('notion: an active secret stays active, and the last secret sent is pending', async () => {
   const { id, token } = await addToken(database, 'notion', NOTION);
   for (const attacker of ['secret_of_an_attacker_1', 'secret_of_an_attacker_2']) {
     assert.equal((await send('notion', token, { verification_token: attacker }, null)).json.status, 'pending');
     assert.deepEqual(refusal(await send('notion', token, event(), attacker)), UNAUTHORIZED);
     assert.equal((await send('notion', token, event(), NOTION)).json.status, 'accepted');
   }
-  const rows = await sql`select pending, expires_at from webhook.signing_secrets where token_id = ${id} order by pending`;
-  assert.deepEqual([...rows].map((row) => ({ ...row })), [{ pending: false, expires_at: null }, { pending: true, expires_at: null }]);
+  const rows =
+    await sql`select pending, expires_at from webhook.signing_secrets where token_id = ${id} order by pending`;
+  assert.deepEqual(
+    [...rows].map((row) => ({ ...row })),
+    [
+      { pending: false, expires_at: null },
+      { pending: true, expires_at: null },
+    ],
+  );
   assert.equal(await showPending(database, id, key), 'secret_of_an_attacker_2');
 });
 
-test('notion: only the key that the operator has seen is put in force, and the one of before holds for as long as was said', async () => {
+test('notion: only the secret with the given fingerprint is activated; the old one expires later', async () => {
   const { id, token } = await addToken(database, 'notion', NOTION);
   const [seen, since] = ['secret_that_was_seen', 'secret_that_came_since'];
   for (const secret of [seen, since]) await send('notion', token, { verification_token: secret }, null);
-  for (const wrong of [fingerprint(seen), fingerprint(NOTION), '', fingerprint(since).slice(0, -1), `${fingerprint(since)}0`]) assert.equal(await acceptPending(database, id, key, wrong, DAY), false);
+  for (const wrong of [
+    fingerprint(seen),
+    fingerprint(NOTION),
+    '',
+    fingerprint(since).slice(0, -1),
+    `${fingerprint(since)}0`,
+  ])
+    assert.equal(await acceptPending(database, id, key, wrong, DAY), false);
   assert.deepEqual(refusal(await send('notion', token, event(), since)), UNAUTHORIZED);
   assert.equal(await acceptPending(database, id, key, fingerprint(since), DAY), true);
-  for (const secret of [NOTION, since]) assert.equal((await send('notion', token, event(), secret)).json.status, 'accepted');
+  for (const secret of [NOTION, since])
+    assert.equal((await send('notion', token, event(), secret)).json.status, 'accepted');
   assert.deepEqual(refusal(await send('notion', token, event(), seen)), UNAUTHORIZED);
-  const [row] = await sql`update webhook.signing_secrets set expires_at = now() where token_id = ${id} and expires_at > now() + interval '23 hours' and expires_at <= now() + interval '24 hours' returning 1 as ended`;
+  const [row] =
+    await sql`update webhook.signing_secrets set expires_at = now() where token_id = ${id}
+      and expires_at > now() + interval '23 hours' and expires_at <= now() + interval '24 hours' returning 1 as ended`;
   assert.equal(row?.ended, 1);
   assert.deepEqual(refusal(await send('notion', token, event(), NOTION)), UNAUTHORIZED);
   assert.equal((await send('notion', token, event(), since)).json.status, 'accepted');
 });
 
-test('while WEBHOOK_SECRET is being replaced, what is sealed under the new one opens, and what is sealed under the old one does not', async () => {
+test('during a rotation of WEBHOOK_SECRET only secrets sealed under the new one are opened', async () => {
   const { id, token } = await addToken(database, 'stripe', SIGNING_SECRETS.stripe, `${WEBHOOK_SECRET}-of-before`);
   const body = () => ({ id: `evt_${randomUUID()}`, type: 'x' });
   assert.deepEqual(refusal(await send('stripe', token, body(), SIGNING_SECRETS.stripe)), [503, 'key_unknown']);
@@ -121,28 +180,51 @@ test('while WEBHOOK_SECRET is being replaced, what is sealed under the new one o
   await sql`delete from webhook.signing_secrets where token_id = ${id}`;
 });
 
-test('notion: what merely holds a verification_token is an event like any other, and must be signed', async () => {
+test('notion: an event that contains a verification_token must be signed', async () => {
   const { id, token } = await addToken(database, 'notion', NOTION);
   await storesNothing(async () => {
-    for (const body of [{ ...event(), verification_token: 'secret_x' }, { verification_token: 7 }, { verification_token: null }, { verification_token: '' }, { verification_token: 'x'.repeat(256) }, { verification_token: 'secret_\u001b[2J' }, { verification_token: 'secret x y z' }, [{ verification_token: 'secret_x' }]]) {
+    for (const body of [
+      { ...event(), verification_token: 'secret_x' },
+      { verification_token: 7 },
+      { verification_token: null },
+      { verification_token: '' },
+      { verification_token: 'x'.repeat(256) },
+      { verification_token: 'secret_\u001b[2J' },
+      { verification_token: 'secret x y z' },
+      [{ verification_token: 'secret_x' }],
+    ]) {
       assert.deepEqual(refusal(await send('notion', token, body, null)), UNAUTHORIZED);
     }
   });
   assert.equal((await listTokens(database)).find((one) => one.id === id)?.pending, false);
 });
 
-test('no other source takes a key from a request, and no wrong token gives one', async () => {
+test('no other source takes a secret from a request, and no wrong token can send one', async () => {
   await storesNothing(async () => {
-    for (const { token } of [github, slack, stripe]) assert.deepEqual(refusal(await send('github', token, { verification_token: NOTION }, null)), UNAUTHORIZED);
-    assert.deepEqual(refusal(await send('notion', 'a wrong token', { verification_token: NOTION }, null)), UNAUTHORIZED);
+    for (const { token } of [github, slack, stripe])
+      assert.deepEqual(refusal(await send('github', token, { verification_token: NOTION }, null)), UNAUTHORIZED);
+    assert.deepEqual(
+      refusal(await send('notion', 'a wrong token', { verification_token: NOTION }, null)),
+      UNAUTHORIZED,
+    );
   });
 });
 
-for (const [which, environment] of [['missing', { WEBHOOK_SECRET: undefined }], ['another one', { WEBHOOK_SECRET: `${WEBHOOK_SECRET}-other` }]] as const) {
-  test(`with WEBHOOK_SECRET ${which}, every signed request is 503 and logged, nothing is stored, and the start says so`, async (t) => {
+for (const [which, environment] of [
+  ['missing', { WEBHOOK_SECRET: undefined }],
+  ['another one', { WEBHOOK_SECRET: `${WEBHOOK_SECRET}-other` }],
+] as const) {
+  test(`with WEBHOOK_SECRET ${which}, signed requests get 503, are logged, and the start says so`, async (t) => {
     const { token } = await addToken(database, 'notion', NOTION);
     const other = await startGatehouse(t, ['webhook'], databaseUrl, environment);
-    const errors = () => other.log().filter(({ level, message }) => level === 'error' && message === 'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one');
+    const errors = () =>
+      other
+        .log()
+        .filter(
+          ({ level, message }) =>
+            level === 'error' &&
+            message === 'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one',
+        );
     const [atStart, ...more] = errors();
     assert.deepEqual([atStart?.key_id, more.length], [key.id, 0]);
     assert.ok(Number(atStart?.secrets) > 0);
@@ -157,28 +239,52 @@ for (const [which, environment] of [['missing', { WEBHOOK_SECRET: undefined }], 
         assert.deepEqual(refusal(answer), [503, 'key_unknown']);
         assert.match(answer.json.error.message, /Nothing was stored/);
       }
-      assert.deepEqual(refusal(await send('stripe', stripe.token, body, null, {}, to)), UNAUTHORIZED, 'no signature is the sender’s own mistake');
-      if (environment.WEBHOOK_SECRET === undefined) assert.deepEqual(refusal(await send('notion', token, { verification_token: 'secret_y' }, null, {}, to)), [503, 'key_unknown']);
+      assert.deepEqual(
+        refusal(await send('stripe', stripe.token, body, null, {}, to)),
+        UNAUTHORIZED,
+        'no signature is the sender’s own mistake',
+      );
+      if (environment.WEBHOOK_SECRET === undefined)
+        assert.deepEqual(refusal(await send('notion', token, { verification_token: 'secret_y' }, null, {}, to)), [
+          503,
+          'key_unknown',
+        ]);
     });
     assert.ok(errors().length >= 4);
-    assert.equal((await send('stripe', stripe.token, { id: `evt_${randomUUID()}`, type: 'x' }, SIGNING_SECRETS.stripe)).status, 200, 'while the service with the right one goes on');
+    assert.equal(
+      (await send('stripe', stripe.token, { id: `evt_${randomUUID()}`, type: 'x' }, SIGNING_SECRETS.stripe)).status,
+      200,
+      'while the service with the right one goes on',
+    );
   });
 }
 
-test('the start says nothing of secrets that no longer count: expired, or of a token that is revoked', async (t) => {
+test('the start does not mention secrets that have expired or belong to a revoked token', async (t) => {
   const before = `${WEBHOOK_SECRET}-of-before`;
-  const [one, other] = [await addToken(database, 'github', SIGNING_SECRETS.github, before), await addToken(database, 'github', SIGNING_SECRETS.github, before)];
+  const [one, other] = [
+    await addToken(database, 'github', SIGNING_SECRETS.github, before),
+    await addToken(database, 'github', SIGNING_SECRETS.github, before),
+  ];
   await sql`update webhook.tokens set revoked_at = now() where id = ${one.id}`;
   await sql`update webhook.signing_secrets set expires_at = now() where token_id = ${other.id}`;
   const again = await startGatehouse(t, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
   assert.deepEqual(again.log().filter(({ level }) => level === 'error'), []);
 });
 
-test("an operator's token sends nothing, a sender's token reads nothing, and a query never opens the inbox", async () => {
-  const { token: operator } = await createToken(database, { name: 'operator', role: 'operator', source: 'generic' }, null);
+test('an operator cannot send, a sender cannot read, and a query never opens the inbox', async () => {
+  const { token: operator } = await createToken(
+    database,
+    { name: 'operator', role: 'operator', source: 'generic' },
+    null,
+  );
   const { token: sender } = await addToken(database, 'generic', null);
   const plain = { event: 'x', data: { page_id: 'p' } };
-  const paths = [['GET', '/events'], ['GET', `/events/${randomUUID()}`], ['GET', '/events/stream'], ['POST', `/events/${randomUUID()}/redeliver`]] as const;
+  const paths = [
+    ['GET', '/events'],
+    ['GET', `/events/${randomUUID()}`],
+    ['GET', '/events/stream'],
+    ['POST', `/events/${randomUUID()}/redeliver`],
+  ] as const;
   await storesNothing(async () => {
     assert.deepEqual(refusal(await ask('POST', base, { bearer: operator, body: plain })), UNAUTHORIZED);
     assert.deepEqual(refusal(await ask('POST', `${base}?token=${operator}`, { body: plain })), UNAUTHORIZED);
@@ -188,7 +294,11 @@ test("an operator's token sends nothing, a sender's token reads nothing, and a q
         assert.deepEqual(refusal(answer), UNAUTHORIZED, `${method} ${path}`);
         assert.equal(answer.headers.get('www-authenticate'), 'Bearer');
       }
-      assert.deepEqual(refusal(await ask(method, `${gatehouse.url.webhook}${path}?token=${operator}`)), UNAUTHORIZED, path);
+      assert.deepEqual(
+        refusal(await ask(method, `${gatehouse.url.webhook}${path}?token=${operator}`)),
+        UNAUTHORIZED,
+        path,
+      );
     }
   });
   assert.equal((await ask('GET', `${gatehouse.url.webhook}/events`, { bearer: operator })).status, 200);
@@ -199,13 +309,25 @@ const payload = (bytes: number) => {
   const whole = (more: string) => JSON.stringify({ id: `evt_${randomUUID()}`, type: 'x', more });
   return whole('x'.repeat(bytes - whole('').length));
 };
-const signed = (body: string) => ({ authorization: `Bearer ${stripe.token}`, 'content-type': 'application/json', ...signatureOf('stripe', SIGNING_SECRETS.stripe, body) });
-const headLines = (headers: Record<string, string>) => ['POST /webhook HTTP/1.1', 'Host: x', ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`)];
+const signed = (body: string) => ({
+  authorization: `Bearer ${stripe.token}`,
+  'content-type': 'application/json',
+  ...signatureOf('stripe', SIGNING_SECRETS.stripe, body),
+});
+const headLines = (headers: Record<string, string>) => [
+  'POST /webhook HTTP/1.1',
+  'Host: x',
+  ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
+];
 const chunk = (text: string) => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
 
-test('a signed body is judged whole: chunked it is taken, too large it is 413 however it is announced, of another type or compressed 415', async () => {
+test('a signed body may be chunked; too large is 413, another type or compression 415', async () => {
   const whole = payload(1_000);
-  const chunked = await exchange(base, headLines({ ...signed(whole), 'transfer-encoding': 'chunked' }), `${chunk(whole.slice(0, 1))}${chunk(whole.slice(1, 500))}${chunk(whole.slice(500))}0\r\n\r\n`);
+  const chunked = await exchange(
+    base,
+    headLines({ ...signed(whole), 'transfer-encoding': 'chunked' }),
+    `${chunk(whole.slice(0, 1))}${chunk(whole.slice(1, 500))}${chunk(whole.slice(500))}0\r\n\r\n`,
+  );
   assert.deepEqual([chunked.status, chunked.json.status], [200, 'accepted']);
   const [row] = await sql`select body from webhook.events where id = ${chunked.json.id}`;
   assert.equal(row?.body.toString(), whole);
@@ -214,21 +336,42 @@ test('a signed body is judged whole: chunked it is taken, too large it is 413 ho
   await storesNothing(async () => {
     const large = payload(65_537);
     assert.equal((await ask('POST', base, { body: large, headers: signed(large) })).status, 413);
-    assert.equal((await exchange(base, headLines({ ...signed(large), 'transfer-encoding': 'chunked' }), `${chunk(large)}0\r\n\r\n`)).status, 413);
-    for (const type of ['text/plain', 'application/x-www-form-urlencoded', '']) assert.equal((await ask('POST', base, { body: whole, headers: { ...signed(whole), 'content-type': type } })).status, 415, type);
+    assert.equal(
+      (
+        await exchange(
+          base,
+          headLines({ ...signed(large), 'transfer-encoding': 'chunked' }),
+          `${chunk(large)}0\r\n\r\n`,
+        )
+      ).status,
+      413,
+    );
+    for (const type of ['text/plain', 'application/x-www-form-urlencoded', ''])
+      assert.equal(
+        (await ask('POST', base, { body: whole, headers: { ...signed(whole), 'content-type': type } })).status,
+        415,
+        type,
+      );
     // Signed over what was compressed or over what is sent: neither is taken.
     for (const headers of [signed(whole), signed(gzipSync(whole).toString('latin1'))]) {
-      assert.equal((await ask('POST', base, { body: gzipSync(whole), headers: { ...headers, 'content-encoding': 'gzip' } })).status, 415);
+      assert.equal(
+        (await ask('POST', base, { body: gzipSync(whole), headers: { ...headers, 'content-encoding': 'gzip' } }))
+          .status,
+        415,
+      );
     }
   });
 });
 
-test('a signed body that ends too soon leaves nothing, and the next one is taken', async () => {
+test('an incomplete signed body stores nothing, and the next one is accepted', async () => {
   const whole = payload(1_000);
   await storesNothing(async () => {
     for (const framing of [{ 'content-length': '1000' }, { 'transfer-encoding': 'chunked' }]) {
       const client = await connectTo(base);
-      client.send(headOf(headLines({ ...signed(whole), ...framing })), 'content-length' in framing ? whole.slice(0, 999) : chunk(whole.slice(0, 999)));
+      client.send(
+        headOf(headLines({ ...signed(whole), ...framing })),
+        'content-length' in framing ? whole.slice(0, 999) : chunk(whole.slice(0, 999)),
+      );
       client.socket.end();
       // Refused or dropped: by then it has been judged.
       assert.doesNotMatch(await client.closed(), /^HTTP\/1\.1 2/);

@@ -1,4 +1,4 @@
-/** The inbox page as a visitor's connection sees it. What a browser makes of it is tried by `make test-browser`. */
+/** The inbox page over HTTP. `make test-browser` tests it in a browser. */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { after, test } from 'node:test';
@@ -12,7 +12,8 @@ const base = inbox.url;
 const source = new URL('../../../src/webhook/pages/', import.meta.url);
 /** What all pages share. */
 const shared = new URL('../../../src/http/pages/', import.meta.url);
-const read = (name: string) => readFileSync(new URL(name, readdirSync(shared).includes(name) ? shared : source), 'utf8');
+const read = (name: string) =>
+  readFileSync(new URL(name, readdirSync(shared).includes(name) ? shared : source), 'utf8');
 const raw = (line: string) => exchange(base, [`${line} HTTP/1.1`, 'Host: x', 'Connection: close']);
 
 const FILES: ReadonlyArray<readonly [path: string, file: string, type: string]> = [
@@ -24,7 +25,7 @@ const FILES: ReadonlyArray<readonly [path: string, file: string, type: string]> 
   ['/pages/inbox.js', 'inbox.js', SCRIPT],
 ];
 
-test('without INBOX_PAGE there is nothing of it, and the description does not name it; the inbox itself is there', async (t) => {
+test('without INBOX_PAGE there is no page, and the inbox routes work', async (t) => {
   const { url, call } = await openInbox(t);
   for (const [path] of FILES) {
     const answer = await ask('GET', url + path);
@@ -35,7 +36,7 @@ test('without INBOX_PAGE there is nothing of it, and the description does not na
   assert.equal((await call('GET', '/events')).status, 200);
 });
 
-test('with INBOX_PAGE it is described, and asks for no token; what it reads still does', async () => {
+test('with INBOX_PAGE the page needs no token, and the routes it reads do', async () => {
   const { paths } = (await ask('GET', `${base}/openapi.json`)).json;
   for (const path of ['/inbox', '/pages/{file}']) {
     assert.deepEqual(paths[path]?.get?.security ?? [], [], path);
@@ -45,12 +46,18 @@ test('with INBOX_PAGE it is described, and asks for no token; what it reads stil
 });
 
 for (const [path, file, type] of FILES) {
-  test(`${path} is the file ${file} as it lies there, with exactly these headers`, async () => {
+  test(`${path} is the file ${file}, with exactly these headers`, async () => {
     for (const method of ['GET', 'HEAD']) {
       const { status, headers, body } = await raw(`${method} ${path}`);
       assert.equal(status, 200);
       assert.equal(body, method === 'GET' ? read(file) : '');
-      const { date, 'x-request-id': requestId, connection, 'content-length': length, ...rest } = Object.fromEntries(headers);
+      const {
+        date,
+        'x-request-id': requestId,
+        connection,
+        'content-length': length,
+        ...rest
+      } = Object.fromEntries(headers);
       assert.ok(date !== undefined && requestId !== undefined && connection === 'close');
       assert.equal(Number(length), Buffer.byteLength(read(file)));
       assert.deepEqual(rest, { 'content-type': type, ...PAGE_SECURITY });
@@ -59,12 +66,31 @@ for (const [path, file, type] of FILES) {
 }
 
 test('the page answers GET and nothing else', async () => {
-  for (const method of ['POST', 'PUT', 'DELETE', 'PATCH']) assert.equal((await ask(method, `${base}/inbox`, { bearer: OPERATOR_TOKEN })).status, 405, method);
+  for (const method of ['POST', 'PUT', 'DELETE', 'PATCH'])
+    assert.equal((await ask(method, `${base}/inbox`, { bearer: OPERATOR_TOKEN })).status, 405, method);
 });
 
 const NOWHERE = [
-  '/pages/', '/pages', '/pages/x.js', '/pages/INBOX.js', '/pages/inbox.js.map', '/pages/inbox.html', '/pages/make.js', '/pages/reveal.js', '/pages/qr.js', '/pages/inbox.js%00',
-  '/pages/..%2froutes.ts', '/pages/%2e%2e%2froutes.ts', '/pages/../routes.ts', '/pages/constructor', '/pages/__proto__', '/inbox/x', '/Inbox', '/inbox.html', '/', '/s/x',
+  '/pages/',
+  '/pages',
+  '/pages/x.js',
+  '/pages/INBOX.js',
+  '/pages/inbox.js.map',
+  '/pages/inbox.html',
+  '/pages/make.js',
+  '/pages/reveal.js',
+  '/pages/qr.js',
+  '/pages/inbox.js%00',
+  '/pages/..%2froutes.ts',
+  '/pages/%2e%2e%2froutes.ts',
+  '/pages/../routes.ts',
+  '/pages/constructor',
+  '/pages/__proto__',
+  '/inbox/x',
+  '/Inbox',
+  '/inbox.html',
+  '/',
+  '/s/x',
 ];
 for (const path of NOWHERE) {
   test(`there is nothing at ${path}`, async () => {
@@ -78,53 +104,87 @@ for (const path of NOWHERE) {
 const html = read('inbox.html');
 const SCRIPTS = ['inbox.js', 'page.js'];
 
-test('what the page loads is served, and what is served is loaded', async () => {
-  const loaded = [...html.matchAll(/(?:href|src)="\/pages\/([^"]+)"/g), ...[...read('inbox.js').matchAll(/^import .* from '\/pages\/([^']+)'/gm)]].map(([, name = '']) => name);
-  assert.deepEqual([...new Set([...loaded, 'inbox.html'])].sort(), [...readdirSync(source), ...readdirSync(shared)].sort());
+test('the page loads exactly what is served', async () => {
+  const loaded = [
+    ...html.matchAll(/(?:href|src)="\/pages\/([^"]+)"/g),
+    ...[...read('inbox.js').matchAll(/^import .* from '\/pages\/([^']+)'/gm)],
+  ].map(([, name = '']) => name);
+  assert.deepEqual(
+    [...new Set([...loaded, 'inbox.html'])].sort(),
+    [...readdirSync(source), ...readdirSync(shared)].sort(),
+  );
   for (const name of loaded) assert.equal((await ask('GET', `${base}/pages/${name}`)).status, 200, name);
 });
 
-test('nothing in the page is inline, foreign, kept or able to turn what a sender wrote into markup', () => {
-  assert.doesNotMatch(html, /<style|\sstyle=|\son[a-z]+\s*=|javascript:|<base|<iframe|<object|<embed|<img|http-equiv|srcdoc|action=|\/\//i);
-  const scripts = [...html.matchAll(/<script([^>]*)>([\s\S]*?)<\/script>/g)].map(([, attributes, content]) => [attributes, content]);
+test('nothing in the page is inline, foreign, stored or able to render a text as markup', () => {
+  assert.doesNotMatch(
+    html,
+    /<style|\sstyle=|\son[a-z]+\s*=|javascript:|<base|<iframe|<object|<embed|<img|http-equiv|srcdoc|action=|\/\//i,
+  );
+  const scripts = [...html.matchAll(/<script([^>]*)>([\s\S]*?)<\/script>/g)].map(([, attributes, content]) => [
+    attributes,
+    content,
+  ]);
   assert.deepEqual(scripts, [[' type="module" src="/pages/inbox.js"', '']]);
-  for (const [, address = ''] of html.matchAll(/\s(?:src|href|srcset|data|poster)="([^"]*)"/g)) assert.match(address, /^\/pages\/[a-z]+\.(js|css)$/);
+  for (const [, address = ''] of html.matchAll(/\s(?:src|href|srcset|data|poster)="([^"]*)"/g))
+    assert.match(address, /^\/pages\/[a-z]+\.(js|css)$/);
   for (const name of SCRIPTS) {
-    assert.doesNotMatch(read(name), /innerHTML|outerHTML|insertAdjacent|document\.write|setHTML|\beval\b|new Function|localStorage|sessionStorage|indexedDB|\.cookie|\bcaches\b|serviceWorker|sendBeacon|WebSocket|import\(|[a-z]+:\/\//, name);
+    const markup = /innerHTML|outerHTML|insertAdjacent|document\.write|setHTML|\beval\b|new Function/;
+    const storage = /localStorage|sessionStorage|indexedDB|\.cookie|\bcaches\b|serviceWorker/;
+    const foreign = /sendBeacon|WebSocket|import\(|[a-z]+:\/\//;
+    for (const forbidden of [markup, storage, foreign]) assert.doesNotMatch(read(name), forbidden, name);
     // The token is sent in a header, never in an address.
     assert.doesNotMatch(read(name), /[?&]token=|EventSource/, name);
   }
 });
 
 const TAGS: Readonly<Record<string, RegExp>> = {
-  HTMLElement: /^[a-z0-9]+$/, HTMLFormElement: /^form$/, HTMLInputElement: /^input$/, HTMLTextAreaElement: /^textarea$/, HTMLSelectElement: /^select$/, HTMLButtonElement: /^button$/, HTMLUListElement: /^ul$/,
+  HTMLElement: /^[a-z0-9]+$/,
+  HTMLFormElement: /^form$/,
+  HTMLInputElement: /^input$/,
+  HTMLTextAreaElement: /^textarea$/,
+  HTMLSelectElement: /^select$/,
+  HTMLButtonElement: /^button$/,
+  HTMLUListElement: /^ul$/,
 };
 
-test('every element that a script asks for is in the page, and is what the script takes it for', () => {
-  const elements = new Map([...html.matchAll(/<([a-z0-9]+)[^>]*\sid="([^"]+)"/g)].map(([, tag = '', id = '']) => [id, tag]));
+test('every element that a script asks for is in the page and has the right type', () => {
+  const elements = new Map(
+    [...html.matchAll(/<([a-z0-9]+)[^>]*\sid="([^"]+)"/g)].map(([, tag = '', id = '']) => [id, tag]),
+  );
   assert.equal(elements.size, [...html.matchAll(/\sid="/g)].length, 'no id is given twice');
   for (const name of SCRIPTS) {
-    const asked = [...read(name).matchAll(/element\('([^']+)', (\w+)\)/g)].map(([, id = '', type = '']) => [id, type] as const);
-    const turned = [...read(name).matchAll(/turnTo\('([^']+)', '([^']+)'\)/g)].flatMap(([, from = '', to = '']) => [from, to, `${to}-heading`].map((id) => [id, 'HTMLElement'] as const));
+    const asked = [...read(name).matchAll(/element\('([^']+)', (\w+)\)/g)].map(
+      ([, id = '', type = '']) => [id, type] as const,
+    );
+    const turned = [...read(name).matchAll(/turnTo\('([^']+)', '([^']+)'\)/g)].flatMap(([, from = '', to = '']) =>
+      [from, to, `${to}-heading`].map((id) => [id, 'HTMLElement'] as const),
+    );
     assert.ok(asked.length > 0, name);
-    for (const [id, type] of [...asked, ...turned]) assert.match(elements.get(id) ?? '', TAGS[type] ?? assert.fail(type), `${name} asks for ${id}`);
+    for (const [id, type] of [...asked, ...turned])
+      assert.match(elements.get(id) ?? '', TAGS[type] ?? assert.fail(type), `${name} asks for ${id}`);
   }
   for (const [, ids = ''] of html.matchAll(/\s(?:for|aria-describedby|aria-labelledby|aria-controls)="([^"]+)"/g)) {
     for (const id of ids.split(' ')) assert.ok(elements.has(id), `the page points to ${id}`);
   }
 });
 
-test('the page offers every status that there is', async () => {
+test('the page offers every status', async () => {
   const offered = [...html.matchAll(/<option(?: value="")?>([^<]+)<\/option>/g)].map(([, name = '']) => name);
   const { paths } = (await ask('GET', `${base}/openapi.json`)).json;
   const status = paths['/events'].get.parameters.find(({ name }: { name: string }) => name === 'status');
   assert.deepEqual(offered, ['all', ...status.schema.enum]);
 });
 
-test('whoever loads the page is told nothing of the inbox, and no token has been written anywhere by now', async () => {
+test('loading the page shows nothing of the inbox, and no token was logged', async () => {
   await inbox.send('a marked event');
   const plain = await raw('GET /inbox');
-  const known = await exchange(base, ['GET /inbox HTTP/1.1', 'Host: x', `Authorization: Bearer ${OPERATOR_TOKEN}`, 'Connection: close']);
+  const known = await exchange(base, [
+    'GET /inbox HTTP/1.1',
+    'Host: x',
+    `Authorization: Bearer ${OPERATOR_TOKEN}`,
+    'Connection: close',
+  ]);
   assert.equal(known.body, plain.body);
   assert.ok(!plain.body.includes('marked'));
   await inbox.call('GET', '/events');

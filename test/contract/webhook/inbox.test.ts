@@ -1,4 +1,4 @@
-/** What an operator sees of the inbox over HTTP, and how events are delivered again. */
+/** The routes for operators: list, show and redeliver. */
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
@@ -10,11 +10,18 @@ const inbox = await openInbox({ after });
 const { url, sql, call, put } = inbox;
 
 // Here something delivers: a program that fails for some events.
-const working = await openInbox({ after }, {
-  WEBHOOK_COMMAND: JSON.stringify([process.execPath, '-e', 'process.exit(process.env.EVENT_NAME === "ends badly" ? 1 : 0)']),
-  WEBHOOK_MAX_ATTEMPTS: '1',
-  WEBHOOK_EVENTS: 'ends*',
-});
+const working = await openInbox(
+  { after },
+  {
+    WEBHOOK_COMMAND: JSON.stringify([
+      process.execPath,
+      '-e',
+      'process.exit(process.env.EVENT_NAME === "ends badly" ? 1 : 0)',
+    ]),
+    WEBHOOK_MAX_ATTEMPTS: '1',
+    WEBHOOK_EVENTS: 'ends*',
+  },
+);
 
 const REVOKED = 'revoked-operator-0123456789abcdefghijklmno';
 await addOperator(sql, REVOKED);
@@ -35,19 +42,34 @@ const nameOf = (id: string) => [...known].find(([, one]) => one === id)?.[0] ?? 
 const idOf = (name: string) => known.get(name) ?? assert.fail(name);
 const namesIn = (answer: Answer): string[] => answer.json.map(({ id }: { id: string }) => nameOf(id));
 const query = (parameters: Record<string, string>) => `/events?${new URLSearchParams(parameters)}`;
-const received = async (name: string): Promise<Date> => (await sql`select received_at from webhook.events where id = ${idOf(name)}`)[0]?.received_at;
+const received = async (name: string): Promise<Date> =>
+  (await sql`select received_at from webhook.events where id = ${idOf(name)}`)[0]?.received_at;
 const statusOf = async (id: string) => (await call('GET', `/events/${id}`)).json.event.status;
 
-test('events are listed newest first, each with exactly what is known of it, and never its body', async () => {
+test('events are listed newest first, with all their fields and without their bodies', async () => {
   const answer = await call('GET', '/events');
   assert.equal(answer.status, 200, answer.text);
   assert.deepEqual(namesIn(answer), ALL);
   assert.deepEqual(answer.json[1], {
-    id: idOf('dead'), event: 'push', source: 'github', delivery_id: null, received_at: (await received('dead')).toISOString(), status: 'dead', attempts: 3, last_error: 'three',
+    id: idOf('dead'),
+    event: 'push',
+    source: 'github',
+    delivery_id: null,
+    received_at: (await received('dead')).toISOString(),
+    status: 'dead',
+    attempts: 3,
+    last_error: 'three',
   });
-  assert.deepEqual(answer.json.map((line: Record<string, unknown>) => [line.status, line.attempts, line.last_error, line.delivery_id]), [
-    ['skipped', 0, null, null], ['dead', 3, 'three', null], ['done', 1, null, 'msg_1'], ['waiting', 2, 'was busy again', null], ['stored', 0, null, null],
-  ]);
+  assert.deepEqual(
+    answer.json.map((line: Record<string, unknown>) => [line.status, line.attempts, line.last_error, line.delivery_id]),
+    [
+      ['skipped', 0, null, null],
+      ['dead', 3, 'three', null],
+      ['done', 1, null, 'msg_1'],
+      ['waiting', 2, 'was busy again', null],
+      ['stored', 0, null, null],
+    ],
+  );
   assert.equal(answer.headers.get('link'), null);
   assert.equal(answer.headers.get('cache-control'), 'no-store');
 });
@@ -83,26 +105,38 @@ for (const [filter, names] of FILTERS) {
   });
 }
 
-test('since takes a moment with any offset, and what was received at that very moment is listed', async () => {
+test('since takes a time with any offset, and includes that very moment', async () => {
   await sql`update webhook.events set received_at = date_trunc('milliseconds', received_at) where id = ${idOf('done')}`;
   const at = await received('done');
   const later = new Date(at.getTime() + 1);
   const elsewhere = new Date(at.getTime() + 2 * 3_600_000).toISOString().replace('Z', '+02:00');
-  for (const [since, names] of [[at.toISOString(), ALL.slice(0, 3)], [elsewhere, ALL.slice(0, 3)], [later.toISOString(), ALL.slice(0, 2)], ['9999-12-31T00:00:00Z', []]] as const) {
+  for (const [since, names] of [
+    [at.toISOString(), ALL.slice(0, 3)],
+    [elsewhere, ALL.slice(0, 3)],
+    [later.toISOString(), ALL.slice(0, 2)],
+    ['9999-12-31T00:00:00Z', []],
+  ] as const) {
     assert.deepEqual(namesIn(await call('GET', query({ since }))), names, since);
   }
 });
 
-test('a Link header leads through all pages with the same filters, and the last page has none', async () => {
+test('a Link header leads through all pages with the same filters', async () => {
   const since = new Date((await received('dead')).getTime() - 1).toISOString();
   // Each leaves out what a next page without it would show.
   await put({ event: 'page.updated', status: 'dead', age: 450 });
-  for (const filter of [{}, { since }, { event: '*.updated' }, { source: 'generic' }, { status: 'dead' }, { event: 'page.*', source: 'generic', status: 'dead', since: '2000-01-01T00:00:00.000Z' }]) {
+  for (const filter of [
+    {},
+    { since },
+    { event: '*.updated' },
+    { source: 'generic' },
+    { status: 'dead' },
+    { event: 'page.*', source: 'generic', status: 'dead', since: '2000-01-01T00:00:00.000Z' },
+  ]) {
     const expected = namesIn(await call('GET', query(filter)));
     for (const limit of [1, 2, 3, expected.length]) {
       const seen: string[] = [];
       let next: string | undefined = query({ ...filter, limit: String(limit) });
-      for (; next !== undefined; ) {
+      for (; next !== undefined;) {
         const answer: Answer = await call('GET', next);
         assert.equal(answer.status, 200, answer.text);
         assert.ok(answer.json.length <= limit && answer.json.length > 0);
@@ -116,12 +150,14 @@ test('a Link header leads through all pages with the same filters, and the last 
   await sql`delete from webhook.events where received_at < now() - interval '440 seconds' and event = 'page.updated'`;
 });
 
-test('events that came in the same moment are paged through without a gap or a repetition', async () => {
+test('events of the same moment are paged without a gap or a repetition', async () => {
   const ids = await Promise.all(Array.from({ length: 7 }, () => put({ event: 'same.moment' })));
   await sql`update webhook.events set received_at = now() where event = 'same.moment'`;
   const seen: string[] = [];
   for (let after: string | undefined; ; after = seen.at(-1)) {
-    const page = namesIn(await call('GET', query({ event: 'same.moment', limit: '2', ...(after === undefined ? {} : { after }) })));
+    const page = namesIn(
+      await call('GET', query({ event: 'same.moment', limit: '2', ...(after === undefined ? {} : { after }) })),
+    );
     if (page.length === 0) break;
     seen.push(...page);
   }
@@ -129,8 +165,9 @@ test('events that came in the same moment are paged through without a gap or a r
   await sql`delete from webhook.events where event = 'same.moment'`;
 });
 
-test('20 events are a page unless limit says otherwise, and 100 are the most', async () => {
-  await sql`insert into webhook.events (id, token_id, event, body) select gen_random_uuid(), (select id from webhook.tokens limit 1), 'many', '' from generate_series(1, 101)`;
+test('a page has 20 events by default and at most 100', async () => {
+  await sql`insert into webhook.events (id, token_id, event, body) select gen_random_uuid(), (select id
+    from webhook.tokens limit 1), 'many', '' from generate_series(1, 101)`;
   assert.equal((await call('GET', query({ event: 'many' }))).json.length, 20);
   const most = await call('GET', query({ event: 'many', limit: '100' }));
   assert.equal(most.json.length, 100);
@@ -139,13 +176,33 @@ test('20 events are a page unless limit says otherwise, and 100 are the most', a
 });
 
 const WRONG: ReadonlyArray<readonly [string, ...string[]]> = [
-  ['status=failed', 'status'], ['status=', 'status'], ['status=DEAD', 'status'], ['status=dead&status=done', 'status'],
-  ['event=', 'event'], [`event=${'x'.repeat(1_025)}`, 'event'], ['event=%00', 'event'], ['event=a&event=b', 'event'],
-  ['source=', 'source'], ['source=%00', 'source'],
-  ['since=yesterday', 'since'], ['since=7d', 'since'], ['since=2030-02-30T00:00:00Z', 'since'], ['since=2030-01-01T00:00:00', 'since'], ['since=1700000000', 'since'], ['since=', 'since'],
-  ['limit=0', 'limit'], ['limit=101', 'limit'], ['limit=-1', 'limit'], ['limit=1e1', 'limit'], ['limit=', 'limit'],
-  ['after=1', 'after'], ['after=', 'after'],
-  ['Status=dead', 'Status'], ['stauts=dead', 'stauts'], ['page=2', 'page'], ['token=x', 'token'],
+  ['status=failed', 'status'],
+  ['status=', 'status'],
+  ['status=DEAD', 'status'],
+  ['status=dead&status=done', 'status'],
+  ['event=', 'event'],
+  [`event=${'x'.repeat(1_025)}`, 'event'],
+  ['event=%00', 'event'],
+  ['event=a&event=b', 'event'],
+  ['source=', 'source'],
+  ['source=%00', 'source'],
+  ['since=yesterday', 'since'],
+  ['since=7d', 'since'],
+  ['since=2030-02-30T00:00:00Z', 'since'],
+  ['since=2030-01-01T00:00:00', 'since'],
+  ['since=1700000000', 'since'],
+  ['since=', 'since'],
+  ['limit=0', 'limit'],
+  ['limit=101', 'limit'],
+  ['limit=-1', 'limit'],
+  ['limit=1e1', 'limit'],
+  ['limit=', 'limit'],
+  ['after=1', 'after'],
+  ['after=', 'after'],
+  ['Status=dead', 'Status'],
+  ['stauts=dead', 'stauts'],
+  ['page=2', 'page'],
+  ['token=x', 'token'],
   ['status=x&limit=x&nonsense=x', 'nonsense', 'status', 'limit'],
 ];
 for (const [search, ...paths] of WRONG) {
@@ -156,56 +213,89 @@ for (const [search, ...paths] of WRONG) {
   });
 }
 
-const ROWS = [['GET', '/events'], ['GET', '/events/stream'], ['GET', `/events/${idOf('dead')}`], ['POST', `/events/${idOf('dead')}/redeliver`]] as const;
+const ROWS = [
+  ['GET', '/events'],
+  ['GET', '/events/stream'],
+  ['GET', `/events/${idOf('dead')}`],
+  ['POST', `/events/${idOf('dead')}/redeliver`],
+] as const;
 for (const [method, path] of ROWS) {
-  test(`${method} ${path.replace(/[0-9a-f-]{36}/, '{id}')} is for an operator's bearer token alone`, async () => {
+  test(`${method} ${path.replace(/[0-9a-f-]{36}/, '{id}')} requires an operator's bearer token`, async () => {
     const strangers: ReadonlyArray<readonly [string, string | null, string]> = [
-      ['no token', null, ''], ["a sender's", WEBHOOK_TOKEN, ''], ['a wrong one', `${OPERATOR_TOKEN}x`, ''], ['a revoked one', REVOKED, ''],
-      ['in the query', null, `?token=${OPERATOR_TOKEN}`], ["a sender's in the query", null, `?token=${WEBHOOK_TOKEN}`],
+      ['no token', null, ''],
+      ["a sender's", WEBHOOK_TOKEN, ''],
+      ['a wrong one', `${OPERATOR_TOKEN}x`, ''],
+      ['a revoked one', REVOKED, ''],
+      ['in the query', null, `?token=${OPERATOR_TOKEN}`],
+      ["a sender's in the query", null, `?token=${WEBHOOK_TOKEN}`],
       ["a sender's, the operator's in the query", WEBHOOK_TOKEN, `?token=${OPERATOR_TOKEN}`],
     ];
     for (const [what, bearer, search] of strangers) {
       const answer = await call(method, path + search, bearer);
-      assert.deepEqual([answer.status, answer.json.error.code, answer.headers.get('www-authenticate')], [401, 'unauthorized', 'Bearer'], what);
+      assert.deepEqual(
+        [answer.status, answer.json.error.code, answer.headers.get('www-authenticate')],
+        [401, 'unauthorized', 'Bearer'],
+        what,
+      );
       assert.ok(!answer.text.includes('push'));
     }
     assert.equal(await statusOf(idOf('dead')), 'dead');
   });
 }
 
-test('an operator can send no events', async () => {
-  for (const [bearer, search] of [[OPERATOR_TOKEN, ''], [null, `?token=${OPERATOR_TOKEN}`]] as const) assert.equal((await call('POST', `/webhook${search}`, bearer)).status, 401);
+test('an operator cannot send events', async () => {
+  for (const [bearer, search] of [
+    [OPERATOR_TOKEN, ''],
+    [null, `?token=${OPERATOR_TOKEN}`],
+  ] as const)
+    assert.equal((await call('POST', `/webhook${search}`, bearer)).status, 401);
 });
 
-test('an event is shown with its body as it came, its headers and every failure in order', async () => {
+test('an event is shown with its body as received, its headers and every failure in order', async () => {
   const body = ' {"event":"shown",\r\n"data":{"page_id":"p\\u0000"},"more":"é 🎉\u2028","n":12345678901234567890}\n';
-  const answer = await ask('POST', `${url}/webhook`, { bearer: WEBHOOK_TOKEN, body, headers: { 'webhook-id': 'msg_shown', 'user-agent': 'a sender', cookie: 'a=b', 'x-api-key': 'k' } });
+  const answer = await ask('POST', `${url}/webhook`, {
+    bearer: WEBHOOK_TOKEN,
+    body,
+    headers: { 'webhook-id': 'msg_shown', 'user-agent': 'a sender', cookie: 'a=b', 'x-api-key': 'k' },
+  });
   const { id } = answer.json;
   for (const [attempt, error] of [[2, 'the second'], [1, 'the first'], [3, 'the third']] as const) {
-    await sql`insert into webhook.failures (event_id, attempt, failed_at, error) values (${id}, ${attempt}, ${new Date(Date.UTC(2030, 0, attempt))}, ${error})`;
+    await sql`insert into webhook.failures (event_id, attempt, failed_at, error)
+      values (${id}, ${attempt}, ${new Date(Date.UTC(2030, 0, attempt))}, ${error})`;
   }
   const { status, json } = await call('GET', `/events/${id}`);
   assert.equal(status, 200);
   const { event, ...rest } = json;
-  assert.deepEqual([event.id, event.event, event.delivery_id, event.status, event.last_error], [id, 'shown', 'msg_shown', 'stored', 'the third']);
+  assert.deepEqual(
+    [event.id, event.event, event.delivery_id, event.status, event.last_error],
+    [id, 'shown', 'msg_shown', 'stored', 'the third'],
+  );
   const [row] = await sql`select token_id from webhook.events where id = ${id}`;
   assert.deepEqual(rest, {
     token_id: row?.token_id,
     ip: '127.0.0.1',
     headers: { 'content-type': 'application/json', 'user-agent': 'a sender', 'webhook-id': 'msg_shown' },
     body,
-    failures: [1, 2, 3].map((attempt) => ({ attempt, failed_at: `2030-01-0${attempt}T00:00:00.000Z`, error: ['the first', 'the second', 'the third'][attempt - 1] })),
+    failures: [1, 2, 3].map((attempt) => ({
+      attempt,
+      failed_at: `2030-01-0${attempt}T00:00:00.000Z`,
+      error: ['the first', 'the second', 'the third'][attempt - 1],
+    })),
   });
   assert.equal((await call('GET', `/events/${String(id).toUpperCase()}`)).json.event.id, id);
 });
 
-test('what is not there is 404, and what is no id 400, for showing and for delivering again', async () => {
+test('an unknown id is 404 and an invalid one 400, for showing and redelivering', async () => {
   for (const [method, end] of [['GET', ''], ['POST', '/redeliver']] as const) {
     const { status, json } = await working.call(method, `/events/${randomUUID()}${end}`);
     assert.deepEqual([status, json.error.code], [404, 'not_found']);
     for (const id of ['1', 'Stream', '%00', `${idOf('dead')}x`]) {
       const wrong = await call(method, `/events/${id}${end}`);
-      assert.deepEqual([wrong.status, wrong.json.error.code, wrong.json.error.fields[0].path], [400, 'invalid_path', '/id'], id);
+      assert.deepEqual(
+        [wrong.status, wrong.json.error.code, wrong.json.error.fields[0].path],
+        [400, 'invalid_path', '/id'],
+        id,
+      );
     }
   }
   assert.equal((await call('GET', `/events/${idOf('dead')}/redeliver`)).status, 405);
@@ -213,20 +303,31 @@ test('what is not there is 404, and what is no id 400, for showing and for deliv
 
 const again = (id: string) => working.call('POST', `/events/${id}/redeliver`);
 const details = async (id: string) => (await working.call('GET', `/events/${id}`)).json;
-const ended = (id: string, status: string) => untilSql(async () => (await details(id)).event.status === status, `the event is ${status}`);
+const ended = (id: string, status: string) =>
+  untilSql(async () => (await details(id)).event.status === status, `the event is ${status}`);
 
 for (const status of ['stored', 'done', 'dead', 'skipped'] as const) {
-  test(`an event that is ${status} is delivered again from its first attempt, and what went wrong before is kept`, async () => {
-    const id = await working.put({ status, attempts: status === 'dead' ? 12 : 0, errors: ['as before'], event: 'ends well' });
+  test(`an event with status ${status} is delivered again from its first attempt and keeps its failures`, async () => {
+    const id = await working.put({
+      status,
+      attempts: status === 'dead' ? 12 : 0,
+      errors: ['as before'],
+      event: 'ends well',
+    });
     const { status: code, json } = await again(id);
     assert.deepEqual([code, json], [200, { id, status: 'waiting' }]);
-    await untilSql(async () => (await working.sql`select from webhook.outcomes where event_id = ${id} and status = 'done' and attempts = 1`).length === 1, 'it is done, at the first attempt');
+    await untilSql(
+      async () =>
+        (await working.sql`select from webhook.outcomes where event_id = ${id} and status = 'done' and attempts = 1`)
+          .length === 1,
+      'it is done, at the first attempt',
+    );
     const { event, failures } = await details(id);
     assert.deepEqual([event.status, event.attempts, failures.length, failures[0].error], ['done', 1, 1, 'as before']);
   });
 }
 
-test('an event that fails again is dead once more, with a failure more', async () => {
+test('an event that fails again is dead again, with one more failure', async () => {
   const id = await working.send('ends badly');
   await ended(id, 'dead');
   assert.equal((await again(id)).status, 200);
@@ -234,14 +335,14 @@ test('an event that fails again is dead once more, with a failure more', async (
   await ended(id, 'dead');
 });
 
-test('an event that came while it was not selected is delivered when an operator says so', async () => {
+test('a skipped event is delivered if an operator redelivers it', async () => {
   const id = await working.send('other');
   assert.equal((await details(id)).event.status, 'skipped');
   assert.equal((await again(id)).status, 200);
   await ended(id, 'done');
 });
 
-test('an event that waits goes on waiting, with the attempts it has had and the worker that holds it', async () => {
+test('redelivering a waiting event keeps its attempts and its lease', async () => {
   const id = await working.put({ status: 'waiting', attempts: 5 });
   await working.sql`update webhook.work set lease = ${randomUUID()} where event_id = ${id}`;
   const row = async () => (await working.sql`select w::text as row from webhook.work w where event_id = ${id}`)[0]?.row;
@@ -251,7 +352,7 @@ test('an event that waits goes on waiting, with the attempts it has had and the 
   assert.equal(await row(), before);
 });
 
-test('many may deliver one event again at once, and each is told that it waits', async () => {
+test('concurrent redeliveries of one event all succeed', async () => {
   const id = await working.put({ status: 'dead', attempts: 3, event: 'ends well' });
   const answers = await Promise.all(Array.from({ length: 20 }, () => again(id)));
   assert.deepEqual(new Set(answers.map(({ status, json }) => `${status} ${json.status}`)), new Set(['200 waiting']));
@@ -259,7 +360,7 @@ test('many may deliver one event again at once, and each is told that it waits',
   assert.equal((await working.sql`select from webhook.work where event_id = ${id}`).length, 0);
 });
 
-test('where nothing delivers, nothing can be delivered again: it would wait for ever', async () => {
+test('without a target redelivery is a conflict', async () => {
   for (const name of ['dead', 'waiting', 'oldest']) {
     const before = await statusOf(idOf(name));
     const { status, json } = await call('POST', `/events/${idOf(name)}/redeliver`);
@@ -269,7 +370,7 @@ test('where nothing delivers, nothing can be delivered again: it would wait for 
   }
 });
 
-test('a repetition by the sender drives what is dead here again, and nothing else', async () => {
+test('a repetition by the sender redelivers a dead event, and no other', async () => {
   const once = { 'webhook-id': 'msg_repeated' };
   const id = await working.send('ends badly', once);
   await ended(id, 'dead');
@@ -282,13 +383,17 @@ test('a repetition by the sender drives what is dead here again, and nothing els
   assert.deepEqual([event.status, failures.length], ['done', 2]);
 });
 
-test('the plain variant has nothing of all this, and its description does not name it', async (t) => {
-  const plain = (await startGatehouse(t, ['webhook'], undefined, { WEBHOOK_VARIANT: 'plain', INBOX_PAGE: 'on' })).url.webhook;
+test('the plain variant has no inbox routes, and its description has none', async (t) => {
+  const plain = (await startGatehouse(t, ['webhook'], undefined, { WEBHOOK_VARIANT: 'plain', INBOX_PAGE: 'on' })).url
+    .webhook;
   for (const [method, path] of [...ROWS, ['GET', '/inbox'], ['GET', '/pages/inbox.js']] as const) {
     const { status, json } = await ask(method, plain + path, { bearer: WEBHOOK_TOKEN });
     assert.deepEqual([status, json.error.code], [404, 'no_such_path'], path);
   }
-  const paths = async (base: string) => Object.keys((await ask('GET', `${base}/openapi.json`)).json.paths).filter((path) => /events|inbox|pages/.test(path));
+  const paths = async (base: string) =>
+    Object.keys((await ask('GET', `${base}/openapi.json`)).json.paths).filter((path) =>
+      /events|inbox|pages/.test(path),
+    );
   assert.deepEqual(await paths(plain), []);
   assert.deepEqual(await paths(url), ['/events', '/events/stream', '/events/{id}', '/events/{id}/redeliver']);
 });

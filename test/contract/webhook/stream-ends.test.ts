@@ -1,4 +1,4 @@
-/** GET /events/stream ends by itself soon after its token has ceased to be an operator's, whether anything comes or not. */
+/** GET /events/stream ends soon after its token stops being an operator's, even without events. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createToken, rotateToken } from '../../../src/webhook/tokens.ts';
@@ -42,7 +42,7 @@ const ends: ReadonlyArray<readonly [string, (id: string) => Promise<unknown>]> =
 ];
 
 for (const [what, end] of ends) {
-  test(`a stream whose token ${what} ends in order by itself, while nothing comes; that of another operator goes on`, bounded, async (t) => {
+  test(`a quiet stream ends in order after its token ${what}, and another operator's goes on`, bounded, async (t) => {
     const [one, other] = [await addOperator('one'), await addOperator('other')];
     const [ending, going] = [await listen(t, one.token), await listen(t, other.token)];
     await end(one.id);
@@ -63,7 +63,7 @@ test('a stream goes on through the overlap of its rotated token', bounded, async
   }
 });
 
-test('a stream that has ended for a revoked token has given its place back', bounded, async (t) => {
+test('a stream that ended with its token frees its slot', bounded, async (t) => {
   const one = await addOperator('many streams');
   const streams = await Promise.all(Array.from({ length: 20 }, () => listen(t, one.token)));
   await revokeToken(database, one.id);
@@ -72,15 +72,18 @@ test('a stream that has ended for a revoked token has given its place back', bou
   await Promise.all(Array.from({ length: 20 }, () => listen(t, other.token)));
 });
 
-test('a stream takes no parameters, and says so instead of showing what was not asked for', async () => {
+test('a stream rejects query parameters', async () => {
   const { status, json } = await inbox.call('GET', '/events/stream?event=page.*');
   assert.deepEqual([status, json.error.code, json.error.fields?.[0]?.path], [400, 'invalid_query', 'event']);
 });
 
-test('another program can write no outcome that there is none of', async () => {
+test('another program cannot write an unknown outcome', async () => {
   const id = await inbox.put({ status: 'stored' });
   for (const status of ['waiting', 'nope', 'DONE']) {
-    await assert.rejects(inbox.sql`insert into webhook.outcomes (event_id, status, attempts) values (${id}, ${status}, 1)`, /outcomes_status/);
+    await assert.rejects(
+      inbox.sql`insert into webhook.outcomes (event_id, status, attempts) values (${id}, ${status}, 1)`,
+      /outcomes_status/,
+    );
   }
   await inbox.sql`insert into webhook.outcomes (event_id, status, attempts) values (${id}, 'done', 1)`;
   assert.equal((await inbox.call('GET', `/events/${id}`)).json.event.status, 'done');

@@ -1,4 +1,4 @@
-/** GET /events/stream: the events as they come, for operators who watch. */
+/** GET /events/stream: new events for operators. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, test } from 'node:test';
@@ -36,7 +36,12 @@ async function listen(owner: Owner, url = inbox.url): Promise<Listener> {
   const client = await ring(owner, url);
   const said = () => client.pending();
   await until(() => said().includes(HELLO), 'the stream begins');
-  return { client, said, ids: () => [...said().matchAll(/^id: (.*)$/gm)].map(([, id = '']) => id), answer: () => client.answer() };
+  return {
+    client,
+    said,
+    ids: () => [...said().matchAll(/^id: (.*)$/gm)].map(([, id = '']) => id),
+    answer: () => client.answer(),
+  };
 }
 
 /** @returns the status, without waiting for the end of what may have none; such a stream stays open */
@@ -55,18 +60,25 @@ async function ring(owner: Owner, url: string): Promise<RawClient> {
 
 const quiet = await listen({ after }, silent.url);
 
-test('a stream begins at once, before there is any event, as server-sent events that nobody stores', async (t) => {
+test('a stream begins at once, before there is any event, as uncached server-sent events', async (t) => {
   const { said } = await listen(t);
   const [head = ''] = said().split('\r\n\r\n');
   assert.match(head, /^HTTP\/1\.1 200 /);
-  for (const line of ['Content-Type: text/event-stream', 'Cache-Control: no-store', 'X-Content-Type-Options: nosniff', 'Transfer-Encoding: chunked']) assert.ok(head.split('\r\n').includes(line), line);
+  for (const line of [
+    'Content-Type: text/event-stream',
+    'Cache-Control: no-store',
+    'X-Content-Type-Options: nosniff',
+    'Transfer-Encoding: chunked',
+  ])
+    assert.ok(head.split('\r\n').includes(line), line);
 });
 
-test('each event that comes is shown once, in order, with what the list says of it, and none from before', async (t) => {
+test('each new event is sent once, in order, as in the list, and no older one', async (t) => {
   const before = await send('from before');
   const { ids, said } = await listen(t);
   const sent: string[] = [];
-  for (let number = 0; number < 40; number += 1) sent.push(await send(`number ${number}`, { 'webhook-id': `msg_${number}` }));
+  for (let number = 0; number < 40; number += 1)
+    sent.push(await send(`number ${number}`, { 'webhook-id': `msg_${number}` }));
   await send('repeated', { 'webhook-id': 'msg_r' });
   await send('repeated', { 'webhook-id': 'msg_r' });
   const last = await send('last');
@@ -82,14 +94,19 @@ test('each event that comes is shown once, in order, with what the list says of 
   assert.deepEqual(JSON.parse(data), json[0]);
 });
 
-test('what comes once the stream has greeted is shown, however slow the first look is', bounded, async (t) => {
+test('an event after the greeting is sent, however slow the first query is', bounded, async (t) => {
   const holder = connect(inbox.databaseUrl);
   t.after(() => holder.end());
   // Stops whoever looks, and no sender.
   await holder`begin`;
   await holder`lock table webhook.failures in access exclusive mode`;
   const client = await ring(t, inbox.url);
-  await untilSql(async () => (await sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`).length > 0, 'the look waits');
+  await untilSql(
+    async () =>
+      (await sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`).length >
+      0,
+    'the look waits',
+  );
   const early = client.pending().includes(HELLO) ? await send('right after the greeting') : null;
   await holder`commit`;
   await until(() => client.pending().includes(HELLO));
@@ -99,17 +116,20 @@ test('what comes once the stream has greeted is shown, however slow the first lo
   assert.ok(client.pending().includes(`id: ${id}\n`));
 });
 
-test('a name that looks like a part of the stream is one line of it', async (t) => {
+test('an event name that looks like a part of the stream stays on one line', async (t) => {
   const { ids, said } = await listen(t);
   const names = ['a\n\nevent: received\ndata: {}\n\n', 'b\r\rid: x', '\u2028', 'é 🎉'];
   for (const name of names) await send(name);
   await until(() => ids().length >= names.length);
   // Lines end with CR or LF here (HTML Living Standard, 9.2.5), not with what else JavaScript takes for an end.
-  const shown = said().split(/[\r\n]+/).filter((line) => line.startsWith('data: ')).map((line): { event: string } => JSON.parse(line.slice('data: '.length)));
+  const shown = said()
+    .split(/[\r\n]+/)
+    .filter((line) => line.startsWith('data: '))
+    .map((line): { event: string } => JSON.parse(line.slice('data: '.length)));
   assert.deepEqual(shown.map(({ event }) => event), names);
 });
 
-test('an event that is committed long after its neighbours is not missed', bounded, async (t) => {
+test('an event that is committed long after its neighbors is not missed', bounded, async (t) => {
   const { ids } = await listen(t);
   const late = connect(inbox.databaseUrl);
   t.after(() => late.end());
@@ -126,14 +146,14 @@ test('an event that is committed long after its neighbours is not missed', bound
   assert.equal(ids().filter((one) => one === id).length, 1);
 });
 
-test('every replica shows what came to any of them', async (t) => {
+test('a stream has the events of every replica', async (t) => {
   const other = await startGatehouse(t, ['webhook'], inbox.databaseUrl);
   const [here, there] = [await listen(t), await listen(t, other.url.webhook)];
   const id = await send('to one of two');
   await until(() => here.ids().includes(id) && there.ids().includes(id));
 });
 
-test('HEAD gets the head, and holds no place', async () => {
+test('HEAD gets the head and takes no slot', async () => {
   for (let i = 0; i < 40; i += 1) {
     const client = await connectTo(inbox.url);
     client.send(headOf(['HEAD /events/stream HTTP/1.1', ...REQUEST.slice(1), 'Connection: close']));
@@ -143,20 +163,22 @@ test('HEAD gets the head, and holds no place', async () => {
   }
 });
 
-test('a token that is revoked while its stream is open sees nothing more', bounded, async (t) => {
+test('a stream ends when its token is revoked', bounded, async (t) => {
   const own = await openInbox(t);
   const { ids, said } = await listen(t, own.url);
   const seen = await own.send('while it may');
   await until(() => ids().includes(seen));
-  await own.sql`update webhook.tokens set revoked_at = now() where digest = ${createHash('sha256').update(OPERATOR_TOKEN).digest()}`;
+  await own.sql`update webhook.tokens set revoked_at = now()
+    where digest = ${createHash('sha256').update(OPERATOR_TOKEN).digest()}`;
   await own.send('after the revocation');
   const witness = 'witness-operator-0123456789abcdefghijklmno';
-  await own.sql`insert into webhook.tokens (id, name, role, digest) values (gen_random_uuid(), '', 'operator', ${createHash('sha256').update(witness).digest()})`;
+  await own.sql`insert into webhook.tokens (id, name, role, digest)
+    values (gen_random_uuid(), '', 'operator', ${createHash('sha256').update(witness).digest()})`;
   await until(() => said().endsWith('0\r\n\r\n') || ids().length > 1, 'the stream ends, or goes on');
   assert.deepEqual(ids(), [seen]);
 });
 
-test('when the database goes away a stream breaks off, which is no proper end, and its place is free', bounded, async (t) => {
+test('a stream breaks off when the database goes away, and frees its slot', bounded, async (t) => {
   const relay = await startRelay(t, inbox.databaseUrl);
   const other = await startGatehouse(t, ['webhook'], relay.url);
   const { client } = await listen(t, other.url.webhook);
@@ -166,7 +188,7 @@ test('when the database goes away a stream breaks off, which is no proper end, a
   await untilSql(async () => (await knock(t, other.url.webhook)).status === 200, 'streams can be opened again');
 });
 
-test('a shutdown ends streams in order and is not held up by them, however long the grace', { timeout: 20_000 }, async (t) => {
+test('a shutdown ends streams in order without waiting for them', { timeout: 20_000 }, async (t) => {
   const other = await startGatehouse(t, ['webhook'], inbox.databaseUrl, { SHUTDOWN_GRACE: '600' });
   const streams = await Promise.all([1, 2, 3].map(() => listen(t, other.url.webhook)));
   const ended = other.stop();
@@ -175,7 +197,7 @@ test('a shutdown ends streams in order and is not held up by them, however long 
   assert.ok(!other.log().some(({ level }) => level === 'error'));
 });
 
-test('32 streams are open at once, one more is refused, whoever comes when', bounded, async (t) => {
+test('32 streams may be open, and the next gets 503', bounded, async (t) => {
   const crowd = await Promise.all(Array.from({ length: 40 }, () => knock(t, inbox.url)));
   const statuses = crowd.map(({ status }) => status);
   assert.equal(statuses.filter((status) => status === 503).length, 8);
@@ -194,7 +216,7 @@ test('32 streams are open at once, one more is refused, whoever comes when', bou
   await untilSql(async () => (await again()).includes(200), 'a place is free');
 });
 
-test('a client that leaves frees its place, also while there is nothing to tell, and those who stay are given signs of life', bounded, async (t) => {
+test('a client that leaves frees its slot even without events, and others get keep-alives', bounded, async (t) => {
   const crowd = await Promise.all(Array.from({ length: 31 }, () => listen(t, silent.url)));
   assert.equal((await knock(t, silent.url)).status, 503);
   crowd[0]?.client.leave();
