@@ -23,7 +23,7 @@ const MIN_KILLS = 20;
 const SENDERS = 12;
 const SEED = Number(process.env.FAULTS_SEED ?? randomInt(2 ** 31));
 const MAX_ATTEMPTS = 5;
-/** As in src/webhook/rules.ts. */
+/** As in src/webhook/worker.ts. */
 const LEASE_MS = 30_000;
 const BACKOFF_MS = 100;
 /** The sum of all delays between MAX_ATTEMPTS attempts. */

@@ -7,7 +7,6 @@ import { json, oneLine, parseDuration, printTable, stripControlChars } from './a
 import { type Command, OperationFailed, UsageError } from './command.ts';
 import { option, requireUuid, withWebhook } from './webhook.ts';
 
-/** Events of one statement, with --status. */
 const BATCH = 1_000;
 
 export const COMMANDS: readonly Command[] = [
@@ -15,8 +14,8 @@ export const COMMANDS: readonly Command[] = [
     name: 'event list',
     summary: 'List webhook events, newest first',
     options: {
-      status: option('STATUS', STATUSES.join(', ')), event: option('NAME', 'the event name; * stands for any characters'),
-      source: option('SOURCE', "the source of the event's token"), limit: option('N', 'how many; default 20'),
+      status: option('STATUS', STATUSES.join(', ')), source: option('SOURCE', "the source of the event's token"),
+      event: option('NAME', 'the event name; * stands for any characters'), limit: option('N', 'how many; default 20'),
       since: option('TIME', 'the greatest age: seconds, or as 30m, 12h or 7d'), json,
     },
     async run({ text, flag }, { print }) {
@@ -60,10 +59,9 @@ export const COMMANDS: readonly Command[] = [
       for (const id of ids) requireUuid(id, 'event redeliver', 'event list');
       const count = await withWebhook(async (database) => {
         if (!status) return redeliver(database, ids);
-        let total = 0;
-        for (;;) {
+        for (let total = 0; ; ) {
           const batch = await idsWithStatus(database, status, BATCH);
-          if (batch.length > 0) total += await redeliver(database, batch);
+          total += await redeliver(database, batch);
           if (batch.length < BATCH) return total;
         }
       });

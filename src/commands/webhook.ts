@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { ConfigurationError, readServiceSettings } from '../settings.ts';
 import type { ServerKey } from '../crypto/box.ts';
 import { isUuid } from '../crypto/text.ts';
@@ -18,7 +18,6 @@ const DAY = 86_400;
 const oneId = { shown: 'ID', least: 1, most: 1 };
 export const option = (value: string, help: string): Option => ({ type: 'string', value, help });
 const secretFile = option('FILE', "the sender's signing secret; '-' for standard input");
-const NO_TOKEN = 'no active token has this id; see: gatehouse token list';
 const NOT_PENDING = 'no signing secret is pending; have the sender send it again, and see: gatehouse token list';
 const OTHER_KEY = 'the pending secret is sealed under another WEBHOOK_SECRET; set the one that the service has';
 const OTHER_KEYS = 'Warning: signing secrets exist that are sealed under another WEBHOOK_SECRET than the one set here.';
@@ -74,7 +73,7 @@ export const COMMANDS: readonly Command[] = [
         const secret = await readSecret('token rotate', text('signing-secret-file'), known.source, terminal);
         return rotateToken(database, id, overlap, await sealed(secret, key, database, terminal.note));
       });
-      if (token === false) throw new OperationFailed(NO_TOKEN);
+      if (token === false) throw new OperationFailed('no active token has this id; see: gatehouse token list');
       const what = token === null ? 'the signing secret of token' : 'token';
       terminal.note(`Replaced ${what} ${id}. The old one stays valid for ${overlap} seconds.`);
       if (token !== null) printOnce(token, terminal);
@@ -131,14 +130,9 @@ async function readSecret(command: string, file: string | undefined, source: Sou
   const wrong = (problem: string) => new UsageError(`${command}: ${problem}`);
   const { scheme } = SOURCES[source];
   if (scheme === null) throw wrong(`source ${source} is not signed; leave out --signing-secret-file`);
-  const read = () => {
-    try {
-      return readFileSync(file, 'utf8');
-    } catch (error) {
-      throw wrong(`--signing-secret-file cannot be read (${codeOf(error)})`);
-    }
-  };
-  const secret = (file === '-' ? await readInput() : read()).replace(/\r?\n$/, '');
+  const failed = (error: unknown) => Promise.reject(wrong(`--signing-secret-file cannot be read (${codeOf(error)})`));
+  const text = file === '-' ? await readInput() : await readFile(file, 'utf8').catch(failed);
+  const secret = text.replace(/\r?\n$/, '');
   if (secret.length >= 8 && !/\p{Cc}/u.test(secret) && SCHEMES[scheme].keyOf(secret)) return secret;
   const form = scheme === 'standard' ? 'whsec_ and 24 to 64 bytes in Base64' : 'at least 8 characters';
   throw wrong(`not a signing secret of ${source}; it is one line of ${form}, as the sender shows it`);

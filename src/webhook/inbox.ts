@@ -34,7 +34,7 @@ export function viewDetails(details: EventDetails): Infer<typeof detailsShape> {
   return { event: viewSummary(summary), token_id, ip, headers, body: body.toString('utf8'), failures: shown };
 }
 
-const NO_EVENT = { message: 'No event has this id. It may have been removed after its retention.' };
+const NO_EVENT = { message: 'There is no event with this id, or it is no longer kept.' };
 
 type EventCall = OperatorCall<{ id: string }, unknown>;
 type ListCall = OperatorCall<unknown, EventFilter & { limit: number }>;
