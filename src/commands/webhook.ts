@@ -14,7 +14,6 @@ import { acceptPending, createToken, fingerprint, rotateToken, showPending } fro
 import { json, parseDuration, printTable, withDatabase } from './administration.ts';
 import { type Command, OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
 
-const DAY = 86_400;
 const oneId = { shown: 'ID', least: 1, most: 1 };
 export const option = (value: string, help: string): Option => ({ type: 'string', value, help });
 const secretFile = option('FILE', "the sender's signing secret; '-' for standard input");
@@ -89,7 +88,7 @@ export const COMMANDS: readonly Command[] = [
       await withWebhook(async (database, serverKey) => {
         const key = requireKey(serverKey);
         if (accepted !== undefined) {
-          const isActive = await acceptPending(database, id, key, accepted, DAY);
+          const isActive = await acceptPending(database, id, key, accepted, 86_400);
           if (isActive) return note(`The signing secret of token ${id} is active.`);
           throw new OperationFailed(`no pending secret has this fingerprint; see: gatehouse token confirm ${id}`);
         }
@@ -107,9 +106,8 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Revoke a webhook token at once, on every replica',
     async run({ positionals: [id = ''] }, { note }) {
       requireUuid(id, 'token revoke');
-      const isFound = await withWebhook((database) => revokeToken(database, id));
-      if (!isFound) throw new OperationFailed('no token has this id; see: gatehouse token list');
-      note(`Revoked token ${id}.`);
+      if (await withWebhook((database) => revokeToken(database, id))) return note(`Revoked token ${id}.`);
+      throw new OperationFailed('no token has this id; see: gatehouse token list');
     },
   },
 ];
