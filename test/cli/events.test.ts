@@ -201,14 +201,14 @@ test('a failed operation exits with 1, a configuration error with 78', async (t)
   }
 });
 
-/** Follows, and is heard to do so. */
+/** Starts `event tail` and waits until it prints. */
 async function follow(t: TestContext, words: readonly string[] = []): Promise<Running> {
   const running = startProgram(t, program, ['event', 'tail', ...words], environment);
   await untilFollowing(() => running.stdout());
   return running;
 }
 
-/** It says nothing when it begins, so that events are sent until one is shown. */
+/** It prints nothing at the start, so this sends events until one is shown. */
 async function untilFollowing(shown: () => string): Promise<void> {
   while (shown() === '') {
     await send('is anybody there');
@@ -231,7 +231,7 @@ test('event tail prints each event once, and an interrupt ends it without a stac
     );
     tail.signal('SIGINT');
     const { code, signal } = await tail.ended;
-    // By the signal itself, so that a shell's loop around it ends as well.
+    // By the signal itself, so that a shell loop ends, too.
     assert.deepEqual([code, signal, tail.stderr()], [null, 'SIGINT', '']);
   }
 });
@@ -254,7 +254,7 @@ test('event tail exits with 1 and one line when the database goes away', bounded
   t.after(() => other.end());
   let end: { code: number | null } | null = null;
   const ended = tail.ended.then((one) => (end = one));
-  // As in a failover: each new connection is ended as well.
+  // Like a failover: new connections are ended, too.
   while (end === null)
     await other`select pg_terminate_backend(pid), pg_sleep(0.01) from pg_stat_activity
       where application_name = 'gatehouse-webhook-admin' and datname = current_database()`;
@@ -262,7 +262,7 @@ test('event tail exits with 1 and one line when the database goes away', bounded
   assert.match(tail.stderr(), /^gatehouse: [^\n]+\n$/);
 });
 
-/** Redraws the window's title, the line before, and in another terminal runs what is pasted. */
+/** Escape sequences that change the window title and the previous line. */
 const EVIL = '\u001b]0;title\u0007\u001b[1A\u001b[2K\u009b31m\rspoof\u0000';
 test(
   'no control character of a sender reaches a terminal, and none forges a line',

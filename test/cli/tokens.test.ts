@@ -15,7 +15,7 @@ const environment = { DATABASE_URL: file.url, WEBHOOK_SECRET };
 const gatehouse = await startGatehouse({ after }, ['webhook'], file.url, { WEBHOOK_SECRET });
 const { webhook } = gatehouse.url;
 
-/** What commands have written where no secret is promised; secrets are looked for in it at the end. */
+/** All output that must not contain a secret. The last test searches it. */
 const written: string[] = [];
 const secrets = new Set<string>();
 
@@ -45,7 +45,7 @@ function fileWith(secret: string): string {
   return path;
 }
 
-/** What a command prints once: a token and nothing else. */
+/** Asserts that standard output is one token. */
 function tokenIn({ code, stdout, stderr }: Finished): string {
   assert.equal(code, 0, stderr);
   assert.match(stdout, /^[A-Za-z0-9_-]{43}\n$/);
@@ -131,7 +131,7 @@ test('a rotated token stays valid for exactly its overlap, in a running service'
       finished.stderr,
       new RegExp(`^Replaced token ${old.id}\\. The old one stays valid for ${seconds} seconds\\.\n`),
     );
-    // The commit's own clock, so that it does not matter how long the command took.
+    // The database's clock, so that the duration of the command does not matter.
     const [row] =
       await file.sql`select previous_until - make_interval(secs => ${seconds}) between created_at
         and now() as exact from webhook.tokens where id = ${old.id}`;
@@ -163,7 +163,7 @@ test('a rotated signing secret stays valid for exactly its overlap, and the toke
     (await sendAs('github', token, fresh)).status,
   ];
   assert.deepEqual(await statuses(), [200, 200]);
-  // A second one in haste ends neither the first nor its successor before their time.
+  // A second rotation does not shorten the validity of the earlier secrets.
   await run(t, ['rotate', id, '--overlap', '5h', '--signing-secret-file', fileWith('a third secret')]);
   assert.deepEqual(await statuses(), [200, 200]);
   const [limits] =

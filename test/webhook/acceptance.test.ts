@@ -39,7 +39,7 @@ test('one of 40 identical concurrent deliveries to two replicas is accepted, the
   }
 });
 
-/** Holds up every stored event, but no read, at the moment before it is done. */
+/** Blocks inserts of events, but no read, until `release`. */
 async function heldUp(
   count: number,
   operation: () => Promise<Answer[]>,
@@ -62,7 +62,7 @@ async function heldUp(
 
 test('200 is sent only after the commit', async () => {
   const key = randomUUID();
-  // Two copies, both under way before either is stored.
+  // Two copies in flight before either is stored.
   const answers = await heldUp(
     2,
     () => Promise.all([post(0, { 'webhook-id': key }), post(1, { 'webhook-id': key })]),
@@ -83,7 +83,7 @@ test('an event that could not be stored is answered 503 and accepted when repeat
   assert.ok(answer);
   isUnavailable(answer);
   assert.deepEqual(await events(), before);
-  // The connection that was lost is replaced; whoever comes in that very moment may be told to try again.
+  // The lost connection is replaced; until then the reply may be 503.
   let again = await post(0, { 'webhook-id': key });
   while (again.status === 503) again = await post(0, { 'webhook-id': key });
   assert.equal(again.json.status, 'accepted');
@@ -95,7 +95,7 @@ test('without the database every delivery is answered 503 with Retry-After, what
   for (let turn = 0; turn < 4; turn += 1) {
     isUnavailable(await post(turn));
     isUnavailable(await post(turn, { 'webhook-id': 'away' }));
-    // Nobody can tell a wrong token from a right one now: 401 would make a sender give up for good.
+    // A token cannot be checked now, and 401 would make a sender give up.
     isUnavailable(await post(turn, {}, 'wrong-token'));
     assert.equal((await ask('GET', `${addressOf(turn)}/readyz`)).status, 503);
     assert.equal((await ask('GET', `${addressOf(turn)}/livez`)).status, 200);

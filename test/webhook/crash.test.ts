@@ -24,7 +24,7 @@ test('acknowledged writes survive kill -9 of the database under load, and the se
       body: { event: delivery, data: { page_id: 'p' } },
       headers: { 'webhook-id': delivery },
     });
-  /** As senders do: the same delivery again until it is acknowledged, then the next. */
+  /** Repeats a delivery until it is acknowledged, as senders do. */
   async function send(sender: number): Promise<void> {
     for (let number = 0; load.goesOn; number += 1) {
       const delivery = `${sender}-${number}`;

@@ -14,7 +14,7 @@ const SWITCH = 'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgra
 const UNREACHED = 'the target could not be reached (unknown)';
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n';
 
-/** Answers each request with what is set then, below HTTP, and leaves the connection open. */
+/** Answers each request with raw bytes, and leaves the connection open. */
 const target = { answer: (_socket: Socket): void => {}, requests: 0 };
 const sockets = new Set<Socket>();
 const server = createServer((socket) => {
@@ -81,7 +81,7 @@ test('endless 1xx replies meet the time limit, and the next event is delivered',
 
 test('in the service each 101 reply is one failed attempt, and later events are delivered', bounded, async (t) => {
   const database = await createDatabase(t);
-  // One place, and a time limit that this test does not wait for.
+  // One slot, and a time limit longer than the test.
   const gatehouse = await startGatehouse(t, ['webhook'], database.url, {
     WEBHOOK_FORWARD_URL: url,
     WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',

@@ -23,7 +23,7 @@ interface Target {
   connections(): number;
 }
 
-/** What these tests start ends with the file. */
+/** Closed after the file's tests. */
 const closing: Array<() => void> = [];
 after(() => closing.forEach((close) => close()));
 
@@ -53,7 +53,7 @@ async function startTarget(answer: (response: ServerResponse, got: Got) => void,
   };
 }
 
-/** A target below HTTP. */
+/** A target of raw sockets. */
 async function startRawTarget(treat: (socket: Socket) => void): Promise<string> {
   const sockets = new Set<Socket>();
   const server = createRawServer((socket) => {
@@ -130,7 +130,7 @@ test('an event is POSTed byte for byte, with its headers and a Standard Webhooks
     'gatehouse-attempt': '1',
   }, "nothing of the sender's credentials goes on");
   assert.ok(Math.abs(Number(time) - Date.now() / 1000) < 300);
-  // As its specification computes it: `id.timestamp.body` under the bytes of the secret.
+  // As specified: an HMAC of `id.timestamp.body` with the bytes of the secret.
   const key = Buffer.from(SECRET.slice('whsec_'.length), 'base64');
   assert.equal(
     signature,
@@ -175,7 +175,7 @@ test('an event that always gets 4xx or 5xx is retried under the same id and ends
   }
 });
 
-/** How long after its first failure the event is due again, and when that is. */
+/** The delay after the first failure, and when the event is due. */
 async function delayed(retryAfter: string): Promise<{ seconds: number; dueAt: Date }> {
   answerNow = (response) => response.writeHead(503, { 'retry-after': retryAfter }).end();
   const id = await post();
@@ -267,7 +267,7 @@ test('an endless, broken or invalid body after a 2xx is still a success and free
   await until(() => endings.flood === 1, 'the flood is cut off');
   assert.ok(endings.poured < 32_000_000, `${endings.poured} bytes, which is more than what fits between two sockets`);
   const drip = await startTarget((response) => void response.on('close', () => (endings.drip += 1)).write('.'));
-  // As many as there may be at once, so that a connection that is held would hold up the next event.
+  // As many as the concurrency, so that a blocked connection would block the next event.
   const narrow = forwardTo(drip.url, 1);
   for (const turn of [1, 2]) assert.equal(await deliverOnce(narrow, leasedEvent()), null, String(turn));
   await until(() => endings.drip === 2, 'their connections end');

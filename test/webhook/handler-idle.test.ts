@@ -17,7 +17,7 @@ const told = join(directory, 'told');
 writeFileSync(told, '');
 const { url, sql } = await createDatabase();
 const gatehouse = await startGatehouse({ after }, ['webhook'], url, {
-  // One thread, so that the next event would have it.
+  // One thread, so that the next event uses the same one.
   WEBHOOK_HANDLER: join(root, 'test/support/handler.mjs'),
   TOLD: told,
   WEBHOOK_CONCURRENCY: '1',

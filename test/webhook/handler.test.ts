@@ -17,7 +17,7 @@ const never = new AbortController().signal;
 const MODULE = join(root, 'test/support/handler.mjs');
 let files = 0;
 
-/** A handler of its own for a test, and what it has told. */
+/** A handler for one test, and its records. */
 function open(t: TestContext, module = MODULE) {
   const told = join(directory, `told-${(files += 1)}`);
   writeFileSync(told, '');
@@ -115,7 +115,7 @@ for (const event of ['fails later', 'rejects later', 'exits later']) {
     const { outcome, told } = open(t);
     assert.equal(await outcome(event), null);
     await until(() => told().length === 1, 'it has happened');
-    // Where the thread is still on its way down, the next one may fail with it; the one after that has a new thread.
+    // The next event may still get the ending thread; the one after it gets a new thread.
     await outcome('returns');
     assert.equal(await outcome('returns'), null);
   });

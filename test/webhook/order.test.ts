@@ -35,7 +35,7 @@ test(
           if (attempt === 1) begun.push(event);
           await new Promise((resolve) => setTimeout(resolve, Math.random() * 3));
           active.set(key, (active.get(key) ?? 0) - 1);
-          // Heads that fail for a while, and one that dies.
+          // First events that fail for a while, and one that ends as dead.
           if (key === 'a' && number === '0') return FAILED;
           return Number(number) % 3 === 0 && attempt < 3 ? FAILED : null;
         },
@@ -71,7 +71,7 @@ test('while the first event of a key waits for its retry, only later ones of tha
   );
   for (const id of [other, none]) await untilSql(async () => (await queue.stateOf(id)).status === 'done', 'it is done');
   await untilSql(async () => (await queue.stateOf(head)).errors.length === 1, 'the head has failed');
-  // Whatever is still to come for the one behind would come in the same claim as this one.
+  // If the waiting one were due, it would be claimed together with this one.
   const last = await queue.put();
   worker.notify();
   await untilSql(async () => (await queue.stateOf(last)).status === 'done', 'another claim was made');
@@ -151,7 +151,7 @@ test('a pattern matches whole names, only * is special, and no pattern selects a
   }
 });
 
-/** Every text of these letters up to a length. */
+/** Every text of these letters, up to a length. */
 const textsOf = (letters: string, most: number): string[] =>
   most === 0
     ? ['']
@@ -167,7 +167,7 @@ test('short patterns select the same names as a regular expression', () => {
 });
 
 test('no event name makes a pattern with many stars slow', () => {
-  // A regular expression would need hours for it, and this test would not end.
+  // A regular expression would take hours.
   assert.equal(createSelector([`${'*a'.repeat(30)}*b`])('a'.repeat(1_024)), false);
 });
 

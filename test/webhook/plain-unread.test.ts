@@ -27,7 +27,7 @@ async function startReceiver(t: TestContext) {
 test('events that wait to be printed drop no log lines and are acknowledged once printed', bounded, async (t) => {
   const { child, parsed, url, readOn, send } = await startReceiver(t);
   const sent = Promise.all(Array.from({ length: 40 }, (_, number) => send(number)));
-  // More than the MiB after which lines of requests are dropped waits by then.
+  // By now more than the MiB waits after which request lines are dropped.
   await new Promise((resolve) => setTimeout(resolve, 300));
   const PROBES = 20;
   for (let probe = 0; probe < PROBES; probe += 1) assert.equal((await ask('GET', `${url}/livez`)).status, 200);

@@ -17,7 +17,7 @@ const never = new AbortController().signal;
 const forwardTo = (url: string, allowPrivate = false) =>
   createForwardTarget({ url: new URL(url), secret: null, allowPrivate }, 1);
 
-/** Listens on every address of this machine, IPv4 and IPv6, and must not hear anything. */
+/** Listens on every address of this machine, IPv4 and IPv6, and must get no connection. */
 let heard = 0;
 const neighbour = createServer((socket) => {
   heard += 1;
@@ -28,7 +28,7 @@ after(() => neighbour.close());
 const bound = neighbour.address();
 const port = typeof bound === 'object' && bound ? bound.port : 0;
 
-/** First and last of each range of the IANA registries for special purposes that a host or its network answers. */
+/** First and last address of each special-purpose range of the IANA registries. */
 const PRIVATE = [
   ['0.0.0.0', '0.255.255.255'],
   ['10.0.0.0', '10.255.255.255'],
@@ -48,7 +48,7 @@ const PRIVATE = [
   ['ff00::', 'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
   ['64:ff9b:1::', '64:ff9b:1:ffff:ffff:ffff:ffff:ffff'],
 ] as const;
-/** Their neighbours outside, and addresses of the public network. */
+/** The addresses next to these ranges, and others of the public network. */
 const PUBLIC = [
   '1.0.0.0',
   '9.255.255.255',
@@ -115,7 +115,7 @@ test('an address that NAT64 or 6to4 maps to a private IPv4 address is private', 
   assert.equal(isPrivate('64:ff9b::808:808'), false, 'a network without IPv4 reaches the public one so');
 });
 
-/** An IPv4 address as the last two pieces of an IPv6 one. */
+/** An IPv4 address as the last two groups of an IPv6 address. */
 const pieces = (address: string) => {
   const [a = 0, b = 0, c = 0, d = 0] = address.split('.').map(Number);
   return `${(a * 256 + b).toString(16)}:${(c * 256 + d).toString(16)}`;

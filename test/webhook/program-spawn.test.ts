@@ -36,7 +36,7 @@ test('a missing, then not executable, then working command: two failures, then s
   await sql`update webhook.work set due_at = now()`;
   await failed(2);
   chmodSync(program, 0o755);
-  // The next one finds it so, and the one that has failed when it is due.
+  // The next event uses the repaired program at once, the failed one when it is due.
   const next = await post();
   await untilSql(async () => (await stateOf(sql, next)).status === 'done', 'the next is done');
   await sql`update webhook.work set due_at = now()`;
@@ -81,7 +81,7 @@ test('without free file descriptors a command fails with EMFILE, and runs once t
   }, { files: FILES });
   await running.ready('webhook');
   const address = await running.url('webhook');
-  // The sender is there before the crowd, and so are the connections to the database that one event needs.
+  // The sender and the database connections exist before the descriptors run out.
   const sender = await connectTo(address);
   t.after(() => sender.leave());
   const post = async () => {

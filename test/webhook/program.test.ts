@@ -19,7 +19,7 @@ after(() => rmSync(directory, { recursive: true, force: true }));
 const file = (name: string) => join(directory, name);
 const PATH = process.env.PATH ?? '';
 
-/** The shell here is the test's own program, as any other; Gatehouse does not start it. */
+/** The shell is the test's program. Gatehouse does not use one. */
 const run = (command: readonly [string, ...string[]], more: { timeoutMs?: number; body?: Buffer } = {}) =>
   deliverOnce(
     createCommandTarget(command, { PATH, DIRECTORY: directory }),
@@ -28,7 +28,7 @@ const run = (command: readonly [string, ...string[]], more: { timeoutMs?: number
   );
 const sh = (script: string, more: Parameters<typeof run>[1] = {}) => run(['/bin/sh', '-c', script], more);
 
-/** What `ps` says of a process; one that is gone or only waits to be collected does nothing any more. */
+/** Asks `ps`. A zombie does not count as running. */
 function isRunning(processId: number): boolean {
   try {
     return !/^$|^Z/.test(execFileSync('ps', ['-o', 'stat=', '-p', String(processId)], { encoding: 'utf8' }).trim());
@@ -87,7 +87,7 @@ test('the error has the end of a long output', async () => {
     (await sh('head -c 300000 /dev/zero | tr "\\0" "x"; echo; echo "the reason, in the last line" >&2; exit 1')) ?? '';
   assert.ok(error.endsWith('the reason, in the last line\n'), error.slice(-100));
   assert.ok(error.length < 3_000, `${error.length} characters`);
-  // As the worker writes it down.
+  // As the worker stores it.
   assert.ok(
     errorLine(error).endsWith('the reason, in the last line'),
     `what is written down ends with ${errorLine(error).slice(-40)}`,
@@ -100,7 +100,7 @@ test('unlimited output on both streams is read and takes no memory', bounded, as
   assert.equal(await sh(`head -c ${250 * MB} /dev/zero & head -c ${250 * MB} /dev/urandom >&2; wait`), null);
   const grownBy = (process.resourceUsage().maxRSS - before) * 1024;
   assert.ok(grownBy < 200 * MB, `the most memory ever used grew by ${grownBy} bytes`);
-  // One that does not stop by itself is stopped.
+  // Endless output ends at the time limit.
   assert.match((await run(['/usr/bin/env', 'yes'], { timeoutMs: 300 })) ?? '', /^the command ended with SIGKILL/);
 });
 
@@ -153,7 +153,7 @@ test(
   bounded,
   async (t) => {
     const { url, sql } = await createDatabase(t);
-    // Variables that are ours, however they are given, and one that is not.
+    // Gatehouse's variables in both forms, and another one.
     const secretFile = file('webhook-secret');
     writeFileSync(secretFile, 'a secret that no program shall know');
     const ours = { WEBHOOK_SECRET_FILE: secretFile, SERVER_SECRET_PREVIOUS: 'previous-secret-0123456789abcdefghijkl' };
@@ -195,7 +195,7 @@ test(
         EVENT_ATTEMPT: attempt,
         EVENT_RECEIVED_AT: row.received_at.toISOString(),
       };
-      // What the shell itself adds is not looked at.
+      // Without the variables that the shell adds.
       const { PWD: _1, SHLVL: _2, _: _3, OLDPWD: _4, ...others } = given;
       assert.deepEqual(others, { PATH, DIRECTORY: directory, GREETING: 'for the program', ...facts });
       for (const name of Object.keys(VARIABLES)) assert.ok(!(name in given) && !(`${name}_FILE` in given), name);
@@ -203,7 +203,7 @@ test(
     const { errors } = await stateOf(sql, id);
     assert.equal(errors.length, 2);
     assert.equal(errors[0], 'the command ended with status 9:  [31mred nul\ufffd second line');
-    // Nobody's terminal or log is driven by what a program printed.
+    // No control character of the program reaches the log.
     assert.ok(
       !/[\p{Cc}\p{Cf}]/u.test(
         gatehouse

@@ -6,10 +6,10 @@ import { createDatabase } from '../support/database.ts';
 import { type Answer, ask, type Gatehouse, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { untilSql } from '../support/lanes.ts';
 
-// First of all: what is told to end with the file must be known before a test has begun.
+// Before the first test: node:test must know what ends with the file.
 const file = await createDatabase();
 
-/** A clock that moves when the test says so. */
+/** A rate limit whose clock the test moves. */
 function clocked(perSecond: number) {
   const clock = { ms: 1_000_000 };
   const rate = createRateLimit(perSecond, () => clock.ms);
@@ -75,7 +75,7 @@ const countEvents = async () => (await file.sql`select from webhook.events`).len
 test('beyond WEBHOOK_RATE a token gets 429 with Retry-After, and nothing is stored', async (t) => {
   const gatehouse = await startGatehouse(t, ['webhook'], file.url, { WEBHOOK_RATE: '5' });
   const answers: Answer[] = [];
-  // Many at once, so that the rate is exceeded however slow the machine is.
+  // Many at once, so that the rate is exceeded on a slow machine, too.
   while (!answers.some(({ status }) => status === 429))
     answers.push(...(await Promise.all(Array.from({ length: 50 }, () => post(gatehouse)))));
   const refused = answers.filter(({ status }) => status === 429);

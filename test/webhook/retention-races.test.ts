@@ -14,7 +14,7 @@ import { newEvent, openWorkQueue } from '../support/work.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
-/** As of another replica: on connections of its own. */
+/** Connections of its own, like another replica. */
 const other = openLanes({ after }, queue.databaseUrl, SCHEMA);
 
 const DAY = 86_400;
@@ -30,7 +30,7 @@ async function deadEvent(deliveryId?: string): Promise<string> {
   return id;
 }
 
-/** Does its work in a transaction that stays open until it is told to end: the moment between doing and having done. */
+/** Does its work in a transaction. @returns commits it */
 async function hold(url: string, work: (on: Database) => Promise<unknown>): Promise<() => Promise<void>> {
   const holder = connect(url);
   await holder`begin`;
@@ -41,7 +41,7 @@ async function hold(url: string, work: (on: Database) => Promise<unknown>): Prom
   };
 }
 
-/** What the tables hold of an event. */
+/** The number of rows of an event, by table. */
 async function rowsOf(id: string, at = sql): Promise<Record<string, number>> {
   const rows: Record<string, number> = { events: (await at`select from webhook.events where id = ${id}`).length };
   for (const table of ['work', 'outcomes', 'failures'])
@@ -73,13 +73,13 @@ test('an event under redelivery is not removed and keeps its failures', bounded,
 
 test('in a deadlock of removal and redelivery one retries, and neither fails', bounded, async () => {
   const id = await deadEvent();
-  // Both may take the event's row no further than this one lets them: the removal has the outcome, and waits.
+  // The reader's lock on the event makes the removal wait, which holds the outcome.
   const reader = connect(queue.databaseUrl);
   await reader`begin`;
   await reader`select from webhook.events where id = ${id} for key share`;
   const removed = remove(other);
   await untilSql(async () => (await locksWaitedFor(sql)) === 1, 'the removal waits');
-  // The redelivery has the event, and waits for the outcome.
+  // The redelivery locks the event, and waits for the outcome.
   const driven = redeliver(database, [id]);
   await untilSql(async () => (await locksWaitedFor(sql)) === 2, 'the redelivery waits');
   await reader`commit`;
@@ -119,7 +119,7 @@ for (const [when, removeBefore] of [
 ] as const) {
   test(`a repeated delivery whose event is removed ${when} is accepted as new`, bounded, async () => {
     const first = await deadEvent(`removed ${when}`);
-    // What lies between two statements of one call, made wide enough for the other to come in between.
+    // The removal runs between two statements of one call.
     const slow: Database = {
       ...database,
       async read(statement) {
@@ -156,7 +156,7 @@ test(
     const removeSome = () => removeEnded(other, 'dead', 90 * DAY, 3);
     for (let round = 0; round < 10; round += 1) {
       const [first = '', ...ids] = await Promise.all(Array.from({ length: 30 }, () => deadEvent()));
-      // One of each is sure to happen; then they meet, coming from the same end or from both.
+      // One of each is certain; then they meet from the same end or from both ends.
       await drive(first);
       await removeSome();
       const removing = (async () => {

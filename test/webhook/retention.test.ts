@@ -13,7 +13,7 @@ const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
 const DAY = 86_400;
 
-/** The service's own job, as by one more replica. */
+/** The service's job, like another replica's. */
 const config = readConfig(['webhook'], 'serve', variables(queue.databaseUrl)).webhook;
 assert.ok(config);
 const service = await start(config, quiet());
@@ -44,7 +44,7 @@ test('done and skipped events are removed after EVENT_RETENTION, dead ones after
     await endedEvent('dead', 89),
     await endedEvent('dead', 31),
   ];
-  // By when it ended, not by when it came.
+  // By the time of the end, not of the receipt.
   for (const id of kept) await agedBy(id, 1_000);
   while (await batch());
   assert.deepEqual(await left(), kept.sort());

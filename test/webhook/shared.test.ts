@@ -28,7 +28,7 @@ interface Delivery {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Sent in one piece on one connection, so that all come in one turn; the answers in their order. */
+/** Sends all in one write, so that they arrive in one turn of the event loop. @returns the replies in order */
 async function inOneTurn(to: string, deliveries: readonly Delivery[]) {
   const client = await connectTo(to);
   try {
@@ -76,18 +76,18 @@ function forty(): Array<
     headers: { 'x-github-event': 'push', 'x-github-delivery': id, ...signatureOf('github', secret, body) },
   });
   return [
-    // The first of each id is new, the same again a duplicate, another body a conflict.
+    // For each id: new, then a duplicate, then a conflict with another body.
     ...ids.flatMap((id) => [
       { ...generic(WEBHOOK_TOKEN, bodyOf(`one ${id}`), id), fate: 'new' as const },
       { ...generic(WEBHOOK_TOKEN, bodyOf(`one ${id}`), id), fate: 200, of: id },
       { ...generic(WEBHOOK_TOKEN, bodyOf(`two ${id}`), id), fate: 409 },
-      // The same id from another sender is another delivery.
+      // The same id of another sender is a new delivery.
       { ...generic(second.token, bodyOf(`two ${id}`), id), fate: 'new' as const },
       { ...signed(pushBody(id), id), fate: 'new' as const },
       { ...signed(pushBody(`other ${id}`), id), fate: 409 },
       { ...generic(WEBHOOK_TOKEN, bodyOf(`one ${id}`), id), fate: 200, of: id },
     ]),
-    // Without an id each is new, however much it is like another.
+    // Without an id every delivery is new.
     ...Array.from({ length: 5 }, () => ({ ...generic(second.token, bodyOf('the same'), null), fate: 'new' as const })),
     { ...signed(pushBody('x'), `forged-${run}`, 'another secret'), fate: 401 },
     { ...generic(revoked.token, bodyOf('revoked'), `revoked-${run}`), fate: 401 },
@@ -200,7 +200,7 @@ test('events of a page that arrive in one turn are delivered in order of arrival
 
 test('shared statements with the same deliveries in opposite order do not deadlock', async (t) => {
   const place = await openWorkQueue(t);
-  // Who has stored one and comes to the next waits there for the test.
+  // Each statement waits before its second row until the test releases the lock.
   await place.sql`create function pause() returns trigger language plpgsql
     as 'begin perform pg_advisory_xact_lock_shared(1); return new; end'`;
   await place.sql`create trigger pause before insert on webhook.events
@@ -231,7 +231,7 @@ test('shared statements with the same deliveries in opposite order do not deadlo
   await blocker`select pg_advisory_unlock(1)`;
   const told = await outcomes;
   assert.deepEqual(told.map(({ status }) => status).sort(), ['accepted', 'accepted', 'duplicate', 'duplicate']);
-  // A backend tells its numbers with the first statement that comes a second later.
+  // A backend reports its statistics with the first statement after a second.
   for (const replica of replicas)
     await replica.write((sql) => sql`select pg_sleep(1.1)`).then(() => replica.write((sql) => sql`select 1`));
   assert.equal(await deadlocks(), before);

@@ -26,10 +26,10 @@ test('an attempt that a shutdown interrupts does not count, for each kind of tar
     handler: { WEBHOOK_HANDLER: join(root, 'test/support/handler.mjs'), TOLD: file('told') },
     forward: { WEBHOOK_FORWARD_URL: recorder.url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on' },
   };
-  // At once, because each shutdown waits a while for what is under way.
+  // Concurrently, because each shutdown waits for attempts in progress.
   await Promise.all(Object.entries(targets).map(async ([name, target]) => {
     const { url, sql } = await createDatabase(t);
-    // The last attempt there is: were it counted, the event would be dead.
+    // The only attempt: if it counted, the event would be dead.
     const environment = { ...target, WEBHOOK_MAX_ATTEMPTS: '1', WEBHOOK_BACKOFF_BASE_MS: '1', WEBHOOK_TIMEOUT: '300' };
     const gatehouse = await startGatehouse(t, ['webhook'], url, environment);
     const { json } = await ask('POST', `${gatehouse.url.webhook}/webhook`, {

@@ -9,11 +9,11 @@ interface Vector {
   readonly secret: string;
   readonly body: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Null where no time is signed. */
+  /** Null if no time is signed. */
   readonly at: number | null;
 }
 
-/** From the tests of Stripe's own libraries, with its final line break. */
+/** From the tests of Stripe's libraries, with its final newline. */
 const STRIPE_BODY = `{
   "id": "evt_123",
   "object": "event",
@@ -43,7 +43,7 @@ const STRIPE_V1 = '2220f87ef101a04665f11cdf770523143f875572008577fa0f20882ddb9cc
 const STRIPE_V0 = '63f3a72374a733066c4be69ed7f8e5ac85c22c9f0a6a612ab9a025a9e4ee7eef';
 
 const VECTORS: Readonly<Record<SignedSource, Vector>> = {
-  /** The specification's reference libraries, each with the same one. */
+  /** The same vector is in each of the specification's reference libraries. */
   standard: {
     secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
     body: '{"test": 2432232314}',
@@ -100,7 +100,7 @@ const judge = (
   now: number | null,
 ) => verify(source, headers, Buffer.from(body), secrets, now ?? 0);
 
-/** Every text that differs from this one in a single bit. Headers and secrets reach us as Latin-1. */
+/** Every text that differs in one bit. Headers and secrets are Latin-1. */
 function* flips(text: string): Generator<string> {
   const bytes = Buffer.from(text, 'latin1');
   for (let bit = 0; bit < bytes.length * 8; bit += 1) {
@@ -185,7 +185,7 @@ for (const source of SOURCES) {
     });
 
     test(`${source}: a time that is not a plain number is not a signature, even if signed`, () => {
-      // What a lenient reader makes of some of them is the time now, or NaN, which is older than nothing.
+      // A lenient parser would read some of them as the current time or as NaN, which no comparison rejects.
       for (const time of [
         'NaN',
         'Infinity',
@@ -290,7 +290,7 @@ test('standard: a secret is Base64 of 24 to 64 bytes, with or without whsec_', (
   }
   for (const none of ['', 'whsec_', `whsec_${of(23)}`, `whsec_${of(65)}`])
     assert.equal(SCHEMES.standard.keyOf(none), null, none);
-  // With a key that is none, nothing passes: not even what is signed with no key at all.
+  // An invalid key accepts nothing, not even a signature with an empty key.
   const unkeyed = signatureOf('standard', 'whsec_', BODY, { id: 'msg_1', at: 1 });
   assert.equal(judge('standard', unkeyed, BODY, ['', 'whsec_'], 1), 'wrong signature');
 });

@@ -11,7 +11,7 @@ import { FAILED, latch, openWorkQueue } from '../support/work.ts';
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
 const claim = (most = 100) => claimWork(database, randomUUID(), LEASE_SECONDS, most);
-/** As when 30 seconds have passed and nobody has renewed anything. */
+/** Lets all leases expire. */
 const endLeases = () => sql`update webhook.work set due_at = now() - interval '1 second'`;
 const statusOf = async (id: string) => (await queue.stateOf(id)).status;
 const ended = (id: string, status = 'done') =>
@@ -246,7 +246,7 @@ test(
       'what a shutdown cuts short does not count',
     );
     assert.deepEqual([...begun].sort(), [finishing, stuck].sort());
-    // Free for another replica now, and not when a lease ends.
+    // Due for another replica at once, without waiting for a lease.
     assert.deepEqual((await claim()).map(({ id }) => id).sort(), [stuck, ...untouched].sort());
   },
 );

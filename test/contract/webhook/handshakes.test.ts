@@ -174,7 +174,7 @@ test('during a rotation of WEBHOOK_SECRET only secrets sealed under the new one 
   assert.deepEqual(refusal(await send('stripe', token, body(), SIGNING_SECRETS.stripe)), [503, 'key_unknown']);
   await rotateToken(database, id, DAY, sealSecret(key, 'whsec_of_after'));
   assert.equal((await send('stripe', token, body(), 'whsec_of_after')).status, 200);
-  // The sender is not told that it is wrong, since it may be right.
+  // Not 401: the signature may be valid.
   assert.deepEqual(refusal(await send('stripe', token, body(), SIGNING_SECRETS.stripe)), [503, 'key_unknown']);
   assert.deepEqual(refusal(await send('stripe', token, body(), null)), UNAUTHORIZED);
   await sql`delete from webhook.signing_secrets where token_id = ${id}`;
@@ -352,7 +352,7 @@ test('a signed body may be chunked; too large is 413, another type or compressio
         415,
         type,
       );
-    // Signed over what was compressed or over what is sent: neither is taken.
+    // Signed over the original or over the compressed bytes: both are rejected.
     for (const headers of [signed(whole), signed(gzipSync(whole).toString('latin1'))]) {
       assert.equal(
         (await ask('POST', base, { body: gzipSync(whole), headers: { ...headers, 'content-encoding': 'gzip' } }))
@@ -373,7 +373,7 @@ test('an incomplete signed body stores nothing, and the next one is accepted', a
         'content-length' in framing ? whole.slice(0, 999) : chunk(whole.slice(0, 999)),
       );
       client.socket.end();
-      // Refused or dropped: by then it has been judged.
+      // A reply or the end of the connection: the service has processed it by then.
       assert.doesNotMatch(await client.closed(), /^HTTP\/1\.1 2/);
     }
   });

@@ -10,7 +10,7 @@ import { exchange } from '../../support/socket.ts';
 const inbox = await openInbox({ after }, { INBOX_PAGE: 'on', LOG_LEVEL: 'debug' });
 const base = inbox.url;
 const source = new URL('../../../src/webhook/pages/', import.meta.url);
-/** What all pages share. */
+/** Files of all pages. */
 const shared = new URL('../../../src/http/pages/', import.meta.url);
 const read = (name: string) =>
   readFileSync(new URL(name, readdirSync(shared).includes(name) ? shared : source), 'utf8');
@@ -133,7 +133,7 @@ test('nothing in the page is inline, foreign, stored or able to render a text as
     const storage = /localStorage|sessionStorage|indexedDB|\.cookie|\bcaches\b|serviceWorker/;
     const foreign = /sendBeacon|WebSocket|import\(|[a-z]+:\/\//;
     for (const forbidden of [markup, storage, foreign]) assert.doesNotMatch(read(name), forbidden, name);
-    // The token is sent in a header, never in an address.
+    // The token is sent in a header, never in a URL.
     assert.doesNotMatch(read(name), /[?&]token=|EventSource/, name);
   }
 });

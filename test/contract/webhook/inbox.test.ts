@@ -9,7 +9,7 @@ import { untilSql } from '../../support/lanes.ts';
 const inbox = await openInbox({ after });
 const { url, sql, call, put } = inbox;
 
-// Here something delivers: a program that fails for some events.
+// With a target: a program that fails for some events.
 const working = await openInbox(
   { after },
   {
@@ -27,7 +27,7 @@ const REVOKED = 'revoked-operator-0123456789abcdefghijklmno';
 await addOperator(sql, REVOKED);
 await sql`update webhook.tokens set revoked_at = now() where digest = ${createHash('sha256').update(REVOKED).digest()}`;
 
-// By name: how many seconds ago, and what became of it.
+// By name: age in seconds, and status.
 const known = new Map<string, string>();
 for (const [name, wish] of Object.entries({
   oldest: { event: 'page.created', source: 'notion', age: 500 },
@@ -86,7 +86,7 @@ const FILTERS: ReadonlyArray<readonly [Record<string, string>, readonly string[]
   [{ event: '*' }, ALL],
   [{ event: 'page' }, []],
   [{ event: 'PUSH' }, []],
-  // What LIKE takes for a pattern is nothing but itself here.
+  // LIKE's own wildcards are literal.
   [{ event: 'pus_' }, []],
   [{ event: '%' }, []],
   [{ event: '100%_sure\\*' }, ['skipped']],
@@ -122,7 +122,7 @@ test('since takes a time with any offset, and includes that very moment', async 
 
 test('a Link header leads through all pages with the same filters', async () => {
   const since = new Date((await received('dead')).getTime() - 1).toISOString();
-  // Each leaves out what a next page without it would show.
+  // Each filter excludes an event that the next page would have without it.
   await put({ event: 'page.updated', status: 'dead', age: 450 });
   for (const filter of [
     {},

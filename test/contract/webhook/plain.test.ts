@@ -5,7 +5,7 @@ import { ask, type Gatehouse, startGatehouse, WEBHOOK_TOKEN } from '../../suppor
 
 const EVENT = { event: 'page.updated', data: { page_id: 'p1' } };
 
-// No database anywhere in this file.
+// There is no database in this file.
 const start = (owner: Parameters<typeof startGatehouse>[0], environment: Record<string, string | undefined>) =>
   startGatehouse(owner, ['webhook'], undefined, { WEBHOOK_VARIANT: 'plain', ...environment });
 const guarded = await start({ after }, { APP_NAME: 'letterbox' });

@@ -34,13 +34,13 @@ const lines = (message: string) => gatehouse.log().filter((line) => line.message
 
 interface Sample {
   readonly body: Record<string, unknown>;
-  /** Besides what is signed. */
+  /** Unsigned headers. */
   readonly headers: Readonly<Record<string, string>>;
   readonly event: string;
   readonly deliveryId: string;
 }
 
-/** As the senders document them; none has a `data.page_id`. */
+/** From the senders' documentation. None has a `data.page_id`. */
 const SAMPLES: Readonly<Record<SignedSource, () => Sample>> = {
   standard: () => ({
     body: { type: 'contact.created', timestamp: '2026-01-01T00:00:00Z', data: { id: 'c_1' } },
@@ -91,7 +91,7 @@ const doors = new Map<SignedSource, { id: string; token: string }>();
 for (const source of SOURCES) doors.set(source, await addToken(database, source, SIGNING_SECRETS[source]));
 const doorOf = (source: SignedSource) => doors.get(source) ?? { id: '', token: '' };
 
-/** Sends a sample, rightly signed but for what `more` says. */
+/** Sends a sample with a valid signature, unless `more` changes it. */
 async function send(
   source: SignedSource,
   sample: Sample,
@@ -106,7 +106,7 @@ async function send(
   return ask('POST', `${base}?token=${token}`, { body, headers: { ...sample.headers, ...signature, ...more.headers } });
 }
 
-/** @param act whatever is to leave no trace */
+/** Asserts that the act stores nothing. */
 async function storesNothing(act: () => Promise<void>): Promise<void> {
   const before = await counts();
   await act();
@@ -129,7 +129,7 @@ for (const source of SOURCES) {
     assert.deepEqual(row, { source, event: sample.event, delivery_id: sample.deliveryId, token_id: doorOf(source).id });
     assert.equal(body.toString(), text);
     assert.equal(ip, '127.0.0.1');
-    // Signed anew, as senders do for each attempt of their own.
+    // With a new signature, as senders make for each attempt.
     const again = await send(source, sample, { text, at: now() - 1 });
     assert.deepEqual([again.status, again.json], [200, { id: answer.json.id, status: 'duplicate' }]);
   });

@@ -21,7 +21,7 @@ const addOperator = async (name: string) => {
   return { id: id, token };
 };
 
-/** A stream that has begun. @returns what it says, and the whole answer once it has ended in order */
+/** Opens a stream. @returns its text so far, and the whole reply once it has ended in order */
 async function listen(owner: Owner, token: string) {
   const client = await connectTo(inbox.url);
   owner.after(() => client.leave());
@@ -30,7 +30,7 @@ async function listen(owner: Owner, token: string) {
   return { said: () => client.pending(), answer: () => client.answer() };
 }
 
-/** What may end a token, without anything that its stream would have to tell. */
+/** The ways a token can end. */
 const ends: ReadonlyArray<readonly [string, (id: string) => Promise<unknown>]> = [
   ['is revoked', (id) => revokeToken(database, id)],
   ['is rotated without an overlap', (id) => rotateToken(database, id, 0, null)],

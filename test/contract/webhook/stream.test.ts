@@ -12,7 +12,7 @@ import { bounded, until } from '../../support/until.ts';
 
 const inbox = await openInbox({ after });
 const { sql, send } = inbox;
-/** Another one, to which nothing comes: it is listened to from now on, until the last test. */
+/** A service without events: its stream is open until the last test. */
 const silent = await openInbox({ after });
 
 const REQUEST = ['GET /events/stream HTTP/1.1', 'Host: x', `Authorization: Bearer ${OPERATOR_TOKEN}`];
@@ -24,14 +24,14 @@ interface Owner {
 
 interface Listener {
   readonly client: RawClient;
-  /** What the service has said that is no answer yet, since it goes on. */
+  /** The text so far. */
   said(): string;
-  /** The ids of the events so far, in their order. */
+  /** The ids of the events so far, in order. */
   ids(): string[];
   answer(): Promise<RawAnswer>;
 }
 
-/** A stream that has begun. */
+/** Opens a stream. */
 async function listen(owner: Owner, url = inbox.url): Promise<Listener> {
   const client = await ring(owner, url);
   const said = () => client.pending();
@@ -44,7 +44,7 @@ async function listen(owner: Owner, url = inbox.url): Promise<Listener> {
   };
 }
 
-/** @returns the status, without waiting for the end of what may have none; such a stream stays open */
+/** @returns the status; an accepted stream stays open */
 async function knock(owner: Owner, url: string): Promise<{ status: number; client: RawClient }> {
   const client = await ring(owner, url);
   await until(() => client.pending().includes('\r\n\r\n'), 'an answer');
@@ -83,7 +83,7 @@ test('each new event is sent once, in order, as in the list, and no older one', 
   await send('repeated', { 'webhook-id': 'msg_r' });
   const last = await send('last');
   await until(() => ids().includes(last));
-  // What is shown twice would be so when it is looked next.
+  // A second event ends the poll in which the first could be repeated.
   const afterwards = await send('afterwards');
   await until(() => ids().includes(afterwards));
   assert.deepEqual(ids().slice(0, 40), sent);
@@ -97,7 +97,7 @@ test('each new event is sent once, in order, as in the list, and no older one', 
 test('an event after the greeting is sent, however slow the first query is', bounded, async (t) => {
   const holder = connect(inbox.databaseUrl);
   t.after(() => holder.end());
-  // Stops whoever looks, and no sender.
+  // Blocks the query of recent events, and no sender.
   await holder`begin`;
   await holder`lock table webhook.failures in access exclusive mode`;
   const client = await ring(t, inbox.url);
@@ -121,7 +121,7 @@ test('an event name that looks like a part of the stream stays on one line', asy
   const names = ['a\n\nevent: received\ndata: {}\n\n', 'b\r\rid: x', '\u2028', 'é 🎉'];
   for (const name of names) await send(name);
   await until(() => ids().length >= names.length);
-  // Lines end with CR or LF here (HTML Living Standard, 9.2.5), not with what else JavaScript takes for an end.
+  // Only CR and LF end a line (HTML Living Standard, 9.2.5).
   const shown = said()
     .split(/[\r\n]+/)
     .filter((line) => line.startsWith('data: '))
@@ -135,7 +135,7 @@ test('an event that is committed long after its neighbors is not missed', bounde
   t.after(() => late.end());
   await late`begin`;
   const id = await putEvent(late, { event: 'late' });
-  // Each of these is seen by a later look than the one before.
+  // Each of these is found by a later poll.
   for (const name of ['first', 'second', 'third']) {
     const sent = await send(name);
     await until(() => ids().includes(sent));

@@ -32,7 +32,7 @@ test('an event is answered 200 with an id and "accepted", and is stored by then'
   assert.match(json.id, UUID);
   assert.equal(json.status, 'accepted');
   assert.equal(headers.get('content-type'), 'application/json; charset=utf-8');
-  // From another connection, which sees only what is committed.
+  // Another connection sees only committed rows.
   const [row] = await sql`select event, body, delivery_id from webhook.events where id = ${json.id}`;
   assert.deepEqual(
     { ...row, body: row?.body.toString() },
