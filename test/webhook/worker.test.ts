@@ -34,6 +34,15 @@ test('two replicas that claim at once get different events, and together all', a
   }
 });
 
+test('a slow list delays no claim', bounded, async () => {
+  const ids = await fresh(1);
+  let isListed = false;
+  const list = database.list((sql) => sql`select pg_sleep(5)`.then(() => (isListed = true)));
+  assert.deepEqual((await claim()).map(({ id }) => id), ids);
+  assert.equal(isListed, false);
+  await list;
+});
+
 test('two replicas deliver each event once, and both deliver some', bounded, async () => {
   await fresh(0);
   const done: string[][] = [[], []];

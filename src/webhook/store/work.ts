@@ -12,7 +12,7 @@ export type LeasedEvent = StoredEvent & { readonly lease: string; readonly attem
  * @param lease a new id: an earlier holder can then no longer complete, return or renew
  */
 export function claimWork(database: Database, lease: string, seconds: number, limit: number): Promise<LeasedEvent[]> {
-  return database.list((sql) => sql<LeasedEvent[]>`
+  return database.claim((sql) => sql<LeasedEvent[]>`
     with claimed as (
       update webhook.work
       set lease = ${lease}, attempts = attempts + 1, due_at = now() + make_interval(secs => ${seconds})
