@@ -6,7 +6,6 @@ import { createHash, randomUUID } from 'node:crypto';
 import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
 import type { Sql } from 'postgres';
-import { recount } from '../../test/support/totals.ts';
 import { connect } from '../postgres.ts';
 import { createDatabase, withPostgres } from './database.ts';
 import { type Client, createClient, median, root, spread, startServices, stopAll } from './service.ts';
@@ -103,7 +102,6 @@ async function fill(sql: Sql, size: number): Promise<void> {
     from unnest(
       ${known.map(({ digest }) => digest)}::text[], ${known.map(({ userId }) => userId)}::uuid[]
     ) as known (digest, user_id)`;
-  await recount(sql);
   await sql`vacuum analyze`;
 }
 

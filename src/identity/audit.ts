@@ -1,19 +1,25 @@
-import type { Call, Reply } from '../http/call.ts';
-import { Failure } from '../http/errors.ts';
-import type { Infer } from '../http/shape.ts';
-import { type Page, pageReply } from './paging.ts';
-import { type Caller, forbidden, may } from './policy.ts';
+import type { RequestInfo } from '../http/call.ts';
+import { type AuditView, viewAudit } from './model.ts';
+import { pageReply } from './paging.ts';
+import { type Answer, type Ask, type Caller, forbidden, may } from './policy.ts';
 import type { IdentityService } from './service.ts';
-import { type auditShape, viewAudit } from './shapes.ts';
-import { type AuditEvent, listAudit } from './store/audit.ts';
+import { type Actor, type AuditEvent, listAudit } from './store/audit.ts';
+import type { Page } from './store/rows.ts';
 
-/** The trail, newest first. */
+/** @param caller null for a request without a credential */
+export function actorOf(caller: Caller | null, { address, requestId }: RequestInfo): Actor {
+  const via = caller?.key ? 'key' : caller?.session ? 'session' : 'nobody';
+  return { via, userId: caller?.user?.id ?? null, keyId: caller?.key?.id ?? null, ip: address, requestId };
+}
+
+type ListQuery = Page & { user: string | undefined; event: AuditEvent | undefined };
+
+/** The audit trail, newest first. */
 export async function list(
-  { caller, query, request }: Call<Caller, unknown, Page & { user: string | undefined; event: AuditEvent | undefined }, null>,
-  { database }: IdentityService,
-): Promise<Reply<Array<Infer<typeof auditShape>>> | Failure<'forbidden'>> {
+  { caller, query, request }: Ask<unknown, ListQuery>, { database }: IdentityService,
+): Answer<AuditView[], 'forbidden'> {
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
   const { user, event } = query;
-  const part = await listAudit(database, query, { userId: user ?? null, event: event ?? null });
-  return pageReply(request.path, query, part, viewAudit, { user, event });
+  const found = await listAudit(database, query, { userId: user ?? null, event: event ?? null });
+  return pageReply(request.path, query, found, viewAudit, { user, event });
 }

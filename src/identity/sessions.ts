@@ -1,70 +1,83 @@
-import type { Call, Reply } from '../http/call.ts';
+import type { Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import type { Infer } from '../http/shape.ts';
-import { actorOf } from './guard.ts';
-import { type Page, pageReply } from './paging.ts';
-import { type Caller, forbidden, may } from './policy.ts';
-import { revokedMessage } from './rules.ts';
+import { type Infer, object, oneOf, text } from '../http/shape.ts';
+import { actorOf } from './audit.ts';
+import { type SessionView, viewSession } from './model.ts';
+import { pageReply } from './paging.ts';
+import { type Answer, type Ask, forbidden, may } from './policy.ts';
 import type { IdentityService } from './service.ts';
-import { type revocationShape, type sessionShape, viewSession } from './shapes.ts';
-import type { AuditEntry } from './store/audit.ts';
-import { findSessionByToken, findSessionOwner, listSessions, revokeSession, revokeSessions } from './store/sessions.ts';
+import type { Page } from './store/rows.ts';
+import * as store from './store/sessions.ts';
 import { findUser } from './store/users.ts';
 import { parseSessionToken } from './token.ts';
+import { unknownUser } from './users.ts';
 
-type Ask<Path, Query> = Call<Caller, Path, Query, null>;
-type Revoked = Reply<Infer<typeof revocationShape>>;
+type ByToken = { session: string };
+type ListQuery = Page & { user: string | undefined; active: 'true' | 'false' | undefined };
 
-const revoked = (count: number): Revoked => ({ data: { message: revokedMessage(count), status: 'REVOKED' } });
-const entry = ({ caller, request }: Ask<unknown, unknown>): AuditEntry => ({ event: 'session.revoked', actor: actorOf(caller, request) });
+export const revocationShape = object({ message: text(), status: oneOf('REVOKED') });
+type Revocation = Infer<typeof revocationShape>;
 
-export async function list(
-  { caller, query, request }: Ask<unknown, Page & { user: string | undefined; active: 'true' | 'false' | undefined }>,
-  service: IdentityService,
-): Promise<Reply<Array<Infer<typeof sessionShape>>> | Failure<'forbidden'>> {
-  const { user, active } = query;
-  if (user !== undefined && !may(caller, 'list sessions of a user', user)) return forbidden(caller);
-  // Without a filter a super administrator sees all, and everybody else what is their own.
-  const userId = user ?? (may(caller, 'list sessions of every user') ? null : caller.user?.id);
-  if (userId === undefined) return forbidden(caller);
-  const part = await listSessions(service, query, { userId, active: active === undefined ? null : active === 'true' });
-  return pageReply(request.path, query, part, viewSession, { user, active });
+export function endedText(count: store.EndedCount): string {
+  if (count === null) return 'All open sessions';
+  return count > store.MAX_COUNT ? 'More than 10,000 sessions' : `${count} session${count === 1 ? '' : 's'}`;
 }
 
-/** Whoever holds a token may read its session, also one that has ended. */
+const revoked = (count: store.EndedCount): Reply<Revocation> =>
+  ({ data: { message: `${endedText(count)} revoked.`, status: 'REVOKED' } });
+const actor = ({ caller, request }: Ask<unknown, unknown>) => actorOf(caller, request);
+
+export async function list(
+  { caller, query, request }: Ask<unknown, ListQuery>, service: IdentityService,
+): Answer<SessionView[], 'forbidden'> {
+  const { user, active } = query;
+  if (user !== undefined && !may(caller, 'list sessions of a user', user)) return forbidden(caller);
+  // Without a filter, a super administrator gets all sessions and everyone else their own.
+  const userId = user ?? (may(caller, 'list sessions of every user') ? null : caller.user?.id);
+  if (userId === undefined) return forbidden(caller);
+  const filter = { userId, active: active === undefined ? null : active === 'true' };
+  return pageReply(request.path, query, await store.listSessions(service, query, filter), viewSession, { user, active });
+}
+
+/** The holder of a token may read its session, even after its end. */
 export async function info(
-  { caller, query }: Ask<unknown, { session: string }>,
-  service: IdentityService,
-): Promise<Reply<Infer<typeof sessionShape>> | Failure<'forbidden' | 'invalid_session_token'>> {
+  { caller, query }: Ask<unknown, ByToken>, service: IdentityService,
+): Answer<SessionView, 'forbidden' | 'invalid_session_token'> {
   if (!may(caller, 'read a session by its token')) return forbidden(caller);
   const token = parseSessionToken(query.session);
-  const session = token && (await findSessionByToken(service, token));
+  const session = token && (await store.findSessionByToken(service, token));
   return session ? { data: viewSession(session) } : new Failure('invalid_session_token');
 }
 
-export async function revokeByToken(call: Ask<unknown, { session: string }>, service: IdentityService): Promise<Revoked | Failure<'forbidden' | 'invalid_session_token'>> {
+export async function revokeByToken(
+  call: Ask<unknown, ByToken>, service: IdentityService,
+): Answer<Revocation, 'forbidden' | 'invalid_session_token'> {
   if (!may(call.caller, 'revoke a session by its token')) return forbidden(call.caller);
   const token = parseSessionToken(call.query.session);
-  const session = token && (await findSessionByToken(service, token));
-  return session ? revoked(await revokeSession(service.database, entry(call), session.id)) : new Failure('invalid_session_token');
+  const session = token && (await store.findSessionByToken(service, token));
+  if (!session) return new Failure('invalid_session_token');
+  return revoked(await store.revokeSession(service.database, actor(call), session.id));
 }
 
-export async function revokeById(call: Ask<{ session_id: string }, unknown>, { database }: IdentityService): Promise<Revoked | Failure<'forbidden' | 'not_found'>> {
+export async function revokeById(
+  call: Ask<{ session_id: string }>, { database }: IdentityService,
+): Answer<Revocation, 'forbidden' | 'not_found'> {
   const id = call.path.session_id;
-  const ownerId = await findSessionOwner(database, id);
+  const ownerId = await store.findSessionOwner(database, id);
   if (ownerId === null) return new Failure('not_found', { message: 'There is no session with this id.' });
   if (!may(call.caller, 'revoke a session by its id', ownerId)) return forbidden(call.caller);
-  return revoked(await revokeSession(database, entry(call), id));
+  return revoked(await store.revokeSession(database, actor(call), id));
 }
 
-export async function revokeAll(call: Ask<unknown, unknown>, { database }: IdentityService): Promise<Revoked | Failure<'forbidden'>> {
+export async function revokeAll(call: Ask, { database }: IdentityService): Answer<Revocation, 'forbidden'> {
   if (!may(call.caller, 'revoke sessions of every user')) return forbidden(call.caller);
-  return revoked(await revokeSessions(database, entry(call), null));
+  return revoked(await store.revokeSessions(database, actor(call), null));
 }
 
-export async function revokeAllOfUser(call: Ask<unknown, { user: string }>, { database }: IdentityService): Promise<Revoked | Failure<'forbidden' | 'not_found'>> {
+export async function revokeAllOfUser(
+  call: Ask<unknown, { user: string }>, { database }: IdentityService,
+): Answer<Revocation, 'forbidden' | 'not_found'> {
   const { user } = call.query;
   if (!may(call.caller, 'revoke sessions of a user', user)) return forbidden(call.caller);
-  if (!(await findUser(database, user))) return new Failure('not_found', { message: 'There is no user with this id.' });
-  return revoked(await revokeSessions(database, entry(call), user));
+  return (await findUser(database, user)) ? revoked(await store.revokeSessions(database, actor(call), user)) : unknownUser();
 }

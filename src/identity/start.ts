@@ -1,23 +1,21 @@
-import { hashPassword } from '../crypto/password.ts';
 import { randomToken } from '../crypto/token.ts';
 import { createDatabase, type Database } from '../db/pool.ts';
+import { removeForgotten } from '../db/throttle.ts';
 import { bindRoutes } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import { validate } from '../http/shape.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { StartupError } from '../runtime/errors.ts';
+import { type Job, removalJob } from '../runtime/jobs.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
+import { createPasswords } from './passwords.ts';
 import { routes } from './routes.ts';
 import { createIdentity, type IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
-import { createFirstAdministrator, newUserShape } from './users.ts';
-import { type Job, removalJob } from '../runtime/jobs.ts';
 import { removeOldAudit } from './store/audit.ts';
-import { removeEndedSessions } from './store/sessions.ts';
-import { writeLastSeen } from './store/last-seen.ts';
-import { removeForgotten } from './store/throttles.ts';
+import { removeEndedSessions, writeLastSeen } from './store/sessions.ts';
+import { createFirstAdministrator, newUserShape } from './users.ts';
 
-/** The service as the process runs it. The specification wants 500 from identity when its database fails. */
 export function start(options: IdentitySettings, context: ServiceContext) {
   const database = createDatabase(options.database, SCHEMA, context.log, context.metrics);
   const service = createIdentity(options, database, context);
@@ -32,33 +30,34 @@ export function start(options: IdentitySettings, context: ServiceContext) {
 async function firstRun({ admin, passwords }: IdentitySettings, database: Database, { announce }: ServiceContext): Promise<void> {
   const password = admin.password ?? randomToken();
   const input = { username: admin.username, email: admin.email, password, verified: true, super_admin: true };
-  const taken = validate(newUserShape, input, '');
-  const user = taken.ok
-    ? await createFirstAdministrator(database, taken.value, { minLength: passwords.minLength, hash: (text) => hashPassword(text, passwords.cost) })
-    : new Failure('invalid_body', { fields: taken.errors });
+  const checked = validate(newUserShape, input, '');
+  const user = checked.ok
+    ? await createFirstAdministrator(database, checked.value, createPasswords(passwords))
+    : new Failure('invalid_body', { fields: checked.errors });
   if (user === null) return;
   if (user instanceof Failure) {
-    const faults = (user.details.fields ?? []).map(({ path, message }) => `ADMIN_${path.slice(1).toUpperCase()} ${message}`);
-    throw new StartupError(`identity: the first administrator cannot be made: ${faults.join('; ')}.`);
+    const errors = (user.details.fields ?? []).map(({ path, message }) => `ADMIN_${path.slice(1).toUpperCase()} ${message}`);
+    throw new StartupError(`identity: cannot create the first administrator: ${errors.join('; ')}.`);
   }
-  announce(`identity: created the first administrator "${user.username}" with ${admin.password === null ? `password ${password}` : 'the password of ADMIN_PASSWORD'}`);
+  const source = admin.password === null ? `password ${password}` : 'the password of ADMIN_PASSWORD';
+  announce(`identity: created the first administrator "${user.username}" with ${source}`);
 }
 
-/** Several replicas may run these at once: a row that another one removed is simply not there. */
+/** Replicas may run these at once: a row that another one removed is not there. */
 export function jobs(service: IdentityService): readonly Job[] {
   const { database, metrics, pendingLastSeen, retentionSeconds, auditSeconds } = service;
   return [
-    removalJob(metrics, 'identity.sessions', 300, (most) => removeEndedSessions(database, retentionSeconds, most)),
-    removalJob(metrics, 'identity.throttles', 300, (most) => removeForgotten(database, most)),
-    removalJob(metrics, 'identity.audit', 300, (most) => removeOldAudit(database, auditSeconds, most)),
+    removalJob(metrics, 'identity.sessions', 300, (max) => removeEndedSessions(database, retentionSeconds, max)),
+    removalJob(metrics, 'identity.throttles', 300, (max) => removeForgotten(database, SCHEMA, max)),
+    removalJob(metrics, 'identity.audit', 300, (max) => removeOldAudit(database, auditSeconds, max)),
     {
-      name: 'note what was seen',
+      name: 'record last use',
       everySeconds: 5,
       async batch() {
         const [sessions, keys] = [[...pendingLastSeen.sessions], [...pendingLastSeen.keys]];
         pendingLastSeen.sessions.clear();
         pendingLastSeen.keys.clear();
-        // What fails to be written is noted at its next use.
+        // If this fails, the next use is recorded.
         if (sessions.length + keys.length > 0) await writeLastSeen(service, sessions, keys);
         return false;
       },

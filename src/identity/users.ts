@@ -1,31 +1,56 @@
 import { randomUUID } from 'node:crypto';
-import { type Database, Duplicate } from '../db/pool.ts';
 import { withNamedLock } from '../db/migrate.ts';
-import { Failure, type FieldError } from '../http/errors.ts';
-import { boolean, object, optional, withDefault, type Infer, text } from '../http/shape.ts';
-import { commonPasswords } from './common.ts';
+import { type Database, Duplicate } from '../db/pool.ts';
+import type { Reply } from '../http/call.ts';
+import { Failure } from '../http/errors.ts';
+import { boolean, type Infer, object, oneOf, optional, text, withDefault } from '../http/shape.ts';
+import { actorOf } from './audit.ts';
 import { SCHEMA } from './migrations.ts';
-import { accountKey, controlCharError, emailError, passwordError, type User, usernameError } from './rules.ts';
+import { accountKey, type User, type UserView, viewUser } from './model.ts';
+import { FIRST_PAGE, pageReply } from './paging.ts';
+import { createPasswords, hashNewPassword, type Passwords } from './passwords.ts';
+import { type Answer, type Ask, forbidden, may } from './policy.ts';
+import type { IdentityService } from './service.ts';
 import { type Actor, COMMAND_LINE } from './store/audit.ts';
-import { anyUserExists, deleteUser, findUser, insertUser, type Refusal, updateUser, type UserValues } from './store/users.ts';
+import {
+  anyUserExists, deleteUser, eachUser, findUser, insertUser, listUsers, type Obstacle, updateUser, type UserValues,
+} from './store/users.ts';
+
+/** Control characters, line separators, and characters that reverse the order of a line. */
+const CONTROL_CHARS = /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
+
+export const controlCharError = (value: string): string | null =>
+  CONTROL_CHARS.test(value) ? 'must not contain control characters' : null;
+
+function nameError(name: string): string | null {
+  // Otherwise two names could look the same.
+  if (/[\p{Cf}\p{Default_Ignorable_Code_Point}]/u.test(name)) return 'must not contain invisible characters';
+  // NFKC expands some characters; an index entry takes about 2,700 bytes.
+  return controlCharError(name) ?? (Buffer.byteLength(accountKey(name)) > 1_024 ? 'is too long' : null);
+}
+
+/** @returns why a username is rejected, or null: it must be safe in a header, a log and a terminal */
+export const usernameError = (username: string): string | null =>
+  username === username.trim() ? nameError(username) : 'must not begin or end with a space';
+
+/** Rejects only what cannot be an address. Whether it works shows when it is used. */
+export const emailError = (email: string): string | null =>
+  /^[^\s@]+@[^\s@]+$/.test(email) ? nameError(email) : 'must be an e-mail address, such as ada@example.org';
 
 const members = {
   username: text({ min: 1, max: 255, check: usernameError }),
   email: text({ min: 3, max: 255, check: emailError }),
   first_name: text({ max: 255, check: controlCharError }),
   last_name: text({ max: 255, check: controlCharError }),
-  verified: boolean(),
-  super_admin: boolean(),
-  enabled: boolean(),
 };
 
-/** What a new user needs. Names and addresses are stored as given and compared by their key. */
+/** Names and addresses are stored as given and compared by `accountKey`. */
 export const newUserShape = object(
   {
     ...members,
     first_name: withDefault(members.first_name, ''),
     last_name: withDefault(members.last_name, ''),
-    password: optional(text({ description: 'Left out: the user cannot log in until one is set' })),
+    password: optional(text({ description: 'If omitted, the user cannot log in until a password is set' })),
     verified: withDefault(boolean(), false),
     super_admin: withDefault(boolean(), false),
     enabled: withDefault(boolean(), true),
@@ -33,105 +58,98 @@ export const newUserShape = object(
   'refused',
 );
 
-/** What of a user may be changed; who may change which of these is told by `isOwnAffair`. */
 export const userChangeShape = object(
   {
     username: optional(members.username),
     email: optional(members.email),
     first_name: optional(members.first_name),
     last_name: optional(members.last_name),
-    verified: optional(members.verified),
-    super_admin: optional(members.super_admin),
-    enabled: optional(members.enabled),
+    verified: optional(boolean()),
+    super_admin: optional(boolean()),
+    enabled: optional(boolean()),
   },
   'refused',
 );
 
+export const deletionShape = object({ message: text(), status: oneOf('DELETED') });
+export const changeShape = object({ message: text(), status: oneOf('CHANGED') });
+
 export type NewUser = Infer<typeof newUserShape>;
 export type UserChange = Infer<typeof userChangeShape>;
+type OfUser = { user_id: string };
+type Obstruction = 'not_found' | 'forbidden' | 'conflict';
+type NotDone = Failure<Obstruction>;
 
-/** The members that users change by themselves (ASVS 8.2.3); all others are an administrator's. */
-export const isOwnAffair = (change: UserChange): boolean =>
-  Object.entries(change).every(([name, value]) => value === undefined || name === 'first_name' || name === 'last_name');
-
-/** What a new password has to pass, and how it is hashed. */
-export interface Passwords {
-  readonly minLength: number;
-  hash(password: string): Promise<string>;
-}
-
-type Refused = Failure<'invalid_body' | 'conflict'>;
-const refused = (...fields: FieldError[]) => new Failure('invalid_body', { fields });
-
-/** @returns the hash, or what is wrong with the password */
-async function hashOf(password: string, { minLength, hash }: Passwords): Promise<string | Failure<'invalid_body'>> {
-  const fault = passwordError(password, minLength, commonPasswords());
-  return fault === null ? hash(password) : refused({ path: '/password', message: fault });
-}
+/** Users change only these members themselves (ASVS 8.2.3). */
+const OWN_MEMBERS = ['first_name', 'last_name'];
 
 async function valuesOf({ password, ...user }: NewUser, passwords: Passwords): Promise<UserValues | Failure<'invalid_body'>> {
-  const hash = password === undefined ? null : await hashOf(password, passwords);
+  const hash = password === undefined ? null : await hashNewPassword(password, passwords);
   if (hash instanceof Failure) return hash;
   return { ...user, username_key: accountKey(user.username), email_key: accountKey(user.email), password_hash: hash };
 }
 
-/** @returns the user, or what stands against it; then nothing is stored */
-export async function createUser(database: Database, actor: Actor, user: NewUser, passwords: Passwords): Promise<User | Refused> {
+export async function createUser(
+  database: Database, actor: Actor, user: NewUser, passwords: Passwords,
+): Promise<User | Failure<'invalid_body' | 'conflict'>> {
   const values = await valuesOf(user, passwords);
   if (values instanceof Failure) return values;
   return unlessTaken(() => database.write((sql) => insertUser(sql, actor, randomUUID(), values)));
 }
 
 /**
- * The first super administrator, where there is no user at all.
- * @returns null when there is one already, whoever made it
+ * Creates the first super administrator if the table is empty.
+ * @returns null if there is a user already
  */
-export async function createFirstAdministrator(database: Database, user: NewUser, passwords: Passwords): Promise<User | Failure<'invalid_body'> | null> {
+export async function createFirstAdministrator(
+  database: Database, user: NewUser, passwords: Passwords,
+): Promise<User | Failure<'invalid_body'> | null> {
   if (await database.read(anyUserExists)) return null;
   const values = await valuesOf(user, passwords);
   if (values instanceof Failure) return values;
-  // Replicas that start together take turns here, and all but one find that there is a user now.
+  // Replicas that start together run this one after the other, and all but the first find a user.
   return withNamedLock(database, SCHEMA, 'first administrator', async (sql) =>
-    (await anyUserExists(sql)) ? null : insertUser(sql, COMMAND_LINE, randomUUID(), values),
-  );
+    (await anyUserExists(sql)) ? null : insertUser(sql, COMMAND_LINE, randomUUID(), values));
 }
 
-type NotDone = Failure<'not_found' | 'forbidden' | 'conflict'>;
-
-/** @param change members that are left out stay as they are; none at all is no change */
+/** @param change omitted members stay as they are; an empty change does nothing */
 export async function changeUser(database: Database, actor: Actor, id: string, change: UserChange): Promise<User | NotDone> {
   const given = Object.entries(change).filter(([, value]) => value !== undefined);
   if (given.length === 0) return outcomeOf((await findUser(database, id)) ?? 'unknown');
-  const { username, email } = change;
+  const { username, email, enabled, super_admin: isAdministrator } = change;
   const values = {
     ...Object.fromEntries(given),
     ...(username === undefined ? {} : { username_key: accountKey(username) }),
     ...(email === undefined ? {} : { email_key: accountKey(email) }),
   };
-  // Names of members, and whether flags were set: never a caller's text.
+  // Member names and flags only: never a caller's text.
   const detail = given.map(([name, value]) => (typeof value === 'boolean' ? `${name}=${value}` : name)).join(' ');
-  const consequences = { lessens: change.enabled === false || change.super_admin === false, endsSessions: change.enabled === false };
-  return unlessTaken(async () => outcomeOf(await updateUser(database, { event: 'user.changed', actor, detail }, id, values, consequences)));
+  const consequences = { endsRights: enabled === false || isAdministrator === false, endsSessions: enabled === false };
+  const entry = { event: 'user.changed', actor, detail } as const;
+  return unlessTaken(async () => outcomeOf(await updateUser(database, entry, id, values, consequences)));
 }
 
-/** Sets another's password; all of that user's sessions end. */
-export async function setPassword(database: Database, actor: Actor, id: string, password: string, passwords: Passwords): Promise<User | NotDone | Failure<'invalid_body'>> {
-  const hash = await hashOf(password, passwords);
+/** Sets another user's password and ends that user's sessions. */
+export async function setPassword(
+  database: Database, actor: Actor, id: string, password: string, passwords: Passwords,
+): Promise<User | NotDone | Failure<'invalid_body'>> {
+  const hash = await hashNewPassword(password, passwords);
   if (hash instanceof Failure) return hash;
-  return outcomeOf(await updateUser(database, { event: 'password.set', actor }, id, { password_hash: hash }, { lessens: false, endsSessions: true }));
+  const consequences = { endsRights: false, endsSessions: true };
+  return outcomeOf(await updateUser(database, { event: 'password.set', actor }, id, { password_hash: hash }, consequences));
 }
 
 export async function removeUser(database: Database, actor: Actor, id: string): Promise<User | NotDone> {
   return outcomeOf(await deleteUser(database, actor, id));
 }
 
-function outcomeOf(outcome: User | Refusal): User | NotDone {
-  if (outcome === 'unknown') return new Failure('not_found', { message: 'There is no user with this id.' });
+export const unknownUser = () => new Failure('not_found', { message: 'There is no user with this id.' });
+
+function outcomeOf(outcome: User | Obstacle): User | NotDone {
+  if (outcome === 'unknown') return unknownUser();
   if (outcome === 'demoted') return new Failure('forbidden');
-  if (outcome === 'last administrator') {
-    return new Failure('conflict', { message: 'This is the last enabled super administrator. Make another one first.' });
-  }
-  return outcome;
+  if (outcome !== 'last administrator') return outcome;
+  return new Failure('conflict', { message: 'This is the last enabled super administrator. Create another one first.' });
 }
 
 async function unlessTaken<T>(work: () => Promise<T>): Promise<T | Failure<'conflict'>> {
@@ -140,6 +158,83 @@ async function unlessTaken<T>(work: () => Promise<T>): Promise<T | Failure<'conf
   } catch (error) {
     if (!(error instanceof Duplicate)) throw error;
     const path = error.constraint === 'users_email_key' ? '/email' : '/username';
-    return new Failure('conflict', { message: 'Another user has this name or address.', fields: [{ path, message: 'is taken by another user' }] });
+    const fields = [{ path, message: 'is taken by another user' }];
+    return new Failure('conflict', { message: 'Another user has this name or address.', fields });
   }
+}
+
+const reply = <F extends Failure>(outcome: User | F): Reply<UserView> | F =>
+  outcome instanceof Failure ? outcome : { data: viewUser(outcome) };
+
+/** All users for a super administrator, otherwise the caller alone. A page only if one is requested. */
+export async function list(
+  { caller, query, request }: Ask<unknown, { page: number | undefined; limit: number | undefined }>,
+  { database }: IdentityService,
+): Answer<UserView[]> {
+  const isPaged = query.page !== undefined || query.limit !== undefined;
+  const page = { page: query.page ?? FIRST_PAGE.page, limit: query.limit ?? FIRST_PAGE.limit };
+  if (may(caller, 'list every user')) {
+    return isPaged
+      ? pageReply(request.path, page, await listUsers(database, page), viewUser, {})
+      : { items: viewEach(eachUser(database)) };
+  }
+  const self = caller.user ? [caller.user] : [];
+  if (!isPaged) return { data: self.map(viewUser) };
+  return pageReply(request.path, page, { rows: page.page === 1 ? self : [], total: self.length }, viewUser, {});
+}
+
+async function* viewEach(batches: AsyncIterable<readonly User[]>): AsyncGenerator<UserView[]> {
+  for await (const batch of batches) yield batch.map(viewUser);
+}
+
+export async function create(
+  { caller, body, request }: Ask<unknown, unknown, NewUser>, { database, passwords, hashing }: IdentityService,
+): Answer<UserView, 'forbidden' | 'conflict' | 'invalid_body'> {
+  const isAllowed = may(caller, 'create a user') && (!body.super_admin || may(caller, 'make a super administrator'));
+  if (!isAllowed) return forbidden(caller);
+  return reply(await createUser(database, actorOf(caller, request), body, createPasswords(passwords, hashing)));
+}
+
+export async function show(
+  { caller, path }: Ask<OfUser>, { database }: IdentityService,
+): Answer<UserView, 'forbidden' | 'not_found'> {
+  if (!may(caller, 'read a user', path.user_id)) return forbidden(caller);
+  return reply((await findUser(database, path.user_id)) ?? unknownUser());
+}
+
+/** One forbidden member, and nothing is changed. */
+export async function change(
+  { caller, path, body, request }: Ask<OfUser, unknown, UserChange>, { database }: IdentityService,
+): Answer<UserView, Obstruction> {
+  const isOwn = Object.entries(body).every(([name, value]) => value === undefined || OWN_MEMBERS.includes(name));
+  const action = body.super_admin ? 'make a super administrator' : isOwn ? 'change the names of a user' : 'change a user';
+  if (!may(caller, action, path.user_id)) return forbidden(caller);
+  return reply(await changeUser(database, actorOf(caller, request), path.user_id, body));
+}
+
+export async function remove(
+  { caller, path, request }: Ask<OfUser>, { database }: IdentityService,
+): Answer<Infer<typeof deletionShape>, Obstruction> {
+  if (!may(caller, 'delete a user')) return forbidden(caller);
+  const outcome = await removeUser(database, actorOf(caller, request), path.user_id);
+  if (outcome instanceof Failure) return outcome;
+  return { data: { message: 'User deleted. Sessions and keys have ended.', status: 'DELETED' } };
+}
+
+export async function setPasswordOf(
+  { caller, path, body, request }: Ask<OfUser, unknown, { password: string }>,
+  { database, passwords, hashing }: IdentityService,
+): Answer<Infer<typeof changeShape>, Obstruction | 'invalid_body'> {
+  if (!may(caller, 'set the password of a user')) return forbidden(caller);
+  const hashed = createPasswords(passwords, hashing);
+  const outcome = await setPassword(database, actorOf(caller, request), path.user_id, body.password, hashed);
+  if (outcome instanceof Failure) return outcome;
+  return { data: { message: "Password set. The user's sessions have ended.", status: 'CHANGED' } };
+}
+
+/** The caller's own record and address. */
+export async function test({ request, caller }: Ask): Answer<{ ip: string; user: UserView }, 'forbidden'> {
+  const { user } = caller;
+  if (user && may(caller, 'read oneself', user.id)) return { data: { ip: request.address, user: viewUser(user) } };
+  return new Failure('forbidden', { message: 'This key acts for no user.' });
 }

@@ -1,14 +1,13 @@
-import type { Call, Reply } from '../http/call.ts';
-import { Failure } from '../http/errors.ts';
-import { type Caller, forbidden, may } from './policy.ts';
-import { headerValue } from './rules.ts';
+import { type Answer, type Ask, forbidden, may } from './policy.ts';
+
+type Require = { require: 'super_admin' | undefined };
 
 /**
- * For a proxy that asks, before it lets a request through to another program, who sends it. Every header is always there,
- * if need be empty, so that a proxy overwrites what the client may have invented (ASVS 4.1.3). Some versions of Caddy do
- * not copy an empty one (CVE-2026-30851): they must remove the client's first, as FORWARD-AUTH.md shows.
+ * Forward authentication for a proxy. Every header is always present, empty if need be, so that the proxy overwrites
+ * what the client may have sent (ASVS 4.1.3). Some versions of Caddy do not copy an empty header (CVE-2026-30851) and
+ * must remove the client's first.
  */
-export async function verify({ caller, query }: Call<Caller, unknown, { require: 'super_admin' | undefined }, null>): Promise<Reply<null> | Failure<'forbidden'>> {
+export async function verify({ caller, query }: Ask<unknown, Require>): Answer<null, 'forbidden'> {
   const { session, key, user } = caller;
   if (!may(caller, 'pass a forward authentication')) return forbidden(caller);
   if (query.require === 'super_admin' && user?.super_admin !== true) return forbidden(caller);
@@ -22,3 +21,13 @@ export async function verify({ caller, query }: Call<Caller, unknown, { require:
   };
   return { data: null, headers };
 }
+
+/**
+ * A stored name as a header value: characters outside ASCII, and those that separate or quote values, are
+ * percent-encoded in UTF-8. `decodeURIComponent` restores the name.
+ */
+export const headerValue = (name: string): string => name.replace(/[^\w .@+!#$&'*/=?^`{|}~-]/gu, percentEncoded);
+
+/** Unlike `encodeURIComponent`, encodes parentheses too. */
+const percentEncoded = (character: string) =>
+  [...Buffer.from(character)].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, '0')}`).join('');

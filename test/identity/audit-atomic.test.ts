@@ -21,7 +21,7 @@ async function refuse(t: TestContext, table: string, when: 'insert' | 'update', 
   t.after(async () => void (await sql.unsafe(`drop function public.${name}() cascade`)));
 }
 
-const TABLES = ['users', 'sessions', 'api_keys', 'throttles', 'totals', 'audit'];
+const TABLES = ['users', 'sessions', 'api_keys', 'throttles', 'global_revocation', 'audit'];
 
 async function everything(): Promise<Record<string, string[]>> {
   const tables = await Promise.all(TABLES.map(async (table) => (await sql`select x::text as text from ${sql(`identity.${table}`)} x order by 1`).map(({ text }) => String(text))));

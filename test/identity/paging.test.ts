@@ -1,7 +1,7 @@
 /** Pages: which rows they hold, what is said of them, and where their links lead. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { linksOf, pageQuery, pageReply, spanOf } from '../../src/identity/paging.ts';
+import { linksOf, pageQuery, pageReply } from '../../src/identity/paging.ts';
 import { queryParameters, validate } from '../../src/http/shape.ts';
 
 const USER = '0190c0de-0000-4000-8000-000000000001';
@@ -11,59 +11,6 @@ const paged = (page: number, limit: number, total: number) => {
   assert.ok('data' in reply && reply.pagination && reply.links);
   return { data: reply.data, pagination: reply.pagination, links: reply.links };
 };
-
-/** What a database does with a span: it walks from one end, skips, takes, and the rows are put in order again. */
-function walk<Row>(rows: readonly Row[], { fromEnd, offset, limit }: ReturnType<typeof spanOf>): Row[] {
-  const walked = fromEnd ? [...rows].reverse() : [...rows];
-  const found = walked.slice(offset, offset + limit);
-  return fromEnd ? found.reverse() : found;
-}
-
-const LIMITS = [1, 2, 3, 4, 7, 10, 24, 25, 99, 100];
-
-test('from the nearer end a page holds exactly the rows that it holds when counted from the start', () => {
-  for (let total = 0; total <= 130; total += 1) {
-    const rows = Array.from({ length: total }, (_, row) => row);
-    for (const limit of LIMITS) {
-      for (let page = 1; page <= Math.ceil(total / limit) + 2; page += 1) {
-        const span = spanOf({ page, limit }, total);
-        assert.deepEqual(walk(rows, span), rows.slice((page - 1) * limit, page * limit), `page ${page} of ${limit} of ${total}`);
-      }
-    }
-  }
-});
-
-test('no page, however deep, makes the database walk further than to the middle and one page beyond', () => {
-  for (const total of [0, 1, 2, 9, 10, 11, 99, 100, 101, 9_999, 1_000_000, 1_000_003, 2 ** 31 - 1]) {
-    for (const limit of LIMITS) {
-      const pages = Math.ceil(total / limit);
-      const middle = Math.floor(pages / 2);
-      for (const page of [1, 2, 3, middle - 1, middle, middle + 1, middle + 2, pages - 1, pages, pages + 1, 1_000_000_000].filter((one) => one >= 1)) {
-        const { offset, limit: taken } = spanOf({ page, limit }, total);
-        assert.ok(offset >= 0 && taken >= 0 && taken <= limit, `page ${page} of ${limit} of ${total}`);
-        assert.ok(offset <= total / 2, `page ${page} of ${limit} of ${total} skips ${offset}`);
-      }
-    }
-  }
-});
-
-test('the last page is walked from the end, and holds only what is left', () => {
-  assert.deepEqual(spanOf({ page: 100_000, limit: 10 }, 1_000_000), { fromEnd: true, offset: 0, limit: 10 });
-  assert.deepEqual(spanOf({ page: 3, limit: 10 }, 23), { fromEnd: true, offset: 0, limit: 3 });
-});
-
-test('the first page is walked from the start, though the end may be as near', () => {
-  // And no further than there are rows.
-  for (const total of [1, 5, 10, 11, 1_000_000]) {
-    assert.deepEqual(spanOf({ page: 1, limit: 10 }, total), { fromEnd: false, offset: 0, limit: Math.min(10, total) });
-  }
-});
-
-test('of a page past the end nothing is read', () => {
-  for (const [page, total] of [[2, 10], [3, 10], [1_000_000_000, 1_000_000], [1, 0], [2, 0]] as const) {
-    assert.equal(spanOf({ page, limit: 10 }, total).limit, 0, `page ${page} of ${total}`);
-  }
-});
 
 test('where nothing is said it is the first page, of ten', () => {
   const read = (query: Record<string, string[]>) => validate(queryParameters(pageQuery), new Map(Object.entries(query)), '');

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type Action, type Caller, may } from '../../src/identity/policy.ts';
-import type { ApiKey, Session, User } from '../../src/identity/rules.ts';
+import type { ApiKey, Session, User } from '../../src/identity/model.ts';
 
 const OWN = '0190c0de-0000-4000-8000-000000000001';
 const OTHERS = '0190c0de-0000-4000-8000-000000000002';

@@ -1,23 +1,11 @@
 import assert from 'node:assert/strict';
 import { validateHeaderValue } from 'node:http';
 import { test } from 'node:test';
-import { commonPasswords } from '../../src/identity/common.ts';
-import {
-  accountKey,
-  type ApiKey,
-  controlCharError,
-  emailError,
-  headerValue,
-  isActive,
-  isUsable,
-  mayLogIn,
-  passwordError,
-  passwordMessage,
-  revokedMessage,
-  type Session,
-  type User,
-  usernameError,
-} from '../../src/identity/rules.ts';
+import { accountKey, type ApiKey, isActive, isUsable, mayLogIn, type Session, type User } from '../../src/identity/model.ts';
+import { commonPasswords, passwordError } from '../../src/identity/passwords.ts';
+import { endedText } from '../../src/identity/sessions.ts';
+import { controlCharError, emailError, usernameError } from '../../src/identity/users.ts';
+import { headerValue } from '../../src/identity/verify.ts';
 
 const THEN = new Date('2030-01-01T00:00:00Z');
 
@@ -266,10 +254,8 @@ test('a name in a header is plain ASCII without what separates or quotes values,
   assert.equal(headerValue('Zoë, 50 %'), 'Zo%C3%AB%2C 50 %25');
 });
 
-test('the message of a revocation counts', () => {
-  assert.deepEqual([0, 1, 2, 1_000].map(revokedMessage), ['0 sessions revoked.', '1 session revoked.', '2 sessions revoked.', '1000 sessions revoked.']);
-});
-
-test('the message of a change of the password counts, too', () => {
-  assert.deepEqual([0, 1, 2].map(passwordMessage), ['Password changed. 0 sessions ended.', 'Password changed. 1 session ended.', 'Password changed. 2 sessions ended.']);
+test('a message counts ended sessions exactly up to 10,000', () => {
+  assert.deepEqual([0, 1, 2, 10_000, 10_001, null].map(endedText), [
+    '0 sessions', '1 session', '2 sessions', '10000 sessions', 'More than 10,000 sessions', 'All open sessions',
+  ]);
 });

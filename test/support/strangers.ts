@@ -22,19 +22,17 @@ export function strangeAddress(): string {
 }
 let strangers = 0;
 
-/** Every failure that was counted, and every login that made a network known, happened so much earlier. */
+/** Moves every count, delay and known network into the past. */
 export async function passTime(sql: Sql, seconds: number): Promise<void> {
+  const past = sql`make_interval(secs => ${seconds})`;
   await sql`
-    update identity.throttles set
-      failures = array(select f - make_interval(secs => ${seconds}) from unnest(failures) with ordinality as one (f, place) order by place),
-      succeeded_at = succeeded_at - make_interval(secs => ${seconds}),
-      forget_at = forget_at - make_interval(secs => ${seconds})`;
+    update identity.throttles set window_ends_at = window_ends_at - ${past}, blocked_until = blocked_until - ${past},
+      known_until = known_until - ${past}`;
 }
 
-/** Fills the one row that holds `present` failures up to `count`; those that are added happened half an hour ago. */
+/** Raises the one row that holds `present` failures to `count`, in a window that ends in half an hour. */
 export async function fillFailures(sql: Sql, present: number, count: number): Promise<void> {
   const { count: rows } = await sql`
-    update identity.throttles set failures = failures || array_fill(now() - interval '30 minutes', array[${count - present}::int])
-    where cardinality(failures) = ${present}`;
+    update identity.throttles set attempts = ${count}, window_ends_at = now() + interval '30 minutes' where attempts = ${present}`;
   if (rows !== 1) throw new Error(`${rows} rows with ${present} failures, where there should be one`);
 }

@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { readConfig } from './settings.ts';
 import { createDatabase, type Database } from '../../src/db/pool.ts';
-import { hashPassword } from '../../src/crypto/password.ts';
 import { Failure } from '../../src/http/errors.ts';
 import { validate } from '../../src/http/shape.ts';
 import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
-import { createUser, newUserShape, type Passwords } from '../../src/identity/users.ts';
+import { createPasswords } from '../../src/identity/passwords.ts';
+import { createUser, newUserShape } from '../../src/identity/users.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import { type Answer, ask } from './gatehouse.ts';
@@ -24,7 +24,7 @@ export function openIdentity(owner: { after(fn: () => Promise<void>): void }, ur
   return database;
 }
 
-export const CHEAP_PASSWORDS: Passwords = { minLength: 8, hash: (password) => hashPassword(password, CHEAP.cost) };
+export const CHEAP_PASSWORDS = createPasswords(CHEAP);
 
 /** @returns the new user's id */
 export async function addUser(database: Database, username: string, more: Record<string, unknown> = {}): Promise<string> {

@@ -1,6 +1,17 @@
 import type { Fragment, Sql } from '../../db/pool.ts';
-import type { Span } from '../paging.ts';
-import type { User } from '../rules.ts';
+import type { User } from '../model.ts';
+
+export interface Page {
+  /** From 1. */
+  readonly page: number;
+  readonly limit: number;
+}
+
+export interface PageOf<Row> {
+  readonly rows: readonly Row[];
+  /** How many rows the whole list has. */
+  readonly total: number;
+}
 
 export const userColumns = (sql: Sql): Fragment => sql`
   u.id, u.first_name, u.last_name, u.username, u.email, u.enabled, u.verified, u.super_admin,
@@ -12,7 +23,7 @@ export const joinedUser = (sql: Sql): Fragment => sql`
   u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
   u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at`;
 
-/** The columns of `joinedUser`; all null where the join found nobody. */
+/** The columns of `joinedUser`; all null where the join found no user. */
 export type JoinedUser = { readonly [Name in keyof User as `u_${Name}`]: User[Name] };
 
 export const userOf = (row: JoinedUser): User => ({
@@ -30,50 +41,15 @@ export const userOf = (row: JoinedUser): User => ({
 });
 
 /**
- * The ids of one page. Only these are looked up in the table: to walk over the others, the index suffices.
- * @param table aliased `x`; has `id` and `created_at`, and an index for both orders
+ * The ids of one page, newest first, from an index alone.
+ * @param table aliased `x` in `where`
  */
-export function idsOf(sql: Sql, table: Fragment, where: Fragment, order: 'oldest first' | 'newest first', { fromEnd, offset, limit }: Span): Fragment {
-  return sql`select x.id from ${table} x where ${where} order by ${inOrder(sql, 'x', (order === 'newest first') !== fromEnd)} limit ${limit} offset ${offset}`;
-}
+export const idsOfPage = (sql: Sql, table: Fragment, where: Fragment, { page, limit }: Page): Fragment => sql`
+  select x.id from ${table} x where ${where}
+  order by x.created_at desc, x.id desc limit ${limit} offset ${(page - 1) * limit}`;
 
-export const inOrder = (sql: Sql, alias: string, descending: boolean): Fragment =>
-  descending ? sql`${sql(alias)}.created_at desc, ${sql(alias)}.id desc` : sql`${sql(alias)}.created_at, ${sql(alias)}.id`;
-
-type List = 'users' | 'sessions' | 'api_keys' | 'audit';
-
-/** A part's name differs from its list's, since a caller may ask for the user with any id, also the nil one. */
-const ofUser = (list: List): string => `${list} of user`;
-/** The owner of a whole list. */
-const NIL_UUID = '00000000-0000-0000-0000-000000000000';
-/** This process's share of the totals of whole lists. */
-const SHARD = Math.floor(Math.random() * 16);
-
-/**
- * A part of a statement that keeps a list's totals true, and commits with it. In it, `change` is the rows that were
- * added or removed, with `user_id`, or for the trail `event`. Rows are locked in one order; a transaction comes to them last.
- */
-export function counting(sql: Sql, list: List, sign: 1 | -1): Fragment {
-  const parts = {
-    users: sql``,
-    sessions: sql`union all select ${ofUser(list)}, user_id, 0 from change`,
-    api_keys: sql`union all select ${ofUser(list)}, user_id, 0 from change where user_id is not null`,
-    audit: sql`union all select 'audit ' || event, ${NIL_UUID}, ${SHARD} from change`,
-  };
-  return sql`
-    insert into identity.totals as t (list, owner, shard, n)
-    select c.list, c.owner, c.shard, ${sign}::int * count(*)
-    from (select ${list}::text as list, ${NIL_UUID}::uuid as owner, ${SHARD}::int as shard from change ${parts[list]}) c
-    group by c.list, c.owner, c.shard
-    order by c.list, c.owner, c.shard
-    on conflict (list, owner, shard) do update set n = t.n + excluded.n`;
-}
-
-/** How long a list is, or a part of it: of a user, or of the trail's lines of one event. */
-export async function totalOf(sql: Sql, list: List, part: { readonly userId?: string | null; readonly event?: string | null } = {}): Promise<number> {
-  const { userId = null, event = null } = part;
-  const name = userId !== null ? ofUser(list) : event !== null ? `${list} ${event}` : list;
-  const [row] = await sql<[{ total: number }]>`
-    select greatest(0, coalesce(sum(n), 0))::int as total from identity.totals where list = ${name} and owner = ${userId ?? NIL_UUID}`;
-  return row.total;
+/** @param table aliased `x` in `where`  @returns the exact number of rows, from an index alone */
+export async function countRows(sql: Sql, table: Fragment, where: Fragment): Promise<number> {
+  const [row] = await sql<[{ n: number }]>`select count(*)::int as n from ${table} x where ${where}`;
+  return row.n;
 }

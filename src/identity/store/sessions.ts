@@ -1,32 +1,39 @@
-import { hexArrayLiteral, batched, alignToKeys } from '../../db/batch.ts';
+import { alignToKeys, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import { type Page, type Part, spanOf } from '../paging.ts';
-import type { Account, CallerSession, Session } from '../rules.ts';
+import type { Account, CallerSession, Session } from '../model.ts';
 import { digestOf, type SessionToken } from '../token.ts';
-import { type Actor, audited, type AuditEntry } from './audit.ts';
-import { counting, idsOf, inOrder, type JoinedUser, joinedUser, totalOf, userOf } from './rows.ts';
-import { clearing } from './throttles.ts';
+import { type Actor, audited, insertAudit } from './audit.ts';
+import { countRows, idsOfPage, type JoinedUser, joinedUser, type Page, type PageOf, userOf } from './rows.ts';
+import { cleared } from './throttles.ts';
 
-/** What the look-ups need to know. */
+/** What the look-ups need. `idleSeconds`: a session that was not used for this long has expired; 0 for no limit. */
 export interface Sessions {
   readonly database: Database;
-  /** A session that was not seen for so long has ended; 0 for no such limit. */
   readonly idleSeconds: number;
 }
 
-export const isOver = (sql: Sql, alias: string, idleSeconds: number): Fragment => {
+const isExpired = (sql: Sql, alias: string, idleSeconds: number): Fragment => {
   const s = sql(alias);
   const idle = idleSeconds === 0 ? sql`` : sql`or ${s}.last_seen_at <= now() - make_interval(secs => ${idleSeconds})`;
   return sql`(${s}.expires_at <= now() ${idle})`;
 };
 
+/** A session `s` with its user `u` and the value `g` that ends the sessions of all users. */
+const joined = (sql: Sql): Fragment => sql`
+  identity.sessions s join identity.users u on u.id = s.user_id cross join identity.global_revocation g`;
+
+/** Revoked by itself, or neither logged out nor expired when its user's or all users' sessions were ended. */
+const isRevoked = (sql: Sql): Fragment => sql`
+  (s.revoked or (not s.logged_out and (
+    (u.sessions_end_at >= s.created_at and u.sessions_end_at < s.expires_at)
+    or (g.sessions_end_at >= s.created_at and g.sessions_end_at < s.expires_at)) is true))`;
+
 const sessionColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
-  s.id, s.user_id, s.revoked, s.logged_out, s.expires_at, ${isOver(sql, 's', idleSeconds)} as expired, s.ip, s.user_agent,
-  s.last_seen_at, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old, s.created_at, s.updated_at, s.deleted_at, ${joinedUser(sql)}`;
+  s.id, s.user_id, ${isRevoked(sql)} as revoked, s.logged_out, s.expires_at, s.ip, s.user_agent,
+  ${isExpired(sql, 's', idleSeconds)} as expired, s.last_seen_at, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
+  s.created_at, s.updated_at, s.deleted_at, ${joinedUser(sql)}`;
 
-/** Whose digest it is, in hexadecimal digits. */
 type Digest = { readonly digest: string };
-
 type SessionRow = Omit<Session, 'user'> & JoinedUser;
 const sessionOf = (row: SessionRow): Session => ({ ...row, user: userOf(row) });
 
@@ -39,184 +46,220 @@ export interface NewSession {
 }
 
 /**
- * A login: the session, the throttle's pair cleared and known, and the trail's line. The user's row is locked against a
- * change that is under way, which would otherwise not see this session and leave it alive.
- * @returns false when the user was disabled, deleted or given another password since the check: then nothing is done
+ * Inserts a session, unless the user was disabled, deleted or given another password since the check. The share lock
+ * waits for a concurrent change of the user's row; then PostgreSQL evaluates the row again, and so `clock_timestamp()`.
+ * So the session is either inserted before the change reads the clock, and ends with it, or decided by the changed row.
+ * "Revoke all" needs no lock: a session with a later time than its value belongs to a login that came after it.
  */
-export async function insertSession(database: Database, actor: Actor, session: NewSession, user: Account, pair: Buffer): Promise<boolean> {
-  const rows = await database.write((sql) =>
-    audited(
-      sql,
-      { event: 'login.succeeded', actor },
-      sql`
-        insert into identity.sessions (id, token_digest, user_id, expires_at, ip, user_agent)
-        select ${session.id}, ${digestOf(session.token)}, u.id, now() + make_interval(secs => ${session.seconds}), ${session.ip}, ${session.userAgent}
-        from identity.users u
-        where u.id = ${user.id} and u.enabled and u.deleted_at is null and u.password_hash = ${user.password_hash}
-        for share of u
-        returning id, user_id`,
-      sql`, counted as (${counting(sql, 'sessions', 1)}), cleared as (${clearing(sql, pair)})`,
-    ),
-  );
+export const newSession = (sql: Sql, session: NewSession, userId: string, passwordHash: string | null): Fragment => sql`
+  insert into identity.sessions
+    (id, token_digest, user_id, ip, user_agent, expires_at, created_at, updated_at, last_seen_at)
+  select ${session.id}, ${digestOf(session.token)}, allowed.id, ${session.ip}, ${session.userAgent},
+    at + make_interval(secs => ${session.seconds}), at, at, at
+  from (
+    select u.id, clock_timestamp() as at from identity.users u
+    where u.id = ${userId} and u.enabled and u.deleted_at is null and u.password_hash = ${passwordHash} for share of u
+  ) allowed
+  returning id, user_id`;
+
+/**
+ * Commits a login: the session, the end of its failures under `throttle`, and the row in the trail.
+ * @returns false if the account has changed since the check
+ */
+export async function insertSession(
+  database: Database, actor: Actor, session: NewSession, { id, password_hash }: Account, throttle: Buffer,
+): Promise<boolean> {
+  const rows = await database.write((sql) => audited(
+    sql, { event: 'login.succeeded', actor }, newSession(sql, session, id, password_hash), cleared(sql, throttle),
+  ));
   return rows.length === 1;
 }
 
-/**
- * Asked with every request, and so in one piece: each part of a statement is an object of the driver's of its own, and V8
- * keeps it until it goes through all of its memory; see `inOrderOf`.
- */
+type CallerRow = Omit<CallerSession, 'user'> & JoinedUser & Digest;
+
+/** Runs at every request, therefore one constant text: the driver assembles fragments anew each time. */
 export const findCallerByToken = batched(
   async ({ database, idleSeconds }: Sessions, tokens: readonly SessionToken[]): Promise<Array<CallerSession | null>> => {
     const digests = tokens.map((token) => digestOf(token).toString('hex'));
-    const rows = await database.read(
-      (sql) => sql<Array<Omit<CallerSession, 'user'> & JoinedUser & Digest>>`
-        select encode(s.token_digest, 'hex') as digest, s.id, s.revoked, s.logged_out, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
-          s.expires_at <= now() or (${idleSeconds} > 0 and s.last_seen_at <= now() - make_interval(secs => ${idleSeconds})) as expired,
-          u.id as u_id, u.first_name as u_first_name, u.last_name as u_last_name, u.username as u_username, u.email as u_email,
-          u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
-          u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at
-        from identity.sessions s join identity.users u on u.id = s.user_id
-        where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`,
-    );
-    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && { id: row.id, revoked: row.revoked, logged_out: row.logged_out, expired: row.expired, last_seen_is_old: row.last_seen_is_old, user: userOf(row) });
+    const rows = await database.read((sql) => sql<CallerRow[]>`
+      select encode(s.token_digest, 'hex') as digest, s.id, s.logged_out,
+        s.revoked or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as revoked,
+        s.expires_at <= now()
+          or (${idleSeconds} > 0 and s.last_seen_at <= now() - make_interval(secs => ${idleSeconds})) as expired,
+        s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
+        u.id as u_id, u.first_name as u_first_name, u.last_name as u_last_name, u.username as u_username,
+        u.email as u_email, u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
+        u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at
+      from identity.sessions s join identity.users u on u.id = s.user_id cross join identity.global_revocation g
+      where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
+    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && {
+      id: row.id, revoked: row.revoked, logged_out: row.logged_out, expired: row.expired,
+      last_seen_is_old: row.last_seen_is_old, user: userOf(row),
+    });
   },
 );
 
 export const findSessionByToken = batched(
   async ({ database, idleSeconds }: Sessions, tokens: readonly SessionToken[]): Promise<Array<Session | null>> => {
     const digests = tokens.map((token) => digestOf(token).toString('hex'));
-    const rows = await database.read(
-      (sql) => sql<Array<SessionRow & Digest>>`
-        select encode(s.token_digest, 'hex') as digest, ${sessionColumns(sql, idleSeconds)}
-        from identity.sessions s join identity.users u on u.id = s.user_id
-        where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`,
-    );
+    const rows = await database.read((sql) => sql<Array<SessionRow & Digest>>`
+      select encode(s.token_digest, 'hex') as digest, ${sessionColumns(sql, idleSeconds)} from ${joined(sql)}
+      where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
     return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && sessionOf(row));
   },
 );
 
-/** @returns whose session it is, or null when there is none with this id */
+/** @returns the id of the session's user, or null if there is no such session */
 export async function findSessionOwner(database: Database, id: string): Promise<string | null> {
-  const [row] = await database.read(
-    (sql) => sql<Array<{ user_id: string }>>`select user_id from identity.sessions where id = ${id} and deleted_at is null`,
-  );
+  const [row] = await database.read((sql) => sql<Array<{ user_id: string }>>`
+    select user_id from identity.sessions where id = ${id} and deleted_at is null`);
   return row?.user_id ?? null;
 }
 
+/** For a session aliased `x`. Sessions of users who may not log in have ended: whatever disables a user ends them. */
+const isOpen = (sql: Sql, userId: string | null, idleSeconds: number): Fragment => sql`
+  not x.revoked and not x.logged_out and not ${isExpired(sql, 'x', idleSeconds)}
+  and x.created_at > coalesce((select sessions_end_at from identity.global_revocation), '-infinity')
+  and ${userId === null
+    ? sql`not exists (select from identity.users u where u.id = x.user_id and u.sessions_end_at >= x.created_at)`
+    : sql`x.created_at > coalesce((select sessions_end_at from identity.users where id = ${userId}), '-infinity')`}`;
+
+/** Of one user or (null) of all, without the deleted. */
+const ofUser = (sql: Sql, userId: string | null): Fragment =>
+  userId === null ? sql`x.deleted_at is null` : sql`x.deleted_at is null and x.user_id = ${userId}`;
+
 export interface SessionFilter {
   readonly userId: string | null;
-  /** Only those that could still be used, or only those that could not. */
+  /** Only active sessions, only ended ones, or (null) both. */
   readonly active: boolean | null;
 }
 
-/** Newest first, without the deleted. */
-export function listSessions({ database, idleSeconds }: Sessions, page: Page, { userId, active }: SessionFilter): Promise<Part<Session>> {
+/** Newest first. */
+export function listSessions(
+  { database, idleSeconds }: Sessions, page: Page, { userId, active }: SessionFilter,
+): Promise<PageOf<Session>> {
   return database.list(async (sql) => {
-    const ofUser = userId === null ? sql`x.deleted_at is null` : sql`x.deleted_at is null and x.user_id = ${userId}`;
-    // Whoever may not log in has no such session: what takes the right away ends them in the same transaction.
-    const isActive = sql`not x.revoked and not x.logged_out and not ${isOver(sql, 'x', idleSeconds)}`;
-    const where = active === null ? ofUser : sql`${ofUser} and ${active ? sql`` : sql`not`} (${isActive})`;
-    const all = active === true ? 0 : await totalOf(sql, 'sessions', { userId });
-    const [counted] = active === null ? [] : await sql<[{ n: number }]>`select count(*)::int as n from identity.sessions x where ${ofUser} and ${isActive}`;
-    const total = active === null || !counted ? all : active ? counted.n : all - counted.n;
+    const [table, all, open] = [sql`identity.sessions`, ofUser(sql, userId), isOpen(sql, userId, idleSeconds)];
+    const where = active === null ? all : active ? sql`${all} and ${open}` : sql`${all} and not (${open})`;
     const rows = await sql<SessionRow[]>`
       select ${sessionColumns(sql, idleSeconds)}
-      from (${idsOf(sql, sql`identity.sessions`, where, 'newest first', spanOf(page, total))}) page
-      join identity.sessions s on s.id = page.id join identity.users u on u.id = s.user_id
-      order by ${inOrder(sql, 's', true)}`;
-    return { rows: rows.map(sessionOf), total };
+      from ${joined(sql)} join (${idsOfPage(sql, table, where, page)}) page on page.id = s.id
+      order by s.created_at desc, s.id desc`;
+    return { rows: rows.map(sessionOf), total: await countRows(sql, table, where) };
   });
 }
 
-/** Ends a session for good; one that is unknown or has ended stays as it is. */
-export async function logOut(database: Database, entry: AuditEntry, token: SessionToken): Promise<void> {
-  await database.write((sql) =>
-    audited(
-      sql,
-      entry,
-      sql`
-        update identity.sessions set logged_out = true, updated_at = now()
-        where token_digest = ${digestOf(token)} and deleted_at is null and not logged_out and not revoked and expires_at > now()
-        returning id, user_id`,
-    ),
-  );
+/** Changes nothing about a session that has ended. */
+export async function logOut(database: Database, actor: Actor, id: string): Promise<void> {
+  await database.write((sql) => audited(sql, { event: 'session.logged_out', actor }, sql`
+    update identity.sessions set logged_out = true, updated_at = now()
+    where id = ${id} and deleted_at is null and not logged_out and not revoked and expires_at > now()
+    returning id, user_id`));
 }
 
-/** @returns 1, or 0 when it was revoked before */
-export async function revokeSession(database: Database, entry: AuditEntry, id: string): Promise<number> {
-  const rows = await database.write((sql) =>
-    audited(
-      sql,
-      entry,
-      sql`update identity.sessions set revoked = true, updated_at = now() where id = ${id} and deleted_at is null and not revoked returning id, user_id`,
-    ),
-  );
+/** @returns 1, or 0 if it was revoked before */
+export async function revokeSession(database: Database, actor: Actor, id: string): Promise<number> {
+  const rows = await database.write((sql) => audited(sql, { event: 'session.revoked', actor }, sql`
+    update identity.sessions x set revoked = true, updated_at = now() from ${joined(sql)}
+    where x.id = ${id} and s.id = x.id and s.deleted_at is null and not x.revoked and not ${isRevoked(sql)}
+    returning x.id, x.user_id`));
   return rows.length;
 }
 
-/** A statement for each so many sessions: one for all of a large table would take longer than a statement may. */
-const REVOKE_BATCH = 5_000;
-const NIL_UUID = '00000000-0000-0000-0000-000000000000';
+/** Sessions are counted up to this number. */
+export const MAX_COUNT = 10_000;
+
+/** How many open sessions were ended: `MAX_COUNT + 1` for more; null if they could not be counted. */
+export type EndedCount = number | null;
+
+/** Ends the sessions of one user or (null) of all. */
+export function revokeSessions(database: Database, actor: Actor, userId: string | null): Promise<EndedCount> {
+  return database.transaction(async (sql) => {
+    if (userId === null) await sql`select from identity.global_revocation for update`;
+    else await sql`select from identity.users where id = ${userId} for update`;
+    return endSessions(sql, actor, userId);
+  });
+}
 
 /**
- * Revokes the next batch of sessions that could still be used. One that somebody else is just revoking counts here, too:
- * so no row means that there is none left.
+ * Ends the sessions of one user or (null) of all without touching them: each check compares their time of creation with
+ * `sessions_end_at`. The caller's transaction has locked the row of that value, so that no login that holds or waits
+ * for the lock has read a later clock than this.
  */
-const revocation = (sql: Sql, after: string, ofUser: Fragment): Fragment => sql`
-  update identity.sessions set revoked = true, updated_at = now()
-  where id = any (array(
-    select id from identity.sessions
-    where id > ${after} and deleted_at is null and not revoked and not logged_out and expires_at > now() ${ofUser}
-    order by id limit ${REVOKE_BATCH}
-  ))
-  returning id, user_id`;
-
-/** How many sessions were ended, and the last of them. */
-export interface Ended {
-  readonly count: number;
-  readonly last: string;
-}
-
-async function inBatches(revoke: (after: string) => Promise<Array<{ id: string }>>): Promise<Ended> {
-  for (let count = 0, last = NIL_UUID; ; ) {
-    const rows = await revoke(last);
-    if (rows.length === 0) return { count, last };
-    count += rows.length;
-    last = rows.reduce((latest, { id }) => (id > latest ? id : latest), last);
-  }
-}
-
-/** Of one user or (null) of all, each batch with its line in the trail. @returns how many */
-export async function revokeSessions(database: Database, entry: AuditEntry, userId: string | null): Promise<number> {
-  const { count } = await inBatches((after) =>
-    database.write((sql) => audited(sql, entry, revocation(sql, after, userId === null ? sql`` : sql`and user_id = ${userId}`))),
-  );
+export async function endSessions(sql: Sql, actor: Actor, userId: string | null): Promise<EndedCount> {
+  const { count, id, user_id } = await countOpen(sql, userId);
+  const change = sql`sessions_end_at = greatest(sessions_end_at, clock_timestamp())`;
+  if (userId === null) await sql`update identity.global_revocation set ${change}`;
+  else await sql`update identity.users set ${change} where id = ${userId}`;
+  const detail = count === null ? 'not counted' : count > MAX_COUNT ? 'more than 10,000' : '';
+  const subject = { userId: user_id, targetId: count === 1 ? id : null, count: Math.min(count ?? 0, MAX_COUNT) };
+  if (count !== 0) await insertAudit(sql, { event: 'session.revoked', actor, detail }, subject);
   return count;
 }
 
-/** Inside a transaction that takes a user's rights or password away; its line in the trail comes last, by `noteEnded`. */
-export function endSessions(sql: Sql, userId: string, exceptId: string | null = null): Promise<Ended> {
-  return inBatches((after) => sql<Array<{ id: string }>>`${revocation(sql, after, sql`and user_id = ${userId} and id is distinct from ${exceptId}`)}`);
+interface OpenSessions {
+  readonly count: EndedCount;
+  /** One of them. */
+  readonly id: string | null;
+  /** The user, if they are all of one user. */
+  readonly user_id: string | null;
 }
 
-export async function noteEnded(sql: Sql, actor: Actor, userId: string, { count, last }: Ended): Promise<void> {
-  const id = count === 1 ? last : null;
-  await audited(sql, { event: 'session.revoked', actor }, sql`select ${id}::uuid as id, ${userId}::uuid as user_id from generate_series(1, ${count}::int)`);
+/** The number is for people: a failure to count does not stop what ends the sessions. */
+async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions> {
+  await sql`savepoint counting`;
+  try {
+    const [open] = await sql<[OpenSessions]>`
+      select count(*)::int as count, (array_agg(id))[1] as id,
+        case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end as user_id
+      from (
+        select x.id, x.user_id from identity.sessions x
+        where ${ofUser(sql, userId)} and ${isOpen(sql, userId, 0)} limit ${MAX_COUNT + 1}
+      ) open`;
+    return open;
+  } catch {
+    // Where the connection is gone, this fails too, and with it the transaction.
+    await sql`rollback to savepoint counting`;
+    return { count: null, id: null, user_id: userId };
+  }
 }
 
-/** Removes sessions that ended at least `seconds` ago. @returns how many; at most `most` */
-export async function removeEndedSessions(database: Database, seconds: number, most: number): Promise<number> {
-  const [row] = await database.write(
-    (sql) => sql<[{ n: number }]>`
-      with change as (
-        delete from identity.sessions where id = any (array(
-          (select id from identity.sessions where expires_at < now() - make_interval(secs => ${seconds}) order by expires_at limit ${most})
-          union
-          (select id from identity.sessions where (revoked or logged_out) and updated_at < now() - make_interval(secs => ${seconds}) order by updated_at limit ${most})
-          limit ${most}
-        )) returning user_id
-      ), counted as (${counting(sql, 'sessions', -1)})
-      select count(*)::int as n from change`,
-  );
-  return row.n;
+/** Records that these sessions and keys are in use: at most once a minute each, whichever replicas saw it. */
+export async function writeLastSeen(
+  { database, idleSeconds }: Sessions, sessionIds: readonly string[], keyIds: readonly string[],
+): Promise<void> {
+  // Sorted, so that replicas lock the rows in one order.
+  const list = (ids: readonly string[]) => `{${[...ids].sort().join(',')}}`;
+  await database.write((sql) => sql`
+    with seen as (
+      update identity.sessions set last_seen_at = now()
+      where id = any (${list(sessionIds)}::text::uuid[]) and last_seen_at < now() - interval '1 minute'
+        -- A session that has expired meanwhile must not become active again.
+        and not ${isExpired(sql, 'sessions', idleSeconds)}
+    )
+    update identity.api_keys set last_used_at = now()
+    where id = any (${list(keyIds)}::text::uuid[]) and coalesce(last_used_at < now() - interval '1 minute', true)`);
+}
+
+/** Removes sessions that ended at least `seconds` ago, however they ended. @returns how many; at most `max` */
+export async function removeEndedSessions(database: Database, seconds: number, max: number): Promise<number> {
+  const result = await database.write((sql) => {
+    const before = sql`now() - make_interval(secs => ${seconds})`;
+    return sql`
+      delete from identity.sessions where id = any (array(
+        (select id from identity.sessions where expires_at < ${before} order by expires_at limit ${max})
+        union
+        (select id from identity.sessions
+         where (revoked or logged_out) and updated_at < ${before} order by updated_at limit ${max})
+        union
+        (select s.id from identity.users u join identity.sessions s on s.user_id = u.id and s.deleted_at is null
+         where u.sessions_end_at < ${before} and s.created_at <= u.sessions_end_at limit ${max})
+        union
+        (select id from identity.sessions
+         where created_at <= (select sessions_end_at from identity.global_revocation where sessions_end_at < ${before})
+           and deleted_at is null limit ${max})
+        limit ${max}
+      ))`;
+  });
+  return result.count;
 }

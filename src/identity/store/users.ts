@@ -1,54 +1,42 @@
 import { takeNamedLock } from '../../db/migrate.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import { SCHEMA } from '../migrations.ts';
-import { type Page, type Part, spanOf } from '../paging.ts';
-import type { Account, User } from '../rules.ts';
+import type { Account, User } from '../model.ts';
 import { type Actor, audited, type AuditEntry } from './audit.ts';
-import { counting, idsOf, inOrder, totalOf, userColumns } from './rows.ts';
-import { endSessions, noteEnded } from './sessions.ts';
-import { clearing } from './throttles.ts';
+import { countRows, type Page, type PageOf, userColumns } from './rows.ts';
+import { type EndedCount, endSessions, newSession, type NewSession } from './sessions.ts';
+import { cleared } from './throttles.ts';
 
-/** What of a user may be written. */
-export interface UserValues {
-  readonly username: string;
-  readonly username_key: string;
-  readonly email: string;
-  readonly email_key: string;
-  readonly first_name: string;
-  readonly last_name: string;
-  readonly password_hash: string | null;
-  readonly enabled: boolean;
-  readonly verified: boolean;
-  readonly super_admin: boolean;
-}
+/** The columns of a user that may be written. */
+export type UserValues = Omit<Account, 'id' | 'created_at' | 'updated_at' | 'deleted_at'> &
+  { readonly username_key: string; readonly email_key: string };
 
 export async function findAccount(database: Database, usernameKey: string): Promise<Account | null> {
-  const [account] = await database.read(
-    (sql) => sql<Account[]>`
-      select ${userColumns(sql)}, u.password_hash from identity.users u
-      where u.username_key = ${usernameKey} and u.deleted_at is null`,
-  );
+  const [account] = await database.read((sql) => sql<Account[]>`
+    select ${userColumns(sql)}, u.password_hash from identity.users u
+    where u.username_key = ${usernameKey} and u.deleted_at is null`);
   return account ?? null;
 }
 
-/** @returns null also for a user who was deleted */
+/** @returns null also for a deleted user */
 export async function findUser(database: Database, id: string): Promise<User | null> {
-  const [user] = await database.read((sql) => sql<User[]>`select ${userColumns(sql)} from identity.users u where u.id = ${id} and u.deleted_at is null`);
+  const [user] = await database.read((sql) => sql<User[]>`
+    select ${userColumns(sql)} from identity.users u where u.id = ${id} and u.deleted_at is null`);
   return user ?? null;
 }
 
 const LIST_BATCH = 500;
 
-/** Oldest first, without the deleted; some at a time, so that memory does not grow with their number. */
+/** Oldest first, without the deleted; in batches, so that memory does not grow with the number of users. */
 export async function* eachUser(database: Database): AsyncGenerator<User[]> {
   for (let after: string | null = null; ; ) {
     const rows: User[] = await database.list((sql) => {
-      // By the row and not by its time, which has microseconds in the database and only milliseconds here.
-      const behind = after === null ? sql`true` : sql`(u.created_at, u.id) > (select created_at, id from identity.users where id = ${after})`;
+      // Compared in the database: its times have microseconds, a Date only milliseconds.
+      const isNext = sql`(u.created_at, u.id) > (select created_at, id from identity.users where id = ${after})`;
       return sql<User[]>`
         select ${userColumns(sql)} from identity.users u
-        where u.deleted_at is null and ${behind}
-        order by ${inOrder(sql, 'u', false)} limit ${LIST_BATCH}`;
+        where u.deleted_at is null and ${after === null ? sql`true` : isNext}
+        order by u.created_at, u.id limit ${LIST_BATCH}`;
     });
     yield rows;
     after = rows.at(-1)?.id ?? null;
@@ -57,14 +45,15 @@ export async function* eachUser(database: Database): AsyncGenerator<User[]> {
 }
 
 /** Oldest first, without the deleted. */
-export function listUsers(database: Database, page: Page): Promise<Part<User>> {
+export function listUsers(database: Database, { page, limit }: Page): Promise<PageOf<User>> {
   return database.list(async (sql) => {
-    const total = await totalOf(sql, 'users');
     const rows = await sql<User[]>`
-      select ${userColumns(sql)}
-      from (${idsOf(sql, sql`identity.users`, sql`x.deleted_at is null`, 'oldest first', spanOf(page, total))}) page join identity.users u on u.id = page.id
-      order by ${inOrder(sql, 'u', false)}`;
-    return { rows, total };
+      select ${userColumns(sql)} from (
+        select id from identity.users where deleted_at is null
+        order by created_at, id limit ${limit} offset ${(page - 1) * limit}
+      ) page join identity.users u on u.id = page.id
+      order by u.created_at, u.id`;
+    return { rows, total: await countRows(sql, sql`identity.users`, sql`x.deleted_at is null`) };
   });
 }
 
@@ -73,117 +62,100 @@ export async function anyUserExists(sql: Sql): Promise<boolean> {
   return row.found;
 }
 
-/** @throws Duplicate, with the index's name, when the username or the address is taken */
+/** @throws Duplicate, with the index's name, if the username or the address is taken */
 export async function insertUser(sql: Sql, actor: Actor, id: string, values: UserValues): Promise<User> {
-  const [user] = await audited<User>(
-    sql,
-    { event: 'user.created', actor },
-    sql`
-      insert into identity.users as u
-        (id, username, username_key, email, email_key, first_name, last_name, password_hash, enabled, verified, super_admin)
-      values (${id}, ${values.username}, ${values.username_key}, ${values.email}, ${values.email_key}, ${values.first_name},
-        ${values.last_name}, ${values.password_hash}, ${values.enabled}, ${values.verified}, ${values.super_admin})
-      returning ${userColumns(sql)}, u.id as user_id`,
-    sql`, counted as (${counting(sql, 'users', 1)})`,
-  );
+  const row = { id, ...values };
+  const [user] = await audited<User>(sql, { event: 'user.created', actor }, sql`
+    insert into identity.users as u (${sql(Object.keys(row))}) values ${sql(row)}
+    returning ${userColumns(sql)}, u.id as user_id`);
   if (!user) throw new Error('internal error: an insert returned no row');
   return user;
 }
 
-/** Why a change was not made. `demoted`: the one who asks is no longer an administrator. */
-export type Refusal = 'unknown' | 'demoted' | 'last administrator';
+/** Why a change was not made. `demoted`: the caller lost administrator rights meanwhile. */
+export type Obstacle = 'unknown' | 'demoted' | 'last administrator';
 
-/** What a change does besides, in the same transaction. */
-interface Consequences {
-  /** Its user may lose the rights of an administrator. */
-  readonly lessens: boolean;
-  /** The user's sessions end. */
-  readonly endsSessions: boolean;
-}
+type Consequences = { readonly endsRights: boolean; readonly endsSessions: boolean };
 
 /**
- * Changes a user, with everything that follows from it, in one transaction. The user's row is locked first and the lines
- * of the trail come last: they touch its total, which every other write of this process waits for.
- * @throws Duplicate, with the index's name, when the username or the address is taken
+ * Changes a user and everything that follows from it, in one transaction.
+ * @param consequences whether the user may lose an administrator's rights, and whether the user's sessions end
+ * @throws Duplicate, with the index's name, if the username or the address is taken
  */
-export function updateUser(database: Database, entry: AuditEntry, id: string, values: Partial<UserValues>, { lessens, endsSessions }: Consequences): Promise<User | Refusal> {
+export function updateUser(
+  database: Database, entry: AuditEntry, id: string, values: Partial<UserValues>, consequences: Consequences,
+): Promise<User | Obstacle> {
+  const { endsRights, endsSessions } = consequences;
   return database.transaction(async (sql) => {
-    const refusal = (lessens ? await administratorsRefuse(sql, entry.actor, id) : null) ?? (await lockUser(sql, id));
-    if (refusal) return refusal;
-    const ended = endsSessions ? await endSessions(sql, id) : null;
-    const [user] = await audited<User>(
-      sql,
-      entry,
-      sql`update identity.users u set ${sql(values)}, updated_at = now() where u.id = ${id} returning ${userColumns(sql)}, u.id as user_id`,
-    );
-    if (ended) await noteEnded(sql, entry.actor, id, ended);
+    const obstacle = (endsRights ? await lockAdministrators(sql, entry.actor, id) : null) ?? (await lockUser(sql, id));
+    if (obstacle) return obstacle;
+    if (endsSessions) await endSessions(sql, entry.actor, id);
+    const [user] = await audited<User>(sql, entry, sql`
+      update identity.users u set ${sql(values)}, updated_at = now() where u.id = ${id}
+      returning ${userColumns(sql)}, u.id as user_id`);
     return user ?? 'unknown';
   });
 }
 
-/** Soft: the row stays for the trail's sake. The name and the address are free again. */
-export function deleteUser(database: Database, actor: Actor, id: string): Promise<User | Refusal> {
+/** Keeps the row, because the audit trail refers to it. The name and the address are free again. */
+export function deleteUser(database: Database, actor: Actor, id: string): Promise<User | Obstacle> {
   return database.transaction(async (sql) => {
-    const refusal = (await administratorsRefuse(sql, actor, id)) ?? (await lockUser(sql, id));
-    if (refusal) return refusal;
-    const ended = await endSessions(sql, id);
-    await audited(
-      sql,
-      { event: 'key.revoked', actor },
-      sql`update identity.api_keys set revoked = true, updated_at = now() where user_id = ${id} and deleted_at is null and not revoked returning id, user_id`,
-    );
-    const [user] = await audited<User>(
-      sql,
-      { event: 'user.deleted', actor },
-      sql`update identity.users u set deleted_at = now(), updated_at = now() where u.id = ${id} returning ${userColumns(sql)}, u.id as user_id`,
-      sql`, counted as (${counting(sql, 'users', -1)})`,
-    );
-    await noteEnded(sql, actor, id, ended);
+    const obstacle = (await lockAdministrators(sql, actor, id)) ?? (await lockUser(sql, id));
+    if (obstacle) return obstacle;
+    await endSessions(sql, actor, id);
+    await audited(sql, { event: 'key.revoked', actor }, sql`
+      update identity.api_keys set revoked = true, updated_at = now()
+      where user_id = ${id} and deleted_at is null and not revoked returning id, user_id`);
+    const [user] = await audited<User>(sql, { event: 'user.deleted', actor }, sql`
+      update identity.users u set deleted_at = now(), updated_at = now() where u.id = ${id}
+      returning ${userColumns(sql)}, u.id as user_id`);
     return user ?? 'unknown';
   });
 }
 
-async function lockUser(sql: Sql, id: string): Promise<Refusal | null> {
+async function lockUser(sql: Sql, id: string): Promise<Obstacle | null> {
   const rows = await sql`select 1 from identity.users where id = ${id} and deleted_at is null for update`;
   return rows.length === 0 ? 'unknown' : null;
 }
 
 /**
- * Whatever takes an administrator's rights away takes turns: of two who demote each other at the same time, the second
- * one waits here and then finds that they are none any more. One who can log in is always left.
+ * Serializes everything that ends an administrator's rights: of two who demote each other at once, the second waits
+ * here and then finds that it has lost its own. One administrator who can log in always remains.
  */
-async function administratorsRefuse(sql: Sql, actor: Actor, id: string): Promise<Refusal | null> {
+async function lockAdministrators(sql: Sql, actor: Actor, id: string): Promise<Obstacle | null> {
   await takeNamedLock(sql, SCHEMA, 'administrators');
-  const rows = await sql<Array<{ id: string; enters: boolean }>>`
-    select id, password_hash is not null as enters from identity.users where super_admin and enabled and deleted_at is null`;
+  const rows = await sql<Array<{ id: string; can_log_in: boolean }>>`
+    select id, password_hash is not null as can_log_in from identity.users
+    where super_admin and enabled and deleted_at is null`;
   if (actor.userId !== null && !rows.some((row) => row.id === actor.userId)) return 'demoted';
-  const others = rows.filter((row) => row.enters && row.id !== id);
+  const others = rows.filter((row) => row.can_log_in && row.id !== id);
   return others.length === 0 && rows.some((row) => row.id === id) ? 'last administrator' : null;
 }
 
 /**
- * The user's own change: only where nobody has changed the password since it was checked.
- * @returns how many other sessions have ended, or null
+ * A user's change of their own password: ends all their sessions and begins a new one (ASVS 7.2.4), if nobody has
+ * changed the password since it was checked.
+ * @returns how many sessions ended, or 'changed' if the password is another one now
  */
-export function replacePassword(database: Database, actor: Actor, account: Account, after: string, { sessionId, pair }: { sessionId: string; pair: Buffer }): Promise<number | null> {
+export function replacePassword(
+  database: Database, actor: Actor, { id, password_hash }: Account, hash: string, session: NewSession, throttle: Buffer,
+): Promise<EndedCount | 'changed'> {
   return database.transaction(async (sql) => {
     const [locked] = await sql`
       select 1 from identity.users
-      where id = ${account.id} and password_hash = ${account.password_hash} and enabled and deleted_at is null for update`;
-    if (!locked) return null;
-    const ended = await endSessions(sql, account.id, sessionId);
-    await audited(
-      sql,
-      { event: 'password.changed', actor },
-      sql`update identity.users set password_hash = ${after}, updated_at = now() where id = ${account.id} returning id, id as user_id`,
-      sql`, cleared as (${clearing(sql, pair)})`,
-    );
-    await noteEnded(sql, actor, account.id, ended);
-    return ended.count;
+      where id = ${id} and password_hash = ${password_hash} and enabled and deleted_at is null for update`;
+    if (!locked) return 'changed';
+    const ended = await endSessions(sql, actor, id);
+    await audited(sql, { event: 'password.changed', actor }, sql`
+      update identity.users set password_hash = ${hash}, updated_at = now() where id = ${id}
+      returning id, id as user_id`, cleared(sql, throttle));
+    await sql`${newSession(sql, session, id, hash)}`;
+    return ended;
   });
 }
 
-/** Only where nobody has changed the password meanwhile. The password stays the same, so the trail has no line of it. */
+/** Stores the same password at another cost, unless somebody has changed it meanwhile. */
 export async function replaceHash(database: Database, userId: string, before: string, after: string): Promise<void> {
-  await database.write((sql) => sql`update identity.users set password_hash = ${after} where id = ${userId} and password_hash = ${before}`);
+  await database.write((sql) => sql`
+    update identity.users set password_hash = ${after} where id = ${userId} and password_hash = ${before}`);
 }

@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createDatabase } from '../../../support/database.ts';
 import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
-import { recount } from '../../../support/totals.ts';
 import { addUser, assertError, assertSession, assertSuccess, assertUser, openIdentity, PASSWORD } from '../../../support/users.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
@@ -24,7 +23,6 @@ await sql`
     now() - n * interval '1 minute', n = 22, n = 23, case when n = 24 then now() end
   from generate_series(1, 24) as n`;
 const inOrder = (await sql`select id from identity.sessions where user_id = ${many} and deleted_at is null order by created_at desc`).map((row) => String(row.id));
-await recount(sql);
 
 const admin = await logIn(identity);
 const own = await logIn(identity, 'plain-user', PASSWORD);
