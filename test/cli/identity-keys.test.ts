@@ -27,7 +27,7 @@ async function create(t: TestContext, name: string, ...more: readonly string[]):
   const { code, stdout, stderr } = await run(t, ['key', 'create', '--name', name, ...more]);
   assert.equal(code, 0, stderr);
   assert.match(stdout, /^key:[A-Za-z0-9_-]{49}\n$/);
-  const [, said, id = ''] = /^Created key "(.*)" with id ([0-9a-f-]{36})\.\nThe key on standard output is shown this one time:\n$/.exec(stderr) ?? [];
+  const [, said, id = ''] = /^Created key "(.*)" with id ([0-9a-f-]{36})\.\nKey \(shown only once\):\n$/.exec(stderr) ?? [];
   assert.equal(said, name, stderr);
   return { key: stdout.trim(), id };
 }
@@ -139,7 +139,7 @@ const wrong: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['create', 'admin'], /key create: /],
   [['create', '--user'], /key create: Option '--user <value>' argument missing/],
   [['create', '--without-user=yes'], /key create: /],
-  [['create', ...user, '--expires-at', '2020-01-01T00:00:00Z'], /key create: expires-at must lie in the future/],
+  [['create', ...user, '--expires-at', '2020-01-01T00:00:00Z'], /key create: expires-at must be in the future/],
   [['create', ...user, '--expires-at', 'tomorrow'], /key create: expires-at must be a date and time, such as /],
   [['create', ...user, '--expires-at', '2999-02-30T00:00:00Z'], /expires-at must be a date and time/],
   [['create', ...user, '--expires-at', '2999-01-01'], /expires-at must be a date and time/],

@@ -106,7 +106,7 @@ test('a new password is made and printed once, on standard output alone, and end
   const { code, stdout, stderr } = await run(t, ['user', 'password', 'Forgetful']);
   assert.equal(code, 0, stderr);
   assert.match(stdout, /^[A-Za-z0-9_-]{43}\n$/);
-  assert.equal(stderr, 'Set the password of user "forgetful"; the user\'s sessions have ended.\nThe password on standard output is shown this one time:\n');
+  assert.equal(stderr, 'Set the password of user "forgetful"; the user\'s sessions have ended.\nPassword (shown only once):\n');
   assert.equal(await isOpen(identity, token), false);
   await assert.rejects(logIn(identity, 'forgetful', PASSWORD), /401/);
   assert.match(await logIn(identity, 'forgetful', stdout.trim()), /^session:/);

@@ -107,7 +107,7 @@ test('of a change with several lines none is made when the last of them cannot b
 test('without the change there is no line in the trail', async (t) => {
   const all = await acts();
   // What is refused here is what every one of them changes besides the trail itself.
-  for (const [table, when] of [['users', 'insert'], ['users', 'update'], ['sessions', 'insert'], ['sessions', 'update'], ['api_keys', 'insert'], ['api_keys', 'update'], ['throttles', 'insert']] as const) {
+  for (const [table, when] of [['users', 'insert'], ['users', 'update'], ['sessions', 'insert'], ['sessions', 'update'], ['api_keys', 'insert'], ['api_keys', 'update'], ['throttles', 'insert'], ['global_revocation', 'update']] as const) {
     await refuse(t, `identity.${table}`, when);
   }
   for (const [what, act] of all) {

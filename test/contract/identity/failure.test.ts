@@ -68,7 +68,9 @@ test('a login whose account cannot be looked up is 500', async (t) => {
 test('what cannot be stored is 500 and has not happened: login, logout and every revocation', async (t) => {
   const { identity, sql, bearer, guarded, open } = await start(t);
   await sql`create function identity.refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$`;
-  await sql`create trigger refuse before insert or update on identity.sessions execute function identity.refuse()`;
+  for (const table of ['sessions', 'users', 'global_revocation']) {
+    await sql`create trigger refuse before insert or update on ${sql(`identity.${table}`)} execute function identity.refuse()`;
+  }
   for (const [path, body] of open.slice(0, 2)) assertError(await ask('POST', identity + path, { body }), 500, 'service_failed');
   const revocations = guarded.filter(([method]) => method === 'DELETE');
   assert.equal(revocations.length, 4);
@@ -99,7 +101,7 @@ test('a list that fails is 500, though the caller is known', async (t) => {
   const name = new URL(url).pathname.slice(1);
   const allow = (yes: boolean) => outside`alter database ${outside(name)} with allow_connections ${outside.unsafe(String(yes))}`;
   await allow(false);
-  const ended = await outside`select pg_terminate_backend(pid) from pg_stat_activity where datname = ${name} and query like '%order by "s".created_at%'`;
+  const ended = await outside`select pg_terminate_backend(pid) from pg_stat_activity where datname = ${name} and query like '%order by s.created_at%'`;
   assert.equal(ended.length, 1);
   for (const path of lists) assertError(await ask('GET', identity + path, { bearer }), 500, 'service_failed');
   assert.equal(await isOpen(identity, bearer), true);

@@ -135,15 +135,16 @@ test('a revocation of many sessions is one line with their number', async () => 
   const ofUser = await send('DELETE', `/api/session/revoke/all/user?user=${ada}`, 200, { bearer: root.token });
   assert.deepEqual(ofUser.lines, [line('session.revoked', { actor_id: admin, user_id: ada, count: 3 })]);
   const [two] = [await logIn('admin', ADMIN_PASSWORD), await logIn('ada'), await logIn('ada')];
-  const [open] = await sql`select count(*)::int as n from identity.sessions where not revoked and not logged_out and id <> ${root.id}`;
   await sql`update identity.sessions set revoked = true where id = ${root.id}`;
+  const open = (await ask('GET', `${identity}/api/session/?active=true`, { bearer: two.token })).json._meta.pagination.total;
   const ofAll = await send('DELETE', '/api/session/revoke/all', 200, { bearer: two.token });
-  assert.deepEqual(ofAll.lines, [line('session.revoked', { actor_id: admin, count: open?.n })]);
+  assert.deepEqual(ofAll.lines, [line('session.revoked', { actor_id: admin, count: open })]);
+  await sql`update identity.global_revocation set sessions_end_at = null`;
   await sql`update identity.sessions set revoked = false where id = ${root.id}`;
 });
 
 test('a change of the own password, with the sessions that it ended, and one that failed', async () => {
-  const [other, own] = [await logIn('ada'), await logIn('ada')];
+  const [, own] = [await logIn('ada'), await logIn('ada')];
   const change = (current_password: string, new_password: string, status: number) =>
     send('POST', '/api/auth/password', status, { bearer: own.token, body: { current_password, new_password } });
   const failed = await change(noteSecret('a-wrong-password-5'), noteSecret('a-new-passphrase-1'), 401);
@@ -151,7 +152,7 @@ test('a change of the own password, with the sessions that it ended, and one tha
   const changed = await change(PASSWORD, 'a-new-passphrase-1', 200);
   assert.deepEqual(changed.lines, [
     line('password.changed', { actor_id: ada, user_id: ada, target_id: ada }),
-    line('session.revoked', { actor_id: ada, user_id: ada, target_id: other.id }),
+    line('session.revoked', { actor_id: ada, user_id: ada, count: 2 }),
   ]);
 });
 

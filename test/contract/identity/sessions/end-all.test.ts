@@ -155,6 +155,18 @@ test('a revocation that waits for a login ends the session of that login', async
   assert.equal((await list(`user=${user.id}&active=true`)).total, 0);
 });
 
+test('a login beside a change of the password has no session that outlives it', async () => {
+  for (let round = 0; round < 10; round += 1) {
+    const user = await enter();
+    const logins = [1, 2].map(() => ask('POST', `${identity}/api/auth/login`, { body: { username: user.username, password: PASSWORD } }));
+    assertSuccess(await call(admin.token, 'POST', `/api/user/${user.id}/password`, { password: 'another passphrase' }));
+    for (const answer of await Promise.all(logins)) {
+      if (answer.status === 200) assert.equal(await isOpen(identity, answer.json.data.session), false);
+      else assertError(answer, 401, 'invalid_credentials');
+    }
+  }
+});
+
 test('of logins beside "revoke all", those answered before it have ended, those sent after it are open', async () => {
   const users = await Promise.all(Array.from({ length: 4 }, () => add()));
   for (let round = 0; round < 5; round += 1) {
@@ -166,18 +178,5 @@ test('of logins beside "revoke all", those answered before it have ended, those 
     await Promise.all(beside);
     for (const token of [root, ...before]) assert.equal(await isOpen(identity, token), false);
     for (const token of later) assert.equal(await isOpen(identity, token), true);
-  }
-});
-
-test('a login beside a change of the password has no session that outlives it', async () => {
-  for (let round = 0; round < 10; round += 1) {
-    const user = await enter();
-    const administrator = await logIn(identity);
-    const logins = [1, 2].map(() => ask('POST', `${identity}/api/auth/login`, { body: { username: user.username, password: PASSWORD } }));
-    assertSuccess(await call(administrator, 'POST', `/api/user/${user.id}/password`, { password: 'another passphrase' }));
-    for (const answer of await Promise.all(logins)) {
-      if (answer.status === 200) assert.equal(await isOpen(identity, answer.json.data.session), false);
-      else assertError(answer, 401, 'invalid_credentials');
-    }
   }
 });

@@ -1,4 +1,4 @@
-/** POST /api/auth/password: users change their own password, with the present one, and their other sessions end. */
+/** POST /api/auth/password: users change their own password with the current one; all sessions end, a new one begins. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { connect } from '../../../../scripts/postgres.ts';
@@ -20,12 +20,17 @@ const change = ({ token }: { token: string }, current: unknown, next: unknown, a
   ask('POST', `${identity}/api/auth/password`, { bearer: token, body: { current_password: current, new_password: next }, headers: { 'x-forwarded-for': address } });
 const hashOf = async ({ id }: { id: string }) => String((await sql`select password_hash from identity.users where id = ${id}`)[0]?.password_hash);
 
-function assertChanged(answer: Answer, message: string) {
+/** @returns the user with the new session */
+async function assertChanged<P extends Person>(user: P, answer: Answer, ended: string): Promise<P> {
   assertSuccess(answer);
-  assert.deepEqual(answer.json.data, { message, status: 'CHANGED' });
+  const { session: token, ...rest } = answer.json.data;
+  assert.deepEqual(rest, { message: `Password changed. ${ended} ended.`, status: 'CHANGED' });
+  assert.equal(await isOpen(identity, token), true);
+  if (token !== user.token) assert.equal(await isOpen(identity, user.token), false);
+  return { ...user, token };
 }
 
-test('the new password opens and the old one does not; the asking session stays and exactly the others end', async () => {
+test('the new password opens, the old one does not, and only the session of the reply is open', async () => {
   const [user, bystander] = [await enter(), await enter()];
   const others = [await logIn(identity, user.username, PASSWORD), await logIn(identity, user.username, PASSWORD)];
   // These have ended before, so they are not counted.
@@ -34,18 +39,21 @@ test('the new password opens and the old one does not; the asking session stays 
   await call(null, 'POST', '/api/auth/logout', { session: out });
   const { key: own } = await key(user);
 
-  assertChanged(await change(user, PASSWORD, NEW), 'Password changed. 2 sessions ended.');
-  for (const token of others) assertError(await call(token, 'GET', '/api/test/'), 401, 'unauthorized');
-  for (const bearer of [user.token, own, bystander.token, admin.token]) assert.equal(await isOpen(identity, bearer), true);
+  const changed = await assertChanged(user, await change(user, PASSWORD, NEW), '3 sessions');
+  for (const token of [user.token, ...others]) assertError(await call(token, 'GET', '/api/test/'), 401, 'unauthorized');
+  for (const bearer of [changed.token, own, bystander.token, admin.token]) assert.equal(await isOpen(identity, bearer), true);
+  const session = await sessionOf(identity, changed.token);
+  const [row] = await sql`select ip, user_agent is not null as has_agent from identity.sessions where id = ${session.id}`;
+  assert.deepEqual({ ...row }, { ip: HERE, has_agent: true });
   assertError(await call(null, 'POST', '/api/auth/login', { username: user.username, password: PASSWORD }), 401, 'invalid_credentials');
   await logIn(identity, user.username, NEW);
 });
 
-test('it says how many sessions have ended: none, one', async () => {
-  const user = await enter();
-  assertChanged(await change(user, PASSWORD, NEW), 'Password changed. 0 sessions ended.');
+test('the message has the number of ended sessions, the own one included', async () => {
+  let user = await enter();
+  user = await assertChanged(user, await change(user, PASSWORD, NEW), '1 session');
   await logIn(identity, user.username, NEW);
-  assertChanged(await change(user, NEW, PASSWORD), 'Password changed. 1 session ended.');
+  await assertChanged(user, await change(user, NEW, PASSWORD), '2 sessions');
 });
 
 test('a wrong present password is 401, and nothing changes', async () => {
@@ -66,7 +74,7 @@ test('a new password that the policy refuses is 400, and no failure is counted, 
     }
   }
   assert.equal(await hashOf(user), before);
-  assertChanged(await change(user, PASSWORD, NEW), 'Password changed. 0 sessions ended.');
+  await assertChanged(user, await change(user, PASSWORD, NEW), '1 session');
 });
 
 test('a body that does not say exactly the two is 400', async () => {
@@ -108,15 +116,15 @@ test('after five failures it is 429 with Retry-After, also for the right passwor
   assertError(await loginFrom(identity, HERE, user.username, PASSWORD), 429, 'too_many_requests');
   // The session is as good as before, and so are other accounts and other networks.
   assert.equal(await isOpen(identity, user.token), true);
-  assertChanged(await change(bystander, PASSWORD, NEW), 'Password changed. 0 sessions ended.');
-  assertChanged(await change(user, PASSWORD, NEW, ELSEWHERE), 'Password changed. 0 sessions ended.');
+  await assertChanged(bystander, await change(bystander, PASSWORD, NEW), '1 session');
+  await assertChanged(user, await change(user, PASSWORD, NEW, ELSEWHERE), '1 session');
 });
 
 test('when its time is over the right password is taken again, and clears the failures of that network', async () => {
-  const user = await enter();
+  let user = await enter();
   for (let failure = 1; failure <= 5; failure += 1) assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
   await passTime(sql, 15);
-  assertChanged(await change(user, PASSWORD, NEW), 'Password changed. 0 sessions ended.');
+  user = await assertChanged(user, await change(user, PASSWORD, NEW), '1 session');
   for (let failure = 1; failure <= 5; failure += 1) assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
   assertError(await change(user, NEW, PASSWORD), 429, 'too_many_requests');
 });
@@ -128,35 +136,34 @@ test('failed logins and failed changes are counted together', async () => {
   assertError(await change(user, PASSWORD, NEW), 429, 'too_many_requests');
 });
 
-test('of two changes at the same time one wins, and its password is the one that counts', async () => {
+test('of two changes at once one wins, and its password and session are the valid ones', async () => {
   for (let round = 0; round < 10; round += 1) {
     const user = await enter();
     const second: Person = { ...user, token: round % 2 === 0 ? user.token : await logIn(identity, user.username, PASSWORD) };
-    const wishes = ['the first passphrase', 'the second passphrase'];
-    const answers = await Promise.all([change(user, PASSWORD, wishes[0]), change(second, PASSWORD, wishes[1])]);
+    const passwords = ['the first passphrase', 'the second passphrase'];
+    const answers = await Promise.all([change(user, PASSWORD, passwords[0]), change(second, PASSWORD, passwords[1])]);
     assert.deepEqual(answers.map((answer) => answer.status).sort(), [200, 401]);
     const winner = answers.findIndex((answer) => answer.status === 200);
-    await logIn(identity, user.username, wishes[winner]);
-    assertError(await call(null, 'POST', '/api/auth/login', { username: user.username, password: wishes[1 - winner] }), 401, 'invalid_credentials');
+    assert.equal(await isOpen(identity, answers[winner]?.json.data.session), true);
+    await logIn(identity, user.username, passwords[winner]);
+    assertError(await call(null, 'POST', '/api/auth/login', { username: user.username, password: passwords[1 - winner] }), 401, 'invalid_credentials');
   }
 });
 
-test('a login with the old password that began before the change was done does not outlive it', async () => {
+test('a login with the old password that waits for the change makes no session', async () => {
   const user = await enter();
-  const second = await sessionOf(identity, await logIn(identity, user.username, PASSWORD));
   const waiting = async () => (await sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).length;
   const { changing, login } = await other.begin(async (held) => {
-    // The change has written the new password, not yet committed it, and is about to end this session.
-    await held`select from identity.sessions where id = ${second.id} for update`;
+    // The change has locked and updated the user's row, and waits for its row in the trail.
+    await held`lock table identity.audit in share mode`;
     const changing = change(user, PASSWORD, NEW);
     await untilSql(async () => (await waiting()) === 1, 'the change waits');
-    let isAnswered = false;
-    const login = loginFrom(identity, ELSEWHERE, user.username, PASSWORD).finally(() => (isAnswered = true));
-    await untilSql(async () => isAnswered || (await waiting()) === 2, 'the login waits for the change');
+    const login = loginFrom(identity, ELSEWHERE, user.username, PASSWORD);
+    await untilSql(async () => (await waiting()) === 2, 'the login waits');
     return { changing: () => changing, login: () => login };
   });
-  assertChanged(await changing(), 'Password changed. 1 session ended.');
+  await assertChanged(user, await changing(), '1 session');
   assertError(await login(), 401, 'invalid_credentials');
-  const [row] = await sql`select count(*)::int as n from identity.sessions where user_id = ${user.id} and not revoked`;
-  assert.equal(row?.n, 1);
+  const { json } = await call(admin.token, 'GET', `/api/session/?user=${user.id}&active=true`);
+  assert.equal(json._meta.pagination.total, 1);
 });
