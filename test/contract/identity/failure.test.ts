@@ -101,7 +101,7 @@ test('a list that fails is 500, though the caller is known', async (t) => {
   const name = new URL(url).pathname.slice(1);
   const allow = (yes: boolean) => outside`alter database ${outside(name)} with allow_connections ${outside.unsafe(String(yes))}`;
   await allow(false);
-  const ended = await outside`select pg_terminate_backend(pid) from pg_stat_activity where datname = ${name} and query like '%order by s.created_at%'`;
+  const ended = await outside`select pg_terminate_backend(pid) from pg_stat_activity where datname = ${name} and query like '%from identity.sessions x where%'`;
   assert.equal(ended.length, 1);
   for (const path of lists) assertError(await ask('GET', identity + path, { bearer }), 500, 'service_failed');
   assert.equal(await isOpen(identity, bearer), true);

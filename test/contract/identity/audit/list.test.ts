@@ -99,7 +99,7 @@ test('only a super administrator may read it, also with a key', async () => {
 });
 
 test('nothing writes to the trail but the statement that adds a line, and only its retention removes any', () => {
-  const root = new URL('../../../../src', import.meta.url);
+  const root = new URL('../../../../src/', import.meta.url);
   const source = readdirSync(root, { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.ts'))
     .map((name) => readFileSync(new URL(name, root), 'utf8'))

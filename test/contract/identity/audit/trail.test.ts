@@ -144,6 +144,7 @@ test('a revocation of many sessions is one line with their number', async () => 
 });
 
 test('a change of the own password, with the sessions that it ended, and one that failed', async () => {
+  await send('DELETE', `/api/session/revoke/all/user?user=${ada}`, 200, { bearer: root.token });
   const [, own] = [await logIn('ada'), await logIn('ada')];
   const change = (current_password: string, new_password: string, status: number) =>
     send('POST', '/api/auth/password', status, { bearer: own.token, body: { current_password, new_password } });
