@@ -205,7 +205,7 @@ export const COMMANDS: readonly Command[] = [
 
 async function inIdentity<T>(work: (database: Database, passwords: Passwords) => Promise<T>): Promise<T> {
   const { database, passwords } = readServiceSettings('identity', settings);
-  return withDatabase('identity', database, SCHEMA, MIGRATIONS, (opened) => work(opened, createPasswords(passwords)));
+  return withDatabase('identity', database, SCHEMA, MIGRATIONS, (opened) => work(opened, createPasswords({ passwords })));
 }
 
 /** By id or username. */

@@ -1,7 +1,7 @@
 import type { RequestInfo } from '../http/call.ts';
-import { type AuditView, viewAudit } from './model.ts';
+import { viewAudit } from './model.ts';
 import { pageReply } from './paging.ts';
-import { type Answer, type Ask, type Caller, forbidden, may } from './policy.ts';
+import { type Ask, type Caller, forbidden, may } from './policy.ts';
 import type { IdentityService } from './service.ts';
 import { type Actor, type AuditEvent, listAudit } from './store/audit.ts';
 import type { Page } from './store/rows.ts';
@@ -15,9 +15,7 @@ export function actorOf(caller: Caller | null, { address, requestId }: RequestIn
 type ListQuery = Page & { user: string | undefined; event: AuditEvent | undefined };
 
 /** The audit trail, newest first. */
-export async function list(
-  { caller, query, request }: Ask<unknown, ListQuery>, { database }: IdentityService,
-): Answer<AuditView[], 'forbidden'> {
+export async function list({ caller, query, request }: Ask<unknown, ListQuery>, { database }: IdentityService) {
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
   const { user, event } = query;
   const found = await listAudit(database, query, { userId: user ?? null, event: event ?? null });

@@ -9,22 +9,22 @@ import { KEY_PREFIX, parseApiKey, parseSessionToken } from './token.ts';
 
 type Headers = RequestInfo['headers'];
 
+const errors = ['unauthorized', 'service_failed'] as const;
+
 /** A session token or an API key. An unauthenticated client costs one digest and one indexed query at most. */
 export const bearer: Guard<IdentityService, Caller> = {
-  security: ['bearer', 'api_key'],
-  errors: ['unauthorized', 'service_failed'],
+  security: ['bearer', 'api_key'], errors,
   check: async ({ headers }, service) => (await callerOf(headers, service)) ?? UNAUTHORIZED,
 };
 
 /** Also the cookie of a browser behind a proxy. For reading only: a cookie alone must never change anything. */
 export const bearerOrCookie: Guard<IdentityService, Caller> = {
-  security: [...bearer.security, 'cookie'],
-  errors: bearer.errors,
+  security: ['bearer', 'api_key', 'cookie'], errors,
   check: async ({ headers }, service) => (await callerOf(headers, service, sessionCookie(headers))) ?? UNAUTHORIZED,
 };
 
 const UNAUTHORIZED = new Failure('unauthorized', {
-  message: 'Log in and send the session token as "Authorization: Bearer session:…", or send an API key ("Bearer key:…").',
+  message: 'Log in and send "Authorization: Bearer session:…", or send an API key as "Authorization: Bearer key:…".',
 });
 
 /** Only the first credential present is checked; there is no fallback to the others. */

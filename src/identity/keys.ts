@@ -6,11 +6,10 @@ import { type Infer, nullable, object, optional, text, timestamp, uuid, withDefa
 import { actorOf } from './audit.ts';
 import { type KeyView, viewKey } from './model.ts';
 import { pageReply } from './paging.ts';
-import { type Answer, type Ask, forbidden, may } from './policy.ts';
+import { type Ask, forbidden, may } from './policy.ts';
 import type { IdentityService } from './service.ts';
-import type { revocationShape } from './sessions.ts';
 import type { Actor } from './store/audit.ts';
-import { findKeyById, insertKey, listKeys, type NewKey, revokeKey } from './store/keys.ts';
+import { findKeyById, insertKey, type KeyRequest, listKeys, revokeKey } from './store/keys.ts';
 import type { Page } from './store/rows.ts';
 import { findUser } from './store/users.ts';
 import { createApiKey, maskedKey } from './token.ts';
@@ -27,7 +26,7 @@ export const newKeyShape = object(
 
 /** @returns the key's view with the whole key, which is not stored */
 export async function createKey(
-  database: Database, actor: Actor, wanted: Pick<NewKey, 'userId' | 'expiresAt' | 'name'>,
+  database: Database, actor: Actor, wanted: KeyRequest,
 ): Promise<KeyView | Failure<'not_found' | 'invalid_body'>> {
   const { userId } = wanted;
   const [id, key] = [randomUUID(), createApiKey()];
@@ -38,9 +37,9 @@ export async function createKey(
   return new Failure('invalid_body', { fields: [{ path: '/expires_at', message: 'must be in the future' }] });
 }
 
-export async function create(
-  { caller, body, request }: Ask<unknown, unknown, Infer<typeof newKeyShape>>, { database }: IdentityService,
-): Answer<KeyView, 'forbidden' | 'not_found' | 'invalid_body'> {
+type NewKey = Infer<typeof newKeyShape>;
+
+export async function create({ caller, body, request }: Ask<unknown, unknown, NewKey>, { database }: IdentityService) {
   const userId = body.user_id === undefined ? (caller.user?.id ?? null) : body.user_id;
   if (!may(caller, 'create a key', userId)) return forbidden(caller);
   const wanted = { userId, expiresAt: body.expires_at ?? null, name: body.name };
@@ -48,9 +47,9 @@ export async function create(
   return key instanceof Failure ? key : { data: key };
 }
 
-export async function list(
-  { caller, query, request }: Ask<unknown, Page & { user: string | undefined }>, { database }: IdentityService,
-): Answer<KeyView[], 'forbidden'> {
+type ListQuery = Page & { user: string | undefined };
+
+export async function list({ caller, query, request }: Ask<unknown, ListQuery>, { database }: IdentityService) {
   const { user } = query;
   const mayListAll = may(caller, 'list keys of every user');
   const userId = user ?? (mayListAll ? null : (caller.user?.id ?? null));
@@ -58,12 +57,11 @@ export async function list(
   return pageReply(request.path, query, await listKeys(database, query, userId), viewKey, { user });
 }
 
-export async function revoke(
-  { caller, path, request }: Ask<{ key_id: string }>, { database }: IdentityService,
-): Answer<Infer<typeof revocationShape>, 'forbidden' | 'not_found'> {
+export async function revoke({ caller, path, request }: Ask<{ key_id: string }>, { database }: IdentityService) {
   const key = await findKeyById(database, path.key_id);
   if (!key) return new Failure('not_found', { message: 'There is no key with this id.' });
   if (!may(caller, 'revoke a key', key.user_id)) return forbidden(caller);
   const count = await revokeKey(database, actorOf(caller, request), key.id);
-  return { data: { message: count === 1 ? 'Key revoked.' : 'The key was revoked before.', status: 'REVOKED' } };
+  const message = count === 1 ? 'Key revoked.' : 'The key was revoked before.';
+  return { data: { message, status: 'REVOKED' as const } };
 }

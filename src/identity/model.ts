@@ -1,4 +1,6 @@
-import { boolean, dateTime, type Infer, integer, nullable, object, oneOf, type Shape, text, uuid } from '../http/shape.ts';
+import {
+  boolean, dateTime, type Infer, integer, nullable, object, oneOf, type Shape, text, uuid,
+} from '../http/shape.ts';
 
 /** What replies hold of users, sessions, keys and the audit trail; the types of their rows; and what is usable. */
 
@@ -6,22 +8,14 @@ const stamps = { created_at: dateTime(), updated_at: dateTime(), deleted_at: nul
 
 export const userShape = object({
   id: uuid(),
-  first_name: text(),
-  last_name: text(),
-  username: text(),
-  email: text(),
-  enabled: boolean(),
-  verified: boolean(),
-  super_admin: boolean(),
+  first_name: text(), last_name: text(), username: text(), email: text(),
+  enabled: boolean(), verified: boolean(), super_admin: boolean(),
   ...stamps,
 });
 
 const session = {
-  id: uuid(),
-  user_id: uuid(),
-  revoked: boolean(),
-  logged_out: boolean(),
-  expires_at: dateTime(),
+  id: uuid(), user_id: uuid(),
+  revoked: boolean(), logged_out: boolean(), expires_at: dateTime(),
   ip: nullable(text({ description: 'The address of the login' })),
   user_agent: nullable(text({ description: 'The User-Agent header of the login, cut to 256 characters' })),
   last_seen_at: dateTime(),
@@ -30,30 +24,22 @@ const session = {
 export const sessionShape = object({ ...session, user: userShape });
 
 const key = {
-  id: uuid(),
-  name: text(),
-  user_id: nullable(uuid()),
-  revoked: boolean(),
-  expires_at: nullable(dateTime()),
-  last_used_at: nullable(dateTime()),
+  name: text(), user_id: nullable(uuid()),
+  revoked: boolean(), expires_at: nullable(dateTime()), last_used_at: nullable(dateTime()),
   ...stamps,
 };
 const shownKey = text({ description: 'The whole key in the reply to its creation; afterwards its first characters' });
-export const keyShape = object({ ...key, key: shownKey, user: nullable(userShape) });
+export const keyShape = object({ id: uuid(), key: shownKey, ...key, user: nullable(userShape) });
 
 export const auditShape = object({
-  id: uuid(),
-  created_at: dateTime(),
-  event: text(),
+  id: uuid(), created_at: dateTime(), event: text(),
   via: oneOf('session', 'key', 'password', 'command', 'nobody'),
   actor_id: nullable(uuid('The user who did it')),
   key_id: nullable(uuid('The key that was used')),
   user_id: nullable(uuid('The user it is about')),
   target_id: nullable(uuid('The session, key or user that changed, if it is one')),
   count: integer({ min: 0, max: 2 ** 31 - 1 }),
-  ip: nullable(text()),
-  request_id: nullable(text()),
-  detail: text(),
+  ip: nullable(text()), request_id: nullable(text()), detail: text(),
 });
 
 export type UserView = Infer<typeof userShape>;
@@ -65,7 +51,7 @@ export type AuditView = Infer<typeof auditShape>;
 type RowOf<View> = {
   readonly [K in keyof View]: K extends `${string}_at` ? (null extends View[K] ? Date | null : Date) : View[K];
 };
-type Columns<Members extends Readonly<Record<string, Shape<unknown>>>> = RowOf<{ [K in keyof Members]: Infer<Members[K]> }>;
+type Columns<Members> = RowOf<{ [K in keyof Members]: Infer<Members[K]> }>;
 
 /** A row of `identity.users` without the password hash. */
 export type User = RowOf<UserView>;
@@ -77,12 +63,8 @@ export interface Account extends User {
   readonly password_hash: string | null;
 }
 
-/** Decided in the database, whose clock is the only one for expiry. */
-interface Times {
-  /** Includes the idle limit of sessions. */
-  readonly expired: boolean;
-  readonly last_seen_is_old: boolean;
-}
+/** Decided in the database, whose clock is the only one for expiry. `expired` includes the idle limit of sessions. */
+type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 
 /** A row of `identity.sessions` that is not deleted. `revoked`: by itself, or with all of its user or of everyone. */
 export interface Session extends Columns<typeof session>, Times {
@@ -94,6 +76,7 @@ export type CallerSession = Pick<Session, 'id' | 'revoked' | 'logged_out' | 'use
 
 /** A row of `identity.api_keys`, with its user if it has one. */
 export interface ApiKey extends Columns<typeof key>, Times {
+  readonly id: string;
   readonly key_prefix: string;
   readonly user: User | null;
 }
@@ -121,7 +104,7 @@ const keyView = viewOf(keyShape);
 export const viewKey = (row: ApiKey): KeyView =>
   keyView({ ...row, key: `${row.key_prefix}…`, user: row.user && viewUser(row.user) });
 
-export const mayLogIn = (user: Pick<User, 'enabled' | 'deleted_at'>): boolean => user.enabled && user.deleted_at === null;
+export const mayLogIn = (user: Pick<User, 'enabled' | 'deleted_at'>) => user.enabled && user.deleted_at === null;
 
 /** Decided from the row at every request, so that the end of a session is effective at once on every replica. */
 export const isActive = (row: CallerSession): boolean =>

@@ -11,8 +11,10 @@ export interface Passwords {
   hash(password: string): Promise<string>;
 }
 
-/** @param hashing limits the hashes at once. New passwords have priority over logins of unknown networks */
-export const createPasswords = ({ minLength, cost }: IdentitySettings['passwords'], hashing?: Limiter): Passwords => ({
+type Hashing = { readonly passwords: IdentitySettings['passwords']; readonly hashing?: Limiter };
+
+/** @param hashing limits the hashes at once. New passwords have priority over logins from unknown networks */
+export const createPasswords = ({ passwords: { minLength, cost }, hashing }: Hashing): Passwords => ({
   minLength,
   hash: (password) => (hashing ? hashing.run(() => hashPassword(password, cost), true) : hashPassword(password, cost)),
 });
@@ -30,12 +32,11 @@ export function passwordError(password: string, minLength: number, common = comm
   return null;
 }
 
-/** @param path names the field of the request  @returns the hash, or why the password is rejected */
-export async function hashNewPassword(
-  password: string, { minLength, hash }: Passwords, path = '/password',
-): Promise<string | Failure<'invalid_body'>> {
-  const message = passwordError(password, minLength);
-  return message === null ? hash(password) : new Failure('invalid_body', { fields: [{ path, message }] });
+/** @returns the hash of a new password, or why it is rejected */
+export async function hashNewPassword(password: string, passwords: Passwords) {
+  const message = passwordError(password, passwords.minLength);
+  if (message === null) return passwords.hash(password);
+  return new Failure('invalid_body', { fields: [{ path: '/password', message }] });
 }
 
 let words: ReadonlySet<string> | null = null;

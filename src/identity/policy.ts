@@ -1,21 +1,16 @@
-import type { Call, Reply } from '../http/call.ts';
-import { type ErrorCode, Failure } from '../http/errors.ts';
+import type { Call } from '../http/call.ts';
+import { Failure } from '../http/errors.ts';
 import type { ApiKey, CallerSession, User } from './model.ts';
 
 /** The session or key of a request, and its user. A key may have none. */
-export interface Caller {
-  readonly session: CallerSession | null;
-  readonly key: ApiKey | null;
-  readonly user: User | null;
-}
+export type Caller = Readonly<{ session: CallerSession | null; key: ApiKey | null; user: User | null }>;
 
-/** What a handler gets and returns. */
+/** What a handler gets. What it may return is declared by its row in `routes.ts`. */
 export type Ask<Path = unknown, Query = unknown, Body = null> = Call<Caller, Path, Query, Body>;
-export type Answer<View, Code extends ErrorCode = never> = Promise<Reply<View> | Failure<Code>>;
 
 /** "In person" is with a session, not with a key. */
-type Role =
-  | 'super administrator' | 'super administrator in person' | 'owner' | 'owner in person' | 'key without a user' | 'anybody';
+type Right = 'super administrator' | 'owner';
+type Role = Right | `${Right} in person` | 'key without a user' | 'anybody';
 
 /** Who may do what; everything else is forbidden. */
 const POLICY = {
@@ -53,8 +48,8 @@ export function may({ session, user }: Caller, action: Action, ownerId?: string 
   const allowed: readonly Role[] = POLICY[action];
   if (allowed.includes('anybody')) return true;
   if (!user) return allowed.includes('key without a user');
-  const isAllowed = (role: 'super administrator' | 'owner') =>
-    allowed.includes(role) || (session !== null && allowed.includes(`${role} in person`));
+  const isAllowed = (right: Right) =>
+    allowed.includes(right) || (session !== null && allowed.includes(`${right} in person`));
   return (user.super_admin && isAllowed('super administrator')) || (user.id === ownerId && isAllowed('owner'));
 }
 

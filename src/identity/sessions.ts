@@ -2,9 +2,9 @@ import type { Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import { type Infer, object, oneOf, text } from '../http/shape.ts';
 import { actorOf } from './audit.ts';
-import { type SessionView, viewSession } from './model.ts';
+import { viewSession } from './model.ts';
 import { pageReply } from './paging.ts';
-import { type Answer, type Ask, forbidden, may } from './policy.ts';
+import { type Ask, forbidden, may } from './policy.ts';
 import type { IdentityService } from './service.ts';
 import type { Page } from './store/rows.ts';
 import * as store from './store/sessions.ts';
@@ -27,31 +27,26 @@ const revoked = (count: store.EndedCount): Reply<Revocation> =>
   ({ data: { message: `${endedText(count)} revoked.`, status: 'REVOKED' } });
 const actor = ({ caller, request }: Ask<unknown, unknown>) => actorOf(caller, request);
 
-export async function list(
-  { caller, query, request }: Ask<unknown, ListQuery>, service: IdentityService,
-): Answer<SessionView[], 'forbidden'> {
+export async function list({ caller, query, request }: Ask<unknown, ListQuery>, service: IdentityService) {
   const { user, active } = query;
   if (user !== undefined && !may(caller, 'list sessions of a user', user)) return forbidden(caller);
   // Without a filter, a super administrator gets all sessions and everyone else their own.
   const userId = user ?? (may(caller, 'list sessions of every user') ? null : caller.user?.id);
   if (userId === undefined) return forbidden(caller);
   const filter = { userId, active: active === undefined ? null : active === 'true' };
-  return pageReply(request.path, query, await store.listSessions(service, query, filter), viewSession, { user, active });
+  const found = await store.listSessions(service, query, filter);
+  return pageReply(request.path, query, found, viewSession, { user, active });
 }
 
 /** The holder of a token may read its session, even after its end. */
-export async function info(
-  { caller, query }: Ask<unknown, ByToken>, service: IdentityService,
-): Answer<SessionView, 'forbidden' | 'invalid_session_token'> {
+export async function info({ caller, query }: Ask<unknown, ByToken>, service: IdentityService) {
   if (!may(caller, 'read a session by its token')) return forbidden(caller);
   const token = parseSessionToken(query.session);
   const session = token && (await store.findSessionByToken(service, token));
   return session ? { data: viewSession(session) } : new Failure('invalid_session_token');
 }
 
-export async function revokeByToken(
-  call: Ask<unknown, ByToken>, service: IdentityService,
-): Answer<Revocation, 'forbidden' | 'invalid_session_token'> {
+export async function revokeByToken(call: Ask<unknown, ByToken>, service: IdentityService) {
   if (!may(call.caller, 'revoke a session by its token')) return forbidden(call.caller);
   const token = parseSessionToken(call.query.session);
   const session = token && (await store.findSessionByToken(service, token));
@@ -59,9 +54,7 @@ export async function revokeByToken(
   return revoked(await store.revokeSession(service.database, actor(call), session.id));
 }
 
-export async function revokeById(
-  call: Ask<{ session_id: string }>, { database }: IdentityService,
-): Answer<Revocation, 'forbidden' | 'not_found'> {
+export async function revokeById(call: Ask<{ session_id: string }>, { database }: IdentityService) {
   const id = call.path.session_id;
   const ownerId = await store.findSessionOwner(database, id);
   if (ownerId === null) return new Failure('not_found', { message: 'There is no session with this id.' });
@@ -69,15 +62,14 @@ export async function revokeById(
   return revoked(await store.revokeSession(database, actor(call), id));
 }
 
-export async function revokeAll(call: Ask, { database }: IdentityService): Answer<Revocation, 'forbidden'> {
+export async function revokeAll(call: Ask, { database }: IdentityService) {
   if (!may(call.caller, 'revoke sessions of every user')) return forbidden(call.caller);
   return revoked(await store.revokeSessions(database, actor(call), null));
 }
 
-export async function revokeAllOfUser(
-  call: Ask<unknown, { user: string }>, { database }: IdentityService,
-): Answer<Revocation, 'forbidden' | 'not_found'> {
+export async function revokeAllOfUser(call: Ask<unknown, { user: string }>, { database }: IdentityService) {
   const { user } = call.query;
   if (!may(call.caller, 'revoke sessions of a user', user)) return forbidden(call.caller);
-  return (await findUser(database, user)) ? revoked(await store.revokeSessions(database, actor(call), user)) : unknownUser();
+  if (!(await findUser(database, user))) return unknownUser();
+  return revoked(await store.revokeSessions(database, actor(call), user));
 }

@@ -1,5 +1,5 @@
 import { randomToken } from '../crypto/token.ts';
-import { createDatabase, type Database } from '../db/pool.ts';
+import { createDatabase } from '../db/pool.ts';
 import { removeForgotten } from '../db/throttle.ts';
 import { bindRoutes } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
@@ -16,27 +16,30 @@ import { removeOldAudit } from './store/audit.ts';
 import { removeEndedSessions, writeLastSeen } from './store/sessions.ts';
 import { createFirstAdministrator, newUserShape } from './users.ts';
 
-export function start(options: IdentitySettings, context: ServiceContext) {
-  const database = createDatabase(options.database, SCHEMA, context.log, context.metrics);
+export function start({ database: address, admin, ...options }: IdentitySettings, context: ServiceContext) {
+  const database = createDatabase(address, SCHEMA, context.log, context.metrics);
   const service = createIdentity(options, database, context);
   return {
     routes: bindRoutes(routes, service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
-    firstRun: () => firstRun(options, database, context),
+    firstRun: () => firstRun(admin, service, context.announce),
     jobs: jobs(service),
   };
 }
 
-async function firstRun({ admin, passwords }: IdentitySettings, database: Database, { announce }: ServiceContext): Promise<void> {
+async function firstRun(
+  admin: IdentitySettings['admin'], { database, passwords }: IdentityService, announce: ServiceContext['announce'],
+): Promise<void> {
   const password = admin.password ?? randomToken();
   const input = { username: admin.username, email: admin.email, password, verified: true, super_admin: true };
   const checked = validate(newUserShape, input, '');
   const user = checked.ok
-    ? await createFirstAdministrator(database, checked.value, createPasswords(passwords))
+    ? await createFirstAdministrator(database, checked.value, createPasswords({ passwords }))
     : new Failure('invalid_body', { fields: checked.errors });
   if (user === null) return;
   if (user instanceof Failure) {
-    const errors = (user.details.fields ?? []).map(({ path, message }) => `ADMIN_${path.slice(1).toUpperCase()} ${message}`);
+    const fields = user.details.fields ?? [];
+    const errors = fields.map(({ path, message }) => `ADMIN_${path.slice(1).toUpperCase()} ${message}`);
     throw new StartupError(`identity: cannot create the first administrator: ${errors.join('; ')}.`);
   }
   const source = admin.password === null ? `password ${password}` : 'the password of ADMIN_PASSWORD';

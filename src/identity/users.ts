@@ -9,11 +9,11 @@ import { SCHEMA } from './migrations.ts';
 import { accountKey, type User, type UserView, viewUser } from './model.ts';
 import { FIRST_PAGE, pageReply } from './paging.ts';
 import { createPasswords, hashNewPassword, type Passwords } from './passwords.ts';
-import { type Answer, type Ask, forbidden, may } from './policy.ts';
+import { type Ask, forbidden, may } from './policy.ts';
 import type { IdentityService } from './service.ts';
 import { type Actor, COMMAND_LINE } from './store/audit.ts';
 import {
-  anyUserExists, deleteUser, eachUser, findUser, insertUser, listUsers, type Obstacle, updateUser, type UserValues,
+  anyUserExists, eachUser, findUser, insertUser, listUsers, type Obstacle, updateUser, type UserValues,
 } from './store/users.ts';
 
 /** Control characters, line separators, and characters that reverse the order of a line. */
@@ -60,13 +60,9 @@ export const newUserShape = object(
 
 export const userChangeShape = object(
   {
-    username: optional(members.username),
-    email: optional(members.email),
-    first_name: optional(members.first_name),
-    last_name: optional(members.last_name),
-    verified: optional(boolean()),
-    super_admin: optional(boolean()),
-    enabled: optional(boolean()),
+    username: optional(members.username), email: optional(members.email),
+    first_name: optional(members.first_name), last_name: optional(members.last_name),
+    verified: optional(boolean()), super_admin: optional(boolean()), enabled: optional(boolean()),
   },
   'refused',
 );
@@ -77,16 +73,18 @@ export const changeShape = object({ message: text(), status: oneOf('CHANGED') })
 export type NewUser = Infer<typeof newUserShape>;
 export type UserChange = Infer<typeof userChangeShape>;
 type OfUser = { user_id: string };
+type ListQuery = { page: number | undefined; limit: number | undefined };
 type Obstruction = 'not_found' | 'forbidden' | 'conflict';
 type NotDone = Failure<Obstruction>;
 
 /** Users change only these members themselves (ASVS 8.2.3). */
 const OWN_MEMBERS = ['first_name', 'last_name'];
 
-async function valuesOf({ password, ...user }: NewUser, passwords: Passwords): Promise<UserValues | Failure<'invalid_body'>> {
+async function valuesOf({ password, ...user }: NewUser, passwords: Passwords) {
   const hash = password === undefined ? null : await hashNewPassword(password, passwords);
   if (hash instanceof Failure) return hash;
-  return { ...user, username_key: accountKey(user.username), email_key: accountKey(user.email), password_hash: hash };
+  const keys = { username_key: accountKey(user.username), email_key: accountKey(user.email) };
+  return { ...user, ...keys, password_hash: hash } satisfies UserValues;
 }
 
 export async function createUser(
@@ -113,10 +111,10 @@ export async function createFirstAdministrator(
 }
 
 /** @param change omitted members stay as they are; an empty change does nothing */
-export async function changeUser(database: Database, actor: Actor, id: string, change: UserChange): Promise<User | NotDone> {
+export async function changeUser(database: Database, actor: Actor, id: string, change: UserChange) {
   const given = Object.entries(change).filter(([, value]) => value !== undefined);
   if (given.length === 0) return outcomeOf((await findUser(database, id)) ?? 'unknown');
-  const { username, email, enabled, super_admin: isAdministrator } = change;
+  const { username, email } = change;
   const values = {
     ...Object.fromEntries(given),
     ...(username === undefined ? {} : { username_key: accountKey(username) }),
@@ -124,9 +122,8 @@ export async function changeUser(database: Database, actor: Actor, id: string, c
   };
   // Member names and flags only: never a caller's text.
   const detail = given.map(([name, value]) => (typeof value === 'boolean' ? `${name}=${value}` : name)).join(' ');
-  const consequences = { endsRights: enabled === false || isAdministrator === false, endsSessions: enabled === false };
   const entry = { event: 'user.changed', actor, detail } as const;
-  return unlessTaken(async () => outcomeOf(await updateUser(database, entry, id, values, consequences)));
+  return unlessTaken(async () => outcomeOf(await updateUser(database, entry, id, values)));
 }
 
 /** Sets another user's password and ends that user's sessions. */
@@ -135,12 +132,11 @@ export async function setPassword(
 ): Promise<User | NotDone | Failure<'invalid_body'>> {
   const hash = await hashNewPassword(password, passwords);
   if (hash instanceof Failure) return hash;
-  const consequences = { endsRights: false, endsSessions: true };
-  return outcomeOf(await updateUser(database, { event: 'password.set', actor }, id, { password_hash: hash }, consequences));
+  return outcomeOf(await updateUser(database, { event: 'password.set', actor }, id, { password_hash: hash }));
 }
 
 export async function removeUser(database: Database, actor: Actor, id: string): Promise<User | NotDone> {
-  return outcomeOf(await deleteUser(database, actor, id));
+  return outcomeOf(await updateUser(database, { event: 'user.deleted', actor }, id, 'delete'));
 }
 
 export const unknownUser = () => new Failure('not_found', { message: 'There is no user with this id.' });
@@ -149,7 +145,7 @@ function outcomeOf(outcome: User | Obstacle): User | NotDone {
   if (outcome === 'unknown') return unknownUser();
   if (outcome === 'demoted') return new Failure('forbidden');
   if (outcome !== 'last administrator') return outcome;
-  return new Failure('conflict', { message: 'This is the last enabled super administrator. Create another one first.' });
+  return new Failure('conflict', { message: 'This is the last enabled super administrator. Add another one first.' });
 }
 
 async function unlessTaken<T>(work: () => Promise<T>): Promise<T | Failure<'conflict'>> {
@@ -167,10 +163,7 @@ const reply = <F extends Failure>(outcome: User | F): Reply<UserView> | F =>
   outcome instanceof Failure ? outcome : { data: viewUser(outcome) };
 
 /** All users for a super administrator, otherwise the caller alone. A page only if one is requested. */
-export async function list(
-  { caller, query, request }: Ask<unknown, { page: number | undefined; limit: number | undefined }>,
-  { database }: IdentityService,
-): Answer<UserView[]> {
+export async function list({ caller, query, request }: Ask<unknown, ListQuery>, { database }: IdentityService) {
   const isPaged = query.page !== undefined || query.limit !== undefined;
   const page = { page: query.page ?? FIRST_PAGE.page, limit: query.limit ?? FIRST_PAGE.limit };
   if (may(caller, 'list every user')) {
@@ -187,17 +180,13 @@ async function* viewEach(batches: AsyncIterable<readonly User[]>): AsyncGenerato
   for await (const batch of batches) yield batch.map(viewUser);
 }
 
-export async function create(
-  { caller, body, request }: Ask<unknown, unknown, NewUser>, { database, passwords, hashing }: IdentityService,
-): Answer<UserView, 'forbidden' | 'conflict' | 'invalid_body'> {
+export async function create({ caller, body, request }: Ask<unknown, unknown, NewUser>, service: IdentityService) {
   const isAllowed = may(caller, 'create a user') && (!body.super_admin || may(caller, 'make a super administrator'));
   if (!isAllowed) return forbidden(caller);
-  return reply(await createUser(database, actorOf(caller, request), body, createPasswords(passwords, hashing)));
+  return reply(await createUser(service.database, actorOf(caller, request), body, createPasswords(service)));
 }
 
-export async function show(
-  { caller, path }: Ask<OfUser>, { database }: IdentityService,
-): Answer<UserView, 'forbidden' | 'not_found'> {
+export async function show({ caller, path }: Ask<OfUser>, { database }: IdentityService) {
   if (!may(caller, 'read a user', path.user_id)) return forbidden(caller);
   return reply((await findUser(database, path.user_id)) ?? unknownUser());
 }
@@ -205,35 +194,33 @@ export async function show(
 /** One forbidden member, and nothing is changed. */
 export async function change(
   { caller, path, body, request }: Ask<OfUser, unknown, UserChange>, { database }: IdentityService,
-): Answer<UserView, Obstruction> {
+) {
   const isOwn = Object.entries(body).every(([name, value]) => value === undefined || OWN_MEMBERS.includes(name));
-  const action = body.super_admin ? 'make a super administrator' : isOwn ? 'change the names of a user' : 'change a user';
+  const usual = isOwn ? 'change the names of a user' : 'change a user';
+  const action = body.super_admin ? 'make a super administrator' : usual;
   if (!may(caller, action, path.user_id)) return forbidden(caller);
   return reply(await changeUser(database, actorOf(caller, request), path.user_id, body));
 }
 
-export async function remove(
-  { caller, path, request }: Ask<OfUser>, { database }: IdentityService,
-): Answer<Infer<typeof deletionShape>, Obstruction> {
+export async function remove({ caller, path, request }: Ask<OfUser>, { database }: IdentityService) {
   if (!may(caller, 'delete a user')) return forbidden(caller);
   const outcome = await removeUser(database, actorOf(caller, request), path.user_id);
   if (outcome instanceof Failure) return outcome;
-  return { data: { message: 'User deleted. Sessions and keys have ended.', status: 'DELETED' } };
+  return { data: { message: 'User deleted. Sessions and keys have ended.', status: 'DELETED' as const } };
 }
 
 export async function setPasswordOf(
-  { caller, path, body, request }: Ask<OfUser, unknown, { password: string }>,
-  { database, passwords, hashing }: IdentityService,
-): Answer<Infer<typeof changeShape>, Obstruction | 'invalid_body'> {
+  { caller, path, body, request }: Ask<OfUser, unknown, { password: string }>, service: IdentityService,
+) {
   if (!may(caller, 'set the password of a user')) return forbidden(caller);
-  const hashed = createPasswords(passwords, hashing);
-  const outcome = await setPassword(database, actorOf(caller, request), path.user_id, body.password, hashed);
+  const [actor, passwords] = [actorOf(caller, request), createPasswords(service)];
+  const outcome = await setPassword(service.database, actor, path.user_id, body.password, passwords);
   if (outcome instanceof Failure) return outcome;
-  return { data: { message: "Password set. The user's sessions have ended.", status: 'CHANGED' } };
+  return { data: { message: "Password set. The user's sessions have ended.", status: 'CHANGED' as const } };
 }
 
 /** The caller's own record and address. */
-export async function test({ request, caller }: Ask): Answer<{ ip: string; user: UserView }, 'forbidden'> {
+export async function test({ request, caller }: Ask) {
   const { user } = caller;
   if (user && may(caller, 'read oneself', user.id)) return { data: { ip: request.address, user: viewUser(user) } };
   return new Failure('forbidden', { message: 'This key acts for no user.' });

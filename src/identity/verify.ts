@@ -1,4 +1,4 @@
-import { type Answer, type Ask, forbidden, may } from './policy.ts';
+import { type Ask, forbidden, may } from './policy.ts';
 
 type Require = { require: 'super_admin' | undefined };
 
@@ -7,7 +7,7 @@ type Require = { require: 'super_admin' | undefined };
  * what the client may have sent (ASVS 4.1.3). Some versions of Caddy do not copy an empty header (CVE-2026-30851) and
  * must remove the client's first.
  */
-export async function verify({ caller, query }: Ask<unknown, Require>): Answer<null, 'forbidden'> {
+export async function verify({ caller, query }: Ask<unknown, Require>) {
   const { session, key, user } = caller;
   if (!may(caller, 'pass a forward authentication')) return forbidden(caller);
   if (query.require === 'super_admin' && user?.super_admin !== true) return forbidden(caller);

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
+import { digest } from '../../src/crypto/token.ts';
 import { migrate } from '../../src/db/migrate.ts';
 import { Duplicate } from '../../src/db/pool.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
@@ -33,7 +34,7 @@ async function account(key: string): Promise<Account> {
   return found;
 }
 
-const insertSession = (session: { id: string; token: ReturnType<typeof createSessionToken>; seconds: number }, user: Account) =>
+const insertSession = (session: { id: string; token: string; seconds: number }, user: Account) =>
   store.insertSession(database, COMMAND_LINE, { ...session, ip: '192.0.2.1', userAgent: 'a test' }, user, randomBytes(32));
 
 async function openSession(username = 'user-one') {
@@ -76,8 +77,8 @@ test('a session is stored under the SHA-256 of its token, and the token nowhere'
   assert.deepEqual(row?.token_digest, createHash('sha256').update(token).digest());
   assert.equal(row?.everything.includes(token.slice('session:'.length)), false);
   assert.notEqual(id, token.slice('session:'.length));
-  assert.equal((await store.findSessionByToken(sessions, token))?.id, id);
-  assert.equal(await store.findSessionByToken(sessions, createSessionToken()), null);
+  assert.equal((await store.findSessionByToken(sessions, digest(token)))?.id, id);
+  assert.equal(await store.findSessionByToken(sessions, digest(createSessionToken())), null);
 });
 
 const changes = {
@@ -149,9 +150,9 @@ test('a session that is deleted is neither listed nor counted', async () => {
 
 test('an ended session has expired by the database\'s clock, at the very moment', async () => {
   const { id, token } = await openSession();
-  assert.equal((await store.findSessionByToken(sessions, token))?.expired, false);
+  assert.equal((await store.findSessionByToken(sessions, digest(token)))?.expired, false);
   await sql`update identity.sessions set expires_at = now() where id = ${id}`;
-  assert.equal((await store.findSessionByToken(sessions, token))?.expired, true);
+  assert.equal((await store.findSessionByToken(sessions, digest(token)))?.expired, true);
 });
 
 test('a session\'s owner is known by its id, and that of a deleted or unknown session is not', async () => {

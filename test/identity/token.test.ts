@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { test } from 'node:test';
-import { createApiKey, createSessionToken, digestOf, KEY_PREFIX, maskedKey, parseApiKey, parseSessionToken } from '../../src/identity/token.ts';
+import { createApiKey, createSessionToken, KEY_PREFIX, maskedKey, parseApiKey, parseSessionToken } from '../../src/identity/token.ts';
 
 const UUID = '0190c0de-1234-4abc-8def-0123456789ab';
 const TOKEN = `session:${UUID}`;
+const sha256 = (text: string) => createHash('sha256').update(text).digest();
 const base64 = (text: string) => Buffer.from(text, 'utf8').toString('base64');
 const ENCODED = base64(TOKEN);
 const BARE = ENCODED.replaceAll('=', '');
@@ -19,7 +20,7 @@ const ACCEPTED: Readonly<Record<string, string>> = {
 };
 
 for (const [name, credential] of Object.entries(ACCEPTED)) {
-  test(`${name} is the token`, () => assert.equal(parseSessionToken(credential), TOKEN));
+  test(`${name} has the digest of the token`, () => assert.deepEqual(parseSessionToken(credential), sha256(TOKEN)));
 }
 
 test('the encodings above are what they are called', () => {
@@ -84,18 +85,9 @@ test('a new token is session: and a random UUID of version 4, and parses as itse
   const tokens = Array.from({ length: 1_000 }, createSessionToken);
   for (const token of tokens) {
     assert.match(token, /^session:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
-    for (const form of [token, base64(token), `session:${base64(token)}`]) assert.equal(parseSessionToken(form), token);
+    for (const form of [token, base64(token), `session:${base64(token)}`]) assert.deepEqual(parseSessionToken(form), sha256(token));
   }
   assert.equal(new Set(tokens).size, tokens.length);
-});
-
-test('every form of a token is looked up by one digest, SHA-256 of the plain form', () => {
-  const expected = createHash('sha256').update(TOKEN).digest();
-  for (const credential of Object.values(ACCEPTED)) {
-    const token = parseSessionToken(credential);
-    assert.ok(token);
-    assert.deepEqual(digestOf(token), expected);
-  }
 });
 
 const BASE64URL = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';

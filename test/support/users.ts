@@ -24,7 +24,7 @@ export function openIdentity(owner: { after(fn: () => Promise<void>): void }, ur
   return database;
 }
 
-export const CHEAP_PASSWORDS = createPasswords(CHEAP);
+export const CHEAP_PASSWORDS = createPasswords({ passwords: CHEAP });
 
 /** @returns the new user's id */
 export async function addUser(database: Database, username: string, more: Record<string, unknown> = {}): Promise<string> {

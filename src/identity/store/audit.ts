@@ -10,30 +10,17 @@ export const EVENTS = [
 export type AuditEvent = (typeof EVENTS)[number];
 
 /** Who acts, and from where. */
-export interface Actor {
-  readonly via: AuditView['via'];
-  readonly userId: string | null;
-  readonly keyId: string | null;
-  readonly ip: string | null;
-  readonly requestId: string | null;
-}
+export type Actor = Readonly<
+  { via: AuditView['via']; userId: string | null; keyId: string | null; ip: string | null; requestId: string | null }
+>;
 
 /** Anyone who can run the command line. */
 export const COMMAND_LINE: Actor = { via: 'command', userId: null, keyId: null, ip: null, requestId: null };
 
-export interface AuditEntry {
-  readonly event: AuditEvent;
-  readonly actor: Actor;
-  /** The program's own text: never a secret, never a caller's text. */
-  readonly detail?: string;
-}
+/** `detail` is the program's own text: never a secret, never a caller's text. */
+export type AuditEntry = Readonly<{ event: AuditEvent; actor: Actor; detail?: string }>;
 
-/** What a row of the trail is about. */
-interface Subject {
-  readonly userId: string | null;
-  readonly targetId: string | null;
-  readonly count: number;
-}
+type Subject = Readonly<{ userId: string | null; targetId: string | null; count: number }>;
 
 const insertInto = (sql: Sql, { event, actor, detail = '' }: AuditEntry, subject: Fragment): Fragment => sql`
   insert into identity.audit (id, event, via, actor_id, key_id, ip, request_id, detail, user_id, target_id, count)
@@ -59,13 +46,8 @@ export async function insertAudit(sql: Sql, entry: AuditEntry, { userId, targetI
   await sql`${insertInto(sql, entry, sql`${userId}::uuid, ${targetId}::uuid, ${count}::int`)}`;
 }
 
-/** About something that changed nothing. */
-export async function recordAudit(database: Database, entry: AuditEntry, userId: string | null): Promise<void> {
-  await database.write((sql) => insertAudit(sql, entry, { userId, targetId: userId, count: 1 }));
-}
-
 /** `userId`: the user it is about, or who did it. */
-type AuditFilter = { readonly userId: string | null; readonly event: AuditEvent | null };
+type AuditFilter = Readonly<{ userId: string | null; event: AuditEvent | null }>;
 
 /** Newest first. */
 export function listAudit(

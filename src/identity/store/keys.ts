@@ -12,14 +12,8 @@ const keyColumns = (sql: Sql): Fragment => sql`
 type KeyRow = Omit<ApiKey, 'user'> & JoinedUser;
 const keyOf = (row: KeyRow): ApiKey => ({ ...row, user: row.u_id ? userOf(row) : null });
 
-export interface NewKey {
-  readonly id: string;
-  readonly digest: Buffer;
-  readonly prefix: string;
-  readonly name: string;
-  readonly userId: string | null;
-  readonly expiresAt: Date | null;
-}
+export type KeyRequest = Readonly<{ name: string; userId: string | null; expiresAt: Date | null }>;
+type NewKey = KeyRequest & Readonly<{ id: string; digest: Buffer; prefix: string }>;
 
 /**
  * The user's row is locked against a concurrent deletion.
@@ -29,7 +23,7 @@ export async function insertKey(database: Database, actor: Actor, key: NewKey): 
   const rows = await database.write((sql) => {
     const { id, userId, expiresAt } = key;
     const isValid = sql`(${expiresAt}::timestamptz is null or ${expiresAt}::timestamptz > now())`;
-    const user = sql`from identity.users u where u.id = ${userId} and u.deleted_at is null and ${isValid} for share of u`;
+    const user = sql`from identity.users where id = ${userId} and deleted_at is null and ${isValid} for share of users`;
     return audited(sql, { event: 'key.created', actor }, sql`
       insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, expires_at)
       select ${id}::uuid, ${key.digest}::bytea, ${key.prefix}::text, ${key.name}::text, ${userId}::uuid,

@@ -1,17 +1,10 @@
 import type { Fragment, Sql } from '../../db/pool.ts';
 import type { User } from '../model.ts';
 
-export interface Page {
-  /** From 1. */
-  readonly page: number;
-  readonly limit: number;
-}
-
-export interface PageOf<Row> {
-  readonly rows: readonly Row[];
-  /** How many rows the whole list has. */
-  readonly total: number;
-}
+/** Pages are counted from 1. */
+export type Page = Readonly<{ page: number; limit: number }>;
+/** `total`: the rows of the whole list. */
+export type PageOf<Row> = Readonly<{ rows: readonly Row[]; total: number }>;
 
 export const userColumns = (sql: Sql): Fragment => sql`
   u.id, u.first_name, u.last_name, u.username, u.email, u.enabled, u.verified, u.super_admin,

@@ -1,16 +1,13 @@
+import { digest } from '../../crypto/token.ts';
 import { alignToKeys, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
-import { digestOf, type SessionToken } from '../token.ts';
 import { type Actor, audited, insertAudit } from './audit.ts';
 import { countRows, idsOfPage, type JoinedUser, joinedUser, type Page, type PageOf, userOf } from './rows.ts';
 import { cleared } from './throttles.ts';
 
-/** What the look-ups need. `idleSeconds`: a session that was not used for this long has expired; 0 for no limit. */
-export interface Sessions {
-  readonly database: Database;
-  readonly idleSeconds: number;
-}
+/** `idleSeconds`: a session that was not used for this long has expired; 0 for no limit. */
+export type Sessions = Readonly<{ database: Database; idleSeconds: number }>;
 
 const isExpired = (sql: Sql, alias: string, idleSeconds: number): Fragment => {
   const s = sql(alias);
@@ -29,21 +26,12 @@ const isRevoked = (sql: Sql): Fragment => sql`
     or (g.sessions_end_at >= s.created_at and g.sessions_end_at < s.expires_at)) is true))`;
 
 const sessionColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
-  s.id, s.user_id, ${isRevoked(sql)} as revoked, s.logged_out, s.expires_at, s.ip, s.user_agent,
-  ${isExpired(sql, 's', idleSeconds)} as expired, s.last_seen_at, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
+  encode(s.token_digest, 'hex') as digest, s.id, s.user_id, ${isRevoked(sql)} as revoked, s.logged_out, s.expires_at,
+  ${isExpired(sql, 's', idleSeconds)} as expired, s.ip, s.user_agent,
+  s.last_seen_at, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
   s.created_at, s.updated_at, s.deleted_at, ${joinedUser(sql)}`;
 
-type Digest = { readonly digest: string };
-type SessionRow = Omit<Session, 'user'> & JoinedUser;
-const sessionOf = (row: SessionRow): Session => ({ ...row, user: userOf(row) });
-
-export interface NewSession {
-  readonly id: string;
-  readonly token: SessionToken;
-  readonly seconds: number;
-  readonly ip: string;
-  readonly userAgent: string | null;
-}
+export type NewSession = Readonly<{ id: string; token: string; seconds: number; ip: string; userAgent: string | null }>;
 
 /**
  * Inserts a session, unless the user was disabled, deleted or given another password since the check. The share lock
@@ -54,7 +42,7 @@ export interface NewSession {
 export const newSession = (sql: Sql, session: NewSession, userId: string, passwordHash: string | null): Fragment => sql`
   insert into identity.sessions
     (id, token_digest, user_id, ip, user_agent, expires_at, created_at, updated_at, last_seen_at)
-  select ${session.id}, ${digestOf(session.token)}, allowed.id, ${session.ip}, ${session.userAgent},
+  select ${session.id}, ${digest(session.token)}, allowed.id, ${session.ip}, ${session.userAgent},
     at + make_interval(secs => ${session.seconds}), at, at, at
   from (
     select u.id, clock_timestamp() as at from identity.users u
@@ -75,13 +63,14 @@ export async function insertSession(
   return rows.length === 1;
 }
 
-type CallerRow = Omit<CallerSession, 'user'> & JoinedUser & Digest;
+type RowOf<S> = Omit<S, 'user'> & JoinedUser & { readonly digest: string };
+const sessionOf = (row: RowOf<Session>): Session => ({ ...row, user: userOf(row) });
 
 /** Runs at every request, therefore one constant text: the driver assembles fragments anew each time. */
 export const findCallerByToken = batched(
-  async ({ database, idleSeconds }: Sessions, tokens: readonly SessionToken[]): Promise<Array<CallerSession | null>> => {
-    const digests = tokens.map((token) => digestOf(token).toString('hex'));
-    const rows = await database.read((sql) => sql<CallerRow[]>`
+  async ({ database, idleSeconds }: Sessions, tokens: readonly Buffer[]): Promise<Array<CallerSession | null>> => {
+    const digests = tokens.map((token) => token.toString('hex'));
+    const rows = await database.read((sql) => sql<Array<RowOf<CallerSession>>>`
       select encode(s.token_digest, 'hex') as digest, s.id, s.logged_out,
         s.revoked or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as revoked,
         s.expires_at <= now()
@@ -100,10 +89,10 @@ export const findCallerByToken = batched(
 );
 
 export const findSessionByToken = batched(
-  async ({ database, idleSeconds }: Sessions, tokens: readonly SessionToken[]): Promise<Array<Session | null>> => {
-    const digests = tokens.map((token) => digestOf(token).toString('hex'));
-    const rows = await database.read((sql) => sql<Array<SessionRow & Digest>>`
-      select encode(s.token_digest, 'hex') as digest, ${sessionColumns(sql, idleSeconds)} from ${joined(sql)}
+  async ({ database, idleSeconds }: Sessions, tokens: readonly Buffer[]): Promise<Array<Session | null>> => {
+    const digests = tokens.map((token) => token.toString('hex'));
+    const rows = await database.read((sql) => sql<Array<RowOf<Session>>>`
+      select ${sessionColumns(sql, idleSeconds)} from ${joined(sql)}
       where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
     return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && sessionOf(row));
   },
@@ -128,11 +117,8 @@ const isOpen = (sql: Sql, userId: string | null, idleSeconds: number): Fragment 
 const ofUser = (sql: Sql, userId: string | null): Fragment =>
   userId === null ? sql`x.deleted_at is null` : sql`x.deleted_at is null and x.user_id = ${userId}`;
 
-export interface SessionFilter {
-  readonly userId: string | null;
-  /** Only active sessions, only ended ones, or (null) both. */
-  readonly active: boolean | null;
-}
+/** `active`: only active sessions, only ended ones, or (null) both. */
+type SessionFilter = Readonly<{ userId: string | null; active: boolean | null }>;
 
 /** Newest first. */
 export function listSessions(
@@ -141,7 +127,7 @@ export function listSessions(
   return database.list(async (sql) => {
     const [table, all, open] = [sql`identity.sessions`, ofUser(sql, userId), isOpen(sql, userId, idleSeconds)];
     const where = active === null ? all : active ? sql`${all} and ${open}` : sql`${all} and not (${open})`;
-    const rows = await sql<SessionRow[]>`
+    const rows = await sql<Array<RowOf<Session>>>`
       select ${sessionColumns(sql, idleSeconds)}
       from ${joined(sql)} join (${idsOfPage(sql, table, where, page)}) page on page.id = s.id
       order by s.created_at desc, s.id desc`;
@@ -152,7 +138,6 @@ export function listSessions(
   });
 }
 
-/** Changes nothing about a session that has ended. */
 export async function logOut(database: Database, actor: Actor, id: string): Promise<void> {
   await database.write((sql) => audited(sql, { event: 'session.logged_out', actor }, sql`
     update identity.sessions set logged_out = true, updated_at = now()
@@ -169,10 +154,8 @@ export async function revokeSession(database: Database, actor: Actor, id: string
   return rows.length;
 }
 
-/** Sessions are counted up to this number. */
 export const MAX_COUNT = 10_000;
-
-/** How many open sessions were ended: `MAX_COUNT + 1` for more; null if they could not be counted. */
+/** How many open sessions were ended; `MAX_COUNT + 1` stands for more, null for an unknown number. */
 export type EndedCount = number | null;
 
 /** Ends the sessions of one user or (null) of all. */
@@ -186,8 +169,8 @@ export function revokeSessions(database: Database, actor: Actor, userId: string 
 
 /**
  * Ends the sessions of one user or (null) of all without touching them: each check compares their time of creation with
- * `sessions_end_at`. The caller's transaction has locked the row of that value, so that no login that holds or waits
- * for the lock has read a later clock than this.
+ * `sessions_end_at`. The caller's transaction has locked the row of that value: a login that held the lock before has
+ * read an earlier clock, and one that waits for it reads the clock again.
  */
 export async function endSessions(sql: Sql, actor: Actor, userId: string | null): Promise<EndedCount> {
   const { count, id, user_id } = await countOpen(sql, userId);
@@ -200,15 +183,10 @@ export async function endSessions(sql: Sql, actor: Actor, userId: string | null)
   return count;
 }
 
-interface OpenSessions {
-  readonly count: EndedCount;
-  /** One of them. */
-  readonly id: string | null;
-  /** The user, if they are all of one user. */
-  readonly user_id: string | null;
-}
+/** `id`: of one session; `user_id`: if all are of one user. */
+type OpenSessions = Readonly<{ count: EndedCount; id: string | null; user_id: string | null }>;
 
-/** The number is for people: a failure to count does not stop what ends the sessions. */
+/** The number is for people: a failure to count does not stop the caller. */
 async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions> {
   await sql`savepoint counting`;
   try {
@@ -221,7 +199,7 @@ async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions>
       ) open`;
     return open;
   } catch {
-    // Where the connection is gone, this fails too, and with it the transaction.
+    // If the connection is gone, this fails too, and with it the transaction.
     await sql`rollback to savepoint counting`;
     return { count: null, id: null, user_id: userId };
   }

@@ -1,7 +1,7 @@
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { clearFailures, countFailure, type Limit, type ThrottleState } from '../../db/throttle.ts';
 import { SCHEMA } from '../migrations.ts';
-import { audited, type AuditEntry } from './audit.ts';
+import { type AuditEntry, audited, insertAudit } from './audit.ts';
 
 /** Keys the digests in the table. */
 export async function readThrottleSecret(database: Database): Promise<Buffer> {
@@ -9,16 +9,21 @@ export async function readThrottleSecret(database: Database): Promise<Buffer> {
   return row.secret;
 }
 
-/** Counts a failure under all limits, with its row in the trail. */
+/** Counts a failure under all limits, with its row in the trail, and a row for the delay that begins. */
 export async function recordFailure(
   database: Database, entry: AuditEntry, userId: string | null, limits: readonly Limit[],
 ): Promise<ThrottleState> {
-  const [state] = await database.write((sql) => {
+  const [counted] = await database.write((sql) => {
     const { parts, state } = countFailure(sql, SCHEMA, limits);
-    return audited<ThrottleState>(sql, entry, sql`select ${userId}::uuid as id, ${userId}::uuid as user_id`, parts, state);
+    const subject = sql`select ${userId}::uuid as id, ${userId}::uuid as user_id`;
+    return audited<ThrottleState>(sql, entry, subject, parts, state);
   });
-  if (!state) throw new Error('internal error: the throttle returned no state');
-  return state;
+  if (!counted) throw new Error('internal error: the throttle returned no state');
+  const delay = { event: 'login.throttled', actor: entry.actor, detail: `for ${Math.ceil(counted.wait)} s` } as const;
+  // None for attempts during the delay: attackers could fill the disk.
+  const subject = { userId, targetId: userId, count: 1 };
+  if (counted.wait > 0) await database.write((sql) => insertAudit(sql, delay, subject));
+  return counted;
 }
 
 /** Part of an audited statement: a right password clears the failures under this key, if there is a change. */

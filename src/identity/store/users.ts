@@ -75,39 +75,29 @@ export async function insertUser(sql: Sql, actor: Actor, id: string, values: Use
 /** Why a change was not made. `demoted`: the caller lost administrator rights meanwhile. */
 export type Obstacle = 'unknown' | 'demoted' | 'last administrator';
 
-type Consequences = { readonly endsRights: boolean; readonly endsSessions: boolean };
-
 /**
- * Changes a user and everything that follows from it, in one transaction.
- * @param consequences whether the user may lose an administrator's rights, and whether the user's sessions end
+ * Changes a user, and everything that follows from it, in one transaction. A deleted user's row stays, because the
+ * audit trail refers to it; the name and the address are free again.
  * @throws Duplicate, with the index's name, if the username or the address is taken
  */
 export function updateUser(
-  database: Database, entry: AuditEntry, id: string, values: Partial<UserValues>, consequences: Consequences,
+  database: Database, entry: AuditEntry, id: string, values: Partial<UserValues> | 'delete',
 ): Promise<User | Obstacle> {
-  const { endsRights, endsSessions } = consequences;
+  const isOut = values === 'delete' || values.enabled === false;
+  const endsRights = isOut || values.super_admin === false;
+  const endsSessions = isOut || values.password_hash !== undefined;
   return database.transaction(async (sql) => {
     const obstacle = (endsRights ? await lockAdministrators(sql, entry.actor, id) : null) ?? (await lockUser(sql, id));
     if (obstacle) return obstacle;
     if (endsSessions) await endSessions(sql, entry.actor, id);
+    if (values === 'delete') {
+      await audited(sql, { event: 'key.revoked', actor: entry.actor }, sql`
+        update identity.api_keys set revoked = true, updated_at = now()
+        where user_id = ${id} and deleted_at is null and not revoked returning id, user_id`);
+    }
+    const change = values === 'delete' ? sql`deleted_at = now()` : sql(values);
     const [user] = await audited<User>(sql, entry, sql`
-      update identity.users u set ${sql(values)}, updated_at = now() where u.id = ${id}
-      returning ${userColumns(sql)}, u.id as user_id`);
-    return user ?? 'unknown';
-  });
-}
-
-/** Keeps the row, because the audit trail refers to it. The name and the address are free again. */
-export function deleteUser(database: Database, actor: Actor, id: string): Promise<User | Obstacle> {
-  return database.transaction(async (sql) => {
-    const obstacle = (await lockAdministrators(sql, actor, id)) ?? (await lockUser(sql, id));
-    if (obstacle) return obstacle;
-    await endSessions(sql, actor, id);
-    await audited(sql, { event: 'key.revoked', actor }, sql`
-      update identity.api_keys set revoked = true, updated_at = now()
-      where user_id = ${id} and deleted_at is null and not revoked returning id, user_id`);
-    const [user] = await audited<User>(sql, { event: 'user.deleted', actor }, sql`
-      update identity.users u set deleted_at = now(), updated_at = now() where u.id = ${id}
+      update identity.users u set ${change}, updated_at = now() where u.id = ${id}
       returning ${userColumns(sql)}, u.id as user_id`);
     return user ?? 'unknown';
   });
