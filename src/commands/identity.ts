@@ -22,8 +22,7 @@ const trueOrFalse = (help: string): Option => ({ type: 'string', value: 'true|fa
 
 export const COMMANDS: readonly Command[] = [
   {
-    name: 'user create',
-    summary: 'Create a user; without --password-stdin, generate a password and print it once',
+    name: 'user create', summary: 'Create a user; without --password-stdin, generate a password and print it once',
     options: {
       username: { type: 'string', value: 'NAME', required: true, help: 'letter case does not matter' },
       email: { type: 'string', value: 'ADDRESS', required: true, help: 'one account per address' },
@@ -35,18 +34,16 @@ export const COMMANDS: readonly Command[] = [
     },
     async run(given, terminal) {
       const { password, show } = await passwordFrom(given, terminal);
-      const input = { ...membersOf(given), verified: given.flag('verified'), super_admin: given.flag('super-admin'), password };
-      const user = await inIdentity(async (database, passwords) => {
-        const newUser = read('user create', newUserShape, input);
-        return orThrow('user create', await createUser(database, COMMAND_LINE, newUser, passwords));
-      });
+      const flags = { verified: given.flag('verified'), super_admin: given.flag('super-admin') };
+      const newUser = read('user create', newUserShape, { ...membersOf(given), ...flags, password });
+      const user = await inIdentity(async (database, passwords) =>
+        orThrow('user create', await createUser(database, COMMAND_LINE, newUser, passwords)));
       terminal.note(`Created user "${user.username}" with id ${user.id}.`);
       show();
     },
   },
   {
-    name: 'user list',
-    summary: 'List the users, oldest first',
+    name: 'user list', summary: 'List the users, oldest first',
     options: { json },
     async run({ flag }, { print }) {
       const users: User[] = [];
@@ -54,15 +51,14 @@ export const COMMANDS: readonly Command[] = [
         for await (const batch of eachUser(database)) users.push(...batch);
       });
       if (flag('json')) return print(JSON.stringify(users.map(viewUser)));
-      const rows = users.map((user) => [user.id, user.username, user.email, user.created_at.toISOString(), flagsOf(user)]);
-      printTable(print, ['ID', 'USERNAME', 'EMAIL', 'CREATED', 'FLAGS'], rows);
+      printTable(print, ['ID', 'USERNAME', 'EMAIL', 'CREATED', 'FLAGS'], users.map((user) => [
+        user.id, user.username, user.email, user.created_at.toISOString(), flagsOf(user),
+      ]));
     },
   },
   {
-    name: 'user show',
-    summary: 'Show a user, by id or username',
-    positionals: oneUser,
-    options: { json },
+    name: 'user show', summary: 'Show a user, by id or username',
+    positionals: oneUser, options: { json },
     async run({ flag, positionals: [name = ''] }, { print }) {
       const user = viewUser(await inIdentity((database) => find(database, name)));
       if (flag('json')) return print(JSON.stringify(user));
@@ -70,8 +66,7 @@ export const COMMANDS: readonly Command[] = [
     },
   },
   {
-    name: 'user set',
-    summary: 'Change a user; options that are not given change nothing',
+    name: 'user set', summary: 'Change a user; options that are not given change nothing',
     positionals: oneUser,
     options: {
       username: { type: 'string', value: 'NAME', help: 'a new username' },
@@ -83,76 +78,67 @@ export const COMMANDS: readonly Command[] = [
       'super-admin': trueOrFalse('whether the user has all rights'),
     },
     async run(given, { note }) {
-      const flags = ['enabled', 'verified', 'super-admin'].map((name) => [name.replace('-', '_'), booleanOf(name, given.text(name))]);
-      const input = { ...membersOf(given), ...Object.fromEntries(flags) };
-      if (Object.values(input).every((value) => value === undefined)) throw new UsageError('user set: name at least one option to change');
-      const change = read('user set', userChangeShape, input);
-      const user = await inIdentity(async (database) => {
-        const { id } = await find(database, given.positionals[0] ?? '');
-        return orThrow('user set', await changeUser(database, COMMAND_LINE, id, change));
-      });
+      const flag = (name: string) => booleanOf(name, given.text(name));
+      const flags = { enabled: flag('enabled'), verified: flag('verified'), super_admin: flag('super-admin') };
+      const change = read('user set', userChangeShape, { ...membersOf(given), ...flags });
+      if (Object.values(change).every((value) => value === undefined)) {
+        throw new UsageError('user set: name at least one option to change');
+      }
+      const user = await onUser(given, async (id, database) =>
+        orThrow('user set', await changeUser(database, COMMAND_LINE, id, change)));
       note(`Changed user "${user.username}" with id ${user.id}.`);
     },
   },
   {
     name: 'user password',
-    summary: "Set a user's password and end the user's sessions; without --password-stdin, generate one and print it once",
-    positionals: oneUser,
-    options: { 'password-stdin': passwordStdin },
+    summary: "Set a user's password and end their sessions; without --password-stdin, generate one and print it once",
+    positionals: oneUser, options: { 'password-stdin': passwordStdin },
     async run(given, terminal) {
       const { password, show } = await passwordFrom(given, terminal);
-      const user = await inIdentity(async (database, passwords) => {
-        const { id } = await find(database, given.positionals[0] ?? '');
-        return orThrow('user password', await setPassword(database, COMMAND_LINE, id, password, passwords));
-      });
+      const user = await onUser(given, async (id, database, passwords) =>
+        orThrow('user password', await setPassword(database, COMMAND_LINE, id, password, passwords)));
       terminal.note(`Set the password of user "${user.username}"; the user's sessions have ended.`);
       show();
     },
   },
   {
-    name: 'user delete',
-    summary: 'Delete a user; sessions end, keys are revoked, the name is free again',
-    positionals: oneUser,
-    options: {},
-    async run({ positionals: [name = ''] }, { note }) {
-      const user = await inIdentity(async (database) =>
-        orThrow('user delete', await removeUser(database, COMMAND_LINE, (await find(database, name)).id)));
+    name: 'user delete', summary: 'Delete a user; sessions end, keys are revoked, the name is free again',
+    positionals: oneUser, options: {},
+    async run(given, { note }) {
+      const user = await onUser(given, async (id, database) =>
+        orThrow('user delete', await removeUser(database, COMMAND_LINE, id)));
       note(`Deleted user "${user.username}" with id ${user.id}.`);
     },
   },
   {
-    name: 'key create',
-    summary: 'Create an API key and print it once',
+    name: 'key create', summary: 'Create an API key and print it once',
     options: {
       user: { type: 'string', value: 'USER', help: 'the user whose rights it has, by id or username' },
-      'without-user': { type: 'boolean', help: 'may read users and sessions, revoke sessions and pass forward authentication' },
+      'without-user': { type: 'boolean', help: 'only read users and sessions, revoke sessions, forward authentication' },
       name: { type: 'string', value: 'NAME', help: 'what it is for; default empty' },
       'expires-at': { type: 'string', value: 'TIME', help: 'such as 2030-01-31T12:00:00Z; default never' },
     },
     async run({ text, flag }, { print, note }) {
       const name = text('user');
-      if ((name === undefined) !== flag('without-user')) throw new UsageError('key create: give either --user or --without-user');
+      const hasUser = name !== undefined;
+      if (hasUser === flag('without-user')) throw new UsageError('key create: give either --user or --without-user');
       const wanted = read('key create', newKeyShape, { name: text('name'), expires_at: text('expires-at') });
       const key = await inIdentity(async (database) => {
-        const userId = name === undefined ? null : (await find(database, name)).id;
+        const userId = hasUser ? (await find(database, name)).id : null;
         const request = { userId, expiresAt: wanted.expires_at ?? null, name: wanted.name };
         return orThrow('key create', await createKey(database, COMMAND_LINE, request));
       });
-      note(`Created key "${key.name}" with id ${key.id}.`);
-      note('Key (shown only once):');
+      note(`Created key "${key.name}" with id ${key.id}.\nKey (shown only once):`);
       print(key.key);
     },
   },
   {
-    name: 'key list',
-    summary: 'List the API keys, newest first, without the secret part',
+    name: 'key list', summary: 'List the API keys, newest first, without the secret part',
     options: { user: { type: 'string', value: 'USER', help: 'only the keys of this user, by id or username' }, json },
     async run({ text, flag }, { print }) {
       const name = text('user');
-      const rows = await inIdentity(async (database) => {
-        const userId = name === undefined ? null : await idOf(database, name);
-        return allKeys(database, userId);
-      });
+      const all = { page: 1, limit: 2 ** 31 };
+      const { rows } = await inIdentity(async (database) => listKeys(database, all, await idOf(database, name)));
       if (flag('json')) return print(JSON.stringify(rows.map(viewKey)));
       printTable(print, ['ID', 'KEY', 'NAME', 'USER', 'CREATED', 'LAST USED', 'EXPIRES', 'STATE'], rows.map((key) => [
         key.id, `${key.key_prefix}…`, key.name, key.user?.username ?? '–', key.created_at.toISOString(),
@@ -161,25 +147,22 @@ export const COMMANDS: readonly Command[] = [
     },
   },
   {
-    name: 'key revoke',
-    summary: 'Revoke an API key at once, on every replica',
-    positionals: { shown: 'ID', least: 1, most: 1 },
-    options: {},
+    name: 'key revoke', summary: 'Revoke an API key at once, on every replica',
+    positionals: { shown: 'ID', least: 1, most: 1 }, options: {},
     async run({ positionals: [given = ''] }, { note }) {
       const id = given.toLowerCase();
       if (!isUuid(id)) throw new UsageError('key revoke: ID must be a UUID; see: gatehouse key list');
       const count = await inIdentity(async (database) => {
-        if (!(await findKeyById(database, id))) throw new OperationFailed('there is no key with this id; see: gatehouse key list');
-        return revokeKey(database, COMMAND_LINE, id);
+        if (await findKeyById(database, id)) return revokeKey(database, COMMAND_LINE, id);
+        throw new OperationFailed('there is no key with this id; see: gatehouse key list');
       });
       note(count === 1 ? `Revoked key ${id}.` : `Key ${id} was revoked before.`);
     },
   },
   {
-    name: 'audit list',
-    summary: 'List the audit trail, newest first',
+    name: 'audit list', summary: 'List the audit trail, newest first',
     options: {
-      user: { type: 'string', value: 'USER', help: 'only what this user did, or what was done to them; by id or username' },
+      user: { type: 'string', value: 'USER', help: 'only what this user did or what was done to them; id or username' },
       event: { type: 'string', value: 'EVENT', help: `only this kind: ${EVENTS.join(', ')}` },
       limit: { type: 'string', value: 'NUMBER', help: 'number of entries, 1 to 10000; default 50' },
       json,
@@ -187,13 +170,11 @@ export const COMMANDS: readonly Command[] = [
     async run({ text, flag }, { print }) {
       const [name, kind, max = '50'] = [text('user'), text('event'), text('limit')];
       const event = EVENTS.find((one) => one === kind) ?? null;
-      if (kind !== undefined && event === null) throw new UsageError(`audit list: event must be one of ${EVENTS.join(', ')}`);
+      if (kind !== undefined && !event) throw new UsageError(`audit list: event must be one of ${EVENTS.join(', ')}`);
       const limit = /^[0-9]{1,5}$/.test(max) ? Number(max) : 0;
       if (limit < 1 || limit > 10_000) throw new UsageError('audit list: limit must be a whole number from 1 to 10000');
-      const { rows } = await inIdentity(async (database) => {
-        const userId = name === undefined ? null : await idOf(database, name);
-        return listAudit(database, { page: 1, limit }, { userId, event });
-      });
+      const { rows } = await inIdentity(async (database) =>
+        listAudit(database, { page: 1, limit }, { userId: await idOf(database, name), event }));
       if (flag('json')) return print(JSON.stringify(rows.map(viewAudit)));
       printTable(print, ['TIME', 'EVENT', 'ABOUT USER', 'BY', 'IP', 'COUNT', 'DETAIL'], rows.map((row) => [
         row.created_at.toISOString(), row.event, row.user_id ?? '–', row.actor_id ?? row.key_id ?? row.via,
@@ -204,9 +185,14 @@ export const COMMANDS: readonly Command[] = [
 ];
 
 async function inIdentity<T>(work: (database: Database, passwords: Passwords) => Promise<T>): Promise<T> {
-  const { database, passwords } = readServiceSettings('identity', settings);
-  return withDatabase('identity', database, SCHEMA, MIGRATIONS, (opened) => work(opened, createPasswords({ passwords })));
+  const { database: address, passwords } = readServiceSettings('identity', settings);
+  const hashing = createPasswords({ passwords });
+  return withDatabase('identity', address, SCHEMA, MIGRATIONS, (database) => work(database, hashing));
 }
+
+const onUser = <T>(
+  { positionals: [name = ''] }: Arguments, work: (id: string, database: Database, passwords: Passwords) => Promise<T>,
+): Promise<T> => inIdentity(async (database, passwords) => work((await find(database, name)).id, database, passwords));
 
 /** By id or username. */
 async function find(database: Database, name: string): Promise<User> {
@@ -216,10 +202,10 @@ async function find(database: Database, name: string): Promise<User> {
   return user;
 }
 
-/** An id may be that of a deleted user, who has no name any more. */
-async function idOf(database: Database, name: string): Promise<string> {
-  const id = name.toLowerCase();
-  return isUuid(id) ? id : (await find(database, name)).id;
+/** An id may be that of a deleted user, who has no name any more. @returns null without a name */
+async function idOf(database: Database, name: string | undefined): Promise<string | null> {
+  if (name === undefined) return null;
+  return isUuid(name.toLowerCase()) ? name.toLowerCase() : (await find(database, name)).id;
 }
 
 const membersOf = ({ text }: Arguments) =>
@@ -248,17 +234,7 @@ async function passwordFrom({ flag }: Arguments, { readInput, note, print }: Ter
   return { password, show };
 }
 
-const flagsOf = (user: User): string =>
-  [user.super_admin ? 'super-admin' : '', user.verified ? 'verified' : '', user.enabled ? '' : 'disabled'].filter(Boolean).join(',');
-
+const flagsOf = ({ super_admin: isAdmin, verified, enabled }: User): string =>
+  [isAdmin ? 'super-admin' : '', verified ? 'verified' : '', enabled ? '' : 'disabled'].filter(Boolean).join(',');
 const stateOf = (key: ApiKey): string =>
   key.revoked ? 'revoked' : key.expired ? 'expired' : isUsable(key) ? 'live' : 'user disabled';
-
-async function allKeys(database: Database, userId: string | null): Promise<ApiKey[]> {
-  const keys: ApiKey[] = [];
-  for (let page = 1; ; page += 1) {
-    const { rows, total } = await listKeys(database, { page, limit: 1_000 }, userId);
-    keys.push(...rows);
-    if (rows.length === 0 || keys.length >= total) return keys;
-  }
-}
