@@ -8,7 +8,6 @@ import { findCallerByToken } from './store/sessions.ts';
 import { KEY_PREFIX, parseApiKey, parseSessionToken } from './token.ts';
 
 type Headers = RequestInfo['headers'];
-
 const errors = ['unauthorized', 'service_failed'] as const;
 
 /** A session token or an API key. An unauthenticated client costs one digest and one indexed query at most. */

@@ -54,11 +54,8 @@ export async function login(
   return new Failure('invalid_credentials');
 }
 
-export const passwordChangeShape = object({
-  message: text(),
-  status: oneOf('CHANGED'),
-  session: text({ description: 'The token of a new session; all earlier sessions have ended' }),
-});
+const newToken = text({ description: 'The token of a new session; all earlier sessions have ended' });
+export const passwordChangeShape = object({ message: text(), status: oneOf('CHANGED'), session: newToken });
 
 /** One's own password (ASVS 6.2.3). All sessions of the user end; the reply has the token of a new one (ASVS 7.2.4). */
 export async function changePassword(

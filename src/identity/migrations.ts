@@ -18,8 +18,7 @@ export const MIGRATIONS: readonly Migration[] = [
         password_hash text, -- a PHC string; null for a user who cannot log in with a password
         enabled boolean not null, verified boolean not null, super_admin boolean not null,
         sessions_end_at timestamptz, -- sessions created at or before this time have ended
-        created_at timestamptz not null default now(),
-        updated_at timestamptz not null default now(),
+        created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
         deleted_at timestamptz
       )`,
       // The name and address of a deleted user are free again.
@@ -38,13 +37,11 @@ export const MIGRATIONS: readonly Migration[] = [
         id uuid primary key,
         token_digest bytea not null, -- SHA-256: reading the table gives nobody a session
         user_id uuid not null references identity.users (id),
-        revoked boolean not null default false,
-        logged_out boolean not null default false,
+        revoked boolean not null default false, logged_out boolean not null default false,
         expires_at timestamptz not null,
         ip text, user_agent text, -- of the login
         last_seen_at timestamptz not null default now(),
-        created_at timestamptz not null default now(),
-        updated_at timestamptz not null default now(),
+        created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
         deleted_at timestamptz
       )`,
       'create unique index sessions_token_digest on identity.sessions (token_digest)',
@@ -64,10 +61,8 @@ export const MIGRATIONS: readonly Migration[] = [
         key_prefix text not null, name text not null, -- to tell keys apart
         user_id uuid references identity.users (id), -- null for a key without a user
         revoked boolean not null default false,
-        expires_at timestamptz,
-        last_used_at timestamptz,
-        created_at timestamptz not null default now(),
-        updated_at timestamptz not null default now(),
+        expires_at timestamptz, last_used_at timestamptz,
+        created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
         deleted_at timestamptz
       )`,
       'create unique index api_keys_key_digest on identity.api_keys (key_digest)',
@@ -80,13 +75,10 @@ export const MIGRATIONS: readonly Migration[] = [
       `insert into identity.throttle_secret
         values (decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex'))`,
       `create table identity.audit (
-        id uuid primary key,
-        created_at timestamptz not null default now(),
-        event text not null,
+        id uuid primary key, created_at timestamptz not null default now(), event text not null,
         via text not null, actor_id uuid, key_id uuid, -- who did it
         user_id uuid, target_id uuid, count integer not null, -- whom it is about, what changed, how many
-        ip text, request_id text,
-        detail text not null
+        ip text, request_id text, detail text not null
       )`,
       'create index audit_newest on identity.audit (created_at desc, id desc)',
       'create index audit_newest_of_event on identity.audit (event, created_at desc, id desc)',

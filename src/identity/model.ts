@@ -53,33 +53,20 @@ type RowOf<View> = {
 };
 type Columns<Members> = RowOf<{ [K in keyof Members]: Infer<Members[K]> }>;
 
-/** A row of `identity.users` without the password hash. */
-export type User = RowOf<UserView>;
-/** A row of `identity.audit`. */
 export type AuditRecord = RowOf<AuditView>;
-
-/** A user with the password hash (a PHC string), for a login. */
-export interface Account extends User {
-  readonly password_hash: string | null;
-}
+export type User = RowOf<UserView>;
+/** A user with the password hash (a PHC string). */
+export type Account = User & Readonly<{ password_hash: string | null }>;
 
 /** Decided in the database, whose clock is the only one for expiry. `expired` includes the idle limit of sessions. */
 type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 
-/** A row of `identity.sessions` that is not deleted. `revoked`: by itself, or with all of its user or of everyone. */
-export interface Session extends Columns<typeof session>, Times {
-  readonly user: User;
-}
-
+/** `revoked`: by itself, or with all sessions of its user or of everyone. */
+export type Session = Columns<typeof session> & Times & Readonly<{ user: User }>;
 /** What a bearer check reads of a session. */
 export type CallerSession = Pick<Session, 'id' | 'revoked' | 'logged_out' | 'user' | keyof Times>;
-
-/** A row of `identity.api_keys`, with its user if it has one. */
-export interface ApiKey extends Columns<typeof key>, Times {
-  readonly id: string;
-  readonly key_prefix: string;
-  readonly user: User | null;
-}
+/** `user`: null for a key without a user. */
+export type ApiKey = Columns<typeof key> & Times & Readonly<{ id: string; key_prefix: string; user: User | null }>;
 
 /** Copies exactly the members that the shape names: a column added to the table is not disclosed (ASVS 15.3.1). */
 function viewOf<View extends object>({ schema }: Shape<View>): (row: RowOf<View>) => View {

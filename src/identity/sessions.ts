@@ -1,6 +1,5 @@
-import type { Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import { type Infer, object, oneOf, text } from '../http/shape.ts';
+import { object, oneOf, text } from '../http/shape.ts';
 import { actorOf } from './audit.ts';
 import { viewSession } from './model.ts';
 import { pageReply } from './paging.ts';
@@ -16,15 +15,14 @@ type ByToken = { session: string };
 type ListQuery = Page & { user: string | undefined; active: 'true' | 'false' | undefined };
 
 export const revocationShape = object({ message: text(), status: oneOf('REVOKED') });
-type Revocation = Infer<typeof revocationShape>;
 
 export function endedText(count: store.EndedCount): string {
   if (count === null) return 'All open sessions';
   return count > store.MAX_COUNT ? 'More than 10,000 sessions' : `${count} session${count === 1 ? '' : 's'}`;
 }
 
-const revoked = (count: store.EndedCount): Reply<Revocation> =>
-  ({ data: { message: `${endedText(count)} revoked.`, status: 'REVOKED' } });
+const revoked = (count: store.EndedCount) =>
+  ({ data: { message: `${endedText(count)} revoked.`, status: 'REVOKED' as const } });
 const actor = ({ caller, request }: Ask<unknown, unknown>) => actorOf(caller, request);
 
 export async function list({ caller, query, request }: Ask<unknown, ListQuery>, service: IdentityService) {

@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { withNamedLock } from '../db/migrate.ts';
 import { type Database, Duplicate } from '../db/pool.ts';
-import type { Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import { boolean, type Infer, object, oneOf, optional, text, withDefault } from '../http/shape.ts';
 import { actorOf } from './audit.ts';
@@ -159,7 +158,7 @@ async function unlessTaken<T>(work: () => Promise<T>): Promise<T | Failure<'conf
   }
 }
 
-const reply = <F extends Failure>(outcome: User | F): Reply<UserView> | F =>
+const reply = <F extends Failure>(outcome: User | F) =>
   outcome instanceof Failure ? outcome : { data: viewUser(outcome) };
 
 /** All users for a super administrator, otherwise the caller alone. A page only if one is requested. */

@@ -87,8 +87,10 @@ export function updateUser(
   const endsRights = isOut || values.super_admin === false;
   const endsSessions = isOut || values.password_hash !== undefined;
   return database.transaction(async (sql) => {
-    const obstacle = (endsRights ? await lockAdministrators(sql, entry.actor, id) : null) ?? (await lockUser(sql, id));
+    const obstacle = endsRights ? await lockAdministrators(sql, entry.actor, id) : null;
     if (obstacle) return obstacle;
+    const locked = await sql`select 1 from identity.users where id = ${id} and deleted_at is null for update`;
+    if (locked.length === 0) return 'unknown';
     if (endsSessions) await endSessions(sql, entry.actor, id);
     if (values === 'delete') {
       await audited(sql, { event: 'key.revoked', actor: entry.actor }, sql`
@@ -101,11 +103,6 @@ export function updateUser(
       returning ${userColumns(sql)}, u.id as user_id`);
     return user ?? 'unknown';
   });
-}
-
-async function lockUser(sql: Sql, id: string): Promise<Obstacle | null> {
-  const rows = await sql`select 1 from identity.users where id = ${id} and deleted_at is null for update`;
-  return rows.length === 0 ? 'unknown' : null;
 }
 
 /**
