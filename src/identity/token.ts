@@ -8,16 +8,22 @@ export const KEY_PREFIX = 'key:';
 /** The specification fixes the form; a version 4 UUID has 122 random bits (see SECURITY.md on ASVS 7.2.3). */
 export const createSessionToken = (): string => `${SESSION_PREFIX}${randomUUID()}`;
 
+/** @returns the digest under which the session of this token is stored, or null */
+export function parseSessionToken(credential: string): Buffer | null {
+  const token = plainToken(credential);
+  return token === null ? null : digest(token);
+}
+
 /**
  * Accepts exactly these forms: `session:<uuid>`; that whole text in Base64 or Base64url; `session:` and that Base64.
- * @returns the digest under which the session is stored, or null
+ * @returns the first form, or null
  */
-export function parseSessionToken(credential: string): Buffer | null {
+export function plainToken(credential: string): string | null {
   if (credential.length > 256) return null;
-  if (isSessionToken(credential)) return digest(credential);
+  if (isSessionToken(credential)) return credential;
   const encoded = credential.startsWith(SESSION_PREFIX) ? credential.slice(SESSION_PREFIX.length) : credential;
   const decoded = fromAnyBase64(encoded)?.toString('latin1') ?? '';
-  return isSessionToken(decoded) ? digest(decoded) : null;
+  return isSessionToken(decoded) ? decoded : null;
 }
 
 const isSessionToken = (text: string) => text.startsWith(SESSION_PREFIX) && isUuid(text.slice(SESSION_PREFIX.length));
