@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Writable } from 'node:stream';
 import { migrate, type Migration, requireCurrent } from './db/migrate.ts';
@@ -17,17 +18,11 @@ import {
   type ServiceSettings,
 } from './settings.ts';
 
-interface Storage {
-  readonly database: Database;
-  readonly schema: string;
-  readonly migrations: readonly Migration[];
-}
-
 /** What a service's `start` returns. */
 export interface Service {
   readonly routes: RouteMatcher;
   /** Null for a service that stores nothing. */
-  readonly storage: Storage | null;
+  readonly storage: Readonly<{ database: Database; schema: string; migrations: readonly Migration[] }> | null;
   /** What must happen exactly once, whichever of any number of replicas does it. */
   readonly firstRun: () => Promise<void>;
   readonly jobs: readonly Job[];
@@ -98,19 +93,7 @@ function createProcessContext(settings: ProcessSettings, output: Output): Proces
 }
 
 /** A service in this process. */
-interface RunningService {
-  readonly name: string;
-  readonly listener: Listener;
-  listen(): Promise<void>;
-  /** Loads its modules, which `/livez` does not need. */
-  load(): Promise<Service>;
-  /** @returns how many steps were applied */
-  migrate(): Promise<number>;
-  /** Schema, first run, background work. May be called again after a failure. */
-  prepare(): Promise<void>;
-  /** Background work stops at a safe point, then connections close. */
-  stop(): Promise<void>;
-}
+type RunningService = ReturnType<typeof createRunning>;
 
 /**
  * Runs the configured services until `signal` fires, then shuts down in order: readiness fails, listeners close,
@@ -127,10 +110,7 @@ export async function serve(configuration: Configuration, output: Output, signal
   const metrics = settings.metrics && metricsListener(context, settings.metrics);
   const running = services.map((service) => createRunning(service, context));
   // The signal may have come while modules were loaded.
-  const stopped = new Promise<void>((resolve) => {
-    if (signal.aborted) resolve();
-    else signal.addEventListener('abort', () => resolve(), { once: true });
-  });
+  const stopped: Promise<unknown> = signal.aborted ? Promise.resolve() : once(signal, 'abort');
   let prepared: Promise<unknown> = Promise.resolve();
   try {
     // Listeners open first: the process is alive, and says so, while modules load and databases are dialed.
@@ -162,7 +142,7 @@ export async function migrateAll(configuration: Configuration, output: Output): 
   return applied;
 }
 
-function createRunning(configured: ConfiguredService<Open>, process: ProcessContext): RunningService {
+function createRunning(configured: ConfiguredService<Open>, process: ProcessContext) {
   const { name, host, port, style, logFields, use: open } = configured;
   const { settings, metrics, hashing, output } = process;
   let isPrepared = false;
@@ -188,9 +168,12 @@ function createRunning(configured: ConfiguredService<Open>, process: ProcessCont
     name,
     listener,
     listen: () => listen(name, configured, log, listener),
+    /** Loads its modules, which `/livez` does not need. */
     load,
+    /** @returns how many steps were applied */
     migrate: bringUpToDate,
-    async prepare() {
+    /** Schema, first run, background work. May be called again after a failure. */
+    async prepare(): Promise<void> {
       const { storage, firstRun, jobs, startWork } = await load();
       if (settings.migrate) await bringUpToDate();
       else if (storage) await requireCurrent(storage.database, storage.schema, storage.migrations);
@@ -200,7 +183,8 @@ function createRunning(configured: ConfiguredService<Open>, process: ProcessCont
       isPrepared = true;
       log.info('ready');
     },
-    async stop() {
+    /** Background work stops at a safe point, then connections close. */
+    async stop(): Promise<void> {
       await Promise.all(background.map((one) => one.stop()));
       await (await loading)?.storage?.database.close();
     },
@@ -223,11 +207,8 @@ async function prepareUntilDone(service: RunningService, process: ProcessContext
 }
 
 /** What all listeners of a process have in common. */
-const listenerDefaults = ({ settings, metrics }: ProcessContext) => ({
-  maxBodyBytes: settings.maxBodyBytes,
-  trustedProxies: settings.trustedProxies,
-  metrics,
-});
+const listenerDefaults = ({ settings: { maxBodyBytes, trustedProxies }, metrics }: ProcessContext) =>
+  ({ maxBodyBytes, trustedProxies, metrics });
 
 /** @throws StartupError with what the operator can do, if the port cannot be had */
 async function listen(name: string, { host, port }: Address, log: Log, listener: Listener): Promise<void> {
@@ -251,12 +232,7 @@ function metricsListener(process: ProcessContext, address: Address) {
   const name = 'metrics';
   const log = process.log.with({ service: name });
   const row = route({
-    ...routeDefaults,
-    method: 'GET',
-    pattern: '/metrics',
-    summary: 'Metrics for Prometheus',
-    guard: anonymous,
-    reply: null,
+    ...routeDefaults, method: 'GET', pattern: '/metrics', summary: 'Metrics for Prometheus', guard: anonymous, reply: null,
     handle: async () => ({ text: process.metrics.text(), contentType: 'text/plain; version=0.0.4; charset=utf-8' }),
   });
   const routes = async () => bindRoutes([row, livez], null);

@@ -92,22 +92,11 @@ export const SHARED_VARIABLES = {
 /** Variables of earlier versions, with what to do instead. */
 const REMOVED: Readonly<Record<string, string>> = { WORKERS: 'run one process per container and add replicas' };
 
-interface CommonInput {
+interface CommonInput extends Omit<SettingsInput<Variables, DatabaseAddress>, 'values' | 'database'> {
   readonly shared: Values<typeof SHARED_VARIABLES>;
-  readonly purpose: 'serve' | 'administer';
   /** The only service of the process. */
   readonly isAlone: boolean;
-  readonly foreign: Readonly<Record<string, string>>;
-  readonly findings: Findings;
 }
-
-/** The variables that every service has behind its name, such as `IDENTITY_HOST`. */
-const addressVariables = (port: number) =>
-  ({
-    HOST: { ...text(null), fallback: '0.0.0.0' },
-    PORT: numberOrNull(port, 0, 65_535),
-    DATABASE_URL: databaseUrl(),
-  }) as const;
 
 export function serviceReader<V extends Variables, S, Use>(
   name: string,
@@ -115,7 +104,8 @@ export function serviceReader<V extends Variables, S, Use>(
   bind: (settings: S) => Use,
 ): ServiceReader<Use> {
   const prefix = `${name.toUpperCase()}_`;
-  const address = addressVariables(module.PORT);
+  const host = { ...text(null), fallback: '0.0.0.0' };
+  const address = { HOST: host, PORT: numberOrNull(module.PORT, 0, 65_535), DATABASE_URL: databaseUrl() };
   const prefixed = Object.entries(address).map(([variable, one]) => [prefix + variable, one]);
   return {
     name,
@@ -250,14 +240,13 @@ function checkNames(
   const isServiceLink = new RegExp(`^(${readers.map(({ name }) => name.toUpperCase()).join('|')})_(SERVICE|PORT)_`);
   for (const [name, value] of Object.entries(environment)) {
     if (!value || isKnown(name, known) || exempt.includes(name) || isServiceLink.test(name)) continue;
-    const removed = REMOVED[name];
-    if (removed !== undefined) problems.push(`${name} was removed: ${removed}.`);
-    if (removed !== undefined) continue;
     const similar = Object.keys(known).find((one) => isMisspelled(name.replace(/_FILE$/, ''), one));
     const isOurs = readers.some(({ prefixes }) => prefixes.some((prefix) => name.startsWith(prefix)));
-    if (similar === undefined && !isOurs) continue;
     const advice = similar === undefined ? 'Remove it' : `Did you mean ${similar}? If not, remove it`;
-    problems.push(`${name} is not a variable of Gatehouse. ${advice}, or add it to IGNORE_VARIABLES.`);
+    if (REMOVED[name] !== undefined) problems.push(`${name} was removed: ${REMOVED[name]}.`);
+    else if (similar !== undefined || isOurs) {
+      problems.push(`${name} is not a variable of Gatehouse. ${advice}, or add it to IGNORE_VARIABLES.`);
+    }
   }
 }
 

@@ -11,7 +11,7 @@ export function parseTarget(target: string): { path: string; segments: string[];
   const mark = target.indexOf('?');
   const path = mark < 0 ? target : target.slice(0, mark);
   try {
-    const segments = splitPath(path).map((segment) => decodeURIComponent(segment));
+    const segments = splitPath(path).map(decodeURIComponent);
     return { path, segments, query: mark < 0 ? NO_QUERY : parseQuery(target.slice(mark + 1)) };
   } catch {
     return null; // URIError: a malformed escape, or bytes that are not UTF-8
@@ -64,19 +64,30 @@ export function createRouter<R extends Located>(routes: readonly R[]) {
   // "{" sorts after letters and digits, so a static segment comes before a parameter.
   const sorted = [...paths].sort(([one], [other]) => (one < other ? -1 : 1)).map(([, path]) => path);
   return (method: string, segments: readonly string[]): Match<R> => {
-    const fits = (part: string, at: number) => (isParameter(part) ? segments[at] !== '' : segments[at] === part);
-    const path = sorted.find(({ parts }) => parts.length === segments.length && parts.every(fits));
-    if (!path) return { kind: 'no_such_path' };
-    // HEAD is answered wherever GET is (RFC 9110, 9.3.2).
-    const route = path.methods.get(method === 'HEAD' ? 'GET' : method);
-    if (!route) return { kind: 'method_not_allowed', allow: allowed(path.methods) };
-    const values = path.parts.map((part, at) => [part.slice(1, -1), segments[at] ?? ''] as const);
-    const parameters = Object.fromEntries(values.filter((_, at) => isParameter(path.parts[at] ?? '')));
-    return { kind: 'found', route, parameters };
+    for (const { parts, methods } of sorted) {
+      const parameters = parametersOf(parts, segments);
+      if (!parameters) continue;
+      // HEAD is answered wherever GET is (RFC 9110, 9.3.2).
+      const route = methods.get(method === 'HEAD' ? 'GET' : method);
+      return route ? { kind: 'found', route, parameters } : { kind: 'method_not_allowed', allow: allowed(methods) };
+    }
+    return { kind: 'no_such_path' };
   };
 }
 
-const isParameter = (part: string) => part.startsWith('{');
+/** @returns null if the segments do not match the parts of a pattern */
+function parametersOf(parts: readonly string[], segments: readonly string[]): Record<string, string> | null {
+  if (parts.length !== segments.length) return null;
+  const parameters: Record<string, string> = {};
+  for (const [at, part] of parts.entries()) {
+    const segment = segments[at] ?? '';
+    if (!part.startsWith('{')) {
+      if (segment !== part) return null;
+    } else if (segment === '') return null;
+    else parameters[part.slice(1, -1)] = segment;
+  }
+  return parameters;
+}
 
 const allowed = (methods: ReadonlyMap<string, unknown>) =>
   [...methods.keys(), ...(methods.has('GET') ? ['HEAD'] : []), 'OPTIONS'].sort().join(', ');

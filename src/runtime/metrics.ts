@@ -71,7 +71,8 @@ function histogramSeries(name: string, labels: string): Series {
   let sum = 0;
   return {
     add(seconds) {
-      const index = bounds.findIndex((bound) => seconds <= bound);
+      let index = 0;
+      while (seconds > (bounds[index] ?? Infinity)) index += 1;
       counts[index] = (counts[index] ?? 0) + 1;
       sum += seconds;
     },
