@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
-import { commitmentOf, type BoundMetadata, createClientKey, createServerKey, paddedLength, seal, type Sealed, type ServerKey, unseal } from '../../src/crypto/box.ts';
+import { commitmentOf, type BoundMetadata, createClientKey, createServerKey, deriveServerKey, paddedLength, seal, type Sealed, type ServerKey, unseal } from '../../src/crypto/box.ts';
 
 const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
 const serverKey = createServerKey(SERVER_SECRET);
@@ -210,6 +210,13 @@ test('a key id is stable, unique, and no hash or part of secret or salt', () => 
   assert.equal(new Set(ids).size, ids.length);
   const tells = [Buffer.from(SERVER_SECRET), serverKey.salt, ...['md5', 'sha1', 'sha256', 'sha512'].map((name) => createHash(name).update(SERVER_SECRET).digest())];
   for (const bytes of tells) assert.ok(!bytes.toString('hex').includes(serverKey.id));
+});
+
+test('one secret has different keys under different labels', () => {
+  const secret = 'one secret with two uses, 0123456789';
+  const keys = [createServerKey(secret), deriveServerKey(secret, 'a/'), deriveServerKey(secret, 'b/')];
+  const values = keys.flatMap(({ id, salt, rowKey, throttleKey }) => [id, ...[salt, rowKey, throttleKey].map(String)]);
+  assert.equal(new Set(values).size, 12);
 });
 
 test('a client key is 256 fresh bits', () => {

@@ -33,7 +33,7 @@ async function untilStored(database: Database, store: (database: Database, thing
   await untilSql(async () => typeof (await outcomeOf(store(database, thing))) === 'string', 'something is stored again');
 }
 
-test('when the connection is cut under a shared statement all its callers are told, those who wait too, and it goes on', async (t) => {
+test('a cut connection fails every call of a shared statement, and the next one works', async (t) => {
   const relay = await startRelay(t, file.url);
   const [database, { store, statements }] = [openLanes(t, relay.url, 'cut'), storing()];
   const [underWay, waiting] = [someThings(10), someThings(200)];
@@ -52,7 +52,7 @@ test('when the connection is cut under a shared statement all its callers are to
   assert.deepEqual(await storedOf(later), idsOf(later));
 });
 
-test('when the connection is cut while items are tried alone, the wrong one keeps its own error and the others are told', async (t) => {
+test('a connection cut while items are tried alone leaves the invalid one its own error', async (t) => {
   const relay = await startRelay(t, file.url);
   const [database, { store }] = [openLanes(t, relay.url, 'alone'), storing()];
   const [wrong, before, slow, after] = [...someThings(1, { size: 0 }), ...someThings(3)];
@@ -71,7 +71,7 @@ test('when the connection is cut while items are tried alone, the wrong one keep
   await untilStored(database, store);
 });
 
-test('when the answer to a committed statement is lost, its callers are told of a failure, and it is not done twice', async (t) => {
+test('calls whose committed statement gets no answer fail, and it is not sent again', async (t) => {
   const keeper = await startKeeper(t, file.url);
   const database = openLanes(t, keeper.url, 'kept');
   let statements = 0;
@@ -104,7 +104,7 @@ test('when the answer to a committed statement is lost, its callers are told of 
   assert.equal(statements, 2);
 });
 
-test('when PostgreSQL is killed with kill -9 under shared statements, whoever was told "stored" is stored, nobody hangs, and it goes on', bounded, async (t) => {
+test('after kill -9 of PostgreSQL, every acknowledged item is stored and no call hangs', bounded, async (t) => {
   const doomed = await startDoomed(t);
   await doomed.query(makeThings);
   const [database, { store, statements }] = [openLanes(t, doomed.relayUrl, 'doomed'), storing()];
@@ -150,7 +150,7 @@ test('when PostgreSQL is killed with kill -9 under shared statements, whoever wa
   t.diagnostic(`${told.length} were told "stored", ${failures.length} of a failure, of whom ${found.length - told.length} are stored`);
 });
 
-test('when the database is closed, the statement under way ends, who waits is told of a failure, and so is who comes later', async (t) => {
+test('closing lets the statement under way finish, and fails waiting and later calls', async (t) => {
   const [database, { store }] = [openLanes(t, file.url, 'closed'), storing()];
   const [underWay, waiting, late] = [someThings(3), someThings(300), someThings(3)];
   const other = await standInTheWay(t, file.url, underWay[1] ?? assert.fail());
@@ -168,7 +168,7 @@ test('when the database is closed, the statement under way ends, who waits is to
   assertUnavailable(await outcomeOf(store(database, late[0] ?? assert.fail())));
 });
 
-test('when the database is closed and the statement under way does not end, everybody is told of a failure all the same', async (t) => {
+test('closing fails the calls of a statement that does not finish', async (t) => {
   const [database, { store }] = [openLanes(t, file.url, 'stuck'), storing()];
   const [underWay, waiting] = [someThings(3), someThings(300)];
   const other = await standInTheWay(t, file.url, underWay[1] ?? assert.fail());
@@ -180,7 +180,7 @@ test('when the database is closed and the statement under way does not end, ever
   assert.deepEqual(await storedOf(waiting), []);
 });
 
-test('who has waited for ten seconds is turned away, and what was asked for is not done later, when nobody listens', { timeout: 60_000 }, async () => {
+test('a call that waited for ten seconds fails, and its work is not done later', { timeout: 60_000 }, async () => {
   const done: number[] = [];
   let release = () => {};
   const held = new Promise<void>((resolve) => (release = resolve));

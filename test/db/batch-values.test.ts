@@ -21,39 +21,39 @@ const TEXTS = [
   'x'.repeat(100_000), '"\\'.repeat(10_000),
 ];
 
-test('every text arrives as it would have alone, whatever it means to the writing of an array', async () => {
+test('every text arrives unchanged, whatever it means in an array literal', async () => {
   const found = await arrived(TEXTS, 'text');
   assert.deepEqual(found, TEXTS);
   for (const [index, text] of TEXTS.entries()) assert.equal(found[index], await alone(text, 'text'), JSON.stringify(text));
 });
 
-test('a single text, no text and the word NULL beside nothing at all are told apart', async () => {
+test('the empty text, the word NULL and null are distinct', async () => {
   for (const text of TEXTS) assert.deepEqual(await arrived([text], 'text'), [text]);
   assert.deepEqual(await arrived([], 'text'), []);
   assert.deepEqual(await arrived([null], 'text'), [null]);
   assert.deepEqual(await arrived(['NULL', null, '', null, 'null'], 'text'), ['NULL', null, '', null, 'null']);
 });
 
-test('half of a surrogate pair becomes U+FFFD, as it would alone', async () => {
+test('half of a surrogate pair becomes U+FFFD', async () => {
   const halves = ['\ud800', '\udfff', 'a\ud83db', '\ude00\ud83d', '\ud83d"', '\ud83d\\'];
   const found = await arrived(halves, 'text');
   for (const [index, half] of halves.entries()) assert.equal(found[index], await alone(half, 'text'));
   assert.deepEqual(found, ['\ufffd', '\ufffd', 'a\ufffdb', '\ufffd\ufffd', '\ufffd"', '\ufffd\\']);
 });
 
-test('a text that PostgreSQL cannot hold is refused, as it would be alone, and never cut off', async () => {
+test('a text that PostgreSQL cannot store is rejected, not truncated', async () => {
   const refused = { code: '22021' };
   await assert.rejects(alone('a\0b', 'text'), refused);
   await assert.rejects(arrived(['a', 'a\0b'], 'text'), refused);
 });
 
-test('any text of the letters that mean something arrives unchanged', async () => {
+test('any text of special characters arrives unchanged', async () => {
   const letters = ['"', '\\', ',', '{', '}', ' ', '\n', 'N', 'U', 'L', "'", 'x', '\ud83d\ude00', '\uffff', '\t', '='];
   const texts = Array.from({ length: 3_000 }, () => Array.from({ length: randomInt(0, 12) }, () => letters[randomInt(letters.length)]).join(''));
   assert.deepEqual(await arrived(texts, 'text'), texts);
 });
 
-test('every byte arrives, none, and many, as it would alone', async () => {
+test('every byte arrives, none, and many', async () => {
   const buffers = [
     Buffer.alloc(0), ...Array.from({ length: 256 }, (_, byte) => Buffer.of(byte)), Buffer.from(Array.from({ length: 256 }, (_, byte) => byte)),
     Buffer.from('\\x41'), Buffer.from('"\\{},NULL'), Buffer.from('NULL'), randomBytes(300_000),
@@ -64,7 +64,7 @@ test('every byte arrives, none, and many, as it would alone', async () => {
   for (const index of [0, 1, 93, 256, 257]) assert.deepEqual(found[index], await alone(buffers[index] ?? null, 'bytea'));
 });
 
-test('dates arrive to the millisecond, in whatever zone the session is', async () => {
+test('dates arrive to the millisecond, in any time zone of the session', async () => {
   const dates = [new Date(0), new Date(-1), new Date('2030-01-02T03:04:05.678Z'), new Date('1999-12-31T23:59:59.999Z'), new Date('0001-01-01T00:00:00.000Z'), new Date('9999-12-31T23:59:59.999Z'), new Date('2024-02-29T12:00:00+05:45')];
   for (const zone of ['UTC', 'Asia/Kathmandu', 'America/St_Johns']) {
     await sql`select set_config('TimeZone', ${zone}, false)`;
@@ -76,7 +76,7 @@ test('dates arrive to the millisecond, in whatever zone the session is', async (
   await sql`reset timezone`;
 });
 
-test('numbers arrive as they are, and those that a column cannot hold are refused', async () => {
+test('numbers arrive unchanged, and those out of range are rejected', async () => {
   const whole = [0, 1, -1, 2_147_483_647, -2_147_483_648];
   assert.deepEqual(await arrived([...whole, null], 'integer'), [...whole, null]);
   const broken = [0.1, -1.5, 1e21, 5e-324, 1.7976931348623157e308, Number.MAX_SAFE_INTEGER, Number.EPSILON, NaN, Infinity, -Infinity];
@@ -92,7 +92,7 @@ test('ids and JSON arrive in their own types', async () => {
   assert.deepEqual(await arrived(objects.map((object) => JSON.stringify(object)), 'jsonb'), objects);
 });
 
-test('each key gets its row, as often as it was asked with, and null where there is none; the rows are taken out', () => {
+test('each key gets its row, or null, also several times; the rows are emptied', () => {
   const row = (key: string) => ({ key, of: `that of ${key}` });
   const ordered = (keys: readonly string[], rows: ReadonlyArray<{ key: string }>) => alignToKeys(keys, [...rows], ({ key }) => key);
   assert.deepEqual(ordered(['a', 'b', 'c', 'd'], [row('c'), row('a')]), [row('a'), null, row('c'), null]);
@@ -104,7 +104,7 @@ test('each key gets its row, as often as it was asked with, and null where there
   assert.deepEqual(rows, []);
 });
 
-test('bytes that are in hexadecimal digits arrive as those that are not', async () => {
+test('bytes in hexadecimal arrive like other bytes', async () => {
   const bytes = ['', '00', 'ff00', '5c227d2c'].map((digits) => Buffer.from(digits, 'hex'));
   assert.equal(hexArrayLiteral(bytes.map((one) => one.toString('hex'))), arrayLiteral(bytes));
   assert.deepEqual(await arrived(bytes, 'bytea'), bytes);

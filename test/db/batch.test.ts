@@ -24,7 +24,7 @@ function unavailable(outcome: unknown): Unavailable {
   return outcome;
 }
 
-test('callers of one turn share one statement and one commit, and each is told of its own item', async (t) => {
+test('calls of one turn share a statement and a commit, and get their own results', async (t) => {
   const [database, { store, statements }] = [open(t), storing()];
   const things = someThings(100).map((thing, index) => ({ ...thing, size: index + 1 }));
   const calls = things.map(async (thing, index) => {
@@ -38,7 +38,7 @@ test('callers of one turn share one statement and one commit, and each is told o
   assert.equal((await storedOf(things)).length, 100);
 });
 
-test('no more than 128 share one statement, in the order in which they came, and none waits for somebody to come later', async (t) => {
+test('at most 128 items share a statement, in order, without waiting for more', async (t) => {
   const [database, { store, statements }] = [open(t), storing()];
   const things = someThings(300);
   assert.deepEqual(await Promise.all(things.map((thing) => store(database, thing))), told(things));
@@ -47,7 +47,7 @@ test('no more than 128 share one statement, in the order in which they came, and
   assert.equal(await commits(things), 3);
 });
 
-test('no more than 1 MiB shares one statement, a bigger item goes alone, and nobody overtakes it', async (t) => {
+test('at most 1 MiB shares a statement, and a bigger item goes alone and in order', async (t) => {
   const [database, { store, statements }] = [open(t), storing()];
   const sizes = [MIB / 2, MIB / 2, 1, 3 * MIB, 1, MIB - 1, 2, MIB, 0, MIB + 1];
   const things = sizes.flatMap((bytes) => someThings(1, { bytes }));
@@ -57,7 +57,7 @@ test('no more than 1 MiB shares one statement, a bigger item goes alone, and nob
   assert.deepEqual(await storedOf(things), idsOf(things));
 });
 
-test('while a statement is under way, those who come in any turn gather, and then go together', async (t) => {
+test('calls that arrive during a statement share the next one', async (t) => {
   const [database, { store, statements }] = [open(t), storing()];
   const [[held], gathered] = [someThings(1), someThings(50)];
   assert.ok(held);
@@ -75,7 +75,7 @@ test('while a statement is under way, those who come in any turn gather, and the
   assert.deepEqual(await storedOf([held, ...gathered]), idsOf([held, ...gathered]));
 });
 
-test('a statement waits on while each turn brings more, for three turns at the most, and for nobody after a turn that brings none', async (t) => {
+test('a statement waits while each turn brings more calls, for three turns at most', async (t) => {
   const [database, { store, statements }] = [open(t), storing()];
   const [early, ...crowd] = someThings(6);
   assert.ok(early);
@@ -96,7 +96,7 @@ test('a statement waits on while each turn brings more, for three turns at the m
   assert.deepEqual(statements, [[first.id], [late.id]]);
 });
 
-test('items with the same key never share a statement and keep their order, and those without a key go with any', async (t) => {
+test('items with the same key never share a statement and keep their order', async (t) => {
   const [database, { store, statements }] = [open(t), storing()];
   const keys = ['a', 'a', 'b', 'a', 'b', undefined, 'c', undefined];
   const things = keys.flatMap((key) => someThings(1, key === undefined ? {} : { key }));
@@ -105,7 +105,7 @@ test('items with the same key never share a statement and keep their order, and 
   assert.deepEqual(statements, [[a1, b1, none, c, other], [a2, b2], [a3]]);
 });
 
-test('nobody is answered by a statement that was sent before they asked, be it for the same item', async (t) => {
+test('no call is answered by a statement sent before it, even for the same item', async (t) => {
   const database = open(t);
   const gates: Array<() => void> = [];
   const count = batched(
@@ -127,7 +127,7 @@ test('nobody is answered by a statement that was sent before they asked, be it f
   assert.deepEqual([await before, await after], [0, 1]);
 });
 
-test('what the database refuses of a shared statement fails alone, and its neighbours are stored, once and in their order', async (t) => {
+test('an invalid item fails alone, and the others are stored once and in order', async (t) => {
   const [database, { store, statements }] = [open(t), storing()];
   const [taken] = someThings(1);
   assert.ok(taken);
@@ -166,7 +166,7 @@ test('what the database refuses of a shared statement fails alone, and its neigh
   assert.equal(await commits(later), 1);
 });
 
-test('a statement that times out fails all its callers, who may come again, and holds up nobody after them', async (t) => {
+test('a statement that times out fails all its calls and delays no later ones', async (t) => {
   const [database, { store, statements }] = [open(t), storing()];
   await database.write((sql) => sql`set statement_timeout = 300`);
   const [late, later] = [someThings(3), someThings(4)];
@@ -182,7 +182,7 @@ test('a statement that times out fails all its callers, who may come again, and 
   assert.deepEqual(await Promise.all(late.map((thing) => store(database, thing))), told(late));
 });
 
-test('of items that are tried alone one may still time out, and its neighbours get their own outcomes', async (t) => {
+test('an item tried alone may time out, and the others get their own results', async (t) => {
   const [database, { store }] = [open(t), storing()];
   await database.write((sql) => sql`set statement_timeout = 300`);
   const [wrong, slow, ...good] = [...someThings(1, { size: 0 }), ...someThings(4)];
@@ -201,7 +201,7 @@ const mistakes: ReadonlyArray<readonly [what: string, run: (items: readonly numb
 ];
 
 for (const [what, run] of mistakes) {
-  test(`a statement that ${what} fails all its callers with it, is not tried again, and holds up nobody after them`, async () => {
+  test(`a statement that ${what} fails all its calls and is not repeated`, async () => {
     let runs = 0;
     const share = batched((_: object, items: readonly number[]) => ((runs += 1) === 1 ? run(items) : Promise.resolve([...items])));
     const context = {};
@@ -214,7 +214,7 @@ for (const [what, run] of mistakes) {
 }
 
 for (const [what, results] of [['too few', 2], ['too many', 4], ['no', 0]] as const) {
-  test(`where a statement gives ${what} results for three callers, none is told anything but of the mistake`, async () => {
+  test(`${what} results for three calls fail all three`, async () => {
     let runs = 0;
     const share = batched(async (_: object, items: readonly number[]) => ((runs += 1) === 1 ? Array.from({ length: results }, () => 0) : items));
     const context = {};
@@ -226,7 +226,7 @@ for (const [what, results] of [['too few', 2], ['too many', 4], ['no', 0]] as co
   });
 }
 
-test('of 10,000 callers at once 1,024 wait and are answered, the others are refused at once, and then there is room again', async (t) => {
+test('of 10,000 simultaneous calls 1,024 succeed, and the others fail at once', async (t) => {
   const [database, { store, statements }] = [open(t), storing()];
   const [held] = someThings(1);
   assert.ok(held);
@@ -252,7 +252,7 @@ test('of 10,000 callers at once 1,024 wait and are answered, the others are refu
   assert.deepEqual(await Promise.all(again.map((thing) => store(database, thing))), told(again));
 });
 
-test('the callers of one database are no neighbours of those of another', async (t) => {
+test('calls of different databases never share a statement', async (t) => {
   const { store, statements } = storing();
   const [one, two] = [open(t), open(t)];
   const [held, ...others] = someThings(5);

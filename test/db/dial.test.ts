@@ -1,4 +1,4 @@
-/** A connection that fails before the client of `postgres` listens for it: told like any other failure, and no end of the process. */
+/** A connection that fails before `postgres` listens: it is Unavailable, and the process does not end. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createDatabase } from '../support/database.ts';
@@ -8,13 +8,13 @@ import { buildProgram, startProgram } from '../support/process.ts';
 import { connectTo, headOf } from '../support/socket.ts';
 import { bounded, until } from '../support/until.ts';
 
-test('an address that the system refuses to dial at all is a database that did not answer', async (t) => {
+test('an address that the system does not connect to is Unavailable', async (t) => {
   // The broadcast address: no stream goes there (ENETUNREACH, EACCES), as where the route to the database has gone.
   const database = openLanes(t, 'postgres://u:p@255.255.255.255:5432/x', 'dial');
   for (const _turn of [1, 2]) await assert.rejects(database.read((sql) => sql`select 1`), { name: 'Unavailable' });
 });
 
-test('while a crowd of connections leaves no file for one to the database, requests are answered 503; when it is gone, all goes on', bounded, async (t) => {
+test('without a free file descriptor requests get 503, and 200 when there is one again', bounded, async (t) => {
   const { url } = await createDatabase(t);
   const FILES = 200;
   const running = startProgram(t, buildProgram(), ['serve', 'webhook'], variables(url), { files: FILES });
@@ -29,7 +29,7 @@ test('while a crowd of connections leaves no file for one to the database, reque
   await until(() => turnedAway > 0, 'no file is left');
   const event = JSON.stringify({ event: 'e', data: { page_id: 'p' } });
   const head = headOf(['POST /webhook HTTP/1.1', 'Host: x', `Authorization: Bearer ${WEBHOOK_TOKEN}`, 'Content-Type: application/json', `Content-Length: ${event.length}`]);
-  // The first statement of its lane needs a connection.
+  // The first statement needs a connection.
   sender.send(head, event);
   assert.equal((await sender.answer()).status, 503);
   for (const one of crowd) one.leave();

@@ -18,7 +18,7 @@ const STEPS: readonly Migration[] = [
 const open = (t: TestContext, { url }: TestDatabase) => openLanes(t, url, 'house');
 const traces = async ({ sql }: TestDatabase) => (await sql<Array<{ step: number }>>`select step from house.traces order by step`).map(({ step }) => step);
 
-test('eight replicas on an empty database apply each step once, and none of them fails', async (t) => {
+test('eight replicas on an empty database apply each step once, and none fails', async (t) => {
   const file = await createDatabase(t);
   const replicas = Array.from({ length: 8 }, () => open(t, file));
   const applied = await Promise.all(replicas.map((replica) => migrate(replica, 'house', STEPS)));
@@ -28,7 +28,7 @@ test('eight replicas on an empty database apply each step once, and none of them
   assert.deepEqual([...ledger], [{ version: 1, name: 'first' }, { version: 2, name: 'second' }, { version: 3, name: 'third' }]);
 });
 
-test('a schema that is up to date is left alone', async (t) => {
+test('a current schema is left unchanged', async (t) => {
   const file = await createDatabase(t);
   const database = open(t, file);
   assert.equal(await migrate(database, 'house', STEPS.slice(0, 2)), 2);
@@ -38,7 +38,7 @@ test('a schema that is up to date is left alone', async (t) => {
   assert.deepEqual(await traces(file), [1, 2, 3]);
 });
 
-test('a step that waits for a table which somebody reads for long lets others at the table, and is done in the end', bounded, async (t) => {
+test('a step that waits for a table lets other statements pass, and succeeds later', bounded, async (t) => {
   const file = await createDatabase(t);
   await migrate(open(t, file), 'house', STEPS.slice(0, 1));
   const other = connect(file.url);
@@ -62,7 +62,7 @@ test('a step that waits for a table which somebody reads for long lets others at
   assert.deepEqual(await traces(file), [1, 2, 3, 10, 10], 'each once, however often it was tried');
 });
 
-test('a role that may not create anything can still find the schema up to date', async (t) => {
+test('a role without DDL privileges finds the schema current', async (t) => {
   const file = await createDatabase(t);
   await migrate(open(t, file), 'house', STEPS);
   const role = `reader_${process.pid}_${Date.now()}`;
@@ -109,7 +109,7 @@ for (const [what, statement] of failing) {
   });
 }
 
-test('a schema is current with all steps, and with more, but not with fewer or without a ledger', async (t) => {
+test('a schema is current with all steps or more, not with fewer or none', async (t) => {
   const file = await createDatabase(t);
   const database = open(t, file);
   const judge = async () => [await isCurrent(database, 'house', STEPS), await isReady(database, 'house', STEPS)];
@@ -126,7 +126,7 @@ test('a schema is current with all steps, and with more, but not with fewer or w
   await requireCurrent(database, 'house', STEPS);
 });
 
-test('readiness is a plain no, never an error and never a long wait, when the database hangs', async (t) => {
+test('readiness is false within a second when the database hangs', async (t) => {
   const file = await createDatabase(t);
   const database = open(t, file);
   await migrate(database, 'house', STEPS);
@@ -147,7 +147,7 @@ test('readiness is a plain no, never an error and never a long wait, when the da
   await untilSql(() => isReady(database, 'house', STEPS), 'it is ready again');
 });
 
-test('of any number that take their turn at once, each sees what the one before it committed', async (t) => {
+test('holders of a named lock see what the one before committed', async (t) => {
   const file = await createDatabase(t);
   await migrate(open(t, file), 'house', STEPS);
   await file.sql`create table house.firsts (who integer)`;
@@ -169,7 +169,7 @@ test('of any number that take their turn at once, each sees what the one before 
   }
 });
 
-test('a turn that fails leaves nothing behind and lets the next one in', async (t) => {
+test('a failed holder of a named lock leaves nothing behind and frees the lock', async (t) => {
   const file = await createDatabase(t);
   const database = open(t, file);
   await migrate(database, 'house', STEPS);
