@@ -84,11 +84,7 @@ export const WINDOW_SECONDS = 300;
 
 export type Verdict = 'valid' | 'no signature' | 'wrong signature' | 'too old';
 
-/**
- * Verifies the signature over the raw bytes, in constant time for each signature and key.
- * @param secrets the active ones; without any, no signature is valid
- * @param now seconds since 1970
- */
+/** Verifies the signature over the raw bytes, in constant time for each secret. @param now seconds since 1970 */
 export function verify(
   scheme: keyof typeof SCHEMES, headers: IncomingHttpHeaders, raw: Buffer, secrets: readonly string[], now: number,
 ): Verdict {

@@ -16,11 +16,8 @@ import type { DeliverySettings, TargetSettings, WebhookSettings } from './settin
 import { removeEnded } from './store/events.ts';
 import { countByKey, findTokenCaller, markTokensUsed } from './store/tokens.ts';
 import { readBacklog } from './store/work.ts';
-import { createCommandTarget } from './targets/command.ts';
-import { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } from './targets/forward.ts';
-import { createHandlerTarget } from './targets/handler.ts';
 import { createFirstToken } from './tokens.ts';
-import { type DeliveryTarget, startWorker } from './worker.ts';
+import { startWorker } from './worker.ts';
 
 /** Assembles the service for `serve`. */
 export async function start(settings: WebhookSettings, context: ServiceContext) {
@@ -32,14 +29,15 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
   const { log, metrics } = context;
   const database = createDatabase(settings.database, SCHEMA, log, metrics);
   const service = createWebhook(settings, database, context);
-  const startWork = (to: TargetSettings) =>
-    (service.worker = startWorker(database, createTarget(to, delivery), delivery, log, metrics));
+  const createTarget = target && (await loadTarget(target, delivery));
   return {
     routes: bindRoutes(createRoutes(settings.inboxPage ? await inboxPage() : []), service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
     firstRun: () => firstRun(service, settings.token, context.announce),
     jobs: jobs(service, settings, metrics),
-    ...(target ? { startWork: () => startWork(target) } : {}),
+    ...(createTarget && {
+      startWork: () => (service.worker = startWorker(database, createTarget(), delivery, log, metrics)),
+    }),
   };
 }
 
@@ -56,23 +54,35 @@ async function firstRun(
   log.warn('WEBHOOK_TOKEN ignored: tokens already exist and it is not among the active ones');
 }
 
-/** @throws StartupError if every attempt would fail: otherwise all events would become dead letters */
-function createTarget(target: TargetSettings, { concurrency, environment }: DeliverySettings): DeliveryTarget {
-  if (target.kind === 'forward') {
-    if (target.allowPrivate || !hasPrivateAddress(target.url)) return createForwardTarget(target, concurrency);
-    throw new StartupError(`webhook: WEBHOOK_FORWARD_URL: ${PRIVATE_TARGET}.`);
+/**
+ * Loads the configured kind of target, and no other.
+ * @returns creates the target; throws StartupError if every attempt would fail, and all events would end as dead
+ */
+async function loadTarget(settings: TargetSettings, { concurrency, environment }: DeliverySettings) {
+  if (settings.kind === 'forward') {
+    const { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } = await import('./targets/forward.ts');
+    return () => {
+      if (settings.allowPrivate || !hasPrivateAddress(settings.url)) return createForwardTarget(settings, concurrency);
+      throw new StartupError(`webhook: WEBHOOK_FORWARD_URL: ${PRIVATE_TARGET}.`);
+    };
   }
-  if (target.kind === 'command') {
-    const [program] = target.command;
-    // A name without a path is looked up in PATH at each attempt.
-    if (isAbsolute(program)) requireAccess(program, mode.X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
-    return createCommandTarget(target.command, environment);
+  if (settings.kind === 'command') {
+    const { createCommandTarget } = await import('./targets/command.ts');
+    const [program] = settings.command;
+    return () => {
+      // A name without a path is looked up in PATH at each attempt.
+      if (isAbsolute(program)) checkAccess(program, mode.X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
+      return createCommandTarget(settings.command, environment);
+    };
   }
-  requireAccess(target.module, mode.R_OK, 'WEBHOOK_HANDLER names a module that cannot be read');
-  return createHandlerTarget(target.module, environment);
+  const { createHandlerTarget } = await import('./targets/handler.ts');
+  return () => {
+    checkAccess(settings.module, mode.R_OK, 'WEBHOOK_HANDLER names a module that cannot be read');
+    return createHandlerTarget(settings.module, environment);
+  };
 }
 
-function requireAccess(path: string, access: number, problem: string): void {
+function checkAccess(path: string, access: number, problem: string): void {
   try {
     accessSync(path, access);
   } catch (error) {

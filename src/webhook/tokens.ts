@@ -22,8 +22,7 @@ export async function createToken(
 }
 
 /**
- * Replaces a token, or its signing secret if one is given.
- * @param overlap seconds for which the old one stays valid
+ * Replaces a token, or its signing secret if one is given. The old one stays valid for `overlap` seconds.
  * @returns the new token, null for a signing secret, or false if there is no active token with this id
  */
 export async function rotateToken(

@@ -42,10 +42,7 @@ export async function renewLeases(database: Database, leases: readonly Lease[], 
     where w.event_id = held.id and w.lease = held.lease`);
 }
 
-/**
- * Ends the delivery of events whose leases are still held.
- * @param unused 1 if the event was claimed without an attempt
- */
+/** Ends events whose leases are still held. @param unused 1 if they were claimed without an attempt */
 export async function endWork(
   database: Database, leases: readonly Lease[], status: 'done' | 'dead', error: string | null, unused: 0 | 1 = 0,
 ): Promise<void> {
@@ -62,10 +59,7 @@ export async function endWork(
     on conflict (event_id) do update set status = excluded.status, attempts = excluded.attempts, ended_at = now()`);
 }
 
-/**
- * Returns an event, due again after `delaySeconds`.
- * @param error null if the attempt was interrupted by a shutdown: then it does not count
- */
+/** Returns an event. @param error null if a shutdown interrupted the attempt, which then does not count */
 export async function returnWork(
   database: Database, { id, lease }: Lease, error: string | null, delaySeconds: number,
 ): Promise<void> {
