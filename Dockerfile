@@ -6,7 +6,8 @@ FROM node:22-slim AS build
 WORKDIR /build
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci
-COPY tsconfig.json tsconfig.build.json ./
+COPY tsconfig.json ./
+COPY scripts/tsconfig.build.json scripts/
 COPY src src
 RUN npm run build \
  && npm ci --omit=dev --omit=optional

@@ -77,6 +77,6 @@ node_modules/.installed: package.json package-lock.json .npmrc
 	@touch $@
 
 # A directory's time changes when a file is added or removed.
-dist/.built: node_modules/.installed tsconfig.json tsconfig.build.json $(sources)
+dist/.built: node_modules/.installed tsconfig.json scripts/tsconfig.build.json $(sources)
 	npm run --silent build
 	@touch $@
