@@ -75,6 +75,16 @@ export function connect(url: string): postgres.Sql {
   return postgres(url, { max: 1, ssl: false, connect_timeout: 10, onnotice: () => undefined });
 }
 
+/** Runs `work` on a connection of its own, which is closed afterwards. */
+export async function withConnection<T>(url: string, work: (sql: postgres.Sql) => Promise<T>): Promise<T> {
+  const sql = connect(url);
+  try {
+    return await work(sql);
+  } finally {
+    await sql.end();
+  }
+}
+
 async function launch(place: Place, options: PostgresOptions): Promise<PostgresServer> {
   const password = readFileSync(join(place.home, 'password'), 'utf8');
   for (let attempt = 1; ; attempt += 1) {

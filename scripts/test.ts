@@ -1,41 +1,88 @@
 /**
- * `make test`: every test/…/*.test.ts, or the files named as arguments, against one PostgreSQL started for the run
- * (or the one that TEST_POSTGRES_URL names).
+ * `make test`: every test/…/*.test.ts, or the files and folders named as arguments.
+ *
+ * The tree is copied to a temporary directory and compiled there once: tsx in each of the processes would cost more CPU
+ * than most tests. The tests run in the copy, on one PostgreSQL: that of TEST_POSTGRES_URL, or one started for the run.
  */
-import { setMaxListeners } from 'node:events';
-import { readdirSync, readFileSync } from 'node:fs';
+import { randomBytes } from 'node:crypto';
+import { cpSync, readdirSync, readFileSync, statfsSync, statSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative, resolve } from 'node:path';
-import { run } from 'node:test';
-import { spec } from 'node:test/reporters';
-import { startPostgres } from './postgres.ts';
-import { runMain } from './setup-error.ts';
+import { databaseUrl, startPostgres, withConnection } from './postgres.ts';
+import { runMain, SetupError } from './setup-error.ts';
+import { type Supervised, supervise } from './supervise.ts';
 import { makeTemporary, removeTemporary } from './temporary.ts';
-import { findLateAwait, findNarrowing, findSilentSkip } from './test-rules.ts';
+import { findLateAwait, findNarrowing } from './test-rules.ts';
 
 const root = dirname(import.meta.dirname);
+const SOURCES = ['src', 'test', 'scripts'];
+const NOT_NEEDED = ['.git', '.data', 'dist'];
+/** Linux keeps it in memory. A new database is hundreds of files, which can take half a second on a disk. */
+const MEMORY = '/dev/shm';
+const PATH = `${join(root, 'node_modules/.bin')}:${dirname(process.execPath)}:${process.env.PATH ?? ''}`;
+
 const interruption = new AbortController();
-// Each test file waits for it.
-setMaxListeners(0, interruption.signal);
+let current: readonly Supervised[] = [];
 
 async function main(): Promise<number> {
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => interruption.abort());
-  const named = process.argv.slice(2).map((file) => resolve(file));
-  const files = named.length > 0 ? named : findTests(join(root, 'test'));
-  const misleading = files.flatMap((file) => {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, interrupt);
+  const named = process.argv.slice(2);
+  const files = (named.length > 0 ? named : [join(root, 'test')]).flatMap((path) => findTests(resolve(path)));
+  const problems = files.flatMap((file) => {
     const [name, source] = [relative(root, file), readFileSync(file, 'utf8')];
     return [...findNarrowing(name, source), ...findLateAwait(name, source)];
   });
-  if (misleading.length > 0) return report(misleading);
+  for (const problem of problems) process.stderr.write(`${problem}\n`);
+  if (problems.length > 0) return 1;
 
-  const given = process.env.TEST_POSTGRES_URL;
-  if (given) return runFiles(files);
-  const directory = makeTemporary(tmpdir(), 'gatehouse-test');
+  const copy = makeTemporary(tmpdir(), 'gatehouse-test');
   try {
-    const server = await startPostgres({ directory: join(directory, 'state'), durable: false, maxConnections: 300 });
+    copyTree(copy);
+    const compiled = compile(copy);
+    return await withServer(async (server) => {
+      await compiled;
+      return runTests(copy, files, server);
+    });
+  } catch (error) {
+    if (interruption.signal.aborted) return 130;
+    throw error;
+  } finally {
+    removeTemporary(copy);
+  }
+}
+
+function findTests(path: string): string[] {
+  if (!statSync(path).isDirectory()) return [path];
+  const names = readdirSync(path, { encoding: 'utf8', recursive: true });
+  return names.filter((name) => name.endsWith('.test.ts')).map((name) => join(path, name)).sort();
+}
+
+/** The sources as copies, since the compiled files are written beside them; everything else as links. */
+function copyTree(copy: string): void {
+  for (const name of SOURCES) cpSync(join(root, name), join(copy, name), { recursive: true });
+  const others = readdirSync(root).filter((name) => ![...SOURCES, ...NOT_NEEDED].includes(name));
+  for (const name of others) symlinkSync(join(root, name), join(copy, name));
+}
+
+/** Compiles the tests without checking types (`make typecheck` does), and builds `dist/` as users do. */
+async function compile(copy: string): Promise<void> {
+  const emit = ['--noEmit', 'false', '--noCheck', '--rootDir', '.', '--outDir', copy, '--sourceMap'];
+  const { scripts }: { scripts: { build: string } } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+  const env = { ...process.env, PATH };
+  // Compiled from the tree itself: the source maps lead stack traces to the files that a person edits.
+  const tests = supervise('TERM', 'tsc', ['-p', 'tsconfig.json', ...emit], { cwd: root, env });
+  const program = supervise('TERM', 'sh', ['-c', scripts.build], { cwd: copy, env });
+  if ((await untilEnded(tests, program)) !== 0) throw new SetupError('The tests cannot be compiled.');
+}
+
+async function withServer(work: (server: string) => Promise<number>): Promise<number> {
+  const given = process.env.TEST_POSTGRES_URL;
+  if (given) return work(given);
+  const directory = makeTemporary(hasRoom(MEMORY) ? MEMORY : tmpdir(), 'gatehouse-test');
+  try {
+    const server = await startPostgres({ directory, durable: false, maxConnections: 300 });
     try {
-      process.env.TEST_POSTGRES_URL = server.url;
-      return await runFiles(files);
+      return await work(server.url);
     } finally {
       await server.stop();
     }
@@ -44,39 +91,43 @@ async function main(): Promise<number> {
   }
 }
 
-function findTests(directory: string): string[] {
-  return readdirSync(directory, { encoding: 'utf8', recursive: true })
-    .filter((name) => name.endsWith('.test.ts'))
-    .map((name) => join(directory, name))
-    .sort();
+function hasRoom(directory: string): boolean {
+  try {
+    const { bavail, bsize } = statfsSync(directory);
+    return bavail * bsize >= 4 * 2 ** 30;
+  } catch {
+    return false;
+  }
 }
 
-async function runFiles(files: string[]): Promise<number> {
-  let failed = 0;
-  let finished = 0;
-  const faults: string[] = [];
-  // The processes of the files are started with the options of this one, `--import tsx` among them.
-  const events = run({ files, concurrency: 2, timeout: 150_000, signal: interruption.signal });
-  events.on('test:pass', (event) => {
-    finished += 1;
-    // A file is reported under its own name only where nothing in it was.
-    if (files.includes(event.name)) faults.push(`no test in ${relative(root, event.name)}`);
-    faults.push(...[findSilentSkip(event)].filter((fault) => fault !== undefined));
-  });
-  events.on('test:fail', (event) => {
-    if (event.todo === undefined || event.todo === false) failed += 1;
-    faults.push(...[findSilentSkip(event)].filter((fault) => fault !== undefined));
-  });
-  for await (const text of events.compose(new spec())) process.stdout.write(text);
-
-  if (interruption.signal.aborted) return 130;
-  if (finished + failed === 0) faults.push('no test ran');
-  return Math.max(report(faults), failed > 0 ? 1 : 0);
+/** On a server with one database that holds every schema: each test file gets a copy of it. */
+async function runTests(copy: string, files: readonly string[], server: string): Promise<number> {
+  const template = `test_template_${randomBytes(8).toString('hex')}`;
+  const compiled = files.map((file) => (file.startsWith(`${root}/`) ? file.replace(root, copy).replace(/\.ts$/, '.js') : file));
+  const run = (args: readonly string[], env: NodeJS.ProcessEnv) =>
+    untilEnded(supervise('TERM', process.execPath, args, { cwd: copy, env }));
+  await withConnection(server, (sql) => sql`create database ${sql(template)}`);
+  try {
+    const migrated = await run(['dist/cli.js', 'migrate'], { DATABASE_URL: databaseUrl(server, template) });
+    if (migrated !== 0) throw new SetupError('The template database cannot be migrated.');
+    const env = { ...process.env, TEST_POSTGRES_URL: server, TEST_TEMPLATE: template };
+    return await run(['--enable-source-maps', 'scripts/run-tests.js', ...compiled], env);
+  } finally {
+    await withConnection(server, (sql) => sql`drop database ${sql(template)}`);
+  }
 }
 
-function report(faults: string[]): number {
-  for (const fault of faults) process.stderr.write(`${fault}\n`);
-  return faults.length > 0 ? 1 : 0;
+/** @returns the first exit status other than 0 */
+async function untilEnded(...commands: readonly Supervised[]): Promise<number> {
+  current = commands;
+  if (interruption.signal.aborted) interrupt();
+  const statuses = await Promise.all(commands.map(({ ended }) => ended));
+  return statuses.find((status) => status !== 0) ?? 0;
+}
+
+function interrupt(): void {
+  interruption.abort();
+  for (const command of current) command.tell('INT');
 }
 
 await runMain(main);

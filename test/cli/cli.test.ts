@@ -1,12 +1,12 @@
 /** The command line as its users meet it: words in, exit code and one line out. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
-import { createDatabase } from '../support/database.ts';
+import { createEmptyDatabase } from '../support/database.ts';
 import { variables } from '../support/gatehouse.ts';
 import { buildProgram, type Finished, runProgram } from '../support/process.ts';
 
 const program = buildProgram();
-const file = await createDatabase();
+const file = await createEmptyDatabase();
 const environment = variables(file.url);
 
 const run = (t: TestContext, words: string | readonly string[], given: Readonly<Record<string, string>> = environment, input?: string | Buffer) =>
@@ -136,7 +136,7 @@ test('on a database without the schema, every command says what to do', async (t
 });
 
 test('migrate does one service, several or all, any number of times, also several at once', async (t) => {
-  const { url, sql } = await createDatabase(t);
+  const { url, sql } = await createEmptyDatabase(t);
   const given = { DATABASE_URL: url };
   const schemas = async () => (await sql`select nspname from pg_namespace where nspname in ('identity', 'secrets', 'webhook') order by 1`).map(({ nspname }) => nspname);
   const one = await run(t, 'migrate secrets', given);

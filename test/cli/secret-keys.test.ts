@@ -4,7 +4,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test, type TestContext } from 'node:test';
 import { createServerKey } from '../../src/crypto/box.ts';
-import { createDatabase } from '../support/database.ts';
+import { createDatabase, createEmptyDatabase } from '../support/database.ts';
 import { startGatehouse } from '../support/gatehouse.ts';
 import { buildProgram, type Finished, runProgram } from '../support/process.ts';
 import { secretsClient } from '../support/secrets.ts';
@@ -162,7 +162,7 @@ test('keys: exit 1 without a database or without the schema', async (t) => {
     1,
     /the connection to the database at 127\.0\.0\.1:1 failed \(ECONNREFUSED\)/,
   );
-  const empty = await createDatabase(t);
+  const empty = await createEmptyDatabase(t);
   assertRefused(
     await run(t, [], { ...held, DATABASE_URL: empty.url }),
     1,
@@ -176,7 +176,7 @@ test('keys: exit 2 for invalid arguments', async (t) => {
 });
 
 test('keys: an unused database has the configured server secrets with count 0', async (t) => {
-  const empty = await createDatabase(t);
+  const empty = await createEmptyDatabase(t);
   assert.equal((await runProgram(t, program, ['migrate', 'secrets'], { DATABASE_URL: empty.url })).code, 0);
   const environment = { ...held, DATABASE_URL: empty.url };
   const listed: Array<Record<string, unknown>> = JSON.parse((await run(t, ['--json'], environment)).stdout);

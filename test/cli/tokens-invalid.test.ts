@@ -5,12 +5,12 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test, type TestContext } from 'node:test';
 import { createToken } from '../../src/webhook/tokens.ts';
-import { createDatabase } from '../support/database.ts';
+import { createEmptyDatabase } from '../support/database.ts';
 import { buildProgram, type Finished, runProgram } from '../support/process.ts';
 import { addToken, openWebhook, SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
 
 const program = buildProgram();
-const file = await createDatabase();
+const file = await createEmptyDatabase();
 const environment = { DATABASE_URL: file.url, WEBHOOK_SECRET };
 const UNKNOWN = '00000000-0000-4000-8000-000000000000';
 

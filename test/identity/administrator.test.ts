@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { StartupError } from '../../src/runtime/errors.ts';
-import { createDatabase } from '../support/database.ts';
+import { createEmptyDatabase } from '../support/database.ts';
 import { ADMIN_PASSWORD, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { addUser, openIdentity } from '../support/users.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
+const { url: databaseUrl, sql } = await createEmptyDatabase();
 const GENERATED = { ADMIN_PASSWORD: undefined, WEBHOOK_TOKEN: undefined };
 const replicas = await Promise.all(Array.from({ length: 8 }, () => startGatehouse({ after }, ['identity', 'webhook'], databaseUrl, GENERATED)));
 const told = replicas.map((replica) => replica.stderr()).join('');
@@ -56,7 +56,7 @@ test('a second start makes and prints nothing, also with another ADMIN_PASSWORD'
 });
 
 test('a given ADMIN_PASSWORD works and is not printed', async (t) => {
-  const { url } = await createDatabase(t);
+  const { url } = await createEmptyDatabase(t);
   const environment = { ADMIN_USERNAME: 'Root-User', ADMIN_EMAIL: 'root@example.org' };
   const started = await startGatehouse(t, ['identity', 'webhook'], url, environment);
   assert.match(started.stderr(), /^identity: created the first administrator "Root-User" with the password of ADMIN_PASSWORD$/m);
@@ -65,14 +65,14 @@ test('a given ADMIN_PASSWORD works and is not printed', async (t) => {
 });
 
 test('by default the hash has the stated cost', async (t) => {
-  const own = await createDatabase(t);
+  const own = await createEmptyDatabase(t);
   await startGatehouse(t, ['identity'], own.url, { PASSWORD_SCRYPT: undefined });
   const [row] = await own.sql`select password_hash from identity.users`;
   assert.match(row?.password_hash, /^\$scrypt\$ln=15,r=8,p=3\$[A-Za-z0-9+/]{22}\$[A-Za-z0-9+/]{43}$/);
 });
 
 test('an administrator that cannot be made stops the start with a sentence that names the variable, and none is stored', async (t) => {
-  const own = await createDatabase(t);
+  const own = await createEmptyDatabase(t);
   const cases = { ADMIN_PASSWORD: 'password1', ADMIN_USERNAME: ' root', ADMIN_EMAIL: 'nowhere' };
   for (const [name, value] of Object.entries(cases)) {
     // Nobody waits for it to end: it ends by itself, with the error that is looked at here.
@@ -84,7 +84,7 @@ test('an administrator that cannot be made stops the start with a sentence that 
 });
 
 test('where there is a user already, whoever made it, no administrator is made', async (t) => {
-  const own = await createDatabase(t);
+  const own = await createEmptyDatabase(t);
   const first = await startGatehouse(t, ['identity'], own.url);
   await own.sql`delete from identity.users`;
   await addUser(openIdentity(t, own.url), 'made-by-hand');

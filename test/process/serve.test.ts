@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { test } from 'node:test';
 import { SERVICES } from '../support/settings.ts';
 import { configure, migrateAll } from '../../src/serve.ts';
-import { createDatabase } from '../support/database.ts';
+import { createDatabase, createEmptyDatabase } from '../support/database.ts';
 import { ADMIN_PASSWORD, ask, type Gatehouse, logIn, startGatehouse, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { buildProgram, runProgram, startProgram } from '../support/process.ts';
 import { startRelay } from '../support/relay.ts';
@@ -39,7 +39,7 @@ test('without its database the process is alive and not ready; it becomes ready 
 });
 
 test('with MIGRATE=off the services wait for somebody else to bring the schema up to date, and say so', async (t) => {
-  const { url, sql } = await createDatabase(t);
+  const { url, sql } = await createEmptyDatabase(t);
   const house = await startGatehouse(t, SERVICES, url, { MIGRATE: 'off' }, 'listening');
   await until(() => linesOf(house, 'not ready yet, trying again').length >= SERVICES.length);
   for (const { level, error } of linesOf(house, 'not ready yet, trying again')) {

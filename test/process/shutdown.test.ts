@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { before, test, type TestContext } from 'node:test';
 import { configure, migrateAll } from '../../src/serve.ts';
-import { createDatabase } from '../support/database.ts';
+import { createDatabase, createEmptyDatabase } from '../support/database.ts';
 import { openLanes, untilSql } from '../support/lanes.ts';
 import { variables } from '../support/gatehouse.ts';
 import { buildProgram, type Running, startProgram } from '../support/process.ts';
@@ -176,7 +176,7 @@ test('a process that waits for its database can be stopped', async (t) => {
 
 test('a signal in the middle of the first start ends the process, too', async (t) => {
   for (const service of ['identity', 'secrets', 'webhook'] as const) {
-    const empty = await createDatabase(t);
+    const empty = await createEmptyDatabase(t);
     const running = startProgram(t, program, ['serve', service], { ...environment, DATABASE_URL: empty.url });
     await running.url(service);
     running.signal('SIGTERM');

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { test } from 'node:test';
-import { createDatabase } from '../support/database.ts';
+import { createEmptyDatabase } from '../support/database.ts';
 import { ask, type Gatehouse, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 
 const EVENT = { event: 'page.updated', data: { page_id: 'p1' } };
@@ -12,7 +12,7 @@ const statusOf = async ({ url }: Gatehouse, token: string) =>
   (await ask('POST', `${url.webhook}/webhook?token=${token}`, { body: EVENT })).status;
 
 test('the first run creates a token and shows it once; a restart creates no other', async (t) => {
-  const { url, sql } = await createDatabase(t);
+  const { url, sql } = await createEmptyDatabase(t);
   const first = await startGatehouse(t, ['webhook'], url, { WEBHOOK_TOKEN: undefined });
   const [token = '', ...more] = announced(first);
   assert.match(token, /^[A-Za-z0-9_-]{43}$/);
@@ -30,7 +30,7 @@ test('the first run creates a token and shows it once; a restart creates no othe
 });
 
 test('WEBHOOK_TOKEN becomes the first token and is not shown', async (t) => {
-  const { url, sql } = await createDatabase(t);
+  const { url, sql } = await createEmptyDatabase(t);
   const gatehouse = await startGatehouse(t, ['webhook'], url);
   assert.deepEqual(announced(gatehouse), ['that of WEBHOOK_TOKEN']);
   assert.ok(!(gatehouse.stderr() + gatehouse.stdout()).includes(WEBHOOK_TOKEN));
@@ -39,7 +39,7 @@ test('WEBHOOK_TOKEN becomes the first token and is not shown', async (t) => {
 });
 
 test('WEBHOOK_TOKEN is not accepted if a token already exists', async (t) => {
-  const { url, sql } = await createDatabase(t);
+  const { url, sql } = await createEmptyDatabase(t);
   await (await startGatehouse(t, ['webhook'], url)).stop();
   const other = 'another-token-0123456789abcdefghijklmnopqr';
   const gatehouse = await startGatehouse(t, ['webhook'], url, { WEBHOOK_TOKEN: other });
@@ -50,7 +50,7 @@ test('WEBHOOK_TOKEN is not accepted if a token already exists', async (t) => {
 });
 
 test('a restart creates no token if the only one is revoked', async (t) => {
-  const { url, sql } = await createDatabase(t);
+  const { url, sql } = await createEmptyDatabase(t);
   await (await startGatehouse(t, ['webhook'], url)).stop();
   await sql`update webhook.tokens set revoked_at = now()`;
   for (const given of [undefined, WEBHOOK_TOKEN]) {
@@ -64,7 +64,7 @@ test('a restart creates no token if the only one is revoked', async (t) => {
 
 test('replicas that start together on an empty database create one token', async (t) => {
   for (let round = 0; round < 3; round += 1) {
-    const { url, sql } = await createDatabase(t);
+    const { url, sql } = await createEmptyDatabase(t);
     const replicas = await Promise.all(
       [1, 2, 3, 4].map(() => startGatehouse(t, ['webhook'], url, { WEBHOOK_TOKEN: undefined })),
     );

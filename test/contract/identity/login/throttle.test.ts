@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
-import { createDatabase } from '../../../support/database.ts';
+import { createDatabase, createEmptyDatabase } from '../../../support/database.ts';
 import { ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { BEHIND_PROXY, fillFailures, loginFrom, loginsFrom, passTime, strangeAddress } from '../../../support/strangers.ts';
 import { addUser, assertError, assertSuccess, openIdentity, PASSWORD } from '../../../support/users.ts';
@@ -194,7 +194,7 @@ test('the thousandth failure in an hour from one network stops it, whatever the 
 });
 
 test('what was tried is not readable in the throttles, and the same attempts leave other keys in another database', async (t) => {
-  const other = await createDatabase(t);
+  const other = await createEmptyDatabase(t);
   const there = (await startGatehouse(t, ['identity'], other.url, BEHIND_PROXY)).url.identity;
   // People type their password where the name belongs.
   const [name, password, address] = ['Typed-Into-The-Wrong-Field-7', 'a-mistyped-passphrase-8', '203.0.113.77'];

@@ -1,0 +1,52 @@
+/** Runs compiled test files, each in a process of its own. `make test` starts it in a compiled copy of the tree. */
+import { setMaxListeners } from 'node:events';
+import { availableParallelism } from 'node:os';
+import { relative } from 'node:path';
+import { run } from 'node:test';
+import { spec } from 'node:test/reporters';
+import { runMain } from './setup-error.ts';
+import { findSilentSkip, type TestEvent } from './test-rules.ts';
+
+const CONCURRENCY = Number(process.env.TEST_CONCURRENCY ?? availableParallelism() + 1);
+const SLOWEST = 10;
+
+const interruption = new AbortController();
+// Each test file listens to it.
+setMaxListeners(0, interruption.signal);
+
+async function main(): Promise<number> {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => interruption.abort());
+  const files = process.argv.slice(2);
+  const problems: string[] = [];
+  let [passed, failed] = [0, 0];
+  const judge = (event: TestEvent) => problems.push(...[findSilentSkip(event)].filter((problem) => problem !== undefined));
+  const begun = new Map<string, number>();
+  const seconds = new Map<string, number>();
+
+  const events = run({ files, concurrency: CONCURRENCY, timeout: 150_000, signal: interruption.signal });
+  events.on('test:pass', (event) => {
+    passed += 1;
+    // A file is reported under its own name only if nothing in it was.
+    if (files.includes(event.name)) problems.push(`no test in ${relative('', event.name)}`);
+    judge(event);
+  });
+  events.on('test:fail', (event) => {
+    if (event.todo === undefined || event.todo === false) failed += 1;
+    judge(event);
+  });
+  events.on('test:dequeue', ({ name }) => begun.set(name, Date.now()));
+  events.on('test:complete', ({ name }) => files.includes(name) && seconds.set(name, (Date.now() - (begun.get(name) ?? 0)) / 1000));
+  for await (const text of events.compose(new spec())) process.stdout.write(text);
+
+  if (interruption.signal.aborted) return 130;
+  if (passed + failed === 0) problems.push('no test ran');
+  if (files.length > SLOWEST) {
+    const slowest = [...seconds].sort(([, one], [, other]) => other - one).slice(0, SLOWEST);
+    const lines = slowest.map(([name, taken]) => `${taken.toFixed(1).padStart(6)} s  ${relative('', name).replace(/js$/, 'ts')}\n`);
+    process.stdout.write(`\nslowest files:\n${lines.join('')}`);
+  }
+  for (const problem of problems) process.stderr.write(`${problem}\n`);
+  return problems.length > 0 || failed > 0 ? 1 : 0;
+}
+
+await runMain(main);

@@ -1,0 +1,107 @@
+/** A TCP proxy in front of a PostgreSQL server, for tests of a network or server that fails. */
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
+
+export interface Proxy {
+  /** The given database URL, through this proxy. */
+  readonly url: string;
+  /** The number of connections accepted so far. */
+  connections(): number;
+  /** Closes every connection. New ones are refused, or accepted and closed at once as by a proxy without a server. */
+  cut(manner?: 'refused' | 'closed'): Promise<void>;
+  /** Forwards nothing more, in either direction, on open and on new connections. They stay open. */
+  stall(): void;
+  /**
+   * Drops the next reply that reports updated rows, and everything the server sends after it on that connection.
+   * @returns resolves when that reply has arrived here
+   */
+  drop(): Promise<void>;
+  /** Forwards new connections again. Stalled ones stay stalled. @param databaseUrl the server's new address, if it moved */
+  restore(databaseUrl?: string): Promise<void>;
+}
+
+interface Owner {
+  after(fn: () => Promise<void>): void;
+}
+
+/** How PostgreSQL ends its reply to an UPDATE. Outside a transaction it is sent after the commit. */
+const UPDATED = /UPDATE [1-9][0-9]*\0/;
+const MAX_UPDATED_LENGTH = 'UPDATE 1000\0'.length;
+
+/** @param observe gets a copy of everything the server sends, separately for each connection */
+export async function startProxy(owner: Owner, databaseUrl: string, observe?: () => (chunk: Buffer) => void): Promise<Proxy> {
+  let target = portOf(databaseUrl);
+  let mode: 'forward' | 'cut' | 'stall' = 'forward';
+  let accepted = 0;
+  let dropped: (() => void) | null = null;
+  const sockets = new Set<Socket>();
+  const stalled = new Set<Socket>();
+
+  const server = createServer({ noDelay: true }, (client) => {
+    accepted += 1;
+    if (mode === 'cut') return void client.destroy();
+    const upstream = connect({ port: target, host: '127.0.0.1', noDelay: true });
+    if (mode === 'stall') stalled.add(client).add(upstream);
+    for (const [socket, other] of [[client, upstream], [upstream, client]] as const) {
+      sockets.add(socket);
+      // What breaks on one side breaks on the other. The error itself is what the test provokes.
+      socket.on('error', () => {}).on('close', () => {
+        sockets.delete(socket);
+        if (!stalled.has(socket)) other.destroy();
+      });
+    }
+    client.on('data', (chunk) => void (stalled.has(client) || upstream.write(chunk)));
+    const read = observe?.();
+    let isDropping = false;
+    // The text searched for may arrive in two pieces.
+    let tail = Buffer.alloc(0);
+    upstream.on('data', (chunk: Buffer) => {
+      if (isDropping || stalled.has(upstream)) return;
+      read?.(chunk);
+      const all = Buffer.concat([tail, chunk]);
+      const at = dropped ? all.toString('latin1').search(UPDATED) : -1;
+      if (at < 0) {
+        tail = all.subarray(1 - MAX_UPDATED_LENGTH);
+        return void client.write(chunk);
+      }
+      isDropping = true;
+      client.write(all.subarray(tail.length, Math.max(at, tail.length)));
+      dropped?.();
+      dropped = null;
+    });
+  });
+  const listen = async (port: number) => {
+    server.listen(port, '127.0.0.1');
+    await once(server, 'listening');
+    const bound = server.address();
+    return typeof bound === 'object' && bound ? bound.port : 0;
+  };
+  owner.after(async () => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  const port = await listen(0);
+  const url = new URL(databaseUrl);
+  url.port = String(port);
+  return {
+    url: url.href,
+    connections: () => accepted,
+    async cut(manner = 'refused') {
+      mode = 'cut';
+      for (const socket of sockets) socket.destroy();
+      if (manner === 'refused') await new Promise((resolve) => server.close(resolve));
+    },
+    stall() {
+      mode = 'stall';
+      for (const socket of sockets) stalled.add(socket);
+    },
+    drop: () => new Promise((resolve) => (dropped = resolve)),
+    async restore(movedTo) {
+      if (movedTo !== undefined) target = portOf(movedTo);
+      mode = 'forward';
+      if (!server.listening) await listen(port);
+    },
+  };
+}
+
+const portOf = (url: string) => Number(new URL(url).port);
