@@ -4,8 +4,8 @@ import { networks } from './http/address.ts';
 import type { ResponseStyle } from './http/server.ts';
 import { LOG_LEVELS, type LogLevel } from './runtime/log.ts';
 import {
-  type Environment, Findings, number, numberOrNull, oneOf, readVariables, type SettingsInput, text, toggle, type Values,
-  type Variables,
+  type Environment, Expected, Findings, number, numberOrNull, oneOf, readVariables, type SettingsInput, text, toggle,
+  type Values, type Variable, type Variables,
 } from './runtime/variables.ts';
 
 /** What `<service>/settings.ts` exports. */
@@ -98,6 +98,13 @@ interface CommonInput extends Omit<SettingsInput<Variables, DatabaseAddress>, 'v
   readonly isAlone: boolean;
 }
 
+/** For a service named "identity", Kubernetes sets IDENTITY_PORT=tcp://… in every container of the namespace. */
+function listenerPort(fallback: number): Variable<number | null> {
+  const port = numberOrNull(fallback, 0, 65_535);
+  const form = 'a port number, not a Kubernetes service link; set enableServiceLinks: false in the pod';
+  return { ...port, parse: (text) => (text.startsWith('tcp://') ? new Expected(form) : port.parse(text)) };
+}
+
 export function serviceReader<V extends Variables, S, Use>(
   name: string,
   module: ServiceSettings<V, S>,
@@ -105,7 +112,7 @@ export function serviceReader<V extends Variables, S, Use>(
 ): ServiceReader<Use> {
   const prefix = `${name.toUpperCase()}_`;
   const host = { ...text(null), fallback: '0.0.0.0' };
-  const address = { HOST: host, PORT: numberOrNull(module.PORT, 0, 65_535), DATABASE_URL: databaseUrl() };
+  const address = { HOST: host, PORT: listenerPort(module.PORT), DATABASE_URL: databaseUrl() };
   const prefixed = Object.entries(address).map(([variable, one]) => [prefix + variable, one]);
   return {
     name,
