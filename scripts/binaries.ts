@@ -1,4 +1,4 @@
-/** Finds PostgreSQL programs that run here, and the user to run them as: PostgreSQL refuses to run as root. */
+/** Finds the PostgreSQL programs, and the user to run them as: PostgreSQL does not run as root. */
 import { spawnSync } from 'node:child_process';
 import { cpSync, readFileSync, statSync, symlinkSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -21,15 +21,15 @@ export function findBinaries(platform: string = process.platform, architecture: 
     packageRoot = dirname(dirname(entry));
   } catch {
     throw new SetupError(
-      `no PostgreSQL binary for ${name}: set DATABASE_URL to a PostgreSQL of your own, ` +
-        'or, if the platform is supported, install the optional packages (npm ci without --omit=optional)',
+      `There is no PostgreSQL binary for ${name}. Set DATABASE_URL to your own PostgreSQL, ` +
+        'or install the optional packages if the platform is supported (npm ci without --omit=optional).',
     );
   }
   addLinks(packageRoot);
   return join(packageRoot, 'native');
 }
 
-/** A package cannot hold symbolic links; its install script would add them, but no install script runs here. */
+/** A package cannot hold symbolic links. Its install script would add them, but no install script runs here. */
 function addLinks(packageRoot: string): void {
   const list: unknown = JSON.parse(readFileSync(join(packageRoot, 'native/pg-symlinks.json'), 'utf8'));
   for (const { source, target } of Array.isArray(list) ? list.filter(isLink) : []) {
@@ -50,8 +50,8 @@ function isLink(entry: unknown): entry is { source: string; target: string } {
 }
 
 /**
- * Whom PostgreSQL runs as when we are root: the first of these that is an ordinary user of this machine. The owner of
- * existing data comes first, because PostgreSQL insists on owning its data. Undefined means: as we are.
+ * The user that PostgreSQL runs as if this process is root: the first owner of these paths that is an ordinary user, or
+ * `nobody`. The owner of existing data comes first, because PostgreSQL must own its data. Undefined: the present user.
  */
 export function unprivilegedUser(...belongings: string[]): User | undefined {
   if (process.getuid?.() !== 0) return undefined;
@@ -63,7 +63,7 @@ export function unprivilegedUser(...belongings: string[]): User | undefined {
   const nobody = users.find(({ name }) => name === 'nobody');
   // Only Linux lets a process enter a directory whose parents its user may not enter: see dataPath in postgres.ts.
   if (nobody === undefined || process.platform !== 'linux') {
-    throw new SetupError('PostgreSQL does not run as root: use an ordinary user, or set DATABASE_URL');
+    throw new SetupError('PostgreSQL does not run as root. Use an ordinary user, or set DATABASE_URL.');
   }
   return nobody;
 }
@@ -82,23 +82,23 @@ export interface Binaries {
 }
 
 /**
- * Programs that the user can run: those of the package, or, where they lie in a directory that the user may not enter,
- * a copy in the system's directory for temporary files. The caller removes it in the end.
+ * Programs that the user can run: those of the package, or, if the user cannot enter their directory, a temporary copy,
+ * which the caller removes.
  */
 export function reachableBinaries(native: string, user: User | undefined): Binaries {
-  const trouble = whyNot(native, user);
-  if (trouble === undefined) return { path: native, remove: () => undefined };
-  if (user === undefined) throw new SetupError(`the PostgreSQL binary does not run here (${trouble}): set DATABASE_URL`);
+  const problem = whyNot(native, user);
+  if (problem === undefined) return { path: native, remove: () => undefined };
+  if (user === undefined) throw new SetupError(`The PostgreSQL binary does not run here (${problem}). Set DATABASE_URL.`);
 
   const copy = makeTemporary(tmpdir(), 'gatehouse-postgres');
   const remove = () => removeTemporary(copy);
   cpSync(native, copy, { recursive: true, verbatimSymlinks: true });
   spawnSync('chmod', ['-R', 'a+rX', copy]);
-  const copyTrouble = whyNot(copy, user);
-  if (copyTrouble === undefined) return { path: copy, remove };
+  const copyProblem = whyNot(copy, user);
+  if (copyProblem === undefined) return { path: copy, remove };
 
   remove();
-  throw new SetupError(`PostgreSQL cannot run as user ${user.uid} (${copyTrouble}): set DATABASE_URL`);
+  throw new SetupError(`PostgreSQL cannot run as user ${user.uid} (${copyProblem}). Set DATABASE_URL.`);
 }
 
 function whyNot(native: string, user: User | undefined): string | undefined {

@@ -10,7 +10,7 @@ import { supervise } from './supervise.ts';
 import type { StopSignal, Supervised } from './supervise.ts';
 import { makeTemporary, removeTemporary } from './temporary.ts';
 
-export interface Place {
+export interface ServerFiles {
   directory: string;
   home: string;
   data: string;
@@ -22,8 +22,8 @@ export interface Place {
 export const role = 'gatehouse';
 const draftName = 'postgres.new';
 
-// Linux lets a process use its working directory under this name even where its user may not enter a directory above,
-// and a working directory is entered before the user is changed. So the checkout may lie under a closed directory.
+// On Linux, a process reaches its working directory by this name even if its user cannot enter a directory above it, and
+// the working directory is set before the user is changed. So the checkout may be in a private directory.
 const dataPath = (data: string) => (process.platform === 'linux' ? '/proc/self/cwd' : data);
 
 export function prepareDirectory(directory: string): void {
@@ -32,13 +32,13 @@ export function prepareDirectory(directory: string): void {
     removeTemporary(makeTemporary(directory, draftName));
   } catch (error) {
     const reason = errorCode(error) ?? String(error);
-    throw new SetupError(`cannot write ${directory} (${reason}): make it writable, or set DATABASE_URL`);
+    throw new SetupError(`Cannot write ${directory} (${reason}). Make it writable, or set DATABASE_URL.`);
   }
 }
 
-/** Made aside and renamed when complete, so that an interrupted start leaves nothing that a later one would trust. */
-export async function initialise(place: Place, durable: boolean): Promise<void> {
-  const { directory, home, user, log } = place;
+/** Created under another name and renamed when complete: a later start never uses an incomplete directory. */
+export async function initialise(files: ServerFiles, durable: boolean): Promise<void> {
+  const { directory, home, user, log } = files;
   const draft = makeTemporary(directory, draftName);
   const data = join(draft, 'data');
   const password = join(draft, 'password');
@@ -51,18 +51,18 @@ export async function initialise(place: Place, durable: boolean): Promise<void> 
     ...(durable ? [] : ['--no-sync']),
   ];
   const input = openSync(password, 'r');
-  const run = runProgram('TERM', { ...place, data }, 'initdb', initdb, input);
+  const run = runProgram('TERM', { ...files, data }, 'initdb', initdb, input);
   closeSync(input);
   const status = await run.ended;
-  // Another start may have been faster: then its data serve, and the server says who runs here.
+  // A simultaneous start may have been faster. Then its data is used.
   if (existsSync(home)) return removeTemporary(draft);
   if (status === 0) return renameDurably(draft, home);
 
   removeTemporary(draft);
-  throw new SetupError(`cannot make a database in ${directory}:\n${tail(log)}`);
+  throw new SetupError(`Cannot create a database in ${directory}:\n${tail(log)}`);
 }
 
-/** Without this, a power failure could take back the new name and with it everything stored since. */
+/** Without the sync, a power failure could undo the renaming and lose everything stored since. */
 function renameDurably(draft: string, home: string): void {
   syncDirectory(draft);
   renameSync(draft, home);
@@ -75,11 +75,11 @@ export function syncDirectory(path: string): void {
   closeSync(descriptor);
 }
 
-/** Runs one of PostgreSQL's programs inside the data directory, with its output in the log. */
-export function runProgram(last: StopSignal, place: Place, program: string, args: string[], input?: number): Supervised {
-  const { binaries, data, log, user } = place;
+/** Runs one of PostgreSQL's programs in the data directory, with its output in the log. */
+export function runProgram(last: StopSignal, files: ServerFiles, program: string, args: string[], input?: number): Supervised {
+  const { binaries, data, log, user } = files;
   const output = openSync(log, 'a', 0o600);
-  // None of this process's settings: PGOPTIONS and the like would apply to the server.
+  // Not the environment of this process: PGOPTIONS and similar variables would apply to the server.
   const env = { PATH: process.env.PATH, LC_ALL: 'C', TZ: 'UTC' };
   const run = supervise(last, join(binaries.path, 'bin', program), ['-D', dataPath(data), ...args], {
     ...{ cwd: data, env, output },
@@ -92,7 +92,7 @@ export function runProgram(last: StopSignal, place: Place, program: string, args
 
 export const pidFile = (data: string) => join(data, 'postmaster.pid');
 
-/** Line 1 is the process, line 4 the port; both are 0 where PostgreSQL has made the file but not yet written it. */
+/** Line 1 is the process, line 4 the port. Both are 0 if PostgreSQL has created the file but not yet written it. */
 export function readPidFile(data: string): { processId: number; port: number } | undefined {
   try {
     const [processId, , , port] = readFileSync(pidFile(data), 'utf8').split('\n');

@@ -1,4 +1,4 @@
-/** The four secret values of a first start: those that were not given are made once and kept in files. */
+/** The secret values of a first start. Those that are not given are generated once and kept in files. */
 import { randomBytes } from 'node:crypto';
 import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, writeSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -7,7 +7,7 @@ import { errorCode, SetupError } from './setup-error.ts';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** A value that was given stays with who gave it; one that was made may be shown. */
+/** A given value is not printed; a generated one is. */
 export type FirstValue =
   | { variable: string; given: 'value' | 'file' }
   | { variable: string; given: 'nowhere'; file: string; value: string };
@@ -24,7 +24,7 @@ export function firstValue(env: Environment, directory: string, variable: string
   return { variable, given: 'nowhere', file, value: readFileSync(file, 'utf8').trimEnd() };
 }
 
-/** Complete and on the disk before it has its name: what is encrypted under a lost secret stays closed for ever. */
+/** Written and synced before it gets its name: nothing encrypted under a lost secret can be decrypted. */
 export function keep(file: string, value: string): void {
   try {
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
@@ -36,11 +36,11 @@ export function keep(file: string, value: string): void {
     renameSync(draft, file);
     syncDirectory(dirname(file));
   } catch (error) {
-    throw new SetupError(`cannot write ${file} (${errorCode(error) ?? String(error)}): make its directory writable`);
+    throw new SetupError(`Cannot write ${file} (${errorCode(error) ?? String(error)}). Make its directory writable.`);
   }
 }
 
-/** 120 random bits in letters and digits that are not taken for one another. */
+/** 120 random bits in letters and digits that are not easily confused. */
 function typeable(): string {
   const alphabet = 'abcdefghijkmnpqrstuvwxyz23456789';
   const characters = [...randomBytes(24)].map((byte) => alphabet.charAt(byte % alphabet.length));

@@ -1,4 +1,4 @@
-/** Programs that tests need besides Node, from the packages of the operating system. */
+/** Installs programs that some tests need, from the packages of the operating system. */
 import { spawnSync } from 'node:child_process';
 import { rmSync, writeFileSync } from 'node:fs';
 import { findProgram } from './programs.ts';
@@ -6,20 +6,20 @@ import { errorCode } from './setup-error.ts';
 
 const isRoot = process.getuid?.() === 0;
 
-/** What to do where `install` could not: behind "install it from your system's packages". */
-export const ROOT_MAY = isRoot ? '' : ', or run this as root where there is apt-get';
+/** Follows "install it from your system's packages" if `install` could not. */
+export const ROOT_MAY = isRoot ? '' : ', or run this as root on a system with apt-get';
 
-/** As root, and where there is apt-get. @returns whether the program is there now */
+/** Installs as root, if there is apt-get. @returns whether the program exists now */
 export function install(program: string, ...packages: readonly [string, ...string[]]): boolean {
   if (!isRoot || !findProgram('apt-get')) return false;
   process.stdout.write(`installing ${packages.join(', ')} with apt-get\n`);
   return withoutServices(() => {
     for (const words of [['update'], ['install', '--yes', '--no-install-recommends', ...packages]]) {
       const { status, stdout, stderr } = spawnSync('apt-get', ['--quiet', ...words], { encoding: 'utf8', env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' } });
-      // An outdated list of packages may still do.
+      // An outdated list of packages may be sufficient.
       if (status !== 0) process.stdout.write(`apt-get ${words.join(' ')} failed:\n${stdout}${stderr}`);
     }
-    // The tests run programs of their own; the system's is neither started now nor at the next boot.
+    // The tests start programs themselves. That of the system starts neither now nor at the next boot.
     for (const name of packages) spawnSync('systemctl', ['disable', name]);
     return findProgram(program) !== undefined;
   });

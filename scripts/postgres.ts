@@ -1,11 +1,11 @@
 /**
  * A private PostgreSQL for `make start` and for the tests, kept in one directory:
  *
- *   postgres/data      the data, which belongs to whom PostgreSQL runs as
- *   postgres/password  of the role gatehouse, made together with the data
- *   postgres.log       what the server said since its last start
+ *   postgres/data      the data, owned by the user that PostgreSQL runs as
+ *   postgres/password  of the role gatehouse, generated together with the data
+ *   postgres.log       the server's log since its last start
  *
- * It listens on 127.0.0.1 only, at a port that was free, and stops when this process ends, however that happens.
+ * It listens on a free port of 127.0.0.1 only, and stops when this process ends, even by a kill.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -15,28 +15,28 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
 import { findBinaries, reachableBinaries, unprivilegedUser } from './binaries.ts';
 import { initialise, pidFile, prepareDirectory, readPidFile, role, runProgram, tail } from './data-directory.ts';
-import type { Place } from './data-directory.ts';
+import type { ServerFiles } from './data-directory.ts';
 import { errorCode, SetupError } from './setup-error.ts';
 import type { Supervised } from './supervise.ts';
 import { isAlive } from './temporary.ts';
 
 export interface PostgresOptions {
-  /** Where everything is kept; made if it is missing. */
+  /** Holds all of these files. Created if it does not exist. */
   directory: string;
-  /** False gives up what protects the data from a power failure, and nothing else: for tests. */
+  /** False turns off what protects the data from a power failure, and nothing else: for tests. */
   durable: boolean;
   maxConnections?: number;
 }
 
 export interface PostgresServer {
-  /** Of the database `postgres`; databaseUrl() gives that of another. */
+  /** The URL of the database `postgres`. databaseUrl() derives that of another. */
   url: string;
   processId: number;
-  /** Settles when the server ends, whoever ended it. */
+  /** Settles when the server ends, for whatever reason. */
   ended: Promise<number>;
   logTail(): string;
   stop(): Promise<void>;
-  /** Lets this process end without stopping the server first, which then stops by itself. */
+  /** Lets this process end without stopping the server first. The server then stops by itself. */
   unref(): void;
 }
 
@@ -48,14 +48,14 @@ export async function startPostgres(options: PostgresOptions): Promise<PostgresS
   const home = join(directory, 'postgres');
   const data = join(home, 'data');
   prepareDirectory(directory);
-  await previousServerGone({ data, home });
+  await untilPreviousServerEnds({ data, home });
   const user = unprivilegedUser(data, dirname(directory));
   const binaries = reachableBinaries(native, user);
-  const place: Place = { directory, home, data, log: join(directory, 'postgres.log'), user, binaries };
+  const files: ServerFiles = { directory, home, data, log: join(directory, 'postgres.log'), user, binaries };
   try {
-    rmSync(place.log, { force: true });
-    if (!existsSync(home)) await initialise(place, options.durable);
-    return await launch(place, options);
+    rmSync(files.log, { force: true });
+    if (!existsSync(home)) await initialise(files, options.durable);
+    return await launch(files, options);
   } catch (error) {
     binaries.remove();
     throw error;
@@ -85,21 +85,21 @@ export async function withConnection<T>(url: string, work: (sql: postgres.Sql) =
   }
 }
 
-async function launch(place: Place, options: PostgresOptions): Promise<PostgresServer> {
-  const password = readFileSync(join(place.home, 'password'), 'utf8');
+async function launch(files: ServerFiles, options: PostgresOptions): Promise<PostgresServer> {
+  const password = readFileSync(join(files.home, 'password'), 'utf8');
   for (let attempt = 1; ; attempt += 1) {
     const port = await freePort();
     const url = serverUrl(password, port);
     // "fast" shutdown: PostgreSQL rolls open transactions back and ends.
-    const run = runProgram('INT', place, 'postgres', settings(port, options));
-    const trouble = await untilReady(url, run);
-    if (trouble === undefined) return running(place, url, run);
+    const run = runProgram('INT', files, 'postgres', settings(port, options));
+    const problem = await untilReady(url, run);
+    if (problem === undefined) return running(files, url, run);
 
     await stop(run);
-    // Another start may have been faster, and then even the log may be the other's.
-    await previousServerGone(place);
-    const passing = /could not bind|already exists|is empty|still in use/.test(readFileSync(place.log, 'utf8'));
-    if (!passing || attempt === 5) throw new SetupError(`PostgreSQL did not start: ${trouble}\n${tail(place.log)}`);
+    // A simultaneous start may have been faster. Then the log may be that of the other server.
+    await untilPreviousServerEnds(files);
+    const isTemporary = /could not bind|already exists|is empty|still in use/.test(readFileSync(files.log, 'utf8'));
+    if (!isTemporary || attempt === 5) throw new SetupError(`PostgreSQL did not start: ${problem}\n${tail(files.log)}`);
     await sleep(200 * attempt);
   }
 }
@@ -108,7 +108,7 @@ function settings(port: number, { durable, maxConnections = 100 }: PostgresOptio
   const values = [
     'listen_addresses=127.0.0.1',
     `port=${port}`,
-    // A socket's path is limited to about a hundred characters, a checkout's is not.
+    // The path of a socket is limited to about a hundred characters, that of a checkout is not.
     'unix_socket_directories=',
     `max_connections=${maxConnections}`,
     ...(durable ? [] : ['fsync=off']),
@@ -116,15 +116,15 @@ function settings(port: number, { durable, maxConnections = 100 }: PostgresOptio
   return values.flatMap((value) => ['-c', value]);
 }
 
-function running(place: Place, url: string, run: Supervised): PostgresServer {
+function running(files: ServerFiles, url: string, run: Supervised): PostgresServer {
   return {
     url,
-    processId: readPidFile(place.data)?.processId ?? 0,
+    processId: readPidFile(files.data)?.processId ?? 0,
     ended: run.ended,
-    logTail: () => tail(place.log),
+    logTail: () => tail(files.log),
     stop: async () => {
       await stop(run);
-      place.binaries.remove();
+      files.binaries.remove();
     },
     unref: () => run.unref(),
   };
@@ -132,12 +132,12 @@ function running(place: Place, url: string, run: Supervised): PostgresServer {
 
 async function stop(run: Supervised): Promise<void> {
   run.tell('INT');
-  const impatience = setTimeout(() => run.tell('QUIT'), timeLimit);
+  const limit = setTimeout(() => run.tell('QUIT'), timeLimit);
   await run.ended.catch(() => undefined);
-  clearTimeout(impatience);
+  clearTimeout(limit);
 }
 
-/** Undefined when the server answers, otherwise why it does not. */
+/** @returns undefined when the server accepts connections, otherwise why it does not */
 async function untilReady(url: string, run: Supervised): Promise<string | undefined> {
   let end: string | undefined;
   run.ended.then(
@@ -148,7 +148,7 @@ async function untilReady(url: string, run: Supervised): Promise<string | undefi
   while (end === undefined) {
     const answer = await tryConnecting(url);
     if (answer === 'ready') return undefined;
-    if (!patient.has(answer)) return `it refuses the connection (${answer})`;
+    if (!TEMPORARY.has(answer)) return `it rejects the connection (${answer})`;
     if (Date.now() > deadline) return `not ready after ${timeLimit / 1000} s`;
     await sleep(25);
   }
@@ -156,7 +156,7 @@ async function untilReady(url: string, run: Supervised): Promise<string | undefi
 }
 
 // 57P03: starting up, recovering or stopping.
-const patient = new Set(['ECONNREFUSED', 'ECONNRESET', 'CONNECTION_CLOSED', 'CONNECT_TIMEOUT', '57P03']);
+const TEMPORARY = new Set(['ECONNREFUSED', 'ECONNRESET', 'CONNECTION_CLOSED', 'CONNECT_TIMEOUT', '57P03']);
 
 async function tryConnecting(url: string): Promise<string> {
   const sql = connect(url);
@@ -171,26 +171,25 @@ async function tryConnecting(url: string): Promise<string> {
 }
 
 /**
- * PostgreSQL itself refuses data that another server uses. This says so in the words of a person who typed `make start`,
- * waits for a server that is about to end, and removes the pid file of a dead one where PostgreSQL would take it for that
- * of a living one.
+ * PostgreSQL itself rejects data that another server uses. This reports it in terms of `make start`, waits for a server
+ * that is shutting down, and removes a stale pid file that PostgreSQL would take for that of a running server.
  */
-async function previousServerGone({ data, home }: Pick<Place, 'data' | 'home'>): Promise<void> {
+async function untilPreviousServerEnds({ data, home }: Pick<ServerFiles, 'data' | 'home'>): Promise<void> {
   const deadline = Date.now() + timeLimit;
   for (let file = readPidFile(data); file !== undefined; file = readPidFile(data)) {
-    if (isRemnant(data, file.processId)) return rmSync(pidFile(data), { force: true });
+    if (isStale(data, file.processId)) return rmSync(pidFile(data), { force: true });
     if (file.processId > 0 && !isAlive(file.processId)) return;
     if ((await answersAt(file.port, home)) || Date.now() > deadline) {
       throw new SetupError(
-        `another "make start" is running in this directory (its PostgreSQL is process ${file.processId}): stop that one first`,
+        `Another "make start" is running in this directory (its PostgreSQL is process ${file.processId}). Stop it first.`,
       );
     }
     await sleep(50);
   }
 }
 
-/** An empty file that no server has filled for seconds, or one whose number belongs to another program by now. */
-function isRemnant(data: string, processId: number): boolean {
+/** A file that has been empty for seconds, or one whose number now belongs to another program. */
+function isStale(data: string, processId: number): boolean {
   if (processId > 0) return isAlive(processId) && !isPostgres(processId);
   const made = statSync(pidFile(data), { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
   return Date.now() - made > 3000;

@@ -1,4 +1,4 @@
-/** Programs that are started for a test, on ports that were free, and cannot outlive it. */
+/** Starts programs for a test, on free ports. They cannot outlive it. */
 import { accessSync, chmodSync, chownSync, closeSync, constants, mkdirSync, openSync, readFileSync } from 'node:fs';
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
@@ -18,17 +18,17 @@ export interface Started {
   stop(): Promise<void>;
 }
 
-export interface Plan {
+export interface Program {
   readonly name: string;
-  /** As an ordinary user even where we are root: right for a program of the system, which that user may read. */
+  /** Runs it as an ordinary user even if this process is root. */
   readonly unprivileged: boolean;
-  /** Writes what the program needs into its own directory. @returns the command, and what stands in its environment */
+  /** Writes the program's files into its directory. @returns the command and its environment */
   prepare(directory: string, port: number): { readonly command: readonly [string, ...string[]]; readonly env?: Readonly<Record<string, string>> };
-  /** Whether it does what it is for; asked once its port is open. */
+  /** Whether it is ready. Called once its port is open. */
   isReady?(port: number): Promise<boolean>;
 }
 
-/** A system's own directories for servers are not on everybody's path. */
+/** Also looks in directories for servers, which are not on every PATH. */
 export function findProgram(name: string): string | undefined {
   const directories = [...(process.env.PATH ?? '').split(':').filter(Boolean), '/usr/sbin', '/usr/local/sbin', '/usr/local/bin', '/opt/homebrew/bin'];
   return directories.map((directory) => join(directory, name)).find(isExecutable);
@@ -46,14 +46,14 @@ function isExecutable(path: string): boolean {
 const ATTEMPTS = 3;
 const LIMIT_MS = 30_000;
 
-/** In a directory of its own. Stops when its owner ends, or this process. */
-export async function start(owner: Owner, plan: Plan): Promise<Started> {
-  const user = plan.unprivileged ? unprivilegedUser() : undefined;
-  const temporary = makeTemporary(tmpdir(), `gatehouse-${plan.name}`);
+/** Starts the program in its own directory. It stops when its owner ends, or this process. */
+export async function start(owner: Owner, program: Program): Promise<Started> {
+  const user = program.unprivileged ? unprivilegedUser() : undefined;
+  const temporary = makeTemporary(tmpdir(), `gatehouse-${program.name}`);
   const directory = join(temporary, 'own');
   mkdirSync(directory);
   if (user) {
-    // The outer one stays ours, so that after a `kill -9` the next run recognises and removes it.
+    // The outer directory remains ours, so that the next run can remove it after a `kill -9`.
     chmodSync(temporary, 0o711);
     chownSync(directory, user.uid, user.gid);
   }
@@ -69,20 +69,20 @@ export async function start(owner: Owner, plan: Plan): Promise<Started> {
   const log = join(directory, 'log');
   for (let attempt = 1; ; attempt += 1) {
     const port = await freePort();
-    const { command: [program, ...words], env } = plan.prepare(directory, port);
+    const { command: [file, ...args], env } = program.prepare(directory, port);
     const output = openSync(log, 'w');
-    run = supervise('TERM', program, words, { cwd: directory, env: { HOME: directory, ...env }, output, ...(user ? { user } : {}) });
+    run = supervise('TERM', file, args, { cwd: directory, env: { HOME: directory, ...env }, output, ...(user ? { user } : {}) });
     closeSync(output);
-    const trouble = await untilReady(run, port, plan);
-    if (trouble === undefined) return { port, stop };
+    const problem = await untilReady(run, port, program);
+    if (problem === undefined) return { port, stop };
     await stop();
     const text = readFileSync(log, 'utf8');
-    // Somebody else may have taken the port meanwhile.
-    if (!/in use|EADDRINUSE/i.test(text) || attempt === ATTEMPTS) throw new Error(`${plan.name} did not start: ${trouble}\n${text}`);
+    // Another process may have taken the port.
+    if (!/in use|EADDRINUSE/i.test(text) || attempt === ATTEMPTS) throw new Error(`${program.name} did not start: ${problem}\n${text}`);
   }
 }
 
-/** What a program has started itself, such as the processes of a browser, may end a moment after it. */
+/** Child processes of a program, such as those of a browser, may end a moment after it. */
 async function removeAfter(path: string): Promise<void> {
   for (let attempt = 1; ; attempt += 1) {
     try {
@@ -94,8 +94,8 @@ async function removeAfter(path: string): Promise<void> {
   }
 }
 
-/** Undefined when it is ready, otherwise why it is not. */
-async function untilReady(run: Supervised, port: number, { isReady = async () => true }: Plan): Promise<string | undefined> {
+/** @returns undefined when it is ready, otherwise why it is not */
+async function untilReady(run: Supervised, port: number, { isReady = async () => true }: Program): Promise<string | undefined> {
   let end: string | undefined;
   run.ended.then((status) => (end = `it ended with status ${status}`), (error: unknown) => (end = String(error)));
   const deadline = Date.now() + LIMIT_MS;

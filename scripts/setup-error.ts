@@ -1,11 +1,11 @@
-/** What a person can put right: shown as it is, without a stack. */
+/** An error the user can correct. Printed without a stack. */
 export class SetupError extends Error {}
 
 export function errorCode(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;
 }
 
-/** Ends the process after `main`, with its result as the exit status. A file or port that cannot be had needs no stack either. */
+/** Ends the process with the result of `main` as exit status. A failed system call is printed without a stack, too. */
 export async function runMain(main: () => Promise<number>): Promise<never> {
   try {
     process.exit(await main());

@@ -2,7 +2,7 @@
  * `make start`: the three services with everything they need.
  *
  *   node --import tsx scripts/start.ts            runs dist/
- *   node --import tsx scripts/start.ts --watch    runs src/, and again after every change (`make dev`)
+ *   node --import tsx scripts/start.ts --watch    runs src/, and restarts after every change (`make dev`)
  */
 import { once } from 'node:events';
 import { rmSync, watch } from 'node:fs';
@@ -21,18 +21,18 @@ const root = dirname(import.meta.dirname);
 const state = join(root, '.data');
 const fromSource = process.argv.includes('--watch');
 
-/** What a signal acts on. */
+/** The process that a signal stops. */
 let services: Supervised | undefined;
 let lastSignal = 0;
 const stopping = new AbortController();
 const stopped = new Promise<'stopped'>((resolve) => stopping.signal.addEventListener('abort', () => resolve('stopped')));
 
-/** The first signal asks for an orderly end, a second one for a quick end. */
+/** The first signal asks for an orderly shutdown, a second one for an immediate one. */
 function onSignal(): void {
   // One Ctrl-C may arrive twice: from the terminal, and from the program that started this one.
   if (Date.now() - lastSignal < 200) return;
   lastSignal = Date.now();
-  // Without services there is nothing to wait for: the pipes close, and what has been started so far ends by itself.
+  // Without services there is nothing to wait for: the pipes close, and what has been started ends by itself.
   if (stopping.signal.aborted && services === undefined) process.exit(130);
   stopping.abort();
   services?.tell('TERM');
@@ -53,7 +53,7 @@ async function startDatabase(): Promise<PostgresServer | undefined> {
   try {
     return await startPostgres({ directory: state, durable: true });
   } catch (error) {
-    // Ctrl-C can hit a program that is just being started: no trouble then, only a start that was called off.
+    // Ctrl-C can hit a program that is just being started. That is a cancelled start, not an error.
     if (stopping.signal.aborted) return undefined;
     throw error;
   }
@@ -61,7 +61,7 @@ async function startDatabase(): Promise<PostgresServer | undefined> {
 
 function needsDatabase(): boolean {
   const own = ['IDENTITY_DATABASE_URL', 'SECRETS_DATABASE_URL', 'WEBHOOK_DATABASE_URL'];
-  // Whoever has run a command here may still have our own file in the environment.
+  // A shell that has run a command here may still name our own file in its environment.
   if (resolve(process.env.DATABASE_URL_FILE ?? '') === join(state, 'database-url')) delete process.env.DATABASE_URL_FILE;
   return !isSet(process.env, 'DATABASE_URL') && !own.every((variable) => isSet(process.env, variable));
 }
@@ -80,11 +80,11 @@ async function run(database: PostgresServer | undefined): Promise<number> {
   }
   if (database !== undefined) {
     env.DATABASE_URL = await createDatabase(database);
-    // For the commands in a second terminal. The port is another one at every start.
+    // For commands in a second terminal. The port changes with every start.
     keep(join(state, 'database-url'), env.DATABASE_URL);
   }
 
-  // Where something else has a port, its answers must not be taken for ours; the services say which port it is.
+  // The replies of another program on one of the ports must not count as ours. The services report the port.
   const addresses = readAddresses(process.env);
   const taken = (await Promise.all(Object.values(addresses).map(isTaken))).some(Boolean);
   if (!taken) void announce(addresses, values, database !== undefined);
@@ -100,7 +100,7 @@ async function createDatabase(server: PostgresServer): Promise<string> {
 }
 
 async function announce(addresses: Addresses, values: FirstValues, ownDatabase: boolean): Promise<void> {
-  // Each of these questions is a line in the services' log, so not too many.
+  // Each of these requests is a line in the services' log.
   const becomeReady = async (address: Address) => {
     while (!(await isReady(address))) await sleep(200);
   };
@@ -109,7 +109,7 @@ async function announce(addresses: Addresses, values: FirstValues, ownDatabase: 
   if (!stopping.signal.aborted) process.stdout.write(summary(addresses, administrator, values, ownDatabase, setting(process.env, 'SHARE_PAGES') === 'on'));
 }
 
-/** Runs the services until they end, a signal ends them, or the database is gone; the result is the exit status. */
+/** Runs the services until they end, a signal ends them, or PostgreSQL ends. @returns the exit status */
 async function serve(env: NodeJS.ProcessEnv, database: PostgresServer | undefined): Promise<number> {
   const never = new Promise<never>(() => undefined);
   const lost = database?.ended.then(() => 'lost' as const) ?? never;
@@ -118,14 +118,14 @@ async function serve(env: NodeJS.ProcessEnv, database: PostgresServer | undefine
     const current = startServices(env);
     let end: number | 'lost' | 'changed' | 'stopped' = await Promise.race([current.ended, lost, changed]);
     if (fromSource && typeof end === 'number' && !stopping.signal.aborted) {
-      process.stderr.write('The services ended; they start again after the next change.\n');
+      process.stderr.write('The services have ended. They start again after the next change.\n');
       end = await Promise.race([stopped, lost, changed]);
     }
-    const asked = stopping.signal.aborted;
-    if (end === 'lost' && !asked) process.stderr.write(`PostgreSQL is gone; its last words:\n${database?.logTail()}\n`);
+    const isStopping = stopping.signal.aborted;
+    if (end === 'lost' && !isStopping) process.stderr.write(`PostgreSQL has ended. The end of its log:\n${database?.logTail()}\n`);
     current.tell('TERM');
     await current.ended;
-    if (asked || stopping.signal.aborted) return 0;
+    if (isStopping || stopping.signal.aborted) return 0;
     if (end !== 'changed') return typeof end === 'number' ? end : 1;
   }
 }
@@ -133,7 +133,7 @@ async function serve(env: NodeJS.ProcessEnv, database: PostgresServer | undefine
 function startServices(env: NodeJS.ProcessEnv): Supervised {
   const program = fromSource ? ['--import', 'tsx', join(root, 'src/cli.ts')] : [join(root, 'dist/cli.js')];
   services = supervise('TERM', process.execPath, [...program, 'serve'], { cwd: root, env });
-  // The signal may have come while there was nothing to pass it on to.
+  // The signal may have come before there were services to forward it to.
   if (stopping.signal.aborted) services.tell('TERM');
   return services;
 }

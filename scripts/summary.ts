@@ -1,4 +1,4 @@
-/** What `make start` prints once everything answers: addresses, first values, and one line to paste per service. */
+/** What `make start` prints once all services are ready: addresses, first values, and one command per service. */
 import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import type { FirstValue } from './first-values.ts';
@@ -27,7 +27,7 @@ export function readAddresses(env: Environment): Addresses {
   };
 }
 
-/** The services report a variable that is wrong; here it only must do no harm. */
+/** An invalid variable counts as unset here. The services report it. */
 export function setting(env: Environment, variable: string): string | undefined {
   const file = env[`${variable}_FILE`];
   try {
@@ -37,7 +37,7 @@ export function setting(env: Environment, variable: string): string | undefined 
   }
 }
 
-/** A service that listens on every address is reached on this machine's own. */
+/** A service that listens on every address is reached at 127.0.0.1. */
 function address(host: string | undefined, port: string): Address {
   const everywhere = host === undefined || host === '0.0.0.0' || host === '::';
   return { host: everywhere ? '127.0.0.1' : host, port: Number(port) };
@@ -82,8 +82,8 @@ export function summary(addresses: Addresses, administrator: string, values: Fir
   const [identity, secrets, webhook] = [addresses.identity, addresses.secrets, addresses.webhook].map(origin);
   const login = paste(`{"username":${JSON.stringify(administrator)},"password":"`, password, '"}');
   const json = `-H 'Content-Type: application/json'`;
-  // Whoever used a database before has made their own first user and token there.
-  const doubt = (what: string) => (ownDatabase ? '' : ` (if this database had no ${what} before)`);
+  // A database that was used before already has its first user and token.
+  const condition = (what: string) => (ownDatabase ? '' : ` (if this database had no ${what} before)`);
   const commands = `Commands for this database, in a second terminal:
 
   DATABASE_URL_FILE=.data/database-url node dist/cli.js user list
@@ -93,11 +93,11 @@ export function summary(addresses: Addresses, administrator: string, values: Fir
 Gatehouse is ready. Ctrl-C stops it.
 
   identity  ${identity}
-            administrator ${administrator}, first password ${show(password)}${doubt('user')}
+            administrator ${administrator}, first password ${show(password)}${condition('user')}
   secrets   ${secrets}
             bearer token ${show(token)}${sharePages ? `\n            share pages at ${secrets}/` : ''}
   webhook   ${webhook}/webhook
-            first webhook token ${show(webhookToken)}${doubt('token')}
+            first webhook token ${show(webhookToken)}${condition('token')}
 
 One line to try each:
 
@@ -110,10 +110,10 @@ ${ownDatabase ? commands : ''}`;
 
 function show(value: FirstValue): string {
   if (value.given === 'nowhere') return value.value;
-  return value.given === 'value' ? `as given in ${value.variable}` : `as given in ${value.variable}_FILE`;
+  return value.given === 'value' ? `from ${value.variable}` : `from ${value.variable}_FILE`;
 }
 
-/** A word of a shell's command line. A value that is not ours to show stands there as the variable it was given in. */
+/** A quoted word of a shell command. A given value is replaced by a reference to its variable. */
 function paste(before: string, value: FirstValue, after = ''): string {
   if (value.given === 'nowhere') return quote(before + value.value + after);
   const reference = value.given === 'value' ? `"$${value.variable}"` : `"$(cat "$${value.variable}_FILE")"`;

@@ -1,19 +1,18 @@
 /**
- * Starts a command that cannot outlive this process, however this process ends.
+ * Starts a command that cannot outlive this process, even if this process is killed.
  *
- * Between the two stands a small shell, which holds the reading end of a pipe. Each line written into the pipe names
- * a signal, which the shell passes on; the end of the pipe, which the kernel brings about even after `kill -9`, sends
- * the last signal. The command runs in a session of its own, so that a terminal's Ctrl-C reaches only this process,
- * which then decides what stops first.
+ * A small shell between the two reads from a pipe. Each line names a signal, which the shell sends to the command. When
+ * the pipe ends, which the kernel ensures even after `kill -9`, the shell sends the last signal. The command runs in a
+ * session of its own: Ctrl-C in a terminal reaches only this process, which decides what stops first.
  */
 import { spawn } from 'node:child_process';
 import { Writable } from 'node:stream';
 
 export interface Supervised {
-  /** The exit status of the command as a shell reports it: 128 and the signal's number for one that was killed. */
+  /** The exit status as a shell reports it: 128 plus the signal's number if the command was killed. */
   readonly ended: Promise<number>;
   tell(signal: StopSignal): void;
-  /** Lets this process end without waiting for the command, which then gets the last signal. */
+  /** Lets this process end without waiting for the command. The command then gets the last signal. */
   unref(): void;
 }
 
@@ -22,13 +21,13 @@ export type StopSignal = 'INT' | 'TERM' | 'QUIT';
 export interface SuperviseOptions {
   cwd: string;
   env: NodeJS.ProcessEnv;
-  /** File descriptors; without them the command reads nothing and writes where this process writes. */
+  /** File descriptors. By default the command reads nothing and shares the output of this process. */
   input?: number;
   output?: number;
   user?: { uid: number; gid: number };
 }
 
-// A shell gives its background commands an empty standard input, hence the detour by descriptor 4.
+// A shell gives its background commands an empty standard input, hence descriptor 4.
 const shell = `
 last=$1
 shift
@@ -63,18 +62,18 @@ export function supervise(
   });
   const pipe = child.stdio[3];
   if (!(pipe instanceof Writable)) throw new TypeError('no pipe to the supervising shell');
-  // The command may end while a signal is on its way to it: nothing is lost then.
+  // The command may end before it gets the signal.
   pipe.on('error', () => undefined);
 
   const ended = new Promise<number>((resolve, reject) => {
     child.once('error', reject);
     child.once('exit', (status) => {
-      // Had the shell itself been killed, this would still stop the command.
+      // Stops the command even if the shell was killed.
       pipe.destroy();
       resolve(status ?? 1);
     });
   });
-  // Whoever awaits it gets the error; an error that comes before anyone does must not end this process.
+  // The error reaches whoever awaits `ended`. Without this, an earlier one would end the process as unhandled.
   ended.catch(() => undefined);
 
   return {

@@ -1,24 +1,24 @@
-/** Directories that are removed after use, or, where a `kill -9` prevented that, by the next who makes one. */
+/** Directories that are removed after use, or by the next process that makes one if a `kill -9` prevented that. */
 import { lstatSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { errorCode } from './setup-error.ts';
 
-/** Its name says which process made it. */
+/** Its name contains the id of this process. */
 export function makeTemporary(parent: string, purpose: string): string {
-  removeForgotten(parent, purpose);
+  removeStale(parent, purpose);
   return mkdtempSync(join(parent, `${purpose}-${process.pid}-`));
 }
 
 export function removeTemporary(path: string): void {
-  // A program that was stopped a moment ago may still be writing.
+  // A program that has just been stopped may still be writing.
   rmSync(path, { recursive: true, force: true, maxRetries: 10, retryDelay: 50 });
 }
 
-function removeForgotten(parent: string, purpose: string): void {
+function removeStale(parent: string, purpose: string): void {
   for (const name of readdirSync(parent)) {
     const path = join(parent, name);
-    const maker = name.startsWith(`${purpose}-`) ? Number(name.slice(purpose.length + 1).split('-')[0]) : NaN;
-    if (!(maker > 0) || isAlive(maker)) continue;
+    const owner = name.startsWith(`${purpose}-`) ? Number(name.slice(purpose.length + 1).split('-')[0]) : NaN;
+    if (!(owner > 0) || isAlive(owner)) continue;
     if (lstatSync(path, { throwIfNoEntry: false })?.uid === process.getuid?.()) removeTemporary(path);
   }
 }

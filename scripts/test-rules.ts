@@ -1,4 +1,4 @@
-/** What makes a run of the tests worthless although no test failed. */
+/** Finds what makes a test run incomplete although no test failed. */
 
 /** The members of node:test's events that matter here. */
 export interface TestEvent {
@@ -8,7 +8,7 @@ export interface TestEvent {
   todo?: string | boolean | undefined;
 }
 
-/** A test may be left out only with a sentence that says why. */
+/** A test may be skipped only with a reason. */
 export function findSilentSkip(event: TestEvent): string | undefined {
   for (const kind of ['skip', 'todo'] as const) {
     const reason = event[kind];
@@ -19,7 +19,7 @@ export function findSilentSkip(event: TestEvent): string | undefined {
   return undefined;
 }
 
-/** `only` leaves out all other tests, and says nothing about it. */
+/** `only` skips all other tests silently. */
 export function findNarrowing(file: string, source: string): string[] {
   const narrowing = /\.only\s*\(|\bonly\s*:\s*true\b|\brunOnly\s*\(\s*true\b/;
   return source
@@ -28,13 +28,13 @@ export function findNarrowing(file: string, source: string): string[] {
 }
 
 /**
- * While a file waits between its tests, node:test may find that all it knows have ended and call the file's `after`:
- * then what the later tests need is closed. It happens on a slow machine alone.
+ * While a file awaits between its tests, node:test may find that all tests so far have ended and call the file's `after`,
+ * which closes what the later tests need. This happens only on a slow machine.
  */
 export function findLateAwait(file: string, source: string): string[] {
   let [isLate, isBlock] = [false, false];
   return source.split('\n').flatMap((line, index) => {
-    // What stands at the margin, and in the loops and conditions that begin there, is done while the file is loaded.
+    // Code at the margin, and in loops and conditions that begin there, runs while the file is loaded.
     if (/^\S/.test(line)) isBlock = /^(for|if|while|try|\{)\b.*\{$/.test(line);
     const isLoaded = /^\S/.test(line) || (isBlock && /^ {2}\S/.test(line));
     const isFound = isLate && isLoaded && /\bawait\b/.test(line) && !/\basync\b|^\s*(\/\/|\*)/.test(line);

@@ -7,9 +7,10 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 import { findBinaries, reachableBinaries, unprivilegedUser } from '../../scripts/binaries.ts';
-import { connect, startPostgres } from '../../scripts/postgres.ts';
+import { startPostgres, withConnection } from '../../scripts/postgres.ts';
 import type { PostgresServer } from '../../scripts/postgres.ts';
 import { SetupError } from '../../scripts/setup-error.ts';
+import { root } from '../support/process.ts';
 import { bounded, until } from '../support/until.ts';
 
 // Only its owner may enter it, like a checkout in root's home directory.
@@ -24,29 +25,22 @@ async function start(t: TestContext): Promise<PostgresServer> {
   return server;
 }
 
-async function query(url: string, text: string): Promise<unknown[]> {
-  const sql = connect(url);
-  try {
-    return [...(await sql.unsafe(text))];
-  } finally {
-    await sql.end();
-  }
-}
+const query = (url: string, text: string): Promise<unknown[]> => withConnection(url, async (sql) => [...(await sql.unsafe(text))]);
 
 /** A process that starts the server and then does nothing. */
 function starter(): ReturnType<typeof spawn> {
-  const program = join(closed, 'starter.mts');
-  const module = JSON.stringify(join(import.meta.dirname, '../../scripts/postgres.ts'));
+  const program = join(closed, 'starter.mjs');
+  const module = JSON.stringify(join(root, 'scripts/postgres.js'));
   writeFileSync(
     program,
     `import { startPostgres } from ${module};
      await startPostgres({ directory: ${JSON.stringify(directory)}, durable: false });
      console.log('started');`,
   );
-  return spawn(process.execPath, ['--import', 'tsx', program], { stdio: ['ignore', 'pipe', 'inherit'] });
+  return spawn(process.execPath, [program], { stdio: ['ignore', 'pipe', 'inherit'] });
 }
 
-test('a start that was killed while it made the database leaves nothing that the next one trusts', bounded, async (t) => {
+test('a start that was killed during initdb leaves nothing the next one uses', bounded, async (t) => {
   const parent = starter();
   const drafts = () => (existsSync(directory) ? readdirSync(directory) : []).map((name) => join(directory, name));
   await until(() => drafts().some((draft) => existsSync(join(draft, 'data/PG_VERSION'))));
@@ -60,7 +54,7 @@ test('a start that was killed while it made the database leaves nothing that the
   assert.equal(drafts().some((draft) => draft.includes('.new-')), false);
 });
 
-test('the next start finds what was stored, and nobody else does', bounded, async (t) => {
+test('the next start finds the data, which only its owner can read', bounded, async (t) => {
   const server = await start(t);
   assert.deepEqual(await query(server.url, 'select number from kept'), [{ number: 42 }]);
   for (const [path, mode] of [['.', 0o700], ['postgres', 0o700], ['postgres/data', 0o700], ['postgres/password', 0o600]] as const) {
@@ -69,12 +63,12 @@ test('the next start finds what was stored, and nobody else does', bounded, asyn
   assert.equal(statSync(join(directory, 'postgres.log')).mode & 0o777, 0o600);
   assert.deepEqual(await query(server.url, "select current_setting('listen_addresses') as addresses"), [{ addresses: '127.0.0.1' }]);
 
-  const stranger = new URL(server.url);
-  stranger.password = 'wrong';
-  await assert.rejects(query(stranger.href, 'select'), { code: '28P01' });
+  const wrong = new URL(server.url);
+  wrong.password = 'wrong';
+  await assert.rejects(query(wrong.href, 'select'), { code: '28P01' });
 });
 
-test('only what protects against a power failure depends on `durable`, and it is on for `make start`', bounded, async (t) => {
+test('only fsync depends on `durable`', bounded, async (t) => {
   const settings = "select name, setting from pg_settings where name in ('fsync', 'synchronous_commit', 'full_page_writes') order by name";
   const values = async (durable: boolean) => {
     const server = await startPostgres({ directory, durable });
@@ -88,15 +82,15 @@ test('only what protects against a power failure depends on `durable`, and it is
   assert.deepEqual(await values(false), [{ name: 'fsync', setting: 'off' }, ...shipped.slice(1)]);
 });
 
-test('of two starts at once one serves and the other says so', bounded, async (t) => {
+test('of two simultaneous starts one reports the other', bounded, async (t) => {
   const starts = await Promise.allSettled([start(t), start(t)]);
   const refused = starts.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason] : []));
   assert.equal(refused.length, 1);
   assert.ok(refused[0] instanceof SetupError);
-  assert.match(refused[0].message, /^another "make start" is running in this directory \(its PostgreSQL is process \d+\).*$/);
+  assert.match(refused[0].message, /^Another "make start" is running in this directory \(its PostgreSQL is process \d+\)\. Stop it first\.$/);
 });
 
-test('the server stops in order when its starter is killed', bounded, async (t) => {
+test('the server shuts down in order when its parent is killed', bounded, async (t) => {
   const parent = starter();
   if (parent.stdout !== null) await once(parent.stdout, 'data');
   assert.equal(existsSync(join(data, 'postmaster.pid')), true);
@@ -106,7 +100,7 @@ test('the server stops in order when its starter is killed', bounded, async (t) 
   await start(t);
 });
 
-test('a server that was killed is noticed, and the next one recovers what was committed', bounded, async (t) => {
+test('a killed server is detected, and the next one recovers committed data', bounded, async (t) => {
   const server = await start(t);
   await query(server.url, 'insert into kept values (43)');
   process.kill(server.processId, 'SIGKILL');
@@ -116,7 +110,7 @@ test('a server that was killed is noticed, and the next one recovers what was co
   assert.deepEqual(await query(next.url, 'select number from kept order by number'), [{ number: 42 }, { number: 43 }]);
 });
 
-test('a pid file of a dead server does not matter when another program has that number by now', bounded, async (t) => {
+test('a stale pid file is ignored if another program has its number', bounded, async (t) => {
   const other = spawn('sleep', ['1000'], { ...unprivilegedUser(), stdio: 'ignore' });
   t.after(() => other.kill());
   await once(other, 'spawn');
@@ -124,29 +118,29 @@ test('a pid file of a dead server does not matter when another program has that 
   await start(t);
 });
 
-test('nor does one that a server left empty because it was killed before it had written it', bounded, async (t) => {
+test('an old and empty pid file is ignored', bounded, async (t) => {
   const file = join(data, 'postmaster.pid');
   writeFileSync(file, '');
   utimesSync(file, new Date(0), new Date(0));
   await start(t);
 });
 
-test('what a person can put right is said in one line', bounded, async () => {
+test('a setup error is one line', bounded, async () => {
   assert.throws(() => findBinaries('linux', 'riscv64'), (error) => {
     assert.ok(error instanceof SetupError);
-    assert.match(error.message, /^no PostgreSQL binary for linux-riscv64: set DATABASE_URL .* without --omit=optional\)$/);
+    assert.match(error.message, /^There is no PostgreSQL binary for linux-riscv64\. Set DATABASE_URL .* without --omit=optional\)\.$/);
     return true;
   });
   const file = join(closed, 'a-file');
   writeFileSync(file, '');
   await assert.rejects(startPostgres({ directory: join(file, 'state'), durable: false }), (error) => {
     assert.ok(error instanceof SetupError);
-    assert.match(error.message, /^cannot write .*a-file\/state \(ENOTDIR\): make it writable, or set DATABASE_URL$/);
+    assert.match(error.message, /^Cannot write .*a-file\/state \(ENOTDIR\)\. Make it writable, or set DATABASE_URL\.$/);
     return true;
   });
 });
 
-test('programs in a directory that PostgreSQL\'s user may not enter are copied for the time of the run', bounded, () => {
+test('programs that the user of PostgreSQL cannot reach are copied for the run', bounded, () => {
   const native = join(closed, 'native');
   cpSync(findBinaries(), native, { recursive: true, verbatimSymlinks: true });
   const user = unprivilegedUser();

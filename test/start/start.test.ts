@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { TestContext } from 'node:test';
-import { connect } from '../../scripts/postgres.ts';
+import { withConnection } from '../../scripts/postgres.ts';
 import { bounded, until } from '../support/until.ts';
 
 const repository = join(import.meta.dirname, '../..');
@@ -19,7 +19,7 @@ cpSync(join(repository, 'scripts'), join(checkout, 'scripts'), { recursive: true
 symlinkSync(join(repository, 'node_modules'), join(checkout, 'node_modules'));
 writeFileSync(join(checkout, 'package.json'), '{"type":"module"}');
 
-// It answers on the three ports and says what it was given and which signals it got.
+// It replies on the three ports, and prints the values and signals that it gets.
 const standIn = `
 import { createServer } from 'node:http';
 import { readFileSync } from 'node:fs';
@@ -54,7 +54,7 @@ async function freePorts(count: number): Promise<string[]> {
 
 interface Run {
   output: () => string;
-  /** What the stand-in said under this word. */
+  /** The values the stand-in printed under this name. */
   said: (word: string) => string[];
   shows: (text: string) => Promise<void>;
   /** As Ctrl-C does: to the whole process group. */
@@ -65,7 +65,9 @@ interface Run {
 
 function start(t: TestContext, variables: Record<string, string> = {}, ...args: string[]): Run {
   const env = { PATH: process.env.PATH, IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT, ...variables };
-  const child = spawn(process.execPath, ['--import', 'tsx', 'scripts/start.ts', ...args], { cwd: checkout, env, detached: true });
+  // Compiled, to save the time that tsx takes; --watch needs tsx itself.
+  const script = args.includes('--watch') ? ['--import', 'tsx', 'scripts/start.ts'] : ['scripts/start.js'];
+  const child = spawn(process.execPath, [...script, ...args], { cwd: checkout, env, detached: true });
   const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
   let text = '';
   let over = false;
@@ -85,43 +87,36 @@ function start(t: TestContext, variables: Record<string, string> = {}, ...args: 
   };
 }
 
-async function query(url: string | undefined, text: string): Promise<unknown[]> {
-  const sql = connect(url ?? '');
-  try {
-    return [...(await sql.unsafe(text))];
-  } finally {
-    await sql.end();
-  }
-}
+const query = (url = '', text: string): Promise<unknown[]> => withConnection(url, async (sql) => [...(await sql.unsafe(text))]);
 
 const postgresRuns = () => existsSync(join(checkout, '.data/postgres/data/postmaster.pid'));
 const kept = (name: string) => readFileSync(join(checkout, '.data', name), 'utf8').trim();
 const ready = 'Gatehouse is ready';
 
-test('a first start makes everything, shows it with lines to paste, and Ctrl-C ends it in order', bounded, async (t) => {
+test('a first start generates and prints everything, and Ctrl-C ends it in order', bounded, async (t) => {
   const run = start(t);
   await run.shows(ready);
   await run.shows('"42"');
   await query(run.said('database')[0], 'create table kept as select 42 as number');
   for (const name of ['server-secret', 'auth-token', 'admin-password', 'webhook-token']) {
     assert.equal(statSync(join(checkout, '.data', name)).mode & 0o777, 0o600);
-    assert.deepEqual(run.said(name.toUpperCase().replace('-', '_')), [kept(name)], 'the services get what is shown');
+    assert.deepEqual(run.said(name.toUpperCase().replace('-', '_')), [kept(name)], 'the services get the printed values');
   }
   assert.match(kept('server-secret'), /^[\w-]{43}$/);
   assert.match(kept('admin-password'), /^([a-z2-9]{6}-){3}[a-z2-9]{6}$/);
   const shown = run.output().slice(run.output().indexOf(ready));
-  assert.ok(!shown.includes(kept('server-secret')), 'nobody needs to see it');
+  assert.ok(!shown.includes(kept('server-secret')), 'the server secret is not printed');
   assert.match(shown, new RegExp(`administrator admin, first password ${kept('admin-password')}\n`));
   assert.match(shown, new RegExp(`bearer token ${kept('auth-token')}\n`));
   assert.match(shown, new RegExp(`first webhook token ${kept('webhook-token')}\n`));
 
   run.press('SIGINT');
   assert.equal(await run.ended, 0);
-  assert.deepEqual(run.said('signal'), ['SIGTERM'], 'the terminal does not reach the services, their starter does');
+  assert.deepEqual(run.said('signal'), ['SIGTERM'], 'the signal comes from make start, not from the terminal');
   assert.equal(postgresRuns(), false);
 });
 
-test('a second start finds everything as it was left; a third one beside it is refused', bounded, async (t) => {
+test('a second start reuses everything, and a simultaneous one is rejected', bounded, async (t) => {
   const before = kept('auth-token');
   const run = start(t);
   await run.shows(ready);
@@ -130,12 +125,12 @@ test('a second start finds everything as it was left; a third one beside it is r
 
   const third = start(t);
   assert.equal(await third.ended, 1);
-  assert.match(third.output(), /^another "make start" is running in this directory .*\n$/);
+  assert.match(third.output(), /^Another "make start" is running in this directory .*\n$/);
   run.press('SIGTERM');
   assert.equal(await run.ended, 0);
 });
 
-test('nothing is left when it is killed', bounded, async (t) => {
+test('a kill leaves no process behind', bounded, async (t) => {
   const run = start(t);
   await run.shows(ready);
   run.kill();
@@ -145,16 +140,16 @@ test('nothing is left when it is killed', bounded, async (t) => {
   assert.deepEqual(run.said('signal'), ['SIGTERM']);
 });
 
-test('it ends when PostgreSQL does', bounded, async (t) => {
+test('it ends when PostgreSQL ends', bounded, async (t) => {
   const run = start(t);
   await run.shows(ready);
   process.kill(Number(kept('postgres/data/postmaster.pid').split('\n')[0]), 'SIGKILL');
   assert.equal(await run.ended, 1);
-  assert.match(run.output(), /PostgreSQL is gone; its last words:\n.*ready to accept connections/s);
+  assert.match(run.output(), /PostgreSQL has ended. The end of its log:\n.*ready to accept connections/s);
   assert.deepEqual(run.said('signal'), ['SIGTERM']);
 });
 
-test('a second signal is passed on, but not a mere echo of the first', bounded, async (t) => {
+test('a second signal is forwarded, unless it duplicates the first', bounded, async (t) => {
   const run = start(t, { PATIENCE: '1' });
   await run.shows(ready);
   // A terminal and a program in between may both deliver one Ctrl-C.
@@ -168,7 +163,7 @@ test('a second signal is passed on, but not a mere echo of the first', bounded, 
   assert.deepEqual(run.said('signal'), ['SIGTERM', 'SIGTERM']);
 });
 
-test('services that cannot start have the last word and the exit status', bounded, async (t) => {
+test('services that fail to start decide the last message and the exit status', bounded, async (t) => {
   const run = start(t, { FAIL: 'yes' });
   assert.equal(await run.ended, 3);
   assert.match(run.output(), /a port is taken\n$/);
@@ -176,18 +171,18 @@ test('services that cannot start have the last word and the exit status', bounde
   assert.equal(postgresRuns(), false);
 });
 
-test('the answers of a stranger on our ports are not taken for ours', bounded, async (t) => {
+test('replies of another program on the same ports are ignored', bounded, async (t) => {
   for (const port of [IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT]) {
-    const stranger = createWebServer((_, response) => response.end());
-    await new Promise<void>((resolve) => stranger.listen(Number(port), '127.0.0.1', resolve));
-    t.after(() => stranger.close());
+    const other = createWebServer((_, response) => response.end());
+    await new Promise<void>((resolve) => other.listen(Number(port), '127.0.0.1', resolve));
+    t.after(() => other.close());
   }
   const run = start(t, { FAIL: 'yes' });
   assert.equal(await run.ended, 3);
   assert.ok(!run.output().includes(ready));
 });
 
-test('what was given is passed on and not shown, and no database is started beside a given one', bounded, async (t) => {
+test('given values are forwarded and not printed, and no database is started', bounded, async (t) => {
   const run = start(t, { DATABASE_URL: 'postgres://elsewhere/', AUTH_TOKEN: 'given-token', ADMIN_PASSWORD: '', WEBHOOK_TOKEN: 'given-webhook' });
   await run.shows(ready);
   assert.deepEqual(run.said('database'), ['postgres://elsewhere/']);
@@ -196,12 +191,12 @@ test('what was given is passed on and not shown, and no database is started besi
   assert.equal(postgresRuns(), false);
   const shown = run.output().slice(run.output().indexOf(ready));
   assert.ok(!shown.includes('given-'));
-  assert.match(shown, /bearer token as given in AUTH_TOKEN\n/);
+  assert.match(shown, /bearer token from AUTH_TOKEN\n/);
   run.press('SIGINT');
   assert.equal(await run.ended, 0);
 });
 
-test('under --watch the services start again from source after every change', bounded, async (t) => {
+test('with --watch the services restart from source after every change', bounded, async (t) => {
   const run = start(t, {}, '--watch');
   await run.shows(ready);
   writeFileSync(join(checkout, 'src/cli.ts'), `console.log('changed');\n${standIn}`);
@@ -213,7 +208,7 @@ test('under --watch the services start again from source after every change', bo
   assert.equal(postgresRuns(), false);
 });
 
-test('Ctrl-C while PostgreSQL is still being set up ends it too', bounded, async (t) => {
+test('Ctrl-C ends it while PostgreSQL is being set up', bounded, async (t) => {
   rmSync(join(checkout, '.data'), { recursive: true, force: true });
   const run = start(t);
   await until(() => existsSync(join(checkout, '.data/postgres.log')));
@@ -223,12 +218,12 @@ test('Ctrl-C while PostgreSQL is still being set up ends it too', bounded, async
   assert.equal(postgresRuns(), false);
 });
 
-test('without a directory to write to there is one line and no stack', bounded, async (t) => {
+test('an unwritable directory is reported in one line', bounded, async (t) => {
   rmSync(join(checkout, '.data'), { recursive: true, force: true });
   writeFileSync(join(checkout, '.data'), 'in the way');
   for (const variables of [{}, { DATABASE_URL: 'postgres://elsewhere/' }]) {
     const run = start(t, variables);
     assert.equal(await run.ended, 1);
-    assert.match(run.output(), /^cannot write \S*.data.*: make .* writable.*\n$/);
+    assert.match(run.output(), /^Cannot write \S*.data.*\. Make .* writable.*\n$/);
   }
 });

@@ -36,12 +36,12 @@ const expected = [
   ['-s', 'http://127.0.0.1:8000/webhook', '-H', 'Authorization: Bearer the WEBHOOK_TOKEN', ...json, '-d', '{"event":"page.updated","data":{"page_id":"42"}}'],
 ];
 
-test('the lines to paste are what they say, whatever the values hold', () => {
+test('the printed commands work with any value', () => {
   const made = values((variable) => ({ variable, given: 'nowhere', file: 'unused', value: `the ${variable}` }));
   assert.deepEqual(paste(summary(readAddresses({}), awkward, made, true)), expected);
 });
 
-test('a value that was given stays where it was given', (t) => {
+test('a given value is not printed but referenced', (t) => {
   const variables = ['ADMIN_PASSWORD', 'AUTH_TOKEN', 'WEBHOOK_TOKEN'];
   const given = summary(readAddresses({}), awkward, values((variable) => ({ variable, given: 'value' })), false);
   assert.deepEqual(paste(given, Object.fromEntries(variables.map((name) => [name, `the ${name}`]))), expected);
@@ -50,11 +50,11 @@ test('a value that was given stays where it was given', (t) => {
   t.after(() => rmSync(directory, { recursive: true }));
   for (const name of variables) writeFileSync(join(directory, name), `the ${name}\n`);
   const inFiles = summary(readAddresses({}), awkward, values((variable) => ({ variable, given: 'file' })), false);
-  assert.match(inFiles, /bearer token as given in AUTH_TOKEN_FILE\n/);
+  assert.match(inFiles, /bearer token from AUTH_TOKEN_FILE\n/);
   assert.deepEqual(paste(inFiles, Object.fromEntries(variables.map((name) => [`${name}_FILE`, join(directory, name)]))), expected);
 });
 
-test('the addresses are those that the services will use', () => {
+test('the printed addresses are those of the services', () => {
   const origins = (env: Record<string, string>) => Object.values(readAddresses(env)).map(origin);
   assert.deepEqual(origins({}), ['http://127.0.0.1:3000', 'http://127.0.0.1:8080', 'http://127.0.0.1:8000']);
   assert.deepEqual(

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { supervise } from '../../scripts/supervise.ts';
+import { root } from '../support/process.ts';
 import { bounded, until } from '../support/until.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-supervise-'));
@@ -28,12 +29,12 @@ function listener(name: string, signals: number): { command: [string, string[]];
   return { command: [process.execPath, ['-e', program]], said };
 }
 
-test('a command that ends by itself is noticed, with its status', bounded, async () => {
+test('the end of a command is reported with its status', bounded, async () => {
   assert.equal(await supervise('TERM', 'sh', ['-c', 'exit 7'], options).ended, 7);
   assert.equal(await supervise('TERM', 'sh', ['-c', 'kill -9 $$'], options).ended, 128 + 9);
 });
 
-test('signals are passed on, one by one', bounded, async (t) => {
+test('signals are forwarded one by one', bounded, async (t) => {
   const { command, said } = listener('told', 2);
   const run = supervise('TERM', ...command, options);
   t.after(() => run.tell('QUIT'));
@@ -45,15 +46,15 @@ test('signals are passed on, one by one', bounded, async (t) => {
   assert.deepEqual(said(), ['up', 'SIGINT', 'SIGTERM']);
 });
 
-test('a command gets its last signal when the process that started it is killed', bounded, async () => {
+test('a command gets its last signal when its parent is killed', bounded, async () => {
   const { command, said } = listener('orphan', 1);
-  const starter = join(directory, 'starter.mts');
-  const module = JSON.stringify(join(import.meta.dirname, '../../scripts/supervise.ts'));
+  const starter = join(directory, 'starter.mjs');
+  const module = JSON.stringify(join(root, 'scripts/supervise.js'));
   writeFileSync(
     starter,
     `import { supervise } from ${module}; supervise('TERM', ...${JSON.stringify(command)}, ${JSON.stringify({ cwd: directory, env: {} })});`,
   );
-  const parent = spawn(process.execPath, ['--import', 'tsx', starter], { stdio: 'ignore' });
+  const parent = spawn(process.execPath, [starter], { stdio: 'ignore' });
   await until(() => said().includes('up'));
   parent.kill('SIGKILL');
   await once(parent, 'exit');

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { makeTemporary, removeTemporary } from '../../scripts/temporary.ts';
 
-test('what a killed process left is removed by the next, and nothing else', (t) => {
+test('only the directories of killed processes are removed', (t) => {
   const parent = mkdtempSync(join(tmpdir(), 'gatehouse-temporary-'));
   t.after(() => removeTemporary(parent));
   const dead = spawnSync('true').pid;
