@@ -15,7 +15,7 @@ const dockerfile = readFileSync(join(root, 'Dockerfile'), 'utf8');
 const finalStage = dockerfile.slice(dockerfile.lastIndexOf('\nFROM '));
 const readPackage = (...path: string[]) => JSON.parse(readFileSync(join(root, ...path, 'package.json'), 'utf8'));
 
-test('at run time there is one package, and it has none of its own', () => {
+test('a production install has one package without dependencies', () => {
   assert.deepEqual(Object.keys(readPackage().dependencies), ['postgres']);
   const { dependencies = {}, peerDependencies = {}, optionalDependencies = {} } = readPackage('node_modules', 'postgres');
   assert.deepEqual({ ...dependencies, ...peerDependencies, ...optionalDependencies }, {});
@@ -24,7 +24,7 @@ test('at run time there is one package, and it has none of its own', () => {
   assert.deepEqual(installed.map(([path]) => path), ['', 'node_modules/postgres']);
 });
 
-test('the image holds the built program, its package.json and the packages of a production install, and runs as nobody special', () => {
+test('the image holds only the program and its package, and runs unprivileged', () => {
   const copied = [...finalStage.matchAll(/^COPY --from=build \/build\/(\S+) (\S+)$/gm)].map(([, from, to]) => [from, to]);
   assert.deepEqual(copied.sort(), [['dist', 'dist'], ['node_modules', 'node_modules'], ['package.json', 'package.json']]);
   assert.equal([...finalStage.matchAll(/^(COPY|ADD|RUN)\b/gm)].length, copied.length);
@@ -53,7 +53,7 @@ const directory = layOut();
 const somebody = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
 const listing = () => readdirSync(directory, { recursive: true, encoding: 'utf8' }).filter((name) => !name.startsWith('node_modules/postgres/')).sort();
 
-test('the program serves from a read-only directory, as an unprivileged user, with an environment of its variables only', async (t) => {
+test('the program runs read-only, unprivileged and with only its own variables', async (t) => {
   const before = listing();
   assert.ok(before.includes('dist/cli.js') && !before.some((name) => name.endsWith('.ts')), 'plain JavaScript');
   const given = { ...variables(file.url), ADMIN_PASSWORD: '', SHARE_PAGES: 'on' };
@@ -79,14 +79,14 @@ test('the program serves from a read-only directory, as an unprivileged user, wi
   assert.deepEqual(listing(), before, 'nothing was written');
 });
 
-test('administration works from there, too', async (t) => {
+test('commands work in the image, too', async (t) => {
   const environment = { DATABASE_URL: file.url };
   assert.equal((await runProgram(t, directory, ['migrate'], environment, somebody)).code, 0);
   const users = await runProgram(t, directory, ['user', 'list', '--json'], environment, somebody);
   assert.equal(users.code, 0, users.stderr);
 });
 
-test('a trace into the program names the line of its source', () => {
+test('every compiled file has its source map', () => {
   // What browsers run is its own source, copied as it is.
   const names = listing().filter((name) => /^dist\/.*\.js$/.test(name) && !/^dist\/[a-z]+\/pages\//.test(name));
   assert.ok(names.length > 30, 'the rest of the program');
@@ -99,7 +99,7 @@ function healthCheck(): string[] {
   return JSON.parse(words);
 }
 
-test('the health check of the image finds each service by its variables, and nobody where nobody is', async (t) => {
+test('the health check finds each service by its variables', async (t) => {
   const [command, flag, script = ''] = healthCheck();
   assert.deepEqual([command, flag], ['node', '-e']);
   const check = (environment: Readonly<Record<string, string>>) => {

@@ -21,7 +21,7 @@ const everywhere = (status: number) => Object.fromEntries(SERVICES.map((service)
 const linesOf = (house: Gatehouse, message: string) => house.log().filter((line) => line.message === message);
 const untilReady = (house: Gatehouse) => until(() => linesOf(house, 'ready').length === SERVICES.length, 'all services are ready');
 
-test('without its database the process is alive and not ready; it becomes ready by itself, and again after every loss', async (t) => {
+test('without a database the process is alive, not ready, and recovers by itself', async (t) => {
   const relay = await startRelay(t, file.url);
   relay.cut();
   const house = await startGatehouse(t, SERVICES, relay.url, {}, 'listening');
@@ -38,7 +38,7 @@ test('without its database the process is alive and not ready; it becomes ready 
   assert.deepEqual(await probe(house, '/readyz'), everywhere(200));
 });
 
-test('with MIGRATE=off the services wait for somebody else to bring the schema up to date, and say so', async (t) => {
+test('with MIGRATE=off the services log and wait until the schema is up to date', async (t) => {
   const { url, sql } = await createEmptyDatabase(t);
   const house = await startGatehouse(t, SERVICES, url, { MIGRATE: 'off' }, 'listening');
   await until(() => linesOf(house, 'not ready yet, trying again').length >= SERVICES.length);
@@ -53,7 +53,7 @@ test('with MIGRATE=off the services wait for somebody else to bring the schema u
   assert.deepEqual(await probe(house, '/readyz'), everywhere(200));
 });
 
-test('a process serves the services that it is told to, and no other', async (t) => {
+test('serve starts only the named services', async (t) => {
   const running = startProgram(t, program, ['serve', 'webhook', 'identity'], variables(file.url));
   await running.ready('identity', 'webhook');
   const listening = running.log().filter(({ message }) => message === 'listening').map(({ service }) => service);
@@ -61,7 +61,7 @@ test('a process serves the services that it is told to, and no other', async (t)
   for (const service of ['identity', 'webhook']) assert.equal((await ask('GET', `${await running.url(service)}/readyz`)).status, 200);
 });
 
-test('the plain webhook receiver needs no database, and warns of an open door', async (t) => {
+test('the plain webhook receiver needs no database and warns without a token', async (t) => {
   const running = startProgram(t, program, ['serve', 'webhook'], { WEBHOOK_VARIANT: 'plain', HOST: '127.0.0.1', PORT: '0', APP_NAME: 'letterbox' });
   await running.ready('webhook');
   const warning = running.log().find(({ level }) => level === 'warn');
@@ -75,7 +75,7 @@ test('the plain webhook receiver needs no database, and warns of an open door', 
 });
 
 for (const service of SERVICES) {
-  test(`a port that another program has taken ends the process with one line that says which (${service})`, async (t) => {
+  test(`a port in use ends the process with one line that names it (${service})`, async (t) => {
     const other = createServer().listen(0, '127.0.0.1');
     t.after(() => void other.close());
     await once(other, 'listening');
@@ -88,14 +88,14 @@ for (const service of SERVICES) {
   });
 }
 
-test('an address that is not of this machine ends the process with one line', async (t) => {
+test('an address of another machine ends the process with one line', async (t) => {
   // 192.0.2.0/24 is for documentation (RFC 5737): no machine has it.
   const finished = await runProgram(t, program, ['serve', 'identity'], { ...variables(file.url), IDENTITY_HOST: '192.0.2.1' });
   assert.equal(finished.code, 1);
   assert.match(finished.stderr, /^gatehouse: identity cannot listen on 192\.0\.2\.1[^\n]*does not have the address[^\n]*\n$/);
 });
 
-test('the metrics have a listener of their own, which knows nothing of the services', async (t) => {
+test('metrics have their own listener, and only there', async (t) => {
   const house = await startGatehouse(t, SERVICES, file.url);
   await logIn(house.url.identity);
   await ask('GET', `${house.url.secrets}/api/store`);
@@ -116,7 +116,7 @@ test('the metrics have a listener of their own, which knows nothing of the servi
   for (const service of SERVICES) assert.equal((await ask('GET', `${house.url[service]}/metrics`)).status, 404, service);
 });
 
-test('one line for each request: its id, its route as a pattern, never the query, the token or the path itself', async (t) => {
+test('each request is logged once, without its path, query or token', async (t) => {
   const house = await startGatehouse(t, SERVICES, file.url);
   const session = await logIn(house.url.identity);
   const id = '00000000-0000-4000-8000-00000000abcd';
@@ -144,7 +144,7 @@ test('one line for each request: its id, its route as a pattern, never the query
   for (const word of ['marked', id, session, session.slice('session:'.length), WEBHOOK_TOKEN]) assert.ok(!house.stdout().includes(word), word);
 });
 
-test('a request without a usable id gets one, the same in the answer and in the log', async (t) => {
+test('a request without a valid id gets one, in the reply and in the log', async (t) => {
   const house = await startGatehouse(t, ['identity'], file.url);
   for (const given of [undefined, '', 'a b', 'a/b', 'x'.repeat(129)]) {
     const answer = await ask('GET', `${house.url.identity}/readyz`, given === undefined ? {} : { headers: { 'x-request-id': given } });
@@ -154,7 +154,7 @@ test('a request without a usable id gets one, the same in the answer and in the 
   }
 });
 
-test('a lost database ends requests, never the process: it serves on when connections can be had again', async (t) => {
+test('lost database connections fail requests, but not the process', async (t) => {
   const running = startProgram(t, program, ['serve'], variables(file.url));
   await running.ready(...SERVICES);
   const url = await running.url('identity');

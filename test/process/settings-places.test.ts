@@ -21,12 +21,12 @@ function problems(given: Given, services: readonly ServiceName[] = SERVICES, pur
 }
 
 const listeners: ReadonlyArray<readonly [what: string, services: readonly ServiceName[], given: Given, expected: Given]> = [
-  ['HOST and PORT are the webhook receiver’s own names', SERVICES, { HOST: '192.0.2.1', PORT: '9' }, { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080', webhook: '192.0.2.1:9' }],
+  ['HOST and PORT name the webhook listener', SERVICES, { HOST: '192.0.2.1', PORT: '9' }, { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080', webhook: '192.0.2.1:9' }],
   ['HOST and PORT name the listener of identity alone', ['identity'], { HOST: '192.0.2.1', PORT: '9' }, { identity: '192.0.2.1:9' }],
   ['HOST and PORT name the listener of secrets alone', ['secrets'], { HOST: '192.0.2.1', PORT: '9' }, { secrets: '192.0.2.1:9' }],
-  ['two services without the webhook receiver do not share one PORT', ['identity', 'secrets'], { PORT: '9' }, { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080' }],
-  ['the longer name wins over PORT', ['secrets'], { PORT: '9', SECRETS_PORT: '10', HOST: '192.0.2.1', SECRETS_HOST: '192.0.2.2' }, { secrets: '192.0.2.2:10' }],
-  ['the longer name wins for the webhook receiver too', SERVICES, { PORT: '9', WEBHOOK_PORT: '10' }, { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080', webhook: '0.0.0.0:10' }],
+  ['PORT applies to neither of two services without the webhook receiver', ['identity', 'secrets'], { PORT: '9' }, { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080' }],
+  ['the prefixed name overrides HOST and PORT', ['secrets'], { PORT: '9', SECRETS_PORT: '10', HOST: '192.0.2.1', SECRETS_HOST: '192.0.2.2' }, { secrets: '192.0.2.2:10' }],
+  ['WEBHOOK_PORT overrides PORT', SERVICES, { PORT: '9', WEBHOOK_PORT: '10' }, { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080', webhook: '0.0.0.0:10' }],
 ];
 
 for (const [what, services, given, expected] of listeners) {
@@ -37,7 +37,7 @@ for (const [what, services, given, expected] of listeners) {
   });
 }
 
-test('two listeners of one port are refused by name, whoever they are', () => {
+test('two listeners on one port are rejected by name', () => {
   assert.deepEqual(problems({ IDENTITY_PORT: '7000', SECRETS_PORT: '7000' }), ['identity and secrets cannot both listen on port 7000. Change one of them.']);
   assert.deepEqual(problems({ PORT: '3000' }), ['identity and webhook cannot both listen on port 3000. Change one of them.']);
   assert.deepEqual(problems({ METRICS_PORT: '8080' }), ['secrets and metrics cannot both listen on port 8080. Change one of them.']);
@@ -45,7 +45,7 @@ test('two listeners of one port are refused by name, whoever they are', () => {
   assert.deepEqual(problems({ IDENTITY_PORT: '0', SECRETS_PORT: '0', METRICS_PORT: '0' }), [], 'port 0 is any free port');
 });
 
-test('the metrics listener is off, and on this host only where nothing else is said', () => {
+test('the metrics listener is off by default, and local if it has no host', () => {
   assert.equal(readConfig(SERVICES, 'serve', NEEDED).metrics, null);
   assert.deepEqual(readConfig(SERVICES, 'serve', { ...NEEDED, METRICS_PORT: '9100' }).metrics, { host: '127.0.0.1', port: 9100 });
 });
@@ -64,7 +64,7 @@ const urls: ReadonlyArray<readonly [url: string, expected: Partial<typeof addres
   ...['disable', 'prefer', 'require', 'verify-ca', 'verify-full'].map((sslmode) => [`postgres://u@db.example/d?sslmode=${sslmode}`, { sslmode }] as const),
 ];
 
-test('a database URL is taken apart, percent escapes undone', () => {
+test('a database URL is parsed and its percent escapes decoded', () => {
   for (const [url, expected] of urls) {
     assert.deepEqual(readConfig(['identity'], 'serve', { DATABASE_URL: url }).identity?.database, { ...address, ...expected }, url);
   }
@@ -91,21 +91,21 @@ const wrongUrls: ReadonlyArray<readonly [url: string, sentence: string]> = [
   ['postgres://u@localhost/d?sslmode=REQUIRE', SSLMODE],
 ];
 
-test('a database URL that is not understood to the last parameter is refused', () => {
+test('a database URL with an unknown part is rejected', () => {
   for (const [url, sentence] of wrongUrls) assert.deepEqual(problems({ DATABASE_URL: url }), [sentence], url);
 });
 
-test('a database URL that would end the text of a protocol field early is refused', () => {
+test('a database URL with a NUL character is rejected', () => {
   for (const url of ['postgres://u%00x@localhost/d', 'postgres://u:p%00x@localhost/d', 'postgres://u@localhost/d%00x']) {
     assert.equal(problems({ DATABASE_URL: url }).length, 1, url);
   }
 });
 
-test('of two contradicting sslmodes none is chosen in silence', () => {
+test('two sslmode parameters are rejected', () => {
   assert.equal(problems({ DATABASE_URL: 'postgres://u@db.example/d?sslmode=disable&sslmode=verify-full' }).length, 1);
 });
 
-test('a service’s own database URL wins over the common one', () => {
+test('the database URL of a service overrides DATABASE_URL', () => {
   for (const name of SERVICES) {
     const own = { [`${name.toUpperCase()}_DATABASE_URL`]: 'postgres://u@elsewhere.example/own' };
     const config = readConfig(SERVICES, 'serve', { ...NEEDED, ...own });
@@ -115,12 +115,12 @@ test('a service’s own database URL wins over the common one', () => {
   }
 });
 
-test('a service that does not run needs nothing', () => {
+test('a service that does not run needs no settings', () => {
   assert.deepEqual(problems({ SERVER_SECRET: undefined, AUTH_TOKEN: undefined }, ['identity', 'webhook']), []);
   assert.deepEqual(problems({ DATABASE_URL: undefined, WEBHOOK_VARIANT: 'plain' }, ['webhook']), []);
 });
 
-test('administration needs the database and nothing else', () => {
+test('a command needs only the database settings', () => {
   assert.deepEqual(problems({ SERVER_SECRET: undefined, AUTH_TOKEN: undefined, METRICS_PORT: '8080' }, SERVICES, 'administer'), []);
   assert.equal(problems({ DATABASE_URL: undefined }, ['identity'], 'administer').length, 1);
   // A token is made in the database also where this environment serves the plain variant.
@@ -133,15 +133,15 @@ const warned: ReadonlyArray<readonly [what: string, given: Given, warnings: read
   ['a short AUTH_TOKEN', { AUTH_TOKEN: 'a'.repeat(31) }, [/^AUTH_TOKEN has fewer than 32 characters/]],
   ['nothing at 32 characters', { SERVER_SECRET: 'a'.repeat(32), AUTH_TOKEN: 'b'.repeat(32) }, []],
   ['a remote database without TLS, once for all services', { DATABASE_URL: remote }, [/database at db\.example may be unencrypted/]],
-  ['a remote database that refuses TLS', { DATABASE_URL: `${remote}?sslmode=disable` }, [/may be unencrypted/]],
-  ['no remote database under TLS', { DATABASE_URL: `${remote}?sslmode=require` }, []],
+  ['a remote database with sslmode=disable', { DATABASE_URL: `${remote}?sslmode=disable` }, [/may be unencrypted/]],
+  ['nothing if a remote database uses TLS', { DATABASE_URL: `${remote}?sslmode=require` }, []],
   ['an unencrypted database of one service', { WEBHOOK_DATABASE_URL: remote }, [/may be unencrypted/]],
-  ['a plain webhook receiver that lets everybody in', { WEBHOOK_VARIANT: 'plain' }, [/accepts events from anyone/]],
-  ['no plain webhook receiver with a token', { WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN: LONG }, []],
+  ['a plain webhook receiver without a token', { WEBHOOK_VARIANT: 'plain' }, [/accepts events from anybody/]],
+  ['nothing if a plain webhook receiver has a token', { WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN: LONG }, []],
 ];
 
 for (const [what, given, expected] of warned) {
-  test(`an operator is warned of ${what}`, () => {
+  test(`a warning is logged for ${what}`, () => {
     const { warnings } = readConfig(SERVICES, 'serve', { ...NEEDED, ...given });
     assert.equal(warnings.length, expected.length, warnings.join('\n'));
     expected.forEach((pattern, index) => assert.match(warnings[index] ?? '', pattern));

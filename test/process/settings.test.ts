@@ -34,7 +34,7 @@ function file(name: string, content: string | Buffer): string {
   return path;
 }
 
-test('with nothing but what is required, everything has its documented default', () => {
+test('every optional variable has its documented default', () => {
   const config = read({});
   const places = [config.identity, config.secrets, config.webhook].map((one) => `${one?.host}:${one?.port}`);
   assert.deepEqual(places, ['0.0.0.0:3000', '0.0.0.0:8080', '0.0.0.0:8000']);
@@ -81,7 +81,7 @@ for (const [name, least, most, value] of numbers) {
   });
 }
 
-test('SESSION_IDLE_TTL is a whole number of at least five minutes, or 0 for no such limit', () => {
+test('SESSION_IDLE_TTL is 0 or at least 300', () => {
   for (const good of ['0', '300', '31622400']) assert.equal(read({ SESSION_IDLE_TTL: good }).identity?.idleSeconds, Number(good));
   for (const bad of ['1', '299', '31622401', '-1', '-0', '00', '0.0', '+300', ' 300', '3e2', 'off', '٣٠٠']) {
     assert.deepEqual(problems({ SESSION_IDLE_TTL: bad }), ['SESSION_IDLE_TTL must be 0, or a whole number from 300 to 31622400.'], bad);
@@ -115,41 +115,41 @@ for (const [name, good, bad, accepts] of texts) {
   });
 }
 
-test('a server secret must fit the list that it will stand in once it is replaced', () => {
+test('a server secret has no comma and no surrounding space', () => {
   const accepts = 'SERVER_SECRET must be a text without commas, and without spaces around it.';
   for (const value of [`${LONG},${LONG}`, ` ${LONG}`, `${LONG} `]) assert.deepEqual(problems({ SERVER_SECRET: value }), [accepts]);
 });
 
-test('PGTARGETSESSIONATTRS, which the database client would obey, is refused', () => {
-  assert.deepEqual(problems({ PGTARGETSESSIONATTRS: 'standby' }), ['PGTARGETSESSIONATTRS must not be set: the database client would obey it.']);
+test('PGTARGETSESSIONATTRS is rejected', () => {
+  assert.deepEqual(problems({ PGTARGETSESSIONATTRS: 'standby' }), ['PGTARGETSESSIONATTRS must not be set: the database client obeys it.']);
 });
 
-test('ADMIN_PASSWORD must be as long as every other password', () => {
+test('ADMIN_PASSWORD must have the minimum length', () => {
   assert.deepEqual(problems({ ADMIN_PASSWORD: 'seven77' }), ['ADMIN_PASSWORD must have at least 8 characters.']);
   assert.deepEqual(problems({ ADMIN_PASSWORD: 'eight888', PASSWORD_MIN_LENGTH: '9' }), ['ADMIN_PASSWORD must have at least 9 characters.']);
   assert.equal(read({ ADMIN_PASSWORD: 'eight888' }).identity?.admin.password, 'eight888');
 });
 
-test('all problems come at once, one sentence each, that names its variable', () => {
+test('all problems are reported together, each with its variable', () => {
   const found = problems({ DATABASE_URL: 'mysql://localhost/x', SERVER_SECRET: undefined, AUTH_TOKEN: undefined, LOG_LEVEL: 'loud', PORT: 'x', SECRET_TTL: '-1' });
   const named = found.map((problem) => problem.split(' ')[0]);
   assert.deepEqual(new Set(named), new Set(['DATABASE_URL', 'SERVER_SECRET', 'AUTH_TOKEN', 'LOG_LEVEL', 'PORT', 'SECRET_TTL']));
   assert.equal(found.length, named.length);
 });
 
-test('a problem of one variable does not hide that of another whose name begins alike', () => {
+test('a problem does not hide that of a variable with the same prefix', () => {
   const found = problems({ SERVER_SECRET: undefined, SERVER_SECRET_PREVIOUS_FILE: join(place, 'nowhere') });
   assert.ok(found.some((problem) => problem.startsWith('SERVER_SECRET must be set')), found.join('\n'));
 });
 
-test('every service without a database is named at once', () => {
+test('every service without a database is reported', () => {
   const found = problems({ DATABASE_URL: undefined, IDENTITY_DATABASE_URL: NEEDED.DATABASE_URL }).join('\n');
   assert.match(found, /SECRETS_DATABASE_URL/);
   assert.match(found, /WEBHOOK_DATABASE_URL/);
   assert.doesNotMatch(found, /IDENTITY_DATABASE_URL/);
 });
 
-test('what is wrong is never repeated, since it may be a secret in the wrong place', () => {
+test('a problem never contains the invalid value', () => {
   const secret = 'marked secret value';
   const everywhere = Object.fromEntries(Object.keys(VARIABLES).map((name) => [name, secret]));
   const found = problems(everywhere);
@@ -157,14 +157,14 @@ test('what is wrong is never repeated, since it may be a secret in the wrong pla
   assert.ok(!found.join('\n').includes('marked'));
 });
 
-test('a variable that is set but empty counts as not set', () => {
+test('an empty variable counts as unset', () => {
   const empty = Object.fromEntries(Object.keys(VARIABLES).map((name) => [name, '']));
   assert.deepEqual(read({ ...empty, ...NEEDED }), read({}));
   assert.ok(problems({ AUTH_TOKEN: '' }).some((problem) => problem.startsWith('AUTH_TOKEN must be set')));
 });
 
 for (const name of Object.keys(VARIABLES)) {
-  test(`${name}_FILE stands for ${name}, and both at once are refused`, () => {
+  test(`${name}_FILE sets ${name}, and both together are rejected`, () => {
     assert.deepEqual(problems({ [name]: undefined, [`${name}_FILE`]: join(place, 'nowhere') }).filter((problem) => problem.startsWith(`${name}_FILE`)), [`${name}_FILE names a file that cannot be read (ENOENT).`]);
     const both = problems({ [name]: 'anything', [`${name}_FILE`]: file('both', 'anything') });
     assert.ok(both.includes(`${name} and ${name}_FILE are both set; remove one of them.`), both.join('\n'));
@@ -179,29 +179,29 @@ const contents: ReadonlyArray<readonly [content: string, value: string]> = [
   [` ${LONG} \n`, ` ${LONG} `],
 ];
 
-test('of a file, exactly one trailing newline is removed', () => {
+test('exactly one trailing newline of a file is removed', () => {
   for (const [content, value] of contents) {
     assert.equal(read({ ADMIN_PASSWORD: undefined, ADMIN_PASSWORD_FILE: file('password', content) }).identity?.admin.password, value);
   }
 });
 
-test('an empty file, or one with a newline only, is a variable that is not set', () => {
+test('an empty file counts as unset', () => {
   for (const content of ['', '\n', '\r\n']) {
     const found = problems({ SERVER_SECRET: undefined, SERVER_SECRET_FILE: file('empty', content) });
     assert.ok(found.length === 1 && found[0]?.startsWith('SERVER_SECRET must be set'), found.join('\n'));
   }
 });
 
-test('a directory in place of a file is a problem like any other', () => {
+test('a directory instead of a file is reported', () => {
   assert.ok(problems({ AUTH_TOKEN: undefined, AUTH_TOKEN_FILE: place }).includes('AUTH_TOKEN_FILE names a file that cannot be read (EISDIR).'));
 });
 
-test('a file that is no UTF-8 text is refused: read leniently, unlike bytes would become the same character', () => {
+test('a file that is not UTF-8 is rejected', () => {
   const bytes = Buffer.from('fffefdfcfbfaf9f8f7f6f5f4f3f2f1f0fffefdfcfbfaf9f8f7f6f5f4f3f2f1f0', 'hex');
   const found = problems({ SERVER_SECRET: undefined, SERVER_SECRET_FILE: file('bytes', bytes) });
   assert.ok(found.some((problem) => problem.startsWith('SERVER_SECRET')), 'random bytes were taken for text');
 });
 
-test('SERVER_SECRET_PREVIOUS is a list, and what is only space in it is no secret', () => {
+test('SERVER_SECRET_PREVIOUS is a list without empty entries', () => {
   assert.deepEqual(read({ SERVER_SECRET_PREVIOUS: 'one, two ,,three,' }).secrets?.previousSecrets, ['one', 'two', 'three']);
 });

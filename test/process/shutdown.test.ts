@@ -77,7 +77,7 @@ const isRefused = (url: string): Promise<boolean> =>
   });
 
 for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-  test(`on ${signal}, what is under way is answered, nothing new comes in, and the process ends with 0`, async (t) => {
+  test(`on ${signal} requests in flight finish, new ones fail, and the exit code is 0`, async (t) => {
     const running = await start(t, ['identity']);
     const url = await running.url('identity');
     const idle = await open(t, url);
@@ -111,7 +111,7 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) {
   });
 }
 
-test('all three services and the metrics stop together', async (t) => {
+test('all services and the metrics listener stop together', async (t) => {
   const running = await start(t, ['identity', 'secrets', 'webhook'], { METRICS_PORT: '0' });
   const urls = await Promise.all(['identity', 'secrets', 'webhook', 'metrics'].map((service) => running.url(service)));
   const clients = await Promise.all(urls.map((url) => open(t, url)));
@@ -124,7 +124,7 @@ test('all three services and the metrics stop together', async (t) => {
   assert.deepEqual(await running.ended, { code: 0, signal: null });
 });
 
-test('a connection on which nobody has said anything is closed at once, while others are still answered', async (t) => {
+test('an idle connection closes at once while other requests finish', async (t) => {
   const running = await start(t, ['identity']);
   const url = await running.url('identity');
   const silent = await open(t, url);
@@ -141,7 +141,7 @@ test('a connection on which nobody has said anything is closed at once, while ot
   assert.deepEqual(await running.ended, { code: 0, signal: null });
 });
 
-test('what hangs beyond SHUTDOWN_GRACE is cut, and the process ends in order without waiting for the database', async (t) => {
+test('after SHUTDOWN_GRACE the process exits 0 without waiting for the database', async (t) => {
   const running = await start(t, ['identity'], { SHUTDOWN_GRACE: '0' });
   const blocked = watch(t);
   await holdSessions(t);
@@ -152,7 +152,7 @@ test('what hangs beyond SHUTDOWN_GRACE is cut, and the process ends in order wit
   assert.equal(await blocked(), 1, 'the process ended only after the database had given up');
 });
 
-test('a second signal ends the process at once, whatever is under way', async (t) => {
+test('a second signal ends the process at once', async (t) => {
   const running = await start(t, ['identity'], { SHUTDOWN_GRACE: '600' });
   await holdSessions(t);
   const logout = await hangingLogout(t, await running.url('identity'));
@@ -164,7 +164,7 @@ test('a second signal ends the process at once, whatever is under way', async (t
   assert.equal(running.stderr(), '');
 });
 
-test('a process that waits for its database can be stopped', async (t) => {
+test('a process that waits for its database stops on a signal', async (t) => {
   const relay = await startRelay(t, file.url);
   relay.cut();
   const running = startProgram(t, program, ['serve', 'identity'], { ...environment, DATABASE_URL: relay.url });
@@ -174,7 +174,7 @@ test('a process that waits for its database can be stopped', async (t) => {
   assert.equal(running.stderr(), '');
 });
 
-test('a signal in the middle of the first start ends the process, too', async (t) => {
+test('a signal during the first start ends the process', async (t) => {
   for (const service of ['identity', 'secrets', 'webhook'] as const) {
     const empty = await createEmptyDatabase(t);
     const running = startProgram(t, program, ['serve', service], { ...environment, DATABASE_URL: empty.url });
