@@ -6,7 +6,7 @@ SERVICE =
 ARGS =
 sources := $(shell find src)
 
-.PHONY: help start dev test check typecheck audit build test-nginx test-browser test-faults test-senders image bench bench-start bench-sessions bench-flood bench-drain clean clean-data
+.PHONY: help start dev test test-fast check typecheck audit build test-nginx test-browser test-faults test-senders image bench bench-start bench-sessions bench-flood bench-drain clean clean-data
 
 help: ## list the targets (this text)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -17,8 +17,19 @@ start: dist/.built ## start PostgreSQL, if DATABASE_URL is not set, and the thre
 dev: node_modules/.installed ## the same from source, again after every change
 	@node --import tsx scripts/start.ts --watch
 
-test: dist/.built ## run every test on a PostgreSQL of its own, or some: make test FILES="test/structure.test.ts"
+test: node_modules/.installed ## run every test on a PostgreSQL of its own, or some: make test FILES="test/structure.test.ts"
 	@node --import tsx scripts/test.ts $(FILES)
+
+# Without the contract tests that wait for timers or hash for seconds.
+slow := $(addprefix test/contract/,identity/login/overload.test.ts identity/login/throttle.test.ts identity/login/timing.test.ts \
+  identity/keys/use.test.ts identity/sessions/last-seen.test.ts identity/sessions/rights.test.ts secrets/list-pages.test.ts secrets/log.test.ts \
+  secrets/passphrase-hashing.test.ts secrets/passphrase-throttle.test.ts webhook/stream.test.ts webhook/stream-ends.test.ts)
+fast := test/structure.test.ts $(addprefix test/identity/,delays.test.ts policy.test.ts rules.test.ts token.test.ts) \
+  test/secrets/qr.test.ts test/webhook/signatures.test.ts test/webhook/signing.test.ts \
+  $(filter-out $(slow),$(sort $(shell find test/contract -name '*.test.ts')))
+
+test-fast: node_modules/.installed ## run the tests of crypto, http, runtime, vectors and structure, and most contract tests: under a minute
+	@node --import tsx scripts/test.ts test/crypto test/http test/runtime test/vectors $(fast)
 
 check: typecheck test ## check the types and run every test: what must pass before a change is merged
 
@@ -30,11 +41,11 @@ audit: node_modules/.installed ## list what a security reviewer reads; for one s
 
 build: dist/.built ## compile src/ to dist/
 
-test-nginx: dist/.built ## try FORWARD-AUTH.md on the system's nginx (and Caddy); as root it installs them with apt-get
+test-nginx: node_modules/.installed ## try FORWARD-AUTH.md on the system's nginx (and Caddy); as root it installs them with apt-get
 	@node --import tsx scripts/nginx/install.ts
 	@node --import tsx scripts/test.ts scripts/nginx/nginx.test.ts scripts/nginx/caddy.test.ts
 
-test-browser: dist/.built ## try the share pages in the system's Chromium; as root it installs that with apt-get
+test-browser: node_modules/.installed ## try the share pages in the system's Chromium; as root it installs that with apt-get
 	@node --import tsx scripts/browser/install.ts
 	@SCREENSHOTS=$${SCREENSHOTS:-$$(mktemp -d)} && echo "pictures of every page: $$SCREENSHOTS" && export SCREENSHOTS && node --import tsx scripts/test.ts scripts/browser/*.test.ts
 

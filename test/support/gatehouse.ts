@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { configure, serve, type ServiceName } from '../../src/serve.ts';
+import { createLines } from './lines.ts';
 
 export const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
 export const AUTH_TOKEN = 'auth-token-for-tests-0123456789abcdefghi';
@@ -61,11 +62,12 @@ export async function startGatehouse(
     await running;
   };
   owner.after(stop);
-  const written = { stdout: '', stderr: '' };
-  const stdout = new PassThrough().on('data', (text) => (written.stdout += String(text)));
-  const stderr = new PassThrough().on('data', (text) => (written.stderr += String(text)));
+  const output = createLines((line): Array<Record<string, unknown>> => (line === '' ? [] : [JSON.parse(line)]));
+  let errors = '';
+  const stdout = new PassThrough().on('data', (text) => output.write(String(text)));
+  const stderr = new PassThrough().on('data', (text) => (errors += String(text)));
   const configuration = await configure(services, 'serve', { ...variables(databaseUrl), METRICS_PORT: '0', ...environment });
-  const log = () => written.stdout.split('\n').filter(Boolean).map((line): Record<string, unknown> => JSON.parse(line));
+  const log = output.parsed;
   running = serve(configuration, { stdout, stderr }, stopping.signal);
   const [message, count] = until === 'ready' ? ['ready', services.length] : ['listening', services.length + 1];
   const failed = running.then(() => Promise.reject(new Error('the services ended before they were ready')));
@@ -77,8 +79,8 @@ export async function startGatehouse(
   const url = (name: string) => `http://127.0.0.1:${log().find((line) => line.message === 'listening' && line.service === name)?.port}`;
   return {
     url: { identity: url('identity'), secrets: url('secrets'), webhook: url('webhook'), metrics: url('metrics') },
-    stdout: () => written.stdout,
-    stderr: () => written.stderr,
+    stdout: output.text,
+    stderr: () => errors,
     log,
     stop,
   };

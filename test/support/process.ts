@@ -1,6 +1,7 @@
 /** The program as its users run it: compiled, in a process of its own, with an environment that holds nothing else. */
 import { spawn } from 'node:child_process';
 import { dirname, join } from 'node:path';
+import { createLines } from './lines.ts';
 import { until } from './until.ts';
 
 export const root = dirname(dirname(import.meta.dirname));
@@ -55,9 +56,10 @@ export function startProgram(
   const command = [process.execPath, join(directory, 'dist/cli.js'), ...words];
   const [program = '', ...rest] = files === undefined ? command : ['/bin/sh', '-c', `ulimit -n ${files} && exec "$@"`, 'sh', ...command];
   const child = spawn(program, rest, { env: { ...environment }, cwd: directory, ...options });
-  const written = { stdout: '', stderr: '' };
-  child.stdout.setEncoding('utf8').on('data', (text: string) => (written.stdout += text));
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (written.stderr += text));
+  const stdout = createLines(parseLine);
+  let stderr = '';
+  child.stdout.setEncoding('utf8').on('data', stdout.write);
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
   if (deaf) child.stdout.destroy();
   // A program that does not read its input may be gone before all of it is written.
   child.stdin.on('error', () => {});
@@ -74,16 +76,16 @@ export function startProgram(
     child.kill('SIGKILL');
     await ended;
   });
-  const log = () => written.stdout.split('\n').slice(0, -1).flatMap(parseLine);
+  const log = stdout.parsed;
   const line: Running['line'] = async (fits) => {
     await until(() => isOver || log().some(fits), `a log line that fits ${fits.toString()}`);
     const found = log().find(fits);
-    if (!found) throw new Error(`the process ended without that line: ${written.stdout}${written.stderr}`);
+    if (!found) throw new Error(`the process ended without that line: ${stdout.text()}${stderr}`);
     return found;
   };
   return {
-    stdout: () => written.stdout,
-    stderr: () => written.stderr,
+    stdout: stdout.text,
+    stderr: () => stderr,
     log,
     line,
     async url(service) {
