@@ -88,7 +88,9 @@ export interface Binaries {
 export function reachableBinaries(native: string, user: User | undefined): Binaries {
   const problem = whyNot(native, user);
   if (problem === undefined) return { path: native, remove: () => undefined };
-  if (user === undefined) throw new SetupError(`The PostgreSQL binary does not run here (${problem}). Set DATABASE_URL.`);
+  if (user === undefined) {
+    throw new SetupError(`The PostgreSQL binary does not run here (${problem}). Set DATABASE_URL.`);
+  }
 
   const copy = makeTemporary(tmpdir(), 'gatehouse-postgres');
   const remove = () => removeTemporary(copy);

@@ -22,8 +22,8 @@ export interface ServerFiles {
 export const role = 'gatehouse';
 const draftName = 'postgres.new';
 
-// On Linux, a process reaches its working directory by this name even if its user cannot enter a directory above it, and
-// the working directory is set before the user is changed. So the checkout may be in a private directory.
+// On Linux, a process reaches its working directory by this name even if its user cannot enter a directory above it,
+// and the working directory is set before the user is changed. So the checkout may be in a private directory.
 const dataPath = (data: string) => (process.platform === 'linux' ? '/proc/self/cwd' : data);
 
 export function prepareDirectory(directory: string): void {
@@ -76,7 +76,13 @@ export function syncDirectory(path: string): void {
 }
 
 /** Runs one of PostgreSQL's programs in the data directory, with its output in the log. */
-export function runProgram(last: StopSignal, files: ServerFiles, program: string, args: string[], input?: number): Supervised {
+export function runProgram(
+  last: StopSignal,
+  files: ServerFiles,
+  program: string,
+  args: string[],
+  input?: number,
+): Supervised {
   const { binaries, data, log, user } = files;
   const output = openSync(log, 'a', 0o600);
   // Not the environment of this process: PGOPTIONS and similar variables would apply to the server.

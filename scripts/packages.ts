@@ -15,7 +15,8 @@ export function install(program: string, ...packages: readonly [string, ...strin
   process.stdout.write(`installing ${packages.join(', ')} with apt-get\n`);
   return withoutServices(() => {
     for (const words of [['update'], ['install', '--yes', '--no-install-recommends', ...packages]]) {
-      const { status, stdout, stderr } = spawnSync('apt-get', ['--quiet', ...words], { encoding: 'utf8', env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' } });
+      const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
+      const { status, stdout, stderr } = spawnSync('apt-get', ['--quiet', ...words], { encoding: 'utf8', env });
       // An outdated list of packages may be sufficient.
       if (status !== 0) process.stdout.write(`apt-get ${words.join(' ')} failed:\n${stdout}${stderr}`);
     }

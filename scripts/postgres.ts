@@ -180,9 +180,8 @@ async function untilPreviousServerEnds({ data, home }: Pick<ServerFiles, 'data' 
     if (isStale(data, file.processId)) return rmSync(pidFile(data), { force: true });
     if (file.processId > 0 && !isAlive(file.processId)) return;
     if ((await answersAt(file.port, home)) || Date.now() > deadline) {
-      throw new SetupError(
-        `Another "make start" is running in this directory (its PostgreSQL is process ${file.processId}). Stop it first.`,
-      );
+      const server = `its PostgreSQL is process ${file.processId}`;
+      throw new SetupError(`Another "make start" is running in this directory (${server}). Stop it first.`);
     }
     await sleep(50);
   }

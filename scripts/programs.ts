@@ -18,19 +18,25 @@ export interface Started {
   stop(): Promise<void>;
 }
 
+interface Prepared {
+  readonly command: readonly [string, ...string[]];
+  readonly env?: Readonly<Record<string, string>>;
+}
+
 export interface Program {
   readonly name: string;
   /** Runs it as an ordinary user even if this process is root. */
   readonly unprivileged: boolean;
   /** Writes the program's files into its directory. @returns the command and its environment */
-  prepare(directory: string, port: number): { readonly command: readonly [string, ...string[]]; readonly env?: Readonly<Record<string, string>> };
+  prepare(directory: string, port: number): Prepared;
   /** Whether it is ready. Called once its port is open. */
   isReady?(port: number): Promise<boolean>;
 }
 
 /** Also looks in directories for servers, which are not on every PATH. */
 export function findProgram(name: string): string | undefined {
-  const directories = [...(process.env.PATH ?? '').split(':').filter(Boolean), '/usr/sbin', '/usr/local/sbin', '/usr/local/bin', '/opt/homebrew/bin'];
+  const others = ['/usr/sbin', '/usr/local/sbin', '/usr/local/bin', '/opt/homebrew/bin'];
+  const directories = [...(process.env.PATH ?? '').split(':').filter(Boolean), ...others];
   return directories.map((directory) => join(directory, name)).find(isExecutable);
 }
 
@@ -71,14 +77,16 @@ export async function start(owner: Owner, program: Program): Promise<Started> {
     const port = await freePort();
     const { command: [file, ...args], env } = program.prepare(directory, port);
     const output = openSync(log, 'w');
-    run = supervise('TERM', file, args, { cwd: directory, env: { HOME: directory, ...env }, output, ...(user ? { user } : {}) });
+    const options = { cwd: directory, env: { HOME: directory, ...env }, output, ...(user ? { user } : {}) };
+    run = supervise('TERM', file, args, options);
     closeSync(output);
     const problem = await untilReady(run, port, program);
     if (problem === undefined) return { port, stop };
     await stop();
     const text = readFileSync(log, 'utf8');
     // Another process may have taken the port.
-    if (!/in use|EADDRINUSE/i.test(text) || attempt === ATTEMPTS) throw new Error(`${program.name} did not start: ${problem}\n${text}`);
+    if (/in use|EADDRINUSE/i.test(text) && attempt < ATTEMPTS) continue;
+    throw new Error(`${program.name} did not start: ${problem}\n${text}`);
   }
 }
 
@@ -95,7 +103,8 @@ async function removeAfter(path: string): Promise<void> {
 }
 
 /** @returns undefined when it is ready, otherwise why it is not */
-async function untilReady(run: Supervised, port: number, { isReady = async () => true }: Program): Promise<string | undefined> {
+async function untilReady(run: Supervised, port: number, program: Program): Promise<string | undefined> {
+  const { isReady = async () => true } = program;
   let end: string | undefined;
   run.ended.then((status) => (end = `it ended with status ${status}`), (error: unknown) => (end = String(error)));
   const deadline = Date.now() + LIMIT_MS;

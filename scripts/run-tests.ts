@@ -7,7 +7,8 @@ import { spec } from 'node:test/reporters';
 import { runMain } from './setup-error.ts';
 import { findSilentSkip, type TestEvent } from './test-rules.ts';
 
-const CONCURRENCY = Number(process.env.TEST_CONCURRENCY ?? availableParallelism() + 1);
+/** Most files wait most of the time: for PostgreSQL, for timers, for a process to start. */
+const CONCURRENCY = Math.min(2 * availableParallelism(), 8);
 const SLOWEST = 10;
 
 const interruption = new AbortController();
@@ -19,7 +20,10 @@ async function main(): Promise<number> {
   const files = process.argv.slice(2);
   const problems: string[] = [];
   let [passed, failed] = [0, 0];
-  const judge = (event: TestEvent) => problems.push(...[findSilentSkip(event)].filter((problem) => problem !== undefined));
+  const judge = (event: TestEvent) => {
+    const problem = findSilentSkip(event);
+    if (problem !== undefined) problems.push(problem);
+  };
   const begun = new Map<string, number>();
   const seconds = new Map<string, number>();
 
@@ -35,15 +39,19 @@ async function main(): Promise<number> {
     judge(event);
   });
   events.on('test:dequeue', ({ name }) => begun.set(name, Date.now()));
-  events.on('test:complete', ({ name }) => files.includes(name) && seconds.set(name, (Date.now() - (begun.get(name) ?? 0)) / 1000));
+  events.on('test:complete', ({ name }) => {
+    if (files.includes(name)) seconds.set(name, (Date.now() - (begun.get(name) ?? 0)) / 1000);
+  });
   for await (const text of events.compose(new spec())) process.stdout.write(text);
 
   if (interruption.signal.aborted) return 130;
   if (passed + failed === 0) problems.push('no test ran');
   if (files.length > SLOWEST) {
     const slowest = [...seconds].sort(([, one], [, other]) => other - one).slice(0, SLOWEST);
-    const lines = slowest.map(([name, taken]) => `${taken.toFixed(1).padStart(6)} s  ${relative('', name).replace(/js$/, 'ts')}\n`);
-    process.stdout.write(`\nslowest files:\n${lines.join('')}`);
+    process.stdout.write('\nslowest files:\n');
+    for (const [name, taken] of slowest) {
+      process.stdout.write(`${taken.toFixed(1).padStart(6)} s  ${relative('', name).replace(/js$/, 'ts')}\n`);
+    }
   }
   for (const problem of problems) process.stderr.write(`${problem}\n`);
   return problems.length > 0 || failed > 0 ? 1 : 0;

@@ -25,7 +25,7 @@ const fromSource = process.argv.includes('--watch');
 let services: Supervised | undefined;
 let lastSignal = 0;
 const stopping = new AbortController();
-const stopped = new Promise<'stopped'>((resolve) => stopping.signal.addEventListener('abort', () => resolve('stopped')));
+const stopped = once(stopping.signal, 'abort').then(() => 'stopped' as const);
 
 /** The first signal asks for an orderly shutdown, a second one for an immediate one. */
 function onSignal(): void {
@@ -62,7 +62,8 @@ async function startDatabase(): Promise<PostgresServer | undefined> {
 function needsDatabase(): boolean {
   const own = ['IDENTITY_DATABASE_URL', 'SECRETS_DATABASE_URL', 'WEBHOOK_DATABASE_URL'];
   // A shell that has run a command here may still name our own file in its environment.
-  if (resolve(process.env.DATABASE_URL_FILE ?? '') === join(state, 'database-url')) delete process.env.DATABASE_URL_FILE;
+  const file = process.env.DATABASE_URL_FILE ?? '';
+  if (resolve(file) === join(state, 'database-url')) delete process.env.DATABASE_URL_FILE;
   return !isSet(process.env, 'DATABASE_URL') && !own.every((variable) => isSet(process.env, variable));
 }
 
@@ -76,7 +77,8 @@ async function run(database: PostgresServer | undefined): Promise<number> {
   };
   const env = { ...process.env };
   for (const value of Object.values(values)) {
-    if (value.given === 'nowhere') Object.assign(env, { [value.variable]: undefined, [`${value.variable}_FILE`]: value.file });
+    if (value.given !== 'nowhere') continue;
+    Object.assign(env, { [value.variable]: undefined, [`${value.variable}_FILE`]: value.file });
   }
   if (database !== undefined) {
     env.DATABASE_URL = await createDatabase(database);
@@ -106,7 +108,9 @@ async function announce(addresses: Addresses, values: FirstValues, ownDatabase: 
   };
   await Promise.all(Object.values(addresses).map(becomeReady));
   const administrator = setting(process.env, 'ADMIN_USERNAME') ?? 'admin';
-  if (!stopping.signal.aborted) process.stdout.write(summary(addresses, administrator, values, ownDatabase, setting(process.env, 'SHARE_PAGES') === 'on'));
+  const sharePages = setting(process.env, 'SHARE_PAGES') === 'on';
+  const text = summary(addresses, administrator, values, ownDatabase, sharePages);
+  if (!stopping.signal.aborted) process.stdout.write(text);
 }
 
 /** Runs the services until they end, a signal ends them, or PostgreSQL ends. @returns the exit status */
@@ -122,7 +126,9 @@ async function serve(env: NodeJS.ProcessEnv, database: PostgresServer | undefine
       end = await Promise.race([stopped, lost, changed]);
     }
     const isStopping = stopping.signal.aborted;
-    if (end === 'lost' && !isStopping) process.stderr.write(`PostgreSQL has ended. The end of its log:\n${database?.logTail()}\n`);
+    if (end === 'lost' && !isStopping) {
+      process.stderr.write(`PostgreSQL has ended. The end of its log:\n${database?.logTail()}\n`);
+    }
     current.tell('TERM');
     await current.ended;
     if (isStopping || stopping.signal.aborted) return 0;

@@ -77,11 +77,20 @@ export interface FirstValues {
   webhookSecret: FirstValue;
 }
 
-export function summary(addresses: Addresses, administrator: string, values: FirstValues, ownDatabase: boolean, sharePages = false): string {
+export function summary(
+  addresses: Addresses,
+  administrator: string,
+  values: FirstValues,
+  ownDatabase: boolean,
+  sharePages = false,
+): string {
   const { token, password, webhookToken } = values;
   const [identity, secrets, webhook] = [addresses.identity, addresses.secrets, addresses.webhook].map(origin);
   const login = paste(`{"username":${JSON.stringify(administrator)},"password":"`, password, '"}');
   const json = `-H 'Content-Type: application/json'`;
+  const bearer = (value: FirstValue) => `-H ${paste('Authorization: Bearer ', value)}`;
+  const secret = `'{"password":"hunter2 is not enough"}'`;
+  const event = `'{"event":"page.updated","data":{"page_id":"42"}}'`;
   // A database that was used before already has its first user and token.
   const condition = (what: string) => (ownDatabase ? '' : ` (if this database had no ${what} before)`);
   const commands = `Commands for this database, in a second terminal:
@@ -102,8 +111,8 @@ Gatehouse is ready. Ctrl-C stops it.
 One line to try each:
 
   curl -s ${quote(`${identity}/api/auth/login`)} ${json} -d ${login}
-  curl -s ${quote(`${secrets}/api/store/encrypt`)} -H ${paste('Authorization: Bearer ', token)} ${json} -d '{"password":"hunter2 is not enough"}'
-  curl -s ${quote(`${webhook}/webhook`)} -H ${paste('Authorization: Bearer ', webhookToken)} ${json} -d '{"event":"page.updated","data":{"page_id":"42"}}'
+  curl -s ${quote(`${secrets}/api/store/encrypt`)} ${bearer(token)} ${json} -d ${secret}
+  curl -s ${quote(`${webhook}/webhook`)} ${bearer(webhookToken)} ${json} -d ${event}
 
 ${ownDatabase ? commands : ''}`;
 }

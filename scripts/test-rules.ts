@@ -28,8 +28,8 @@ export function findNarrowing(file: string, source: string): string[] {
 }
 
 /**
- * While a file awaits between its tests, node:test may find that all tests so far have ended and call the file's `after`,
- * which closes what the later tests need. This happens only on a slow machine.
+ * While a file awaits between its tests, node:test may find that all tests so far have ended and call the file's
+ * `after`, which closes what the later tests need. This happens only on a slow machine.
  */
 export function findLateAwait(file: string, source: string): string[] {
   let [isLate, isBlock] = [false, false];

@@ -80,7 +80,7 @@ async function withServer(work: (server: string) => Promise<number>): Promise<nu
   if (given) return work(given);
   const directory = makeTemporary(hasRoom(MEMORY) ? MEMORY : tmpdir(), 'gatehouse-test');
   try {
-    const server = await startPostgres({ directory, durable: false, maxConnections: 300 });
+    const server = await startPostgres({ directory, durable: false, maxConnections: 800 });
     try {
       return await work(server.url);
     } finally {
@@ -103,7 +103,8 @@ function hasRoom(directory: string): boolean {
 /** On a server with one database that holds every schema: each test file gets a copy of it. */
 async function runTests(copy: string, files: readonly string[], server: string): Promise<number> {
   const template = `test_template_${randomBytes(8).toString('hex')}`;
-  const compiled = files.map((file) => (file.startsWith(`${root}/`) ? file.replace(root, copy).replace(/\.ts$/, '.js') : file));
+  const isOurs = (file: string) => file.startsWith(`${root}/`);
+  const compiled = files.map((file) => (isOurs(file) ? file.replace(root, copy).replace(/\.ts$/, '.js') : file));
   const run = (args: readonly string[], env: NodeJS.ProcessEnv) =>
     untilEnded(supervise('TERM', process.execPath, args, { cwd: copy, env }));
   await withConnection(server, (sql) => sql`create database ${sql(template)}`);

@@ -33,7 +33,7 @@ async function create(t: Owner, template: string | undefined): Promise<TestDatab
   t.after(drop);
 
   const server = process.env.TEST_POSTGRES_URL;
-  if (!server || !template) throw new Error('This test needs the PostgreSQL of a run: make test FILES="test/….test.ts"');
+  if (!server || !template) throw new Error('This test needs the PostgreSQL of a run: make test FILES="…"');
   const name = `test_${randomBytes(8).toString('hex')}`;
   await withConnection(server, (sql) => sql`create database ${sql(name)} template ${sql(template)}`);
   undo.push(() => withConnection(server, (sql) => sql`drop database ${sql(name)} with (force)`));

@@ -66,7 +66,8 @@ export async function startGatehouse(
   let errors = '';
   const stdout = new PassThrough().on('data', (text) => output.write(String(text)));
   const stderr = new PassThrough().on('data', (text) => (errors += String(text)));
-  const configuration = await configure(services, 'serve', { ...variables(databaseUrl), METRICS_PORT: '0', ...environment });
+  const given = { ...variables(databaseUrl), METRICS_PORT: '0', ...environment };
+  const configuration = await configure(services, 'serve', given);
   const log = output.parsed;
   running = serve(configuration, { stdout, stderr }, stopping.signal);
   const [message, count] = until === 'ready' ? ['ready', services.length] : ['listening', services.length + 1];
@@ -76,7 +77,8 @@ export async function startGatehouse(
   };
   await Promise.race([seen(), failed]);
   failed.catch(() => {});
-  const url = (name: string) => `http://127.0.0.1:${log().find((line) => line.message === 'listening' && line.service === name)?.port}`;
+  const listening = () => log().filter(({ message }) => message === 'listening');
+  const url = (name: string) => `http://127.0.0.1:${listening().find(({ service }) => service === name)?.port}`;
   return {
     url: { identity: url('identity'), secrets: url('secrets'), webhook: url('webhook'), metrics: url('metrics') },
     stdout: output.text,
@@ -95,7 +97,13 @@ export interface Answer {
 }
 
 /** One request. `body` may be a value (sent as JSON) or text and bytes (sent as they are). */
-export async function ask(method: string, url: string, options: { bearer?: string; body?: unknown; headers?: Record<string, string> } = {}): Promise<Answer> {
+interface AskOptions {
+  readonly bearer?: string;
+  readonly body?: unknown;
+  readonly headers?: Record<string, string>;
+}
+
+export async function ask(method: string, url: string, options: AskOptions = {}): Promise<Answer> {
   const { bearer, body, headers } = options;
   const isRaw = typeof body === 'string' || body instanceof Uint8Array;
   const response = await fetch(url, {

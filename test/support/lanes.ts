@@ -1,4 +1,4 @@
-/** The connections of a service, for tests that need nothing above them. */
+/** The database connections of a service, for tests that need nothing above them. */
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readConfig } from './settings.ts';
@@ -28,10 +28,14 @@ export function openLanes(owner: Owner, url: string, name: string): Database {
 export const PURPOSES = ['read', 'write', 'list', 'claim', 'readiness', 'transaction'] as const;
 export type Purpose = (typeof PURPOSES)[number];
 
+interface Queryable {
+  unsafe(text: string): PromiseLike<Iterable<Record<string, unknown>>>;
+}
+
 /** One statement on the connection for this purpose. */
 export async function ask(database: Database, purpose: Purpose, statement: string): Promise<Record<string, unknown>> {
   // Both kinds of `sql` are alike in this one call.
-  const work = async (sql: { unsafe(text: string): PromiseLike<Iterable<Record<string, unknown>>> }) => [...(await sql.unsafe(statement))][0] ?? {};
+  const work = async (sql: Queryable) => [...(await sql.unsafe(statement))][0] ?? {};
   return purpose === 'transaction' ? database.transaction(work) : database[purpose](work);
 }
 
@@ -39,24 +43,26 @@ export async function ask(database: Database, purpose: Purpose, statement: strin
 export async function untilSql(condition: () => Promise<boolean>, what: string): Promise<void> {
   const limit = Date.now() + 20_000;
   while (!(await condition())) {
-    if (Date.now() > limit) throw new Error(`waited in vain until ${what}`);
+    if (Date.now() > limit) throw new Error(`timed out waiting until ${what}`);
     await sleep(5);
   }
 }
 
-/** Ends a server process as an administrator or a failover does; resolves when it is gone. */
+/** Terminates a backend, as an administrator or a failover does. Resolves when it has ended. */
 export async function kill({ sql }: TestDatabase, pid: number): Promise<void> {
   await sql`select pg_terminate_backend(${pid})`;
-  await untilSql(async () => (await sql`select 1 from pg_stat_activity where pid = ${pid}`).length === 0, 'the backend is gone');
+  const isGone = async () => (await sql`select 1 from pg_stat_activity where pid = ${pid}`).length === 0;
+  await untilSql(isGone, 'the backend has ended');
 }
 
-/** The process that runs a statement holding this text. */
+/** The backend that runs a statement with this text. */
 export async function runningPid({ sql }: TestDatabase, text: string): Promise<number> {
   let pid = 0;
   await untilSql(async () => {
     const [found] = await sql<Array<{ pid: number }>>`
       select pid from pg_stat_activity
-      where state = 'active' and query like ${`%${text}%`} and pid <> pg_backend_pid() and datname = current_database()`;
+      where state = 'active' and query like ${`%${text}%`} and pid <> pg_backend_pid()
+        and datname = current_database()`;
     pid = found?.pid ?? 0;
     return pid !== 0;
   }, `a statement with ${text} runs`);

@@ -54,7 +54,8 @@ export function startProgram(
   { input = '', deaf = false, files, ...options }: StartOptions = {},
 ): Running {
   const command = [process.execPath, join(directory, 'dist/cli.js'), ...words];
-  const [program = '', ...rest] = files === undefined ? command : ['/bin/sh', '-c', `ulimit -n ${files} && exec "$@"`, 'sh', ...command];
+  const limited = ['/bin/sh', '-c', `ulimit -n ${files} && exec "$@"`, 'sh', ...command];
+  const [program = '', ...rest] = files === undefined ? command : limited;
   const child = spawn(program, rest, { env: { ...environment }, cwd: directory, ...options });
   const stdout = createLines(parseLine);
   let stderr = '';

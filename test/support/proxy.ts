@@ -16,9 +16,11 @@ export interface Proxy {
    * @returns resolves when that reply has arrived here
    */
   drop(): Promise<void>;
-  /** Forwards new connections again. Stalled ones stay stalled. @param databaseUrl the server's new address, if it moved */
+  /** Forwards new connections again. Stalled ones stay stalled. @param databaseUrl where the server is, if it moved */
   restore(databaseUrl?: string): Promise<void>;
 }
+
+type Observe = () => (chunk: Buffer) => void;
 
 interface Owner {
   after(fn: () => Promise<void>): void;
@@ -28,8 +30,8 @@ interface Owner {
 const UPDATED = /UPDATE [1-9][0-9]*\0/;
 const MAX_UPDATED_LENGTH = 'UPDATE 1000\0'.length;
 
-/** @param observe gets a copy of everything the server sends, separately for each connection */
-export async function startProxy(owner: Owner, databaseUrl: string, observe?: () => (chunk: Buffer) => void): Promise<Proxy> {
+/** @param observe is called for each connection. Its result gets everything the server sends on it. */
+export async function startProxy(owner: Owner, databaseUrl: string, observe?: Observe): Promise<Proxy> {
   let target = portOf(databaseUrl);
   let mode: 'forward' | 'cut' | 'stall' = 'forward';
   let accepted = 0;
