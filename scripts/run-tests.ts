@@ -27,7 +27,7 @@ async function main(): Promise<number> {
   const begun = new Map<string, number>();
   const seconds = new Map<string, number>();
 
-  const events = run({ files, concurrency: CONCURRENCY, timeout: 150_000, signal: interruption.signal });
+  const events = run({ files, concurrency: CONCURRENCY, timeout: 300_000, signal: interruption.signal });
   events.on('test:pass', (event) => {
     passed += 1;
     // A file is reported under its own name only if nothing in it was.

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, afterEach, test } from 'node:test';
 import { WEBHOOK_TOKEN } from '../../test/support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN } from '../../test/support/inbox.ts';
-import { untilSql } from '../../test/support/lanes.ts';
+import { untilSql } from '../../test/support/connections.ts';
 import {
   assertFocusVisible, checkAppearance, enlargeText, openState, overflowing, type PageState,
 } from './accessibility.ts';

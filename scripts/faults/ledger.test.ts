@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { startRelay } from '../../test/support/relay.ts';
+import { startProxy } from '../../test/support/proxy.ts';
 import { buildProgram, type Running, runProgram, startProgram } from '../../test/support/process.ts';
 import { until } from '../../test/support/until.ts';
 import { connect, type PostgresServer, startPostgres } from '../postgres.ts';
@@ -50,16 +50,16 @@ function createRandom(seed: number): () => number {
 async function startDatabase(t: TestContext, directory: string) {
   let server: PostgresServer = await startPostgres({ directory, durable: true });
   t.after(() => server.stop());
-  const relay = await startRelay(t, server.url);
+  const proxy = await startProxy(t, server.url);
   return {
-    url: relay.url,
+    url: proxy.url,
     directUrl: () => server.url,
     async kill() {
       process.kill(server.processId, 'SIGKILL');
       await server.ended;
-      await relay.cut();
+      await proxy.cut();
       server = await startPostgres({ directory, durable: true });
-      await relay.mend(server.url);
+      await proxy.restore(server.url);
     },
     /** Kills the server process of one connection. PostgreSQL then ends all others, too. */
     async killConnection(random: () => number) {

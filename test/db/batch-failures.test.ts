@@ -6,10 +6,9 @@ import { arrayLiteral, batched } from '../../src/db/batch.ts';
 import { type Database, Rejected } from '../../src/db/pool.ts';
 import { Overloaded, Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
-import { startDoomed } from '../support/doomed.ts';
-import { kill, openLanes, untilSql } from '../support/lanes.ts';
-import { startKeeper } from '../support/keeper.ts';
-import { startRelay } from '../support/relay.ts';
+import { startKillablePostgres } from '../support/killable-postgres.ts';
+import { kill, openConnections, untilSql } from '../support/connections.ts';
+import { startProxy } from '../support/proxy.ts';
 import { idsOf, makeThings, type Outcome, outcomeOf, someThings, standInTheWay, stored, storing, type Thing } from '../support/things.ts';
 import { bounded, until } from '../support/until.ts';
 
@@ -34,18 +33,18 @@ async function untilStored(database: Database, store: (database: Database, thing
 }
 
 test('a cut connection fails every call of a shared statement, and the next one works', async (t) => {
-  const relay = await startRelay(t, file.url);
-  const [database, { store, statements }] = [openLanes(t, relay.url, 'cut'), storing()];
+  const proxy = await startProxy(t, file.url);
+  const [database, { store, statements }] = [openConnections(t, proxy.url, 'cut'), storing()];
   const [underWay, waiting] = [someThings(10), someThings(200)];
   const other = await standInTheWay(t, file.url, underWay[5] ?? assert.fail());
   const calls = underWay.map((thing) => outcomeOf(store(database, thing)));
   await other.met();
   calls.push(...waiting.map((thing) => outcomeOf(store(database, thing))));
-  await relay.cut();
+  await proxy.cut();
   (await Promise.all(calls)).forEach(assertUnavailable);
   assert.deepEqual(statements.map((ids) => ids.length), [10, 128, 72], 'none was tried again by itself');
   assert.deepEqual(await storedOf(waiting), []);
-  await relay.mend();
+  await proxy.restore();
   await untilStored(database, store);
   const later = someThings(20);
   await Promise.all(later.map((thing) => store(database, thing)));
@@ -53,8 +52,8 @@ test('a cut connection fails every call of a shared statement, and the next one 
 });
 
 test('a connection cut while items are tried alone leaves the invalid one its own error', async (t) => {
-  const relay = await startRelay(t, file.url);
-  const [database, { store }] = [openLanes(t, relay.url, 'alone'), storing()];
+  const proxy = await startProxy(t, file.url);
+  const [database, { store }] = [openConnections(t, proxy.url, 'alone'), storing()];
   const [wrong, before, slow, after] = [...someThings(1, { size: 0 }), ...someThings(3)];
   assert.ok(wrong && before && slow && after);
   const other = await standInTheWay(t, file.url, slow);
@@ -64,16 +63,16 @@ test('a connection cut while items are tried alone leaves the invalid one its ow
   assert.ok(first instanceof Rejected);
   assert.equal(second, `${before.id} of size 1`);
   assert.deepEqual(await storedOf([before]), [before.id]);
-  await relay.cut();
+  await proxy.cut();
   (await Promise.all(calls.slice(2))).forEach(assertUnavailable);
   assert.deepEqual(await storedOf([wrong, after]), []);
-  await relay.mend();
+  await proxy.restore();
   await untilStored(database, store);
 });
 
 test('calls whose committed statement gets no answer fail, and it is not sent again', async (t) => {
-  const keeper = await startKeeper(t, file.url);
-  const database = openLanes(t, keeper.url, 'kept');
+  const proxy = await startProxy(t, file.url);
+  const database = openConnections(t, proxy.url, 'kept');
   let statements = 0;
   const grow = batched(
     async (context: Database, ids: readonly number[]) => {
@@ -86,7 +85,7 @@ test('calls whose committed statement gets no answer fail, and it is not sent ag
   const { store } = storing();
   const [lost, waiting] = [someThings(30), someThings(30)];
   await Promise.all([...lost, ...waiting].map((thing) => store(database, thing)));
-  const held = keeper.keep();
+  const held = proxy.drop();
   const calls = lost.map(({ id }) => outcomeOf(grow(database, id)));
   await until(() => statements === 1, 'the first is sent');
   calls.push(...waiting.map(({ id }) => outcomeOf(grow(database, id))));
@@ -105,9 +104,9 @@ test('calls whose committed statement gets no answer fail, and it is not sent ag
 });
 
 test('after kill -9 of PostgreSQL, every acknowledged item is stored and no call hangs', bounded, async (t) => {
-  const doomed = await startDoomed(t);
-  await doomed.query(makeThings);
-  const [database, { store, statements }] = [openLanes(t, doomed.relayUrl, 'doomed'), storing()];
+  const killable = await startKillablePostgres(t);
+  await killable.query(makeThings);
+  const [database, { store, statements }] = [openConnections(t, killable.proxyUrl, 'killable'), storing()];
   const outcomes = new Map<Thing, Outcome>();
   let [goesOn, isUp] = [true, true];
   /** Asks for one after the other, and while there is no server waits for the next one. */
@@ -125,14 +124,14 @@ test('after kill -9 of PostgreSQL, every acknowledged item is stored and no call
     const [held] = someThings(1);
     assert.ok(held);
     // At any moment, or in the middle of a statement for certain.
-    const other = round === 0 ? null : await standInTheWay(t, doomed.url(), held);
+    const other = round === 0 ? null : await standInTheWay(t, killable.url(), held);
     const call = other && outcomeOf(store(database, held));
     await other?.met();
-    const killed = doomed.kill();
+    const killed = killable.kill();
     isUp = false;
     await killed;
     if (call) assertUnavailable(await call);
-    await doomed.restart();
+    await killable.restart();
     await untilStored(database, store);
     isUp = true;
   }
@@ -140,7 +139,7 @@ test('after kill -9 of PostgreSQL, every acknowledged item is stored and no call
   await clients;
   const list = [...outcomes.keys()];
   const told = acknowledged(list, [...outcomes.values()]);
-  const found = await doomed.query((sql) => stored(sql, list));
+  const found = await killable.query((sql) => stored(sql, list));
   assert.equal(new Set(found).size, found.length, 'nothing is stored twice');
   assert.deepEqual(idsOf(told).filter((id) => !found.includes(id)), [], 'told "stored", and gone');
   const failures = [...outcomes.values()].filter((outcome) => typeof outcome !== 'string');
@@ -151,7 +150,7 @@ test('after kill -9 of PostgreSQL, every acknowledged item is stored and no call
 });
 
 test('closing lets the statement under way finish, and fails waiting and later calls', async (t) => {
-  const [database, { store }] = [openLanes(t, file.url, 'closed'), storing()];
+  const [database, { store }] = [openConnections(t, file.url, 'closed'), storing()];
   const [underWay, waiting, late] = [someThings(3), someThings(300), someThings(3)];
   const other = await standInTheWay(t, file.url, underWay[1] ?? assert.fail());
   const calls = underWay.map((thing) => outcomeOf(store(database, thing)));
@@ -169,7 +168,7 @@ test('closing lets the statement under way finish, and fails waiting and later c
 });
 
 test('closing fails the calls of a statement that does not finish', async (t) => {
-  const [database, { store }] = [openLanes(t, file.url, 'stuck'), storing()];
+  const [database, { store }] = [openConnections(t, file.url, 'stuck'), storing()];
   const [underWay, waiting] = [someThings(3), someThings(300)];
   const other = await standInTheWay(t, file.url, underWay[1] ?? assert.fail());
   const calls = underWay.map((thing) => outcomeOf(store(database, thing)));

@@ -5,7 +5,7 @@ import { batched } from '../../src/db/batch.ts';
 import { type Database, Duplicate, Rejected } from '../../src/db/pool.ts';
 import { Overloaded, Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
-import { openLanes, untilSql } from '../support/lanes.ts';
+import { openConnections, untilSql } from '../support/connections.ts';
 import { idsOf, makeThings, outcomeOf, outcomesOf, someThings, standInTheWay, stored, storing, type Thing, turn } from '../support/things.ts';
 
 const file = await createDatabase();
@@ -13,7 +13,7 @@ const MIB = 1024 * 1024;
 
 before(() => makeThings(file.sql));
 
-const open = (t: TestContext): Database => openLanes(t, file.url, 'grouped');
+const open = (t: TestContext): Database => openConnections(t, file.url, 'grouped');
 const told = (list: readonly Thing[]): string[] => list.map(({ id, size }) => `${id} of size ${size ?? 1}`);
 const storedOf = (list: readonly Thing[]) => stored(file.sql, list);
 /** By how many transactions these were stored. */

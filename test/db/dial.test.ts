@@ -3,14 +3,14 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createDatabase } from '../support/database.ts';
 import { ask, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
-import { openLanes, untilSql } from '../support/lanes.ts';
+import { openConnections, untilSql } from '../support/connections.ts';
 import { buildProgram, startProgram } from '../support/process.ts';
 import { connectTo, headOf } from '../support/socket.ts';
 import { bounded, until } from '../support/until.ts';
 
 test('an address that the system does not connect to is Unavailable', async (t) => {
   // The broadcast address: no stream goes there (ENETUNREACH, EACCES), as where the route to the database has gone.
-  const database = openLanes(t, 'postgres://u:p@255.255.255.255:5432/x', 'dial');
+  const database = openConnections(t, 'postgres://u:p@255.255.255.255:5432/x', 'dial');
   for (const _turn of [1, 2]) await assert.rejects(database.read((sql) => sql`select 1`), { name: 'Unavailable' });
 });
 

@@ -6,9 +6,8 @@ import { before, test, type TestContext } from 'node:test';
 import type { Database } from '../../src/db/pool.ts';
 import { Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
-import { ask, kill, PURPOSES, type Purpose, openLanes, runningPid, untilSql } from '../support/lanes.ts';
-import { startRelay } from '../support/relay.ts';
-import { startTunnel } from '../support/tunnel.ts';
+import { ask, kill, PURPOSES, type Purpose, openConnections, runningPid, untilSql } from '../support/connections.ts';
+import { startProxy } from '../support/proxy.ts';
 
 const file = await createDatabase();
 
@@ -31,7 +30,7 @@ const pidOf = async (database: Database, purpose: Purpose): Promise<number> => N
 
 for (const purpose of PURPOSES) {
   test(`${purpose}: a connection that dies during a statement is Unavailable, and the next call works`, async (t) => {
-    const database = openLanes(t, file.url, 'dies');
+    const database = openConnections(t, file.url, 'dies');
     const hanging = failure(ask(database, purpose, `select pg_sleep(30) as "${purpose} that dies"`));
     await kill(file, await runningPid(file, `${purpose} that dies`));
     assertPassing(await hanging);
@@ -39,7 +38,7 @@ for (const purpose of PURPOSES) {
   });
 
   test(`${purpose}: every call that waits for a connection that dies fails`, async (t) => {
-    const database = openLanes(t, file.url, 'crowd');
+    const database = openConnections(t, file.url, 'crowd');
     const sleeping = (index: number) => ask(database, purpose, `select pg_sleep(30) as "${purpose} crowd ${index}"`);
     const waiting = Array.from({ length: 20 }, (_, index) => failure(sleeping(index)));
     const answered = Promise.all(waiting);
@@ -56,7 +55,7 @@ for (const purpose of PURPOSES) {
   });
 
   test(`${purpose}: after an idle connection died, the second call works at the latest`, async (t) => {
-    const database = openLanes(t, file.url, 'idle');
+    const database = openConnections(t, file.url, 'idle');
     await kill(file, await pidOf(database, purpose));
     // The news may still be under way: who sends into a dead connection gets Unavailable, once.
     for (let tries = 0; tries < 2; tries += 1) {
@@ -90,7 +89,7 @@ function killedHalfway(database: Database) {
 }
 
 test('a transaction whose connection dies between two statements stores nothing', async (t) => {
-  const database = openLanes(t, file.url, 'halfway');
+  const database = openConnections(t, file.url, 'halfway');
   const { outcome, goOn } = killedHalfway(database);
   goOn();
   // An exception that nobody catches would end this process here, as it would end the services.
@@ -99,7 +98,7 @@ test('a transaction whose connection dies between two statements stores nothing'
 });
 
 test('the rest of a dead transaction never gets into another one', async (t) => {
-  const database = openLanes(t, file.url, 'ghost');
+  const database = openConnections(t, file.url, 'ghost');
   const { outcome, goOn, ended } = killedHalfway(database);
   // One beside the dead one, and one after it, in its place.
   const others = ['one', 'other'].map((name) =>
@@ -117,7 +116,7 @@ test('the rest of a dead transaction never gets into another one', async (t) => 
 });
 
 test('a transaction that throws is rolled back, and its connection works on', async (t) => {
-  const database = openLanes(t, file.url, 'throws');
+  const database = openConnections(t, file.url, 'throws');
   for (let round = 0; round < 3; round += 1) {
     const thrown = database.transaction(async (sql) => {
       await sql`insert into marks values ('taken back')`;
@@ -130,15 +129,15 @@ test('a transaction that throws is rolled back, and its connection works on', as
 });
 
 test('a database that is down is Unavailable at once, and works without a restart when it is back', async (t) => {
-  const relay = await startRelay(t, file.url);
-  const database = openLanes(t, relay.url, 'away');
+  const proxy = await startProxy(t, file.url);
+  const database = openConnections(t, proxy.url, 'away');
   for (const purpose of PURPOSES) assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 });
-  relay.cut();
+  proxy.cut();
   for (const purpose of PURPOSES) {
     const outcomes = await Promise.all(Array.from({ length: 20 }, () => failure(ask(database, purpose, 'select 1 as one'))));
     outcomes.forEach(assertPassing);
   }
-  relay.mend();
+  proxy.restore();
   for (const purpose of PURPOSES) {
     // The cut may reach a connection only with the next statement.
     await failure(ask(database, purpose, 'select 1 as one'));
@@ -158,7 +157,7 @@ test('where connections are closed at once, calls fail at once, and each dials o
   const bound = nobody.address();
   const url = new URL(file.url);
   url.port = String(typeof bound === 'object' ? bound?.port : '');
-  const database = openLanes(t, url.href, 'nobody');
+  const database = openConnections(t, url.href, 'nobody');
   const calls = Promise.all(PURPOSES.map((purpose) => failure(ask(database, purpose, 'select 1'))));
   let outcomes: readonly unknown[] | undefined;
   void calls.then((all) => (outcomes = all));
@@ -174,7 +173,7 @@ function openWithWatchdogs(t: TestContext, url: string) {
     watchdogs.push(watchdog);
     return setTimeout(() => {}, 0);
   });
-  const database = openLanes(t, url, 'silent');
+  const database = openConnections(t, url, 'silent');
   interval.mock.restore();
   const pass = (seconds: number) => {
     for (let second = 0; second < seconds; second += 1) for (const watchdog of watchdogs) watchdog();
@@ -183,18 +182,18 @@ function openWithWatchdogs(t: TestContext, url: string) {
 }
 
 test('a connection with a call and without a byte for 15 seconds is replaced, for every purpose', async (t) => {
-  const tunnel = await startTunnel(t, file.url);
-  const { database, pass } = openWithWatchdogs(t, tunnel.url);
+  const proxy = await startProxy(t, file.url);
+  const { database, pass } = openWithWatchdogs(t, proxy.url);
   // Two transactions at once, so that both connections are open; later a third transaction waits for one.
   const first = [...PURPOSES, 'transaction'] as const;
   await Promise.all(first.map((purpose) => ask(database, purpose, 'select pg_sleep(0.05)')));
-  tunnel.swallow();
+  proxy.stall();
   const outcomes: unknown[] = [];
   const callAs = async (purpose: Purpose, index: number) =>
     (outcomes[index] = await failure(ask(database, purpose, `select ${index} as call`)));
   const calls = [...first, ...PURPOSES].map(callAs);
   // New connections pass, as they would after a router forgot the old ones.
-  tunnel.passNew();
+  await proxy.restore();
   const settle = () => new Promise((resolve) => setTimeout(resolve, 200));
   await settle();
   // The first second sees what the calls have sent.
@@ -217,10 +216,10 @@ test('a replaced connection is closed once, however many calls fail with it', as
   const listener = ({ message }: Error) => void warnings.push(message);
   process.on('warning', listener);
   t.after(async () => void process.off('warning', listener));
-  const tunnel = await startTunnel(t, file.url);
-  const { database, pass } = openWithWatchdogs(t, tunnel.url);
+  const proxy = await startProxy(t, file.url);
+  const { database, pass } = openWithWatchdogs(t, proxy.url);
   await ask(database, 'read', 'select 1');
-  tunnel.swallow();
+  proxy.stall();
   const calls = Promise.all(Array.from({ length: 20 }, () => failure(ask(database, 'read', 'select 1'))));
   pass(1 + 15);
   (await calls).forEach(assertPassing);
@@ -239,7 +238,7 @@ const tryAgain: ReadonlyArray<readonly [what: string, sqlstate: string, failures
 for (const purpose of ['read', 'write', 'list', 'claim', 'transaction'] as const) {
   for (const [what, sqlstate, failures, tries, works] of tryAgain) {
     test(`${purpose}: tried ${tries} time${tries === 1 ? '' : 's'} after ${what}`, async (t) => {
-      const database = openLanes(t, file.url, 'again');
+      const database = openConnections(t, file.url, 'again');
       await file.sql`select setval('tries', 1, false)`;
       const statement = `do $$ begin
         if nextval('tries') <= ${failures} then raise exception 'marked' using errcode = '${sqlstate}'; end if;
@@ -257,7 +256,7 @@ for (const purpose of ['read', 'write', 'list', 'claim', 'transaction'] as const
 }
 
 test('a connection that became read-only, as after a failover, is replaced for the next write', async (t) => {
-  const database = openLanes(t, file.url, 'failover');
+  const database = openConnections(t, file.url, 'failover');
   await database.write((sql) => sql`set session characteristics as transaction read only`);
   assertPassing(await failure(database.write((sql) => sql`insert into marks values ('read-only')`)));
   await database.write((sql) => sql`insert into marks values ('writable')`);

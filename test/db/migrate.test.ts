@@ -5,7 +5,7 @@ import { connect } from '../../scripts/postgres.ts';
 import { isCurrent, isReady, migrate, type Migration, withNamedLock, requireCurrent, locksTable } from '../../src/db/migrate.ts';
 import { Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
-import { openLanes, untilSql } from '../support/lanes.ts';
+import { openConnections, untilSql } from '../support/connections.ts';
 import { bounded } from '../support/until.ts';
 
 /** Each step leaves a row behind, so that one which ran twice would be seen. */
@@ -15,7 +15,7 @@ const STEPS: readonly Migration[] = [
   { name: 'third', statements: ['insert into house.traces values (3)'] },
 ];
 
-const open = (t: TestContext, { url }: TestDatabase) => openLanes(t, url, 'house');
+const open = (t: TestContext, { url }: TestDatabase) => openConnections(t, url, 'house');
 const traces = async ({ sql }: TestDatabase) => (await sql<Array<{ step: number }>>`select step from house.traces order by step`).map(({ step }) => step);
 
 test('eight replicas on an empty database apply each step once, and none fails', async (t) => {
@@ -70,7 +70,7 @@ test('a role without DDL privileges finds the schema current', async (t) => {
   const url = new URL(file.url);
   Object.assign(url, { username: role, password: 'word' });
   try {
-    assert.equal(await migrate(openLanes(t, url.href, 'reader'), 'house', STEPS), 0);
+    assert.equal(await migrate(openConnections(t, url.href, 'reader'), 'house', STEPS), 0);
   } finally {
     // Roles belong to the whole server, so this one does not go with the database.
     await file.sql.unsafe(`drop owned by ${role}; drop role ${role}`);

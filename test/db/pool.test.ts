@@ -8,7 +8,7 @@ import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import { Overloaded, Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
-import { addressOf, ask, PURPOSES, openLanes, untilSql } from '../support/lanes.ts';
+import { addressOf, ask, PURPOSES, openConnections, untilSql } from '../support/connections.ts';
 
 const file = await createDatabase();
 
@@ -22,7 +22,7 @@ test('every connection sets time limits, UTC and synchronous commits, whatever t
   await file.sql`alter database ${file.sql(name)} set synchronous_commit to off`;
   await file.sql`alter database ${file.sql(name)} set statement_timeout to 0`;
   await file.sql`alter database ${file.sql(name)} set timezone to 'Asia/Kathmandu'`;
-  const database = openLanes(t, file.url, 'settings');
+  const database = openConnections(t, file.url, 'settings');
   for (const purpose of PURPOSES) {
     const found = await ask(
       database,
@@ -35,7 +35,7 @@ test('every connection sets time limits, UTC and synchronous commits, whatever t
 });
 
 test('changes of the schema have a connection without time limits, closed afterwards', async (t) => {
-  const database = openLanes(t, file.url, 'upkeep');
+  const database = openConnections(t, file.url, 'upkeep');
   const [found] = await database.maintain((sql) => sql`select current_setting('statement_timeout') as statement, current_setting('synchronous_commit') as commit`);
   assert.deepEqual({ ...found }, { statement: '0', commit: 'on' });
   await untilSql(async () => (await file.sql`select 1 from pg_stat_activity where application_name = 'gatehouse-upkeep'`).length === 0, 'it is closed');
@@ -73,7 +73,7 @@ function setVariables(values: Readonly<Record<string, string>>): () => void {
 async function openAmong(t: TestContext, values: Readonly<Record<string, string>>, url: string, name: string): Promise<Database> {
   const restore = setVariables(values);
   t.after(async () => restore());
-  return openLanes(t, url, name);
+  return openConnections(t, url, name);
 }
 
 test('PG… variables of the environment do not leak into the connections', async (t) => {
@@ -93,7 +93,7 @@ test('a URL without a password does not take that of the environment', async (t)
 });
 
 test('under any load, one connection for each purpose, and two for transactions', async (t) => {
-  const database = openLanes(t, file.url, 'counted');
+  const database = openConnections(t, file.url, 'counted');
   let most = 0;
   let over = false;
   const counting = (async () => {
@@ -126,7 +126,7 @@ function hold(t: TestContext) {
 
 for (const purpose of ['read', 'write', 'list', 'claim', 'readiness'] as const) {
   test(`${purpose}: the 1,025th call is rejected until there is room, and delays no other connection`, async (t) => {
-    const database = openLanes(t, file.url, 'full');
+    const database = openConnections(t, file.url, 'full');
     const { release, work } = hold(t);
     const inside = Array.from({ length: 1_024 }, () => database[purpose](work));
     assert.equal(await isRefused(database[purpose](work)), true);
@@ -138,7 +138,7 @@ for (const purpose of ['read', 'write', 'list', 'claim', 'readiness'] as const) 
 }
 
 test('two transactions run at once, 256 wait, and the next is rejected', async (t) => {
-  const database = openLanes(t, file.url, 'crowd');
+  const database = openConnections(t, file.url, 'crowd');
   const { release, work } = hold(t);
   let running = 0;
   const inside = Array.from({ length: 258 }, () =>
@@ -161,7 +161,7 @@ const insert = (database: Database, purpose: 'write' | 'transaction', id: number
 
 for (const purpose of ['write', 'transaction'] as const) {
   test(`${purpose}: a unique violation names the index, and nothing of the row`, async (t) => {
-    const database = openLanes(t, file.url, 'twice');
+    const database = openConnections(t, file.url, 'twice');
     const id = purpose === 'write' ? 71_717 : 72_727;
     await insert(database, purpose, id, 'marked-name');
     const refused = await insert(database, purpose, id, 'marked-name').catch((error: unknown) => error);
@@ -189,7 +189,7 @@ const refusals: ReadonlyArray<readonly [what: string, statement: string, code: s
 
 for (const purpose of PURPOSES) {
   test(`${purpose}: a rejected statement is reported by its code, without the statement and its values`, async (t) => {
-    const database = openLanes(t, file.url, 'refused');
+    const database = openConnections(t, file.url, 'refused');
     for (const [what, statement, code] of refusals) {
       const error = await ask(database, purpose, statement).catch((thrown: unknown) => thrown);
       assert.ok(error instanceof Unavailable, what);
@@ -201,7 +201,7 @@ for (const purpose of PURPOSES) {
 }
 
 test('an error of the caller’s own code passes unchanged', async (t) => {
-  const database = openLanes(t, file.url, 'own');
+  const database = openConnections(t, file.url, 'own');
   const own = new RangeError('of the caller');
   const work = () => Promise.reject(own);
   for (const purpose of PURPOSES) {

@@ -3,12 +3,12 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createDatabase } from '../support/database.ts';
-import { ask, openLanes } from '../support/lanes.ts';
+import { ask, openConnections } from '../support/connections.ts';
 
 const { url } = await createDatabase();
 
 test('21 s of healthy work on every connection succeed', async (t) => {
-  const database = openLanes(t, url, 'busy');
+  const database = openConnections(t, url, 'busy');
   const queued = (['read', 'write', 'list', 'claim', 'readiness'] as const).flatMap((purpose) =>
     [7, 7, 7, 0].map((seconds) => ask(database, purpose, `select pg_sleep(${seconds})`)),
   );

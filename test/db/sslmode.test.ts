@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import { test, type TestContext } from 'node:test';
 import { Unavailable } from '../../src/runtime/errors.ts';
-import { ask, openLanes } from '../support/lanes.ts';
+import { ask, openConnections } from '../support/connections.ts';
 
 /** PostgreSQL, "Message Formats": an SSLRequest is a length of 8 and this number; a StartupMessage begins with its length and 3.0. */
 const SSL_REQUEST = 80_877_103;
@@ -49,7 +49,7 @@ const modes: ReadonlyArray<readonly [mode: string, heard: readonly string[]]> = 
 for (const [mode, expected] of modes) {
   test(`sslmode=${mode}, where the server has no TLS: ${expected.join(', then ')}`, async (t) => {
     const { port, heard } = await listen(t);
-    const database = openLanes(t, `postgres://user:word@127.0.0.1:${port}/d?sslmode=${mode}`, 'wire');
+    const database = openConnections(t, `postgres://user:word@127.0.0.1:${port}/d?sslmode=${mode}`, 'wire');
     await assert.rejects(ask(database, 'read', 'select 1'), (error) => error instanceof Unavailable && error.isTemporary);
     assert.deepEqual(heard, expected);
   });

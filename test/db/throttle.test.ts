@@ -7,11 +7,11 @@ import {
   throttlesTable, type ThrottleState,
 } from '../../src/db/throttle.ts';
 import { createDatabase } from '../support/database.ts';
-import { openLanes, untilSql } from '../support/lanes.ts';
+import { openConnections, untilSql } from '../support/connections.ts';
 
 const { sql, url } = await createDatabase();
-const one = openLanes({ after }, url, 'one');
-const replicas = [one, openLanes({ after }, url, 'two')];
+const one = openConnections({ after }, url, 'one');
+const replicas = [one, openConnections({ after }, url, 'two')];
 const HOUR = 3_600;
 const DAY = 24 * HOUR;
 

@@ -4,7 +4,7 @@ import { test, type TestContext } from 'node:test';
 import { createDatabase } from '../support/database.ts';
 import { type Answer, ask, logIn, startGatehouse } from '../support/gatehouse.ts';
 import { BEHIND_PROXY, loginFrom, strangeAddress } from '../support/strangers.ts';
-import { untilSql } from '../support/lanes.ts';
+import { untilSql } from '../support/connections.ts';
 import { addUser, openIdentity, PASSWORD, sessionOf } from '../support/users.ts';
 
 const ROUNDS = 24;

@@ -8,7 +8,7 @@ import { configure, migrateAll } from '../../src/serve.ts';
 import { createDatabase, createEmptyDatabase } from '../support/database.ts';
 import { ADMIN_PASSWORD, ask, type Gatehouse, logIn, startGatehouse, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { buildProgram, runProgram, startProgram } from '../support/process.ts';
-import { startRelay } from '../support/relay.ts';
+import { startProxy } from '../support/proxy.ts';
 import { until } from '../support/until.ts';
 
 const program = buildProgram();
@@ -22,19 +22,19 @@ const linesOf = (house: Gatehouse, message: string) => house.log().filter((line)
 const untilReady = (house: Gatehouse) => until(() => linesOf(house, 'ready').length === SERVICES.length, 'all services are ready');
 
 test('without a database the process is alive, not ready, and recovers by itself', async (t) => {
-  const relay = await startRelay(t, file.url);
-  relay.cut();
-  const house = await startGatehouse(t, SERVICES, relay.url, {}, 'listening');
+  const proxy = await startProxy(t, file.url);
+  proxy.cut();
+  const house = await startGatehouse(t, SERVICES, proxy.url, {}, 'listening');
   assert.deepEqual(await probe(house, '/livez'), everywhere(200));
   assert.deepEqual(await probe(house, '/readyz'), UNREADY);
   await until(() => linesOf(house, 'not ready yet, trying again').length >= SERVICES.length);
-  relay.mend();
+  proxy.restore();
   await untilReady(house);
   assert.deepEqual(await probe(house, '/readyz'), everywhere(200));
-  relay.cut();
+  proxy.cut();
   assert.deepEqual(await probe(house, '/livez'), everywhere(200));
   assert.deepEqual(await probe(house, '/readyz'), UNREADY);
-  relay.mend();
+  proxy.restore();
   assert.deepEqual(await probe(house, '/readyz'), everywhere(200));
 });
 

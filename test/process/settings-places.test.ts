@@ -136,7 +136,7 @@ const warned: ReadonlyArray<readonly [what: string, given: Given, warnings: read
   ['a remote database with sslmode=disable', { DATABASE_URL: `${remote}?sslmode=disable` }, [/may be unencrypted/]],
   ['nothing if a remote database uses TLS', { DATABASE_URL: `${remote}?sslmode=require` }, []],
   ['an unencrypted database of one service', { WEBHOOK_DATABASE_URL: remote }, [/may be unencrypted/]],
-  ['a plain webhook receiver without a token', { WEBHOOK_VARIANT: 'plain' }, [/accepts events from anybody/]],
+  ['a plain webhook receiver without a token', { WEBHOOK_VARIANT: 'plain' }, [/accepts events from anyone/]],
   ['nothing if a plain webhook receiver has a token', { WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN: LONG }, []],
 ];
 

@@ -4,10 +4,10 @@ import { connect } from 'node:net';
 import { before, test, type TestContext } from 'node:test';
 import { configure, migrateAll } from '../../src/serve.ts';
 import { createDatabase, createEmptyDatabase } from '../support/database.ts';
-import { openLanes, untilSql } from '../support/lanes.ts';
+import { openConnections, untilSql } from '../support/connections.ts';
 import { variables } from '../support/gatehouse.ts';
 import { buildProgram, type Running, startProgram } from '../support/process.ts';
-import { startRelay } from '../support/relay.ts';
+import { startProxy } from '../support/proxy.ts';
 import { connectTo, headOf, type RawClient } from '../support/socket.ts';
 
 const program = buildProgram();
@@ -56,7 +56,7 @@ const READY = headOf(['GET /readyz HTTP/1.1', 'Host: x']);
 
 /** How many statements of identity wait for a table. On another connection, since `file.sql` itself may hold it. */
 function watch(t: TestContext): () => Promise<number> {
-  const database = openLanes(t, file.url, 'watcher');
+  const database = openConnections(t, file.url, 'watcher');
   return () =>
     database.read(async (sql) => (await sql`select from pg_stat_activity where datname = current_database() and application_name = 'gatehouse-identity' and wait_event_type = 'Lock'`).length);
 }
@@ -165,9 +165,9 @@ test('a second signal ends the process at once', async (t) => {
 });
 
 test('a process that waits for its database stops on a signal', async (t) => {
-  const relay = await startRelay(t, file.url);
-  relay.cut();
-  const running = startProgram(t, program, ['serve', 'identity'], { ...environment, DATABASE_URL: relay.url });
+  const proxy = await startProxy(t, file.url);
+  proxy.cut();
+  const running = startProgram(t, program, ['serve', 'identity'], { ...environment, DATABASE_URL: proxy.url });
   await running.line(({ message }) => message === 'not ready yet, trying again');
   running.signal('SIGTERM');
   assert.deepEqual(await running.ended, { code: 0, signal: null });

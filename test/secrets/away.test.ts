@@ -3,14 +3,14 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { createDatabase } from '../support/database.ts';
 import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../support/gatehouse.ts';
-import { startRelay } from '../support/relay.ts';
+import { startProxy } from '../support/proxy.ts';
 import { secretsClient } from '../support/secrets.ts';
 
 const TEXT = 'marked-password-text';
 const database = await createDatabase();
 const { sql } = database;
-const relay = await startRelay({ after }, database.url);
-const gatehouse = await startGatehouse({ after }, ['secrets'], relay.url);
+const proxy = await startProxy({ after }, database.url);
+const gatehouse = await startGatehouse({ after }, ['secrets'], proxy.url);
 const base = gatehouse.url.secrets;
 const { encrypt, keep, decrypt, list } = secretsClient(base);
 
@@ -29,7 +29,7 @@ const isReady = async (url = base) => (await ask('GET', `${url}/readyz`)).status
 
 test('without a database: every operation is 503 with Retry-After, and no data is lost', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
-  await relay.cut();
+  await proxy.cut();
   for (let round = 0; round < 3; round += 1) {
     isUnavailable(await encrypt({ password: TEXT }));
     isUnavailable(await encrypt({ password: TEXT, expires_in: 60 }));
@@ -45,7 +45,7 @@ test('without a database: every operation is 503 with Retry-After, and no data i
   const [row] = await sql`select count(*)::int as rows, sum(reads)::int as reads from secrets.secrets`;
   assert.deepEqual({ ...row }, { rows: 1, reads: 0 });
 
-  await relay.mend();
+  await proxy.restore();
   await until(isReady);
   assert.equal((await decrypt(id, secret)).json.password, TEXT);
   assert.equal((await decrypt(id, secret)).status, 404);
@@ -55,23 +55,23 @@ test('without a database: every operation is 503 with Retry-After, and no data i
 });
 
 test('a proxy without a database behind it gets at most 10 connections per request', async () => {
-  const before = relay.connections();
-  await relay.cut('closed');
+  const before = proxy.connections();
+  await proxy.cut('closed');
   isUnavailable(await list());
-  assert.ok(relay.connections() - before <= 10, `${relay.connections() - before} connections for one request`);
-  await relay.mend();
+  assert.ok(proxy.connections() - before <= 10, `${proxy.connections() - before} connections for one request`);
+  await proxy.restore();
   await until(isReady);
 });
 
 test('a start without a database: 503 until the database is available', async (t) => {
-  const road = await startRelay(t, database.url);
-  await road.cut();
-  const { url } = await startGatehouse(t, ['secrets'], road.url, {}, 'listening');
+  const proxy = await startProxy(t, database.url);
+  await proxy.cut();
+  const { url } = await startGatehouse(t, ['secrets'], proxy.url, {}, 'listening');
   const late = secretsClient(url.secrets);
   isUnavailable(await late.encrypt({ password: TEXT }));
   isUnavailable(await late.list());
   assert.equal(await isReady(url.secrets), false);
-  await road.mend();
+  await proxy.restore();
   await until(() => isReady(url.secrets));
   const { id, secret } = await late.keep(TEXT);
   assert.equal((await late.decrypt(id, secret)).json.password, TEXT);
@@ -92,8 +92,8 @@ test('a missing table is 503, never 404', async (t) => {
 
 test('a list that loses its database is aborted and never looks complete', async (t) => {
   const own = await createDatabase(t);
-  const road = await startRelay(t, own.url);
-  const { url } = await startGatehouse(t, ['secrets'], road.url);
+  const proxy = await startProxy(t, own.url);
+  const { url } = await startGatehouse(t, ['secrets'], proxy.url);
   await own.sql`
     insert into secrets.secrets (id, key_id, commitment, blob, tag)
     select gen_random_uuid(), 'key', '\\x00', decode(repeat(md5(n::text), 1024), 'hex'), '\\x00'
@@ -101,8 +101,8 @@ test('a list that loses its database is aborted and never looks complete', async
   const response = await fetch(`${url.secrets}/api/store`, { headers: { authorization: `Bearer ${AUTH_TOKEN}` } });
   assert.equal(response.status, 200);
   // The list is far longer than the socket buffers, so the service is still sending it.
-  await road.cut();
+  await proxy.cut();
   await assert.rejects(response.text());
   assert.equal((await ask('GET', `${url.secrets}/livez`)).status, 200);
-  await road.mend();
+  await proxy.restore();
 });

@@ -8,10 +8,10 @@ import { test, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import { createDatabase } from '../support/database.ts';
-import { startDoomed } from '../support/doomed.ts';
+import { startKillablePostgres } from '../support/killable-postgres.ts';
 import { type Answer, ask, startGatehouse, variables } from '../support/gatehouse.ts';
-import { startKeeper } from '../support/keeper.ts';
-import { untilSql } from '../support/lanes.ts';
+import { startProxy } from '../support/proxy.ts';
+import { untilSql } from '../support/connections.ts';
 import { buildProgram, type Running, startProgram } from '../support/process.ts';
 import { type SecretsClient, secretsClient } from '../support/secrets.ts';
 import { bounded, until } from '../support/until.ts';
@@ -79,21 +79,21 @@ test(`process killed between commit and reply: no read is returned twice, ${ROUN
   const survivor = secretsClient((await startGatehouse(t, ['secrets'], database.url)).url.secrets);
   const { read, twice, of } = ledger();
   const startNext = async () => {
-    const keeper = await startKeeper(t, database.url);
-    const service = await startService(t, keeper.url);
+    const proxy = await startProxy(t, database.url);
+    const service = await startService(t, proxy.url);
     // Its statements are prepared, as in a process that has run for a while.
     for (const one of await keepMany(survivor, 2)) assert.equal((await read(service.client, one))?.status, 200);
-    return { ...service, keeper };
+    return { ...service, proxy };
   };
   let lost = 0;
-  let doomed = await startNext();
+  let killable = await startNext();
   for (let round = 0; round < ROUNDS; round += 1) {
     const kept = await keepMany(survivor, 12);
     const answered = randomInt(0, 6);
-    await Promise.all(kept.slice(kept.length - answered).map((one) => read(doomed.client, one)));
-    const held = doomed.keeper.keep();
+    await Promise.all(kept.slice(kept.length - answered).map((one) => read(killable.client, one)));
+    const held = killable.proxy.drop();
     const readers = [
-      doomed, doomed,
+      killable, killable,
     ].flatMap(({ client }) => kept.slice(0, kept.length - answered).map((one) => read(client, one)));
     await held;
     // A replica that is not killed gets requests too, while replies are in transit.
@@ -101,11 +101,11 @@ test(`process killed between commit and reply: no read is returned twice, ${ROUN
     await untilSql(
       async () => (await usedUp(database.sql, kept)) >= answered + 3, 'more reads are committed than were answered',
     );
-    await kill(doomed);
+    await kill(killable);
     await Promise.all(readers);
 
-    doomed = await startNext();
-    for (const client of [doomed.client, survivor]) await Promise.all(kept.map((one) => read(client, one)));
+    killable = await startNext();
+    for (const client of [killable.client, survivor]) await Promise.all(kept.map((one) => read(client, one)));
     assert.deepEqual(twice(), []);
     assert.equal(await usedUp(database.sql, kept), kept.length, 'whatever was not read before was read afterwards');
     const lostNow = kept.filter((one) => of(one) === 0).length;
@@ -118,16 +118,16 @@ test(`process killed between commit and reply: no read is returned twice, ${ROUN
 test('process killed under load: every acknowledged secret opens', bounded, async (t) => {
   const database = await createDatabase(t);
   const acknowledged: Kept[] = [];
-  let doomed = await startService(t, database.url);
+  let killable = await startService(t, database.url);
   for (let round = 0; round < 3; round += 1) {
-    const { client } = doomed;
+    const { client } = killable;
     const before = acknowledged.length;
     const load = store(client, acknowledged);
     await until(() => acknowledged.length >= before + 200, 'two hundred acknowledged secrets');
-    await kill(doomed);
+    await kill(killable);
     await load.stop();
-    doomed = await startService(t, database.url);
-    await assertAllOpen(doomed.client, acknowledged);
+    killable = await startService(t, database.url);
+    await assertAllOpen(killable.client, acknowledged);
   }
 });
 
@@ -171,28 +171,28 @@ async function assertAllOpen(client: SecretsClient, kept: readonly Kept[]): Prom
 
 /** A service that reconnects after its PostgreSQL was killed. */
 async function startOnDoomed(t: TestContext) {
-  const doomed = await startDoomed(t);
-  const keeper = await startKeeper(t, doomed.relayUrl);
-  const { url } = await startGatehouse(t, ['secrets'], keeper.url);
+  const killable = await startKillablePostgres(t);
+  const proxy = await startProxy(t, killable.proxyUrl);
+  const { url } = await startGatehouse(t, ['secrets'], proxy.url);
   return {
-    ...doomed,
-    keeper,
+    ...killable,
+    proxy,
     client: secretsClient(url.secrets),
     async restart() {
-      await doomed.restart();
+      await killable.restart();
       while ((await ask('GET', `${url.secrets}/readyz`)).status !== 200);
     },
   };
 }
 
 test('PostgreSQL killed at any moment: no read is returned twice', bounded, async (t) => {
-  const { keeper, client, query, kill, restart } = await startOnDoomed(t);
+  const { proxy, client, query, kill, restart } = await startOnDoomed(t);
   const { read, total, twice, of } = ledger();
   for (const moment of ['kept', 'any', 'kept', 'any', 'any', 'any'] as const) {
     const kept = await keepMany(client, 40);
     if (moment === 'kept') await Promise.all(kept.slice(35).map((one) => read(client, one)));
     const before = total();
-    const held = moment === 'kept' ? keeper.keep() : until(
+    const held = moment === 'kept' ? proxy.drop() : until(
       () => total() > before + randomInt(1, 20), 'the first answers',
     );
     const readers = [1, 2].flatMap(

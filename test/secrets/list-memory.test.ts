@@ -5,7 +5,7 @@ import { get, type IncomingMessage } from 'node:http';
 import { after, test, type TestContext } from 'node:test';
 import { createDatabase } from '../support/database.ts';
 import { ask, AUTH_TOKEN, variables } from '../support/gatehouse.ts';
-import { untilSql } from '../support/lanes.ts';
+import { untilSql } from '../support/connections.ts';
 import { buildProgram, startProgram } from '../support/process.ts';
 import { secretsClient } from '../support/secrets.ts';
 import { bounded } from '../support/until.ts';

@@ -6,7 +6,7 @@ import { after, test } from 'node:test';
 import { connect } from '../../scripts/postgres.ts';
 import { createDatabase } from '../support/database.ts';
 import { AUTH_TOKEN, startGatehouse } from '../support/gatehouse.ts';
-import { openLanes, untilSql } from '../support/lanes.ts';
+import { openConnections, untilSql } from '../support/connections.ts';
 import { secretsClient } from '../support/secrets.ts';
 import { connectTo, headOf, type RawAnswer } from '../support/socket.ts';
 import { turn } from '../support/things.ts';
@@ -158,7 +158,7 @@ test('shared statements in opposite orders: no deadlock, and every reader gets i
   await own.sql`create trigger pause before update on secrets.secrets for each row execute function pause()`;
   const deadlocks = async () =>
     Number((await own.sql`select deadlocks from pg_stat_database where datname = current_database()`)[0]?.deadlocks);
-  const replicas = [openLanes(t, own.url, 'left'), openLanes(t, own.url, 'right')];
+  const replicas = [openConnections(t, own.url, 'left'), openConnections(t, own.url, 'right')];
   const waiting = async () => (await own.sql`
     select from pg_stat_activity where wait_event_type = 'Lock'
     and application_name in ('gatehouse-left', 'gatehouse-right')`).length;

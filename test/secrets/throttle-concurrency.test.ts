@@ -5,7 +5,7 @@ import { after, beforeEach, test } from 'node:test';
 import { connect } from '../../scripts/postgres.ts';
 import { createDatabase } from '../support/database.ts';
 import { type Answer, ask, startGatehouse } from '../support/gatehouse.ts';
-import { untilSql } from '../support/lanes.ts';
+import { untilSql } from '../support/connections.ts';
 import { secretsClient } from '../support/secrets.ts';
 import { BEHIND_PROXY, strangeAddress } from '../support/strangers.ts';
 

@@ -1,6 +1,6 @@
 /** What PostgreSQL really does for a service: the plan of every statement that it runs, as its auto_explain tells it. */
 import type { TestDatabase } from './database.ts';
-import { openPassage } from './passage.ts';
+import { startProxy } from './proxy.ts';
 
 /** A table that a plan reads, and how. */
 export interface Scan {
@@ -51,11 +51,8 @@ const SETTINGS = {
 export async function observe(owner: Owner, { url, sql }: TestDatabase): Promise<Observatory> {
   for (const [name, value] of Object.entries(SETTINGS)) await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set ${name} = '${value}'`);
   const found: Scan[] = [];
-  const passage = await openPassage(owner, url, (near, far) => {
-    near.pipe(far).pipe(near);
-    far.on('data', reader((notice) => found.push(...scansOf(notice))));
-  });
-  return { url: passage.url, scans: () => found.splice(0) };
+  const proxy = await startProxy(owner, url, () => reader((notice) => found.push(...scansOf(notice))));
+  return { url: proxy.url, scans: () => found.splice(0) };
 }
 
 /** Reads the server's side of the protocol: a byte for the kind, the length, the content. @param take gets the text of each notice */

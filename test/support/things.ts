@@ -3,7 +3,7 @@ import { connect } from '../../scripts/postgres.ts';
 import type { Sql } from 'postgres';
 import { arrayLiteral, batched } from '../../src/db/batch.ts';
 import type { Database } from '../../src/db/pool.ts';
-import { untilSql } from './lanes.ts';
+import { untilSql } from './connections.ts';
 
 export interface Thing {
   readonly id: number;

@@ -13,7 +13,7 @@ import type { LeasedEvent } from '../../src/webhook/store/work.ts';
 import { createToken } from '../../src/webhook/tokens.ts';
 import { type DeliveryFailure, type DeliveryTarget, startWorker, type Worker } from '../../src/webhook/worker.ts';
 import { createDatabase } from './database.ts';
-import { openLanes } from './lanes.ts';
+import { openConnections } from './connections.ts';
 
 interface Owner {
   after(fn: () => Promise<void>): void;
@@ -66,7 +66,7 @@ export const newEvent = (tokenId: string, options: EventOptions = {}): NewEvent 
 
 export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
   const { url: databaseUrl, sql } = await createDatabase(owner);
-  const database = openLanes(owner, databaseUrl, SCHEMA);
+  const database = openConnections(owner, databaseUrl, SCHEMA);
   await migrate(database, SCHEMA, MIGRATIONS);
   const { id: tokenId } = await createToken(database, { name: 'test', role: 'sender', source: 'generic' }, null);
   const send: WorkQueue['send'] = (options) => accept(database, newEvent(tokenId, options));
@@ -82,7 +82,7 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
     },
     stateOf: (id) => stateOf(sql, id),
     startWorker(deliver, settings, { url = databaseUrl, log = () => {} } = {}) {
-      const own = openLanes({ after: (fn) => owner.after(async () => void (await stop(), await fn())) }, url, SCHEMA);
+      const own = openConnections({ after: (fn) => owner.after(async () => void (await stop(), await fn())) }, url, SCHEMA);
       const target = { deliver, close: async () => {} };
       const worker = startWorker(own, target, { ...SETTINGS, ...settings }, createLog('info', log), createMetrics());
       let stopping: Promise<void> | undefined;

@@ -4,13 +4,13 @@ import { after, test } from 'node:test';
 import { connect } from '../../scripts/postgres.ts';
 import { createDatabase } from '../support/database.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
-import { startRelay } from '../support/relay.ts';
+import { startProxy } from '../support/proxy.ts';
 
 const EVENT = { event: 'page.updated', data: { page_id: 'p1' } };
 
 const { url: databaseUrl, sql } = await createDatabase();
-const relay = await startRelay({ after }, databaseUrl);
-const replicas = await Promise.all([1, 2].map(() => startGatehouse({ after }, ['webhook'], relay.url)));
+const proxy = await startProxy({ after }, databaseUrl);
+const replicas = await Promise.all([1, 2].map(() => startGatehouse({ after }, ['webhook'], proxy.url)));
 const addressOf = (turn: number) =>
   replicas[turn % replicas.length]?.url.webhook ?? assert.fail('there is a replica for every turn');
 
@@ -91,7 +91,7 @@ test('an event that could not be stored is answered 503 and accepted when repeat
 
 test('without the database every delivery is answered 503 with Retry-After, whatever its token', async () => {
   const before = await events();
-  await relay.cut();
+  await proxy.cut();
   for (let turn = 0; turn < 4; turn += 1) {
     isUnavailable(await post(turn));
     isUnavailable(await post(turn, { 'webhook-id': 'away' }));
@@ -101,7 +101,7 @@ test('without the database every delivery is answered 503 with Retry-After, what
     assert.equal((await ask('GET', `${addressOf(turn)}/livez`)).status, 200);
   }
   assert.deepEqual(await events(), before);
-  await relay.mend();
+  await proxy.restore();
   for (const turn of [0, 1])
     while ((await ask('GET', `${addressOf(turn)}/readyz`)).status !== 200) await sql`select pg_sleep(0.01)`;
   let answer = await post(0, { 'webhook-id': 'away' });

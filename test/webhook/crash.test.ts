@@ -1,15 +1,15 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { startDoomed } from '../support/doomed.ts';
+import { startKillablePostgres } from '../support/killable-postgres.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { secretsClient } from '../support/secrets.ts';
 
 const SENDERS = 8;
 
 test('acknowledged writes survive kill -9 of the database under load, and the services recover', async (t) => {
-  const doomed = await startDoomed(t);
-  const { url } = await startGatehouse(t, ['secrets', 'webhook'], doomed.relayUrl);
+  const killable = await startKillablePostgres(t);
+  const { url } = await startGatehouse(t, ['secrets', 'webhook'], killable.proxyUrl);
   const secrets = secretsClient(url.secrets);
   const probe = async (service: 'secrets' | 'webhook', path: string) =>
     (await ask('GET', `${url[service]}/${path}`)).status;
@@ -52,14 +52,14 @@ test('acknowledged writes survive kill -9 of the database under load, and the se
   };
 
   await reach(() => events.size >= 50 && kept.size >= 50);
-  await doomed.kill();
+  await killable.kill();
   await reach(() => refused.length >= 2 * SENDERS);
   for (const service of ['secrets', 'webhook'] as const) {
     assert.deepEqual([await probe(service, 'readyz'), await probe(service, 'livez')], [503, 200]);
   }
   const [eventsBefore, keptBefore] = [events.size, kept.size];
 
-  await doomed.restart();
+  await killable.restart();
   await reach(() => events.size >= eventsBefore + 50 && kept.size >= keptBefore + 50);
   load.goesOn = false;
   await senders;
@@ -70,14 +70,14 @@ test('acknowledged writes survive kill -9 of the database under load, and the se
     assert.equal(json.error.code, 'unavailable');
     assert.ok(headers.has('retry-after'));
   }
-  const stored = await doomed.query((sql) => sql`select delivery_id, id from webhook.events`);
+  const stored = await killable.query((sql) => sql`select delivery_id, id from webhook.events`);
   assert.deepEqual(
     new Map(stored.map(({ delivery_id, id }) => [delivery_id, id])),
     events,
     'every delivery once, under the id that was answered',
   );
   assert.equal(stored.length, events.size);
-  const ids = new Set((await doomed.query((sql) => sql`select id from secrets.secrets`)).map(({ id }) => id));
+  const ids = new Set((await killable.query((sql) => sql`select id from secrets.secrets`)).map(({ id }) => id));
   for (const id of kept.keys()) assert.ok(ids.has(id), id);
   for (const [id, secret] of [...kept].filter((_, index) => index % 20 === 0))
     assert.equal((await secrets.decrypt(id, secret)).status, 200);

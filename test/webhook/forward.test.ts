@@ -7,7 +7,7 @@ import { after, test } from 'node:test';
 import { createForwardTarget } from '../../src/webhook/targets/forward.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
-import { untilSql } from '../support/lanes.ts';
+import { untilSql } from '../support/connections.ts';
 import { bounded, until } from '../support/until.ts';
 import { deliverOnce, stateOf, leasedEvent } from '../support/work.ts';
 

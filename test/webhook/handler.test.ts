@@ -6,7 +6,7 @@ import { after, test, type TestContext } from 'node:test';
 import { createHandlerTarget } from '../../src/webhook/targets/handler.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
-import { untilSql } from '../support/lanes.ts';
+import { untilSql } from '../support/connections.ts';
 import { buildProgram, root, startProgram } from '../support/process.ts';
 import { bounded, until } from '../support/until.ts';
 import { deliverOnce, stateOf, leasedEvent } from '../support/work.ts';

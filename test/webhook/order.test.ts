@@ -4,7 +4,7 @@ import { createSelector } from '../../src/webhook/service.ts';
 import { backoff, errorLine } from '../../src/webhook/worker.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
-import { untilSql } from '../support/lanes.ts';
+import { untilSql } from '../support/connections.ts';
 import { startRecorder } from '../support/recorder.ts';
 import { bounded } from '../support/until.ts';
 import { FAILED, openWorkQueue, stateOf } from '../support/work.ts';

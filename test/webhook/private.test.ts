@@ -5,7 +5,7 @@ import { after, test } from 'node:test';
 import { createForwardTarget, isPrivate } from '../../src/webhook/targets/forward.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
-import { untilSql } from '../support/lanes.ts';
+import { untilSql } from '../support/connections.ts';
 import { startRecorder } from '../support/recorder.ts';
 import { stateOf, leasedEvent } from '../support/work.ts';
 

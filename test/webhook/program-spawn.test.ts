@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
-import { untilSql } from '../support/lanes.ts';
+import { untilSql } from '../support/connections.ts';
 import { buildProgram, startProgram } from '../support/process.ts';
 import { connectTo, headOf } from '../support/socket.ts';
 import { bounded, until } from '../support/until.ts';

@@ -10,7 +10,7 @@ import { createCommandTarget } from '../../src/webhook/targets/command.ts';
 import { errorLine } from '../../src/webhook/worker.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
-import { untilSql } from '../support/lanes.ts';
+import { untilSql } from '../support/connections.ts';
 import { bounded, until } from '../support/until.ts';
 import { deliverOnce, stateOf, leasedEvent } from '../support/work.ts';
 

@@ -4,7 +4,7 @@ import { createRateLimit } from '../../src/webhook/service.ts';
 import { connect } from '../../scripts/postgres.ts';
 import { createDatabase } from '../support/database.ts';
 import { type Answer, ask, type Gatehouse, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
-import { untilSql } from '../support/lanes.ts';
+import { untilSql } from '../support/connections.ts';
 
 // Before the first test: node:test must know what ends with the file.
 const file = await createDatabase();

@@ -8,14 +8,14 @@ import { SCHEMA } from '../../src/webhook/migrations.ts';
 import { accept } from '../../src/webhook/receive.ts';
 import { redeliver, removeEnded } from '../../src/webhook/store/events.ts';
 import { openInbox } from '../support/inbox.ts';
-import { openLanes, untilSql } from '../support/lanes.ts';
+import { openConnections, untilSql } from '../support/connections.ts';
 import { bounded } from '../support/until.ts';
 import { newEvent, openWorkQueue } from '../support/work.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
 /** Connections of its own, like another replica. */
-const other = openLanes({ after }, queue.databaseUrl, SCHEMA);
+const other = openConnections({ after }, queue.databaseUrl, SCHEMA);
 
 const DAY = 86_400;
 const remove = (on: Database) => removeEnded(on, 'dead', 90 * DAY, 500);

@@ -4,7 +4,7 @@ import { readConfig } from '../support/settings.ts';
 import { start } from '../../src/webhook/start.ts';
 import { removeEnded } from '../../src/webhook/store/events.ts';
 import { variables } from '../support/gatehouse.ts';
-import { untilSql } from '../support/lanes.ts';
+import { untilSql } from '../support/connections.ts';
 import { quiet } from '../support/context.ts';
 import { bounded } from '../support/until.ts';
 import { FAILED, openWorkQueue } from '../support/work.ts';

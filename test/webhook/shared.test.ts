@@ -8,7 +8,7 @@ import { accept } from '../../src/webhook/receive.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { openInbox } from '../support/inbox.ts';
 import { createDatabase } from '../support/database.ts';
-import { openLanes, untilSql } from '../support/lanes.ts';
+import { openConnections, untilSql } from '../support/connections.ts';
 import { startRecorder } from '../support/recorder.ts';
 import { addToken, openWebhook, signatureOf, SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
 import { connectTo, headOf } from '../support/socket.ts';
@@ -218,7 +218,7 @@ test('shared statements with the same deliveries in opposite order do not deadlo
   await blocker`select pg_advisory_lock(1)`;
   const replicas: Database[] = [];
   const calls = [['d-1', 'd-2'], ['d-2', 'd-1']].flatMap((ids) => {
-    const replica = openLanes(t, place.databaseUrl, 'replica');
+    const replica = openConnections(t, place.databaseUrl, 'replica');
     replicas.push(replica);
     return ids.map(async (deliveryId, index) => {
       const outcome = await accept(replica, same(deliveryId, index === 0 ? 'first' : 'second'));

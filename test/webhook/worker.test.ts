@@ -3,8 +3,8 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { LEASE_SECONDS } from '../../src/webhook/worker.ts';
 import { claimWork, endWork, type Lease, renewLeases, returnWork } from '../../src/webhook/store/work.ts';
-import { untilSql } from '../support/lanes.ts';
-import { startRelay } from '../support/relay.ts';
+import { untilSql } from '../support/connections.ts';
+import { startProxy } from '../support/proxy.ts';
 import { bounded, until } from '../support/until.ts';
 import { FAILED, latch, openWorkQueue } from '../support/work.ts';
 
@@ -262,15 +262,15 @@ test(
 
 test('after a database outage everything is delivered', bounded, async (t) => {
   const ids = await fresh(20);
-  const relay = await startRelay(t, queue.databaseUrl);
+  const proxy = await startProxy(t, queue.databaseUrl);
   const [begun, cut, lines] = [new Set<string>(), latch(), new Array<string>()];
   const worker = queue.startWorker(async ({ id }) => {
     begun.add(id);
     await cut.opened;
     return null;
-  }, {}, { url: relay.url, log: (line) => void lines.push(line) });
+  }, {}, { url: proxy.url, log: (line) => void lines.push(line) });
   await until(() => begun.size === 10, 'ten are under way');
-  await relay.cut();
+  await proxy.cut();
   cut.open();
   await until(
     () =>
@@ -278,7 +278,7 @@ test('after a database outage everything is delivered', bounded, async (t) => {
       lines.some((line) => line.includes('could not be claimed')),
     'the worker has noticed',
   );
-  await relay.mend();
+  await proxy.restore();
   await untilSql(
     async () => (await sql`select from webhook.outcomes`).length === 10,
     'the ten that were not under way are done',

@@ -4,7 +4,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { addOperator, openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
-import { untilSql } from '../../support/lanes.ts';
+import { untilSql } from '../../support/connections.ts';
 
 const inbox = await openInbox({ after });
 const { url, sql, call, put } = inbox;

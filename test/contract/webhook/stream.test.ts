@@ -5,8 +5,8 @@ import { after, test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import { startGatehouse } from '../../support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN, putEvent } from '../../support/inbox.ts';
-import { untilSql } from '../../support/lanes.ts';
-import { startRelay } from '../../support/relay.ts';
+import { untilSql } from '../../support/connections.ts';
+import { startProxy } from '../../support/proxy.ts';
 import { connectTo, headOf, type RawAnswer, type RawClient } from '../../support/socket.ts';
 import { bounded, until } from '../../support/until.ts';
 
@@ -179,12 +179,12 @@ test('a stream ends when its token is revoked', bounded, async (t) => {
 });
 
 test('a stream breaks off when the database goes away, and frees its slot', bounded, async (t) => {
-  const relay = await startRelay(t, inbox.databaseUrl);
-  const other = await startGatehouse(t, ['webhook'], relay.url);
+  const proxy = await startProxy(t, inbox.databaseUrl);
+  const other = await startGatehouse(t, ['webhook'], proxy.url);
   const { client } = await listen(t, other.url.webhook);
-  await relay.cut();
+  await proxy.cut();
   assert.ok(!(await client.closed()).endsWith('0\r\n\r\n'));
-  await relay.mend();
+  await proxy.restore();
   await untilSql(async () => (await knock(t, other.url.webhook)).status === 200, 'streams can be opened again');
 });
 

@@ -4,8 +4,8 @@ import { createHash, randomBytes } from 'node:crypto';
 import { after, test } from 'node:test';
 import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { type House, openHouse } from '../../../support/house.ts';
-import { untilSql } from '../../../support/lanes.ts';
-import { startRelay } from '../../../support/relay.ts';
+import { untilSql } from '../../../support/connections.ts';
+import { startProxy } from '../../../support/proxy.ts';
 import { assertError, assertSuccess, isOpen, PASSWORD } from '../../../support/users.ts';
 
 const house = await openHouse({ after });
@@ -92,9 +92,9 @@ test('garbage and wrong checksums are refused', async () => {
 test('garbage costs no query: with the database away it is still 401, and what is well-formed is 500', async (t) => {
   let cut = async () => {};
   const { identity: away, key: make, admin: chief } = await openHouse(t, {}, async (url) => {
-    const relay = await startRelay(t, url);
-    cut = () => relay.cut();
-    return relay.url;
+    const proxy = await startProxy(t, url);
+    cut = () => proxy.cut();
+    return proxy.url;
   });
   const { key: whole } = await make(chief);
   assert.equal(await isOpen(away, whole), true);

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 import { createDatabase } from '../../../support/database.ts';
 import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
-import { untilSql } from '../../../support/lanes.ts';
+import { untilSql } from '../../../support/connections.ts';
 import { exchange } from '../../../support/socket.ts';
 import { BEHIND_PROXY } from '../../../support/strangers.ts';
 import { addUser, assertError, assertRevoked, assertSession, assertSuccess, isOpen, openIdentity, PASSWORD, sessionOf } from '../../../support/users.ts';

@@ -4,7 +4,7 @@ import { after, test } from 'node:test';
 import { connect } from '../../../../scripts/postgres.ts';
 import { type Answer, ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { openHouse, type Person } from '../../../support/house.ts';
-import { untilSql } from '../../../support/lanes.ts';
+import { untilSql } from '../../../support/connections.ts';
 import { assertError, assertSuccess, isOpen } from '../../../support/users.ts';
 
 const { identity, databaseUrl, sql, admin, call, enter, key } = await openHouse({ after });

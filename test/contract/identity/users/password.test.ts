@@ -4,7 +4,7 @@ import { after, test } from 'node:test';
 import { connect } from '../../../../scripts/postgres.ts';
 import { type Answer, ask, logIn } from '../../../support/gatehouse.ts';
 import { openHouse, type Person } from '../../../support/house.ts';
-import { untilSql } from '../../../support/lanes.ts';
+import { untilSql } from '../../../support/connections.ts';
 import { BEHIND_PROXY, loginFrom, passTime } from '../../../support/strangers.ts';
 import { assertError, assertSuccess, isOpen, PASSWORD, sessionOf } from '../../../support/users.ts';
 

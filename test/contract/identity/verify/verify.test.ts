@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { type Answer, ask, logIn } from '../../../support/gatehouse.ts';
 import { openHouse } from '../../../support/house.ts';
-import { startRelay } from '../../../support/relay.ts';
+import { startProxy } from '../../../support/proxy.ts';
 import { exchange } from '../../../support/socket.ts';
 import { assertError, assertSuccess, PASSWORD, sessionOf } from '../../../support/users.ts';
 
@@ -206,9 +206,9 @@ test('no other endpoint takes the cookie', async () => {
 test('with the database away it stops everybody', async (t) => {
   let cut = async () => {};
   const { identity: away, admin: chief } = await openHouse(t, {}, async (url) => {
-    const relay = await startRelay(t, url);
-    cut = () => relay.cut();
-    return relay.url;
+    const proxy = await startProxy(t, url);
+    cut = () => proxy.cut();
+    return proxy.url;
   });
   await cut();
   for (const headers of [{ authorization: `Bearer ${chief.token}` }, { cookie: `session=${chief.token}` }]) {

@@ -18,7 +18,7 @@ interface Owner {
 }
 
 /** @param name PostgreSQL sees these connections as `gatehouse-NAME` */
-export function openLanes(owner: Owner, url: string, name: string): Database {
+export function openConnections(owner: Owner, url: string, name: string): Database {
   const database = createDatabase(addressOf(url), name, createLog('silent', () => {}), createMetrics());
   owner.after(() => database.close());
   return database;
