@@ -1,9 +1,9 @@
-/** What the documents say of variables, commands, endpoints and errors, held against the code, both ways. */
+/** The documents against the code, in both directions: variables, commands, endpoints, errors, metrics, files, links, and the tour. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { dirname, join, normalize } from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
 import { COMMANDS as EVENT_COMMANDS } from '../src/commands/events.ts';
@@ -14,109 +14,159 @@ import type { Route } from '../src/http/call.ts';
 import { ERRORS } from '../src/http/errors.ts';
 import { routes as identity } from '../src/identity/routes.ts';
 import { createRoutes } from '../src/secrets/routes.ts';
-import { createRoutes as createWebhookRoutes, inboxPage } from '../src/webhook/routes.ts';
+import { createRoutes as createWebhookRoutes } from '../src/webhook/routes.ts';
 import { createDatabase } from './support/database.ts';
 import { VARIABLES } from './support/settings.ts';
 import { ADMIN_PASSWORD, AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
 
-const webhook = createWebhookRoutes(await inboxPage());
 const run = promisify(execFile);
 const root = dirname(import.meta.dirname);
 const read = (name: string) => readFileSync(join(root, name), 'utf8');
-const readme = read('README.md');
+const PAGES = readdirSync(join(root, 'docs')).filter((name) => name.endsWith('.md')).map((name) => `docs/${name}`);
+const DOCUMENTS = ['README.md', 'SECURITY.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...PAGES];
 
-/** The rows of the first table under a heading, as cells. */
-function table(heading: string): string[][] {
-  const section = readme.split(`\n## ${heading}\n`)[1]?.split('\n## ')[0] ?? '';
-  const lines = section.split('\n').filter((line) => line.startsWith('|'));
-  return lines.slice(2).map((line) => line.slice(1, -1).split('|').map((cell) => cell.trim().replace(/^`(.*)`$/, '$1')));
+/** The rows of all tables of a document whose head begins with this text, as cells without their backquotes. */
+function rowsUnder(document: string, head: string): string[][] {
+  const tables = read(document).split(/\n(?!\|)/).map((block) => block.trimStart()).filter((block) => block.startsWith(`| ${head}`));
+  const rows = tables.flatMap((table) => table.split('\n').slice(2)).filter((line) => line.startsWith('|'));
+  return rows.map((line) => line.slice(1, -1).split('|').map((cell) => cell.trim().replace(/^`(.*)`$/, '$1')));
 }
 
-const secrets = await createRoutes({ expires_in: { default: 1, max: 1 }, max_reads: { default: 1, max: 1 } }, true);
+const firstCells = (rows: readonly string[][]) => rows.map(([first = '']) => first).sort();
+const codeOf = (document: string) => [...read(document).matchAll(/```[a-z]*\n([\s\S]*?)```|`([^`\n]+)`/g)].map(([, block, word]) => block ?? word ?? '');
 
-test('README lists every variable with its default, and none that does not exist', () => {
-  const said = table('Configuration').map(([name, fallback]) => [name, fallback]);
-  assert.deepEqual(said, Object.entries(VARIABLES).map(([name, variable]) => [name, variable.fallback]));
+test('configuration.md lists every variable with its default, and no other', () => {
+  const documented = rowsUnder('docs/configuration.md', 'variable | default').map(([name, fallback]) => [name, fallback]);
+  const actual = Object.entries(VARIABLES).map(([name, variable]) => [name, variable.fallback]);
+  assert.deepEqual(documented.sort(), actual.sort());
 });
 
-test('README lists every error code with its status and message', () => {
-  assert.deepEqual(table('Errors'), Object.entries(ERRORS).map(([code, { status, message }]) => [code, String(status), message]));
+test('operations.md lists every error code with its status, and no other', () => {
+  const documented = rowsUnder('docs/operations.md', 'code | status').map(([code, status]) => [code, status]);
+  assert.deepEqual(documented, Object.entries(ERRORS).map(([code, { status }]) => [code, String(status)]));
 });
 
-test('README lists every endpoint', () => {
-  const builtIn = ['/livez', '/readyz', '/openapi.json'];
-  const row = (name: string) => (route: Route<never>) => [name, `${route.method} ${route.pattern}`, route.summary];
-  const own = (routes: ReadonlyArray<Route<never>>) => routes.filter(({ pattern }) => !builtIn.includes(pattern));
-  const expected = [
-    ...own(identity).map(row('identity')),
-    ...own(secrets).map(row('secrets')),
-    ...own(webhook).map(row('webhook')),
-    ...identity.filter(({ pattern }) => builtIn.includes(pattern)).map(row('each')),
-  ];
-  assert.deepEqual(table('Endpoints'), expected);
-});
+const isProbe = ({ pattern }: Route<never>) => ['/livez', '/readyz', '/openapi.json'].includes(pattern);
+const namesOf = (routes: ReadonlyArray<Route<never>>) => routes.map(({ method, pattern }) => `${method} ${pattern}`).sort();
+const ROUTES: ReadonlyArray<readonly [document: string, routes: ReadonlyArray<Route<never>>]> = [
+  ['docs/identity.md', identity.filter((route) => !isProbe(route))],
+  ['docs/secrets.md', createRoutes({ seconds: 1, maxSeconds: 1, reads: 1, maxReads: 1 }, true).filter((route) => !isProbe(route))],
+  ['docs/webhooks.md', createWebhookRoutes('extended', true).filter((route) => !isProbe(route))],
+  ['docs/operations.md', identity.filter(isProbe)],
+];
+for (const [document, routes] of ROUTES) {
+  test(`${document} lists every endpoint, and no other`, () => {
+    assert.deepEqual(firstCells(rowsUnder(document, 'method and path')), namesOf(routes));
+  });
+}
 
-test('README lists every command, and so does --help', async () => {
-  const said = table('Commands');
+test('the documents list every command, and no other', async () => {
+  const documented = PAGES.flatMap((page) => rowsUnder(page, 'command | purpose'));
+  const commands = [...IDENTITY_COMMANDS, ...SECRETS_COMMANDS, ...WEBHOOK_COMMANDS, ...EVENT_COMMANDS].map(({ name }) => name);
+  assert.deepEqual(firstCells(documented), ['serve', 'migrate', ...commands].sort());
   const { stdout } = await run(process.execPath, ['--import', 'tsx', join(root, 'src/cli.ts'), '--help'], { cwd: root });
-  const helped = stdout.split('\n').filter((line) => line.startsWith('  ')).map((line) => [line.slice(2, 17).trim(), line.slice(18)]);
-  assert.deepEqual(said, helped);
-  assert.deepEqual(said.slice(2).map(([name]) => name), [...IDENTITY_COMMANDS, ...SECRETS_COMMANDS, ...WEBHOOK_COMMANDS, ...EVENT_COMMANDS].map(({ name }) => name));
+  const helped = stdout.split('\n').filter((line) => line.startsWith('  ')).map((line) => line.slice(2, 17).trim());
+  assert.deepEqual(helped.sort(), firstCells(documented));
 });
 
-test('the changelog knows the version of the package', () => {
+test('operations.md lists every metric, and no other', () => {
+  const sources = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
+  const declared = sources.flatMap((name) => [...read(join('src', name)).matchAll(/'((?:gatehouse|process|nodejs)_[a-z0-9_]+)'/g)].map(([, metric = '']) => metric));
+  assert.deepEqual(firstCells(rowsUnder('docs/operations.md', 'metric')), [...new Set(declared)].sort());
+});
+
+test('the changelog begins with the version of the package', () => {
   const { version }: { version: string } = JSON.parse(read('package.json'));
   assert.equal(/^## ([0-9.]+)/m.exec(read('CHANGELOG.md'))?.[1], version);
 });
 
-test('every file and folder that a document names exists', () => {
+test('the README has at most 250 lines', () => {
+  assert.ok(read('README.md').split('\n').length <= 251);
+});
+
+test('every file that a document names exists', () => {
   const all = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter((name) => !/^(node_modules|dist|\.git|\.data)\b/.test(name));
-  for (const document of ['README.md', 'SECURITY.md', 'CONTRIBUTING.md', 'FORWARD-AUTH.md', 'WEBHOOKS.md']) {
-    const named = [...read(document).matchAll(/(?:`|\()((?:src|test|scripts)\/[A-Za-z0-9_.*/-]+|[A-Z][A-Za-z]+(?:\.md)?)(?:`|\))/g)].map(([, name = '']) => name);
-    for (const name of named.filter((one) => one.includes('/') || one.endsWith('.md'))) {
+  for (const document of DOCUMENTS) {
+    const named = codeOf(document).filter((word) => /^(src|test|scripts|docs)\/[A-Za-z0-9_.*/-]+$|^[A-Z][A-Za-z]+\.md$/.test(word));
+    for (const name of named) {
       const pattern = new RegExp(`^${name.replace(/\/$/, '').replaceAll('.', '\\.').replaceAll('*', '[^/]*')}$`);
       assert.ok(all.some((file) => pattern.test(file)), `${document} names ${name}, which does not exist`);
     }
   }
 });
 
-test('make help has a line for each target that README and CONTRIBUTING name', async () => {
-  const { stdout } = await run('make', ['-s', 'help'], { cwd: root });
-  const named = [...`${readme}${read('CONTRIBUTING.md')}`.matchAll(/\bmake ([a-z-]+)/g)].map(([, target]) => target);
-  const targets = new Set(named.filter((target) => read('Makefile').includes(`\n${target}:`)));
-  assert.ok(targets.size >= 5, 'the documents name the targets');
-  for (const target of targets) assert.match(stdout, new RegExp(`^ +make ${target} +\\S`, 'm'));
-});
-
-/** What differs from run to run, made equal. A token is told from a word by its length. */
-function normal(text: string): string {
-  return text
-    .replace(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, '<uuid>')
-    .replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g, '<time>')
-    .replace(/"([A-Za-z0-9_-]{43}|key:[A-Za-z0-9_-]{49})"/g, '"<key>"')
-    .replace(/"curl\/[0-9.]+"/g, '"curl"')
-    .trim();
+/** The anchors of a document's headings, as the usual viewers make them. */
+function anchorsOf(document: string): string[] {
+  const headings = read(document).replaceAll(/```[\s\S]*?```/g, '').matchAll(/^#+ (.*)$/gm);
+  return [...headings].map(([, text = '']) => text.toLowerCase().replaceAll(/[^\p{L}\p{N} _-]/gu, '').replaceAll(' ', '-'));
 }
 
-test("README's tour: each command, pasted in order, gives the answer that is printed below it", async (context) => {
+test('every link between documents leads to a file, and to a heading of it', () => {
+  for (const document of DOCUMENTS) {
+    for (const [, link = ''] of read(document).matchAll(/\]\((?!https?:)([^)]+)\)/g)) {
+      const [path = '', anchor] = link.split('#');
+      const target = path === '' ? document : normalize(join(dirname(document), path));
+      assert.ok(existsSync(join(root, target)), `${document} links to ${link}, which does not exist`);
+      if (anchor !== undefined) assert.ok(anchorsOf(target).includes(anchor), `${document} links to ${link}, and there is no such heading`);
+    }
+  }
+});
+
+test('every make target that a document names is listed by make help', async () => {
+  const { stdout } = await run('make', ['-s', 'help'], { cwd: root });
+  const named = DOCUMENTS.flatMap((document) => codeOf(document).flatMap((code) => [...code.matchAll(/(?:^|[\s;&])make ([a-z-]+)/g)].map(([, target = '']) => target)));
+  assert.ok(new Set(named).size >= 5, 'the documents name targets');
+  for (const target of named) assert.match(stdout, new RegExp(`^ +make ${target} +\\S`, 'm'));
+});
+
+/** Every value of a text that holds one JSON value after the other, each beginning on its own line. */
+function jsonValues(text: string): unknown[] {
+  const values: unknown[] = [];
+  let gathered = '';
+  for (const line of text.trim().split('\n')) {
+    gathered += line;
+    try {
+      values.push(JSON.parse(gathered));
+      gathered = '';
+    } catch {
+      // Goes on in the next line.
+    }
+  }
+  assert.equal(gathered, '', 'every value is complete');
+  return values;
+}
+
+/** Replaces what differs from run to run. A token is told from a word by its length; error messages are not compared. */
+function comparable(value: unknown): unknown {
+  const text = JSON.stringify(value, (key, member: unknown) => (key === 'error' ? { ...Object(member), message: '…' } : member));
+  return JSON.parse(text
+    .replaceAll(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, '<uuid>')
+    .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g, '<time>')
+    .replaceAll(/"([A-Za-z0-9_-]{43}|key:[A-Za-z0-9_-]{49})"/g, '"<key>"')
+    .replaceAll(/"curl\/[0-9.]+"/g, '"curl"'));
+}
+
+test('every command of the tour, pasted in order, gets the printed reply', async (context) => {
   const database = await createDatabase(context);
   const { url } = await startGatehouse(context, ['identity', 'secrets', 'webhook'], database.url);
-  const place = mkdtempSync(join(tmpdir(), 'gatehouse-tour-'));
-  after(() => rmSync(place, { recursive: true, force: true }));
-  mkdirSync(join(place, '.data'));
-  writeFileSync(join(place, '.data/admin-password'), `${ADMIN_PASSWORD}\n`);
-  writeFileSync(join(place, '.data/auth-token'), AUTH_TOKEN);
-  writeFileSync(join(place, '.data/webhook-token'), WEBHOOK_TOKEN);
-  const tour = readme.split('\n## A tour\n')[1]?.split('\n## ')[0] ?? '';
-  const steps = [...tour.matchAll(/```sh\n([\s\S]*?)```\n```json\n([\s\S]*?)```/g)];
-  assert.ok(steps.length >= 8, 'the tour has its steps');
-  // One shell for all, as in a terminal; a mark after each answer, which has no newline of its own.
-  const script = steps.map(([, commands = '']) => `${commands.replaceAll(/^(curl .*)$/gm, '$1; echo')}echo ----`).join('\n');
-  const ported = script
-    .replaceAll('localhost:3000', url.identity)
-    .replaceAll('localhost:8080', url.secrets)
-    .replaceAll('localhost:8000', url.webhook);
-  const { stdout } = await run('sh', ['-c', ported], { cwd: place });
-  const answers = stdout.split('----\n').slice(0, -1);
-  assert.deepEqual(answers.map(normal), steps.map(([, , answer = '']) => normal(answer)));
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tour-'));
+  after(() => rmSync(directory, { recursive: true, force: true }));
+  mkdirSync(join(directory, '.data'));
+  writeFileSync(join(directory, '.data/admin-password'), `${ADMIN_PASSWORD}\n`);
+  writeFileSync(join(directory, '.data/auth-token'), AUTH_TOKEN);
+  writeFileSync(join(directory, '.data/webhook-token'), WEBHOOK_TOKEN);
+  const tour = ['README.md', 'docs/secrets.md', 'docs/identity.md'].map(read).join('\n');
+  const steps = [...tour.matchAll(/```sh\n([\s\S]*?)```(?:\n```json\n([\s\S]*?)```)?/g)];
+  assert.ok(steps.length >= 10, 'the tour has its steps');
+  // One shell for all steps, as in a terminal.
+  const script = steps.map(([, commands = '']) => `${commands}echo ----`).join('\n')
+    .replace('http://localhost:3000', url.identity)
+    .replace('http://localhost:8080', url.secrets)
+    .replace('http://localhost:8000', url.webhook);
+  const { stdout } = await run('sh', ['-c', script], { cwd: directory });
+  const replies = stdout.split('----\n').slice(0, -1);
+  assert.deepEqual(
+    replies.map((reply) => jsonValues(reply || 'null').map(comparable)),
+    steps.map(([, , reply = 'null']) => jsonValues(reply).map(comparable)),
+  );
 });

@@ -23,7 +23,7 @@ import { start } from './start.ts';
 import { steady } from './steady.ts';
 import { webhook } from './webhook.ts';
 
-const DOCUMENT = 'BENCHMARKS.md';
+const DOCUMENT = 'docs/benchmarks.md';
 const BENCHMARKS = new Map<string, (bench: Bench) => Promise<Report>>(
   Object.entries({ start, bearer, webhook, secrets, livez, login, memory, steady, size }),
 );

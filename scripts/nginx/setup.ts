@@ -10,7 +10,7 @@ import { ADMIN_PASSWORD, type Answer, ask, logIn, variables } from '../../test/s
 import { start, type Started } from '../programs.ts';
 
 const root = dirname(dirname(import.meta.dirname));
-const DOCUMENT = 'FORWARD-AUTH.md';
+const DOCUMENT = 'docs/forward-auth.md';
 
 /** The only fenced block of a language in the document, with replacements. The block must contain each of them. */
 export function documented(language: string, replacements: Readonly<Record<string, string>>): string {
