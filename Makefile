@@ -8,16 +8,16 @@ sources := $(shell find src)
 
 .PHONY: help start dev test test-fast check typecheck audit build test-nginx test-browser test-faults test-senders image bench bench-start bench-sessions bench-flood bench-drain clean clean-data
 
-help: ## list the targets (this text)
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-start: dist/.built ## start PostgreSQL, if DATABASE_URL is not set, and the three services
+start: dist/.built ## start the three services, and a private PostgreSQL if DATABASE_URL is not set
 	@node --import tsx scripts/start.ts
 
-dev: node_modules/.installed ## the same from source, again after every change
+dev: node_modules/.installed ## like start, but run the source and restart after every change
 	@node --import tsx scripts/start.ts --watch
 
-test: node_modules/.installed ## run every test on a PostgreSQL of its own, or some: make test FILES="test/structure.test.ts"
+test: node_modules/.installed ## run every test against a PostgreSQL of its own; FILES="test/a.test.ts" runs only some
 	@node --import tsx scripts/test.ts $(FILES)
 
 # Without the contract tests that wait for timers or hash for seconds.
@@ -28,10 +28,10 @@ fast := test/structure.test.ts $(addprefix test/identity/,delays.test.ts policy.
   test/secrets/qr.test.ts test/webhook/signatures.test.ts test/webhook/signing.test.ts \
   $(filter-out $(slow),$(sort $(shell find test/contract -name '*.test.ts')))
 
-test-fast: node_modules/.installed ## run the tests of crypto, http, runtime, vectors and structure, and most contract tests: under a minute
+test-fast: node_modules/.installed ## run the fast tests: crypto, http, runtime, vectors, structure and most of contract
 	@node --import tsx scripts/test.ts test/crypto test/http test/runtime test/vectors $(fast)
 
-check: typecheck test ## check the types and run every test: what must pass before a change is merged
+check: typecheck test ## check the types and run every test; required before a merge
 
 typecheck: node_modules/.installed ## check the types of sources, tests and scripts
 	@npm run --silent typecheck
@@ -41,43 +41,43 @@ audit: node_modules/.installed ## list what a security reviewer reads; for one s
 
 build: dist/.built ## compile src/ to dist/
 
-test-nginx: node_modules/.installed ## try FORWARD-AUTH.md on the system's nginx (and Caddy); as root it installs them with apt-get
+test-nginx: node_modules/.installed ## run the configurations of docs/forward-auth.md on nginx and Caddy; installs them if run as root
 	@node --import tsx scripts/nginx/install.ts
 	@node --import tsx scripts/test.ts scripts/nginx/nginx.test.ts scripts/nginx/caddy.test.ts
 
-test-browser: node_modules/.installed ## try the share pages in the system's Chromium; as root it installs that with apt-get
+test-browser: node_modules/.installed ## test the web pages in Chromium; installs it if run as root
 	@node --import tsx scripts/browser/install.ts
 	@SCREENSHOTS=$${SCREENSHOTS:-$$(mktemp -d)} && echo "pictures of every page: $$SCREENSHOTS" && export SCREENSHOTS && node --import tsx scripts/test.ts scripts/browser/*.test.ts
 
-test-faults: node_modules/.installed ## kill receivers, connections and PostgreSQL for a minute, and see that no event is lost; FAULTS_SEED=n repeats a run
+test-faults: node_modules/.installed ## kill receivers, connections and PostgreSQL for a minute and check that no event is lost; FAULTS_SEED=n repeats a run
 	@node --import tsx scripts/test.ts scripts/faults/ledger.test.ts
 
-test-senders: node_modules/.installed ## let the senders' own libraries sign requests; installs them from the npm registry into a directory that is removed
+test-senders: node_modules/.installed ## verify signatures made by the senders' own libraries; installs them temporarily from the npm registry
 	@node --import tsx scripts/test.ts scripts/senders/senders.test.ts
 
-image: ## build the container image (needs docker; IMAGE=name)
+image: ## build the container image with docker; IMAGE=name
 	docker build --tag $(IMAGE) .
 
-bench: dist/.built ## measure everything beside the plain way and write BENCHMARKS.md; ARGS=--quick takes two minutes and writes nothing
+bench: dist/.built ## measure everything against a minimal server and write docs/benchmarks.md; ARGS=--quick takes two minutes and writes nothing
 	@node --import tsx scripts/bench/suite.ts $(ARGS)
 
-bench-start: dist/.built ## measure start-up time and idle memory beside a bare node:http process
+bench-start: dist/.built ## measure startup time and idle memory against a bare node:http process
 	@node --import tsx scripts/bench/suite.ts start
 
-bench-sessions: dist/.built ## measure the bearer check and the session list at 1,000,000 sessions and at 10,000
+bench-sessions: dist/.built ## measure the session check and the session list with 10,000 and 1,000,000 sessions
 	@node --import tsx scripts/bench/sessions.ts
 
-bench-flood: dist/.built ## measure what a flood of wrong passwords does to other requests and to memory
+bench-flood: dist/.built ## measure the effect of a flood of wrong passwords on other requests and on memory
 	@node --import tsx scripts/bench/flood.ts
 
-bench-drain: node_modules/.installed ## measure how fast 10,000 waiting events drain beside 1,000,000 done ones and alone
+bench-drain: node_modules/.installed ## measure the delivery of 10,000 waiting events with and without 1,000,000 delivered ones
 	@node --import tsx scripts/bench/drain.ts
 
-clean: ## remove what was installed and built; the data stay
+clean: ## remove installed packages and build output; keep the data
 	rm -rf node_modules dist
 
 server := .data/postgres/data/postmaster.pid
-clean-data: ## remove .data: the embedded database and the generated secrets
+clean-data: ## remove .data: the private database and the generated secrets
 	@if test -f $(server) && kill -0 `head -n 1 $(server)` 2>/dev/null; then echo 'its PostgreSQL is running: stop "make start" first' >&2; exit 1; fi
 	@test ! -d .data || echo 'removing .data: the embedded database with everything stored in it, and the generated secrets and tokens'
 	@rm -rf .data
