@@ -15,6 +15,7 @@ import { ERRORS } from '../src/http/errors.ts';
 import { routes as identity } from '../src/identity/routes.ts';
 import { createRoutes } from '../src/secrets/routes.ts';
 import { createRoutes as createWebhookRoutes } from '../src/webhook/routes.ts';
+import { BUDGET } from '../scripts/reading.ts';
 import { createDatabase } from './support/database.ts';
 import { VARIABLES } from './support/settings.ts';
 import { ADMIN_PASSWORD, AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
@@ -82,6 +83,14 @@ test('the changelog begins with the version of the package', () => {
 
 test('the README has at most 250 lines', () => {
   assert.ok(read('README.md').split('\n').length <= 251);
+});
+
+test('README and CONTRIBUTING state the reading budget that is enforced', () => {
+  const { core, secrets, identity: own, webhook } = BUDGET;
+  const [shared, ofSecrets, ofIdentity, ofWebhook] = [core, secrets, own, webhook].map((lines) => lines.toLocaleString('en-US'));
+  assert.ok(read('README.md').includes(`| ${ofSecrets} / ${ofIdentity} / ${ofWebhook} | lines at most that a reviewer of secrets / identity / webhook reads`));
+  assert.equal(ofIdentity, ofWebhook);
+  assert.ok(read('CONTRIBUTING.md').includes(`the shared core at most ${shared}; a reviewer of secrets reads at most ${ofSecrets}, of identity or webhook at most ${ofIdentity}.`));
 });
 
 test('every file that a document names exists', () => {
