@@ -24,7 +24,7 @@ test: node_modules/.installed ## run every test against a PostgreSQL of its own;
 slow := $(addprefix test/contract/,identity/login/overload.test.ts identity/login/throttle.test.ts identity/login/timing.test.ts \
   identity/keys/use.test.ts identity/sessions/last-seen.test.ts identity/sessions/rights.test.ts secrets/list-pages.test.ts secrets/log.test.ts \
   secrets/passphrase-hashing.test.ts secrets/passphrase-throttle.test.ts webhook/stream.test.ts webhook/stream-ends.test.ts)
-fast := test/structure.test.ts $(addprefix test/identity/,delays.test.ts policy.test.ts rules.test.ts token.test.ts) \
+fast := test/structure.test.ts $(addprefix test/identity/,policy.test.ts rules.test.ts token.test.ts) \
   test/secrets/qr.test.ts test/webhook/signatures.test.ts test/webhook/signing.test.ts \
   $(filter-out $(slow),$(sort $(shell find test/contract -name '*.test.ts')))
 
