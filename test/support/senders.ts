@@ -1,6 +1,6 @@
 /** The senders' signatures, implemented a second time from their documentation, and tokens for them. */
 import assert from 'node:assert/strict';
-import { createHmac } from 'node:crypto';
+import { createHmac, randomUUID } from 'node:crypto';
 import { readConfig } from './settings.ts';
 import { createDatabase, type Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
@@ -76,3 +76,58 @@ export async function addToken(
   const { id, token } = await createToken(database, { name: source, role: 'sender', source }, sealed);
   return { id: id, token };
 }
+
+/** An event of a source. */
+export interface Sample {
+  readonly body: Record<string, unknown>;
+  /** Unsigned headers. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly event: string;
+  readonly deliveryId: string;
+}
+
+/** From the senders' documentation. None has a `data.page_id`. */
+export const SAMPLES: Readonly<Record<SignedSource, () => Sample>> = {
+  standard: () => ({
+    body: { type: 'contact.created', timestamp: '2026-01-01T00:00:00Z', data: { id: 'c_1' } },
+    headers: {},
+    event: 'contact.created',
+    deliveryId: `msg_${randomUUID()}`,
+  }),
+  github: () => {
+    const deliveryId = randomUUID();
+    return {
+      body: { action: 'opened', type: 'misleading', id: 7 },
+      headers: { 'x-github-event': 'issues', 'x-github-delivery': deliveryId },
+      event: 'issues',
+      deliveryId,
+    };
+  },
+  stripe: () => {
+    const deliveryId = `evt_${randomUUID()}`;
+    return {
+      body: { id: deliveryId, object: 'event', type: 'customer.created', data: { object: {} } },
+      headers: {},
+      event: 'customer.created',
+      deliveryId,
+    };
+  },
+  slack: () => {
+    const deliveryId = `Ev${randomUUID()}`;
+    return {
+      body: { type: 'event_callback', event_id: deliveryId, event: { type: 'app_mention', text: 'x' } },
+      headers: {},
+      event: 'app_mention',
+      deliveryId,
+    };
+  },
+  notion: () => {
+    const deliveryId = randomUUID();
+    return {
+      body: { id: deliveryId, type: 'page.content_updated', attempt_number: 1, entity: { id: 'p', type: 'page' } },
+      headers: {},
+      event: 'page.content_updated',
+      deliveryId,
+    };
+  },
+};

@@ -5,11 +5,11 @@ import { test } from 'node:test';
 import { SCHEMES, verify, WINDOW_SECONDS } from '../../src/webhook/signatures.ts';
 import { type SignedSource, signatureOf, SIGNING_SECRETS } from '../support/senders.ts';
 
+/** `at` is null if no time is signed. */
 interface Vector {
   readonly secret: string;
   readonly body: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Null if no time is signed. */
   readonly at: number | null;
 }
 
@@ -65,8 +65,7 @@ const VECTORS: Readonly<Record<SignedSource, Vector>> = {
   stripe: {
     secret: 'webhook_secret',
     body: STRIPE_BODY,
-    headers: { 'stripe-signature': `t=1533204620,v1=${STRIPE_V1}` },
-    at: 1_533_204_620,
+    headers: { 'stripe-signature': `t=1533204620,v1=${STRIPE_V1}` }, at: 1_533_204_620,
   },
   /** docs.slack.dev, "Verifying requests from Slack". */
   slack: {
@@ -92,12 +91,8 @@ const VECTORS: Readonly<Record<SignedSource, Vector>> = {
 };
 const SOURCES = ['standard', 'github', 'stripe', 'slack', 'notion'] as const;
 
-const judge = (
-  source: SignedSource,
-  headers: IncomingHttpHeaders,
-  body: string | Buffer,
-  secrets: readonly string[],
-  now: number | null,
+const verdictOf = (
+  source: SignedSource, headers: IncomingHttpHeaders, body: string | Buffer, secrets: readonly string[], now: number | null,
 ) => verify(source, headers, Buffer.from(body), secrets, now ?? 0);
 
 /** Every text that differs in one bit. Headers and secrets are Latin-1. */
@@ -114,27 +109,27 @@ for (const source of SOURCES) {
   const { secret, body, headers, at } = VECTORS[source];
 
   test(`${source}: the published vector is valid`, () => {
-    assert.equal(judge(source, headers, body, [secret], at), 'valid');
+    assert.equal(verdictOf(source, headers, body, [secret], at), 'valid');
   });
 
   test(`${source}: one flipped bit anywhere in the body is a wrong signature`, () => {
     for (const other of flips(body))
       assert.equal(verify(source, headers, Buffer.from(other, 'latin1'), [secret], at ?? 0), 'wrong signature', other);
     for (const other of ['', body.slice(1), body.slice(0, -1), `${body} `, `${body}\n`])
-      assert.equal(judge(source, headers, other, [secret], at), 'wrong signature');
+      assert.equal(verdictOf(source, headers, other, [secret], at), 'wrong signature');
   });
 
   for (const name of Object.keys(headers)) {
     test(`${source}: one flipped bit anywhere in ${name} is never valid`, () => {
       for (const value of flips(headers[name] ?? ''))
-        assert.notEqual(judge(source, { ...headers, [name]: value }, body, [secret], at), 'valid', value);
+        assert.notEqual(verdictOf(source, { ...headers, [name]: value }, body, [secret], at), 'valid', value);
     });
 
     test(`${source}: ${name} missing, empty, twice in a list, or cut short is never valid`, () => {
       const value = headers[name] ?? '';
       const { [name]: _, ...rest } = headers;
-      assert.equal(judge(source, rest, body, [secret], at), 'no signature');
-      assert.equal(judge(source, { ...headers, [name]: '' }, body, [secret], at), 'no signature');
+      assert.equal(verdictOf(source, rest, body, [secret], at), 'no signature');
+      assert.equal(verdictOf(source, { ...headers, [name]: '' }, body, [secret], at), 'no signature');
       for (const other of [
         value.slice(1),
         value.slice(0, -1),
@@ -147,14 +142,14 @@ for (const source of SOURCES) {
         't=',
         `x${value}`,
       ]) {
-        assert.notEqual(judge(source, { ...headers, [name]: other }, body, [secret], at), 'valid', other);
+        assert.notEqual(verdictOf(source, { ...headers, [name]: other }, body, [secret], at), 'valid', other);
       }
     });
   }
 
   test(`${source}: one flipped bit anywhere in the secret is a wrong signature`, () => {
     for (const other of flips(secret))
-      assert.equal(judge(source, headers, body, [other], at), 'wrong signature', other);
+      assert.equal(verdictOf(source, headers, body, [other], at), 'wrong signature', other);
   });
 
   test(`${source}: either of two secrets is accepted, and no secret accepts nothing`, () => {
@@ -162,16 +157,16 @@ for (const source of SOURCES) {
       SIGNING_SECRETS[source] === secret
         ? 'whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='
         : SIGNING_SECRETS[source];
-    assert.equal(judge(source, headers, body, [other, secret], at), 'valid');
-    assert.equal(judge(source, headers, body, [secret, other], at), 'valid');
-    assert.equal(judge(source, headers, body, [other], at), 'wrong signature');
-    assert.equal(judge(source, headers, body, [], at), 'wrong signature');
+    assert.equal(verdictOf(source, headers, body, [other, secret], at), 'valid');
+    assert.equal(verdictOf(source, headers, body, [secret, other], at), 'valid');
+    assert.equal(verdictOf(source, headers, body, [other], at), 'wrong signature');
+    assert.equal(verdictOf(source, headers, body, [], at), 'wrong signature');
   });
 
   test(`${source}: a signature of another scheme is not a signature`, () => {
     for (const another of SOURCES) {
       if (another !== source)
-        assert.equal(judge(source, VECTORS[another].headers, body, [secret], at), 'no signature', another);
+        assert.equal(verdictOf(source, VECTORS[another].headers, body, [secret], at), 'no signature', another);
     }
   });
 
@@ -179,9 +174,9 @@ for (const source of SOURCES) {
     test(`${source}: a signed time may differ by ${WINDOW_SECONDS} seconds, and not by one more`, () => {
       assert.equal(WINDOW_SECONDS, 300);
       for (const off of [-300, -299.5, 0, 299.5, 300])
-        assert.equal(judge(source, headers, body, [secret], at + off), 'valid', String(off));
+        assert.equal(verdictOf(source, headers, body, [secret], at + off), 'valid', String(off));
       for (const off of [-301, -300.001, 300.001, 301, 86_400, -86_400])
-        assert.equal(judge(source, headers, body, [secret], at + off), 'too old', String(off));
+        assert.equal(verdictOf(source, headers, body, [secret], at + off), 'too old', String(off));
     });
 
     test(`${source}: a time that is not a plain number is not a signature, even if signed`, () => {
@@ -201,12 +196,12 @@ for (const source of SOURCES) {
         '9'.repeat(13),
       ]) {
         assert.equal(
-          judge(source, signatureOf(source, secret, body, { at: time }), body, [secret], at),
+          verdictOf(source, signatureOf(source, secret, body, { at: time }), body, [secret], at),
           'no signature',
           time,
         );
       }
-      assert.equal(judge(source, signatureOf(source, secret, body, { at }), body, [secret], at), 'valid');
+      assert.equal(verdictOf(source, signatureOf(source, secret, body, { at }), body, [secret], at), 'valid');
     });
   }
 }
@@ -216,7 +211,7 @@ const WRONG = `v1,${'A'.repeat(43)}=`;
 const RIGHT = HEADERS['webhook-signature'] ?? '';
 
 test('standard: one valid signature of several is enough, and other kinds are ignored', () => {
-  const signed = (list: string) => judge('standard', { ...HEADERS, 'webhook-signature': list }, BODY, [KEY], AT);
+  const signed = (list: string) => verdictOf('standard', { ...HEADERS, 'webhook-signature': list }, BODY, [KEY], AT);
   for (const list of [
     `${WRONG} ${RIGHT}`,
     `${RIGHT} ${WRONG}`,
@@ -241,14 +236,14 @@ test('standard: Svix header names are accepted; webhook-… takes precedence for
   const svix = Object.fromEntries(
     Object.entries(HEADERS).map(([name, value]) => [name.replace('webhook', 'svix'), value]),
   );
-  assert.equal(judge('standard', svix, BODY, [KEY], AT), 'valid');
+  assert.equal(verdictOf('standard', svix, BODY, [KEY], AT), 'valid');
   // The delivery id comes from webhook-id: a signature over svix-id would let anyone change the id of a delivery.
-  assert.equal(judge('standard', { ...svix, 'webhook-id': 'msg_another' }, BODY, [KEY], AT), 'wrong signature');
+  assert.equal(verdictOf('standard', { ...svix, 'webhook-id': 'msg_another' }, BODY, [KEY], AT), 'wrong signature');
 });
 
 test('stripe: one valid v1 of several is enough, and v0 is never accepted', () => {
   const signed = (value: string) =>
-    judge('stripe', { 'stripe-signature': value }, STRIPE_BODY, ['webhook_secret'], 1_533_204_620);
+    verdictOf('stripe', { 'stripe-signature': value }, STRIPE_BODY, ['webhook_secret'], 1_533_204_620);
   const wrong = `v1=${'0'.repeat(64)}`;
   for (const value of [
     `t=1533204620,v1=${STRIPE_V1},v0=${STRIPE_V0}`,
@@ -275,7 +270,7 @@ test('a repeated header, which is an array, is not a signature', () => {
     const { secret, body, headers, at } = VECTORS[source];
     for (const name of Object.keys(headers))
       assert.equal(
-        judge(source, { ...headers, [name]: [headers[name] ?? '', 'x'] }, body, [secret], at),
+        verdictOf(source, { ...headers, [name]: [headers[name] ?? '', 'x'] }, body, [secret], at),
         'no signature',
         name,
       );
@@ -292,7 +287,7 @@ test('standard: a secret is Base64 of 24 to 64 bytes, with or without whsec_', (
     assert.equal(SCHEMES.standard.keyOf(none), null, none);
   // An invalid key accepts nothing, not even a signature with an empty key.
   const unkeyed = signatureOf('standard', 'whsec_', BODY, { id: 'msg_1', at: 1 });
-  assert.equal(judge('standard', unkeyed, BODY, ['', 'whsec_'], 1), 'wrong signature');
+  assert.equal(verdictOf('standard', unkeyed, BODY, ['', 'whsec_'], 1), 'wrong signature');
 });
 
 test('standard: a text that is not Base64 is not a secret', () => {

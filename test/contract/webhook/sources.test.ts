@@ -5,13 +5,7 @@ import { after, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import {
-  addToken,
-  now,
-  openWebhook,
-  signatureOf,
-  type SignedSource,
-  SIGNING_SECRETS,
-  WEBHOOK_SECRET,
+  addToken, now, openWebhook, type Sample, SAMPLES, signatureOf, type SignedSource, SIGNING_SECRETS, WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
@@ -32,64 +26,11 @@ const stored = async (id: string) => ({
 });
 const lines = (message: string) => gatehouse.log().filter((line) => line.message === message);
 
-interface Sample {
-  readonly body: Record<string, unknown>;
-  /** Unsigned headers. */
-  readonly headers: Readonly<Record<string, string>>;
-  readonly event: string;
-  readonly deliveryId: string;
-}
-
-/** From the senders' documentation. None has a `data.page_id`. */
-const SAMPLES: Readonly<Record<SignedSource, () => Sample>> = {
-  standard: () => ({
-    body: { type: 'contact.created', timestamp: '2026-01-01T00:00:00Z', data: { id: 'c_1' } },
-    headers: {},
-    event: 'contact.created',
-    deliveryId: `msg_${randomUUID()}`,
-  }),
-  github: () => {
-    const deliveryId = randomUUID();
-    return {
-      body: { action: 'opened', type: 'misleading', id: 7 },
-      headers: { 'x-github-event': 'issues', 'x-github-delivery': deliveryId },
-      event: 'issues',
-      deliveryId,
-    };
-  },
-  stripe: () => {
-    const deliveryId = `evt_${randomUUID()}`;
-    return {
-      body: { id: deliveryId, object: 'event', type: 'customer.created', data: { object: {} } },
-      headers: {},
-      event: 'customer.created',
-      deliveryId,
-    };
-  },
-  slack: () => {
-    const deliveryId = `Ev${randomUUID()}`;
-    return {
-      body: { type: 'event_callback', event_id: deliveryId, event: { type: 'app_mention', text: 'x' } },
-      headers: {},
-      event: 'app_mention',
-      deliveryId,
-    };
-  },
-  notion: () => {
-    const deliveryId = randomUUID();
-    return {
-      body: { id: deliveryId, type: 'page.content_updated', attempt_number: 1, entity: { id: 'p', type: 'page' } },
-      headers: {},
-      event: 'page.content_updated',
-      deliveryId,
-    };
-  },
-};
 const SOURCES = ['standard', 'github', 'stripe', 'slack', 'notion'] as const;
 
-const doors = new Map<SignedSource, { id: string; token: string }>();
-for (const source of SOURCES) doors.set(source, await addToken(database, source, SIGNING_SECRETS[source]));
-const doorOf = (source: SignedSource) => doors.get(source) ?? { id: '', token: '' };
+const tokens = new Map<SignedSource, { id: string; token: string }>();
+for (const source of SOURCES) tokens.set(source, await addToken(database, source, SIGNING_SECRETS[source]));
+const tokenOf = (source: SignedSource) => tokens.get(source) ?? { id: '', token: '' };
 
 /** Sends a sample with a valid signature, unless `more` changes it. */
 async function send(
@@ -97,7 +38,7 @@ async function send(
   sample: Sample,
   more: { text?: string; signed?: string; secret?: string; at?: number; headers?: Record<string, string> } = {},
 ): Promise<Answer> {
-  const { token } = doorOf(source);
+  const { token } = tokenOf(source);
   const body = more.text ?? JSON.stringify(sample.body);
   const signature = signatureOf(source, more.secret ?? SIGNING_SECRETS[source], more.signed ?? body, {
     id: sample.deliveryId,
@@ -126,7 +67,7 @@ for (const source of SOURCES) {
     assert.deepEqual(Object.keys(answer.json), ['id', 'status']);
     assert.equal(answer.json.status, 'accepted');
     const { headers: _, ip, body, ...row } = await stored(answer.json.id);
-    assert.deepEqual(row, { source, event: sample.event, delivery_id: sample.deliveryId, token_id: doorOf(source).id });
+    assert.deepEqual(row, { source, event: sample.event, delivery_id: sample.deliveryId, token_id: tokenOf(source).id });
     assert.equal(body.toString(), text);
     assert.equal(ip, '127.0.0.1');
     // With a new signature, as senders make for each attempt.
@@ -147,7 +88,7 @@ for (const source of SOURCES) {
         401,
         'unauthorized',
       );
-      const { token } = doorOf(source);
+      const { token } = tokenOf(source);
       const unsigned = await ask('POST', `${base}?token=${token}`, { body: sample.body, headers: sample.headers });
       assertRefused(unsigned, 401, 'unauthorized');
       assert.match(unsigned.json.error.message, /not signed as the token's source signs/);
@@ -173,7 +114,7 @@ for (const source of SOURCES) {
       assertRefused(await ask('POST', base, { body, headers }), 401, 'unauthorized');
       assertRefused(await ask('POST', `${base}?token=wrong`, { body, headers }), 401, 'unauthorized');
       const other = SOURCES[(SOURCES.indexOf(source) + 1) % SOURCES.length] ?? source;
-      assertRefused(await ask('POST', `${base}?token=${doorOf(other).token}`, { body, headers }), 401, 'unauthorized');
+      assertRefused(await ask('POST', `${base}?token=${tokenOf(other).token}`, { body, headers }), 401, 'unauthorized');
     });
   });
 
@@ -190,7 +131,7 @@ for (const source of SOURCES) {
       { level, token_id, delivery_id, body_sha256 },
       {
         level: 'warn',
-        token_id: doorOf(source).id,
+        token_id: tokenOf(source).id,
         delivery_id: sample.deliveryId,
         body_sha256: createHash('sha256').update(text).digest('hex'),
       },
@@ -297,7 +238,7 @@ test('standard: Svix header names are accepted', async () => {
     ([name, value]) => [name.replace('webhook', 'svix'), value] as const,
   );
   const { json } = await ask('POST', base, {
-    bearer: doorOf('standard').token,
+    bearer: tokenOf('standard').token,
     body,
     headers: Object.fromEntries(signed),
   });
