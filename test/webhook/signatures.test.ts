@@ -83,8 +83,7 @@ const VECTORS: Readonly<Record<SignedSource, Vector>> = {
   },
   /** Notion publishes no vector: token and body of its SDK's test, with the value of `openssl dgst -sha256 -hmac`. */
   notion: {
-    secret: 'fixed-verification-token',
-    body: '{"id":"fixed-evt","type":"page.created"}',
+    secret: 'fixed-verification-token', body: '{"id":"fixed-evt","type":"page.created"}',
     headers: { 'x-notion-signature': 'sha256=e51fc361bd9b019cc34c59929547007291a6dd982179d36bb5d6d9e7e12cbac2' },
     at: null,
   },
@@ -92,7 +91,8 @@ const VECTORS: Readonly<Record<SignedSource, Vector>> = {
 const SOURCES = ['standard', 'github', 'stripe', 'slack', 'notion'] as const;
 
 const verdictOf = (
-  source: SignedSource, headers: IncomingHttpHeaders, body: string | Buffer, secrets: readonly string[], now: number | null,
+  source: SignedSource, headers: IncomingHttpHeaders, body: string | Buffer, secrets: readonly string[],
+  now: number | null,
 ) => verify(source, headers, Buffer.from(body), secrets, now ?? 0);
 
 /** Every text that differs in one bit. Headers and secrets are Latin-1. */
