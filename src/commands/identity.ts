@@ -114,7 +114,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'key create', summary: 'Create an API key and print it once',
     options: {
       user: { type: 'string', value: 'USER', help: 'the user whose rights it has, by id or username' },
-      'without-user': { type: 'boolean', help: 'only read users and sessions, revoke sessions, forward authentication' },
+      'without-user': { type: 'boolean', help: 'may read users, read and revoke sessions, forward authentication' },
       name: { type: 'string', value: 'NAME', help: 'what it is for; default empty' },
       'expires-at': { type: 'string', value: 'TIME', help: 'such as 2030-01-31T12:00:00Z; default never' },
     },
@@ -151,7 +151,7 @@ export const COMMANDS: readonly Command[] = [
     positionals: { shown: 'ID', least: 1, most: 1 }, options: {},
     async run({ positionals: [given = ''] }, { note }) {
       const id = given.toLowerCase();
-      if (!isUuid(id)) throw new UsageError('key revoke: ID must be a UUID; see: gatehouse key list');
+      if (!isUuid(id)) throw new UsageError('key revoke: ID must be a UUID from gatehouse key list');
       const count = await inIdentity(async (database) => {
         if (await findKeyById(database, id)) return revokeKey(database, COMMAND_LINE, id);
         throw new OperationFailed('there is no key with this id; see: gatehouse key list');

@@ -42,7 +42,7 @@ const useOf = (key: string): Promise<Answer> => ask('GET', `${identity}/api/test
 const lineOf = async (t: TestContext, id: string) => (await run(t, ['key', 'list'])).stdout.split('\n').find((line) => line.startsWith(id))?.split(/ {2,}/) ?? [];
 const count = async () => (await file.sql<[{ n: number }]>`select (select count(*) from identity.api_keys)::int + (select count(*) from identity.audit)::int as n`)[0].n;
 
-test('a key of a user has that user\'s rights until it is revoked, and revoking twice is no error', async (t) => {
+test("a user's key has that user's rights until it is revoked, and again is no error", async (t) => {
   const userId = await addUser(database, 'keeper');
   const { key, id } = await create(t, 'for tests', '--user', 'KEEPER');
   assert.equal((await useOf(key)).json.data.user.id, userId);
@@ -84,7 +84,7 @@ test('a key ends at the time that was given', async (t) => {
   assert.equal((await lineOf(t, id)).at(-1), 'expired');
 });
 
-test('the key is on standard output once, and then nowhere: not in the database, not in a list, not in the trail', async (t) => {
+test('the key is printed once, and is not in the database, a list or the trail', async (t) => {
   const { key, id } = await create(t, 'said once', '--user', 'admin');
   assert.equal((await useOf(key)).status, 200);
   const rows = await file.sql`select k::text as row from identity.api_keys k union all select a::text from identity.audit a`;
@@ -99,7 +99,7 @@ test('the key is on standard output once, and then nowhere: not in the database,
   assert.deepEqual({ ...last }, { via: 'command', target_id: id });
 });
 
-test('key list is what the interface lists, all of it however long, newest first, or only that of one user', async (t) => {
+test('key list has all keys, newest first, or those of one user', async (t) => {
   const userId = await addUser(database, 'collector');
   await file.sql`
     insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, created_at)
@@ -150,7 +150,7 @@ const wrong: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['list', 'admin'], /key list: /],
   [['revoke'], /key revoke takes ID/],
   [['revoke', UNKNOWN, UNKNOWN], /key revoke takes ID/],
-  [['revoke', 'not-an-id'], /key revoke: ID must be a UUID, as gatehouse key list shows it/],
+  [['revoke', 'not-an-id'], /key revoke: ID must be a UUID from gatehouse key list/],
   [['revoke', `key:${'x'.repeat(49)}`], /ID must be a UUID/],
 ];
 
@@ -179,7 +179,7 @@ test('without a database every command ends with exit code 78', async (t) => {
   for (const words of [['create', '--without-user'], ['list'], ['revoke', UNKNOWN]]) assertRefused(await run(t, ['key', ...words], {}), 78, /DATABASE_URL/);
 });
 
-test('the keys of a disabled user are shown as such, and those of a deleted one are found by the id', async (t) => {
+test('keys of a disabled user are shown as such, those of a deleted one by id', async (t) => {
   const userId = await addUser(database, 'leaver');
   const { id, key } = await create(t, 'left behind', '--user', 'leaver');
   assert.equal((await run(t, ['user', 'set', 'leaver', '--enabled', 'false'])).code, 0);

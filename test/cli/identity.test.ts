@@ -39,7 +39,7 @@ const trail = async () => [...(await file.sql`select id from identity.audit orde
 /** Every row of a user, for comparing. */
 const rowOf = async (id: string) => ({ ...(await file.sql`select * from identity.users where id = ${id}`)[0] });
 
-test('user show tells one user, by id or by name in any letter case, as lines or as the interface would', async (t) => {
+test('user show finds a user by id or by name in any case, as text or JSON', async (t) => {
   const id = await create(t, 'Shown', ['--first-name', 'Ünï', '--verified']);
   const user = await read(`/api/user/${id}`);
   for (const name of [id, 'Shown', 'SHOWN', 'ｓｈｏｗｎ']) {
@@ -59,7 +59,7 @@ test('user list --json is what the interface lists', async (t) => {
   assert.deepEqual(JSON.parse((await run(t, ['user', 'list', '--json'])).stdout), await read('/api/user/'));
 });
 
-test('user set changes what is named and nothing else, also when the user is named in other letters', async (t) => {
+test('user set changes only what is named, and finds the user in any case', async (t) => {
   const id = await create(t, 'changed', ['--last-name', 'Before']);
   const { updated_at: _, ...before } = await rowOf(id);
   assertDone(await run(t, ['user', 'set', 'CHANGED', '--first-name', 'Ada', '--last-name', '', '--verified', 'true']), `Changed user "changed" with id ${id}.`);
@@ -79,7 +79,7 @@ test('a user with a new name logs in under it, and the old name is free', async 
   assertDone(await run(t, ['user', 'set', 'new-name', '--username', 'NEW-NAME']), `Changed user "NEW-NAME" with id ${id}.`);
 });
 
-test('a name or an address of another user is refused with exit code 1, and nothing is changed', async (t) => {
+test('a name or address of another user is exit code 1, and nothing is changed', async (t) => {
   await create(t, 'holder');
   const id = await create(t, 'taker');
   const before = await rowOf(id);
@@ -88,7 +88,7 @@ test('a name or an address of another user is refused with exit code 1, and noth
   assert.deepEqual(await rowOf(id), before);
 });
 
-test('a disabled user is out at once, and an enabled one may log in again but has no session', async (t) => {
+test('a disabled user is logged out at once; an enabled one has no session', async (t) => {
   await create(t, 'switched');
   const token = await logIn(identity, 'switched', PASSWORD);
   assert.equal((await run(t, ['user', 'set', 'switched', '--enabled', 'false'])).code, 0);
@@ -100,7 +100,7 @@ test('a disabled user is out at once, and an enabled one may log in again but ha
   assert.match(await logIn(identity, 'switched', PASSWORD), /^session:/);
 });
 
-test('a new password is made and printed once, on standard output alone, and ends the sessions', async (t) => {
+test('a generated password is printed once, on standard output, and ends the sessions', async (t) => {
   await create(t, 'forgetful');
   const token = await logIn(identity, 'forgetful', PASSWORD);
   const { code, stdout, stderr } = await run(t, ['user', 'password', 'Forgetful']);
@@ -117,7 +117,7 @@ test('a new password is made and printed once, on standard output alone, and end
   for (const words of lists) assert.ok(!(await run(t, words)).stdout.includes(stdout.trim()), words.join(' '));
 });
 
-test('a new password from standard input is shown nowhere, and one that breaks a rule changes nothing', async (t) => {
+test('a password from standard input is not printed, and must obey the policy', async (t) => {
   const id = await create(t, 'given');
   const before = await rowOf(id);
   assertRefused(await run(t, ['user', 'password', 'given', '--password-stdin'], 'seven77\n'), 2, /^gatehouse: user password: password must have at least 8 characters\. See: gatehouse user password --help\n$/);
@@ -138,13 +138,13 @@ test('a deleted user is gone: no session, no listing, a free name', async (t) =>
   assert.notEqual(await create(t, 'leaver'), id);
 });
 
-test('the last enabled super administrator can be neither disabled, demoted nor deleted', async (t) => {
+test('the last enabled super administrator cannot be disabled, demoted or deleted', async (t) => {
   const own = await createDatabase(t);
   const url = (await startGatehouse(t, ['identity'], own.url)).url.identity;
   const here = { ...environment, DATABASE_URL: own.url };
   const token = await logIn(url);
   for (const words of [['set', 'admin', '--enabled', 'false'], ['set', 'admin', '--super-admin', 'false', '--first-name', 'X'], ['delete', 'admin']]) {
-    assertRefused(await run(t, ['user', ...words], undefined, here), 1, /^gatehouse: This is the last enabled super administrator\. Make another one first\.\n$/);
+    assertRefused(await run(t, ['user', ...words], undefined, here), 1, /^gatehouse: This is the last enabled super administrator\. Add another one first\.\n$/);
   }
   assert.equal(await isOpen(url, token), true);
   assert.deepEqual({ ...(await own.sql`select first_name, enabled, super_admin, deleted_at from identity.users`)[0] }, { first_name: '', enabled: true, super_admin: true, deleted_at: null });
@@ -153,7 +153,7 @@ test('the last enabled super administrator can be neither disabled, demoted nor 
   assert.equal(await isOpen(url, token), false);
 });
 
-test('who is not there cannot be shown, changed, given a password or deleted, and the trail stays as it is', async (t) => {
+test('an unknown user cannot be shown, changed or deleted, and leaves no trail', async (t) => {
   const before = await trail();
   for (const name of ['', `${UNKNOWN}0`]) assertRefused(await run(t, ['user', 'show', name]), 1, /there is no user with this id or name/);
   for (const name of ['nobody', UNKNOWN]) {
@@ -176,7 +176,7 @@ const helps: ReadonlyArray<readonly [command: string, usage: string, options: re
   ['audit list', '[OPTION…]', ['--user USER', '--event EVENT', '--limit NUMBER', '--json']],
 ];
 
-test('the help of a command names what it takes, and every one of its options with a word about it', async (t) => {
+test('the help of a command lists its arguments and every option', async (t) => {
   for (const [command, usage, options] of helps) {
     const { code, stdout, stderr } = await run(t, [...command.split(' '), '--help'], undefined, {});
     assert.deepEqual([code, stderr], [0, '']);
@@ -223,7 +223,7 @@ test('wrong words are told in one line with exit code 2, and nothing is done', a
   assert.deepEqual({ trail: await trail(), users: await read('/api/user/') }, before);
 });
 
-test('without a database, or with a password cost that is none, every command ends with exit code 78', async (t) => {
+test('without a database or with an invalid password cost the exit code is 78', async (t) => {
   const commands = [['show', 'admin'], ['set', 'admin', '--verified', 'true'], ['password', 'admin'], ['delete', 'admin']].map((words) => ['user', ...words]);
   for (const words of [...commands, ['audit', 'list']]) {
     assertRefused(await run(t, words, undefined, {}), 78, /DATABASE_URL/);
@@ -231,7 +231,7 @@ test('without a database, or with a password cost that is none, every command en
   }
 });
 
-test('what a command does is in the trail as done by command, and the trail is listed as the interface has it', async (t) => {
+test('commands appear in the trail as done by command, and audit list shows it', async (t) => {
   const id = await create(t, 'audited');
   await logIn(identity, 'audited', PASSWORD);
   await run(t, ['user', 'set', 'audited', '--first-name', 'marked-text', '--verified', 'true']);

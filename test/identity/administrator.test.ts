@@ -13,7 +13,7 @@ const told = replicas.map((replica) => replica.stderr()).join('');
 const password = /^identity: created the first administrator "admin" with password (\S+)$/m.exec(told)?.[1] ?? '';
 const token = /^webhook: created the first token: (\S+)$/m.exec(told)?.[1] ?? '';
 
-test('of eight that start together on an empty database exactly one makes the administrator and the webhook token', async () => {
+test('of eight replicas starting together, one creates the administrator and the token', async () => {
   const users = await sql`select username, email, super_admin, enabled, verified, deleted_at from identity.users`;
   assert.deepEqual([...users], [{ username: 'admin', email: 'admin@localhost', super_admin: true, enabled: true, verified: true, deleted_at: null }]);
   const [row] = await sql`select count(*)::int as tokens from webhook.tokens`;
@@ -35,7 +35,7 @@ test('the announced password logs in, at every replica', async () => {
   for (const { url } of replicas) await logIn(url.identity, 'admin', password);
 });
 
-test('what is stored tells neither the password nor a session token nor the webhook token', async () => {
+test('stored rows contain no password, session token or webhook token', async () => {
   const session = await logIn(replicas[0]?.url.identity ?? '', 'admin', password);
   const tables = [sql`identity.users`, sql`identity.sessions`, sql`identity.locks`, sql`webhook.tokens`, sql`webhook.locks`];
   const rows = await Promise.all(tables.map((table) => sql`select row::text as content from ${table} as row`));
@@ -71,7 +71,7 @@ test('by default the hash has the stated cost', async (t) => {
   assert.match(row?.password_hash, /^\$scrypt\$ln=15,r=8,p=3\$[A-Za-z0-9+/]{22}\$[A-Za-z0-9+/]{43}$/);
 });
 
-test('an administrator that cannot be made stops the start with a sentence that names the variable, and none is stored', async (t) => {
+test("an invalid administrator stops the startup with the variable's name", async (t) => {
   const own = await createEmptyDatabase(t);
   const cases = { ADMIN_PASSWORD: 'password1', ADMIN_USERNAME: ' root', ADMIN_EMAIL: 'nowhere' };
   for (const [name, value] of Object.entries(cases)) {

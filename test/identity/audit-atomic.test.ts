@@ -73,7 +73,7 @@ test('without a line in the trail nothing is changed, whatever was asked for', a
   }
 });
 
-test('while the trail cannot be written, a right password and a wrong one get the same answer', async (t) => {
+test('while the trail cannot be written, right and wrong passwords get the same reply', async (t) => {
   await refuse(t, 'identity.audit', 'insert');
   const told = new Set<string>();
   for (const password of [PASSWORD, 'wrong']) {
@@ -83,7 +83,7 @@ test('while the trail cannot be written, a right password and a wrong one get th
   assert.equal(told.size, 1);
 });
 
-test('of a change with several lines none is made when the last of them cannot be written', async (t) => {
+test('a change with several rows in the trail fails if the last cannot be written', async (t) => {
   const bearer = await logIn(identity);
   const [own] = [await logIn(identity, 'ada', PASSWORD), await logIn(identity, 'ada', PASSWORD)];
   await ask('POST', `${identity}/api/key/`, { bearer, body: { user_id: ada } });

@@ -51,11 +51,11 @@ async function addSessions(kind: string, rows: number, { expired = '-1 hour', ch
 const kinds = async (): Promise<Record<string, number>> =>
   Object.fromEntries((await sql`select user_agent as kind, count(*)::int as n from identity.sessions group by 1`).map(({ kind, n }) => [String(kind), Number(n)]));
 
-test('there is a job for each table that grows by itself, and one that notes what was seen', () => {
+test('there is a job for each table that grows, and one that records the last use', () => {
   assert.deepEqual(one.names, ['remove from identity.sessions', 'remove from identity.throttles', 'remove from identity.audit', 'record last use']);
 });
 
-test('sessions that ended longer ago than the retention go, however they ended, and no others', async () => {
+test('sessions that ended before the retention are removed, and no others', async () => {
   await addSessions('expired', 3, { expired: '25 hours' });
   await addSessions('expired lately', 3, { expired: '23 hours' });
   for (const flag of ['revoked', 'logged out']) {
@@ -106,7 +106,7 @@ const LARGE: ReadonlyArray<readonly [table: 'sessions' | 'throttles' | 'audit', 
 const left = async (table: string) => Number((await sql`select count(*)::int as n from ${sql(`identity.${table}`)}`)[0]?.n);
 
 for (const [table, fill] of LARGE) {
-  test(`a large number of ${table} goes in batches of 500, and the job says whether there is more`, async () => {
+  test(`many rows of ${table} are removed in batches of 500`, async () => {
     await fill();
     const before = one.removed(table);
     const steps: Array<[more: boolean, left: number]> = [];
@@ -119,7 +119,7 @@ for (const [table, fill] of LARGE) {
     assert.equal(one.removed(table) - before, 1_300);
   });
 
-  test(`several replicas that remove ${table} at once remove each once, and count it once`, async () => {
+  test(`replicas that remove ${table} at once remove and count each row once`, async () => {
     await fill();
     await addSessions('open', 5);
     const before = replicas.reduce((sum, { removed }) => sum + removed(table), 0);
@@ -144,7 +144,7 @@ test('a use that several replicas have seen is written once', async () => {
   assert.deepEqual(await versions(), written);
 });
 
-test('a use that is written only after the idle limit does not bring a session back to life', async () => {
+test('a use recorded after the idle limit does not revive a session', async () => {
   await addSessions('open', 1);
   const ids = (await sql`update identity.sessions set last_seen_at = now() - interval '301 s' returning id`).map(({ id }) => String(id));
   const seen = async () => (await sql`select now() - last_seen_at < interval '1 minute' as seen from identity.sessions`)[0]?.seen;

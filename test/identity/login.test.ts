@@ -50,7 +50,7 @@ async function countHashes<T>(work: () => Promise<T>): Promise<[T, hashes: numbe
   }
 }
 
-test('every refused login takes exactly one hash, whoever is meant, and so does one that succeeds', async () => {
+test('every login takes exactly one hash, rejected or not', async () => {
   const names = ['right-user', 'disabled-user', 'deleted-user', 'passwordless-user'];
   for (const name of names) await addUser(database, name);
   await sql`update identity.users set enabled = false where username = 'disabled-user'`;
@@ -63,7 +63,7 @@ test('every refused login takes exactly one hash, whoever is meant, and so does 
   assert.deepEqual(await countHashes(() => tryLogin(withCost(4), 'right-user', PASSWORD)), ['session', 1]);
 });
 
-test('a hash made at another cost is replaced at the next successful login, and the password stays', async () => {
+test('a hash of another cost is replaced at the next successful login', async () => {
   await addUser(database, 'user-rehash');
   assert.equal(await costOf('user-rehash'), 'ln=4,r=8,p=1');
   assert.equal(await tryLogin(withCost(5), 'user-rehash', 'wrong'), 'invalid_credentials');
@@ -111,7 +111,7 @@ test('a login that is overtaken by the renewal of the hash still succeeds', over
   assert.equal(await hashOf('user-overtaken'), renewed);
 });
 
-test('a login that is overtaken by a change of the password fails, and makes no session', overtaken, async () => {
+test('a login that is overtaken by a password change makes no session', overtaken, async () => {
   await addUser(database, 'user-changing');
   const hash = await hashPassword('another password', CHEAP.cost);
   assert.equal(await overtake('user-changing', hash, () => tryLogin(withCost(4), 'user-changing', PASSWORD)), 'invalid_credentials');

@@ -19,7 +19,7 @@ test('where nothing is said it is the first page, of ten', () => {
   for (const query of [{ page: ['0'] }, { limit: ['0'] }, { limit: ['101'] }, { page: ['1000000001'] }]) assert.equal(read(query).ok, false, JSON.stringify(query));
 });
 
-test('a page shows its rows, and counts pages up; there are none where there is nothing', () => {
+test('a page has its rows and the page counts; an empty list has no pages', () => {
   const table: ReadonlyArray<[total: number, limit: number, pages: number]> = [
     [0, 10, 0], [1, 10, 1], [9, 10, 1], [10, 10, 1], [11, 10, 2], [20, 10, 2], [21, 10, 3], [3, 1, 3], [100, 100, 1], [101, 100, 2],
   ];

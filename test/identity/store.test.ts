@@ -58,7 +58,7 @@ const newUser = (username: string, email = `${username}@example.org`): UserValue
 const insert = (user: UserValues): Promise<User> => database.write((connection) => insertUser(connection, COMMAND_LINE, randomUUID(), user));
 const refusedBy = (constraint: string) => (error: unknown) => error instanceof Duplicate && error.constraint === constraint;
 
-test('a taken name or address is refused by its index, and free again once its user is deleted', async () => {
+test('a taken name or address is rejected by its index, and free after deletion', async () => {
   const first = await insert(newUser('taken'));
   const before = await sql`select count(*)::int as lines from identity.audit`;
   await assert.rejects(insert(newUser('taken', 'other@example.org')), refusedBy('users_username_key'));
@@ -88,7 +88,7 @@ const changes = {
 };
 
 for (const [what, change] of Object.entries(changes)) {
-  test(`a user who is ${what} between the check of the password and the session gets no session`, async () => {
+  test(`a user who is ${what} after the password check gets no session`, async () => {
     const username = `user-${what.replaceAll(' ', '-')}`;
     const id = await addUser(database, username);
     const checked = await account(username);
@@ -110,7 +110,7 @@ test('a hash is replaced only where the password has not been changed meanwhile'
   assert.equal((await account('user-rehash')).password_hash, 'new');
 });
 
-test('sessions of one moment are listed in one fixed order, so that no page repeats or omits one', async (t) => {
+test('sessions of the same moment are listed in one fixed order', async (t) => {
   for (let count = 0; count < 6; count += 1) await openSession();
   await sql`update identity.sessions set created_at = '2020-01-01'`;
   // Without the index, which has the order in it, only the statement itself can put the rows in order.
@@ -155,7 +155,7 @@ test('an ended session has expired by the database\'s clock, at the very moment'
   assert.equal((await store.findSessionByToken(sessions, digest(token)))?.expired, true);
 });
 
-test('a session\'s owner is known by its id, and that of a deleted or unknown session is not', async () => {
+test('the owner of a session is found by its id, unless it is deleted or unknown', async () => {
   const { id } = await openSession('user-two');
   assert.equal(await store.findSessionOwner(database, id), two);
   assert.equal(await store.findSessionOwner(database, randomUUID()), null);
@@ -164,7 +164,7 @@ test('a session\'s owner is known by its id, and that of a deleted or unknown se
   assert.equal(await store.revokeSession(database, COMMAND_LINE, id), 0);
 });
 
-test('revoking all of one user counts those that were still open, and touches no other row', async () => {
+test('revoking all sessions of a user counts the open ones and touches no row', async () => {
   const [loggedOut, expired] = [await openSession(), await openSession(), await openSession(), await openSession()];
   const foreign = await openSession('user-two');
   await store.logOut(database, COMMAND_LINE, loggedOut.id);
@@ -177,7 +177,7 @@ test('revoking all of one user counts those that were still open, and touches no
   assert.equal(await store.revokeSessions(database, COMMAND_LINE, null), 1);
 });
 
-test('a session that has ended is removed when its retention is over, in batches, and no other', async () => {
+test('an ended session is removed in batches when its retention is over', async () => {
   const day = 86_400;
   for (let count = 0; count < 5; count += 1) await openSession(count < 2 ? 'user-one' : 'user-two');
   const kept = await openSession();
@@ -205,7 +205,7 @@ test('the retention of a session that was ended early counts from its end', asyn
   assert.equal((await sql`select id from identity.sessions`).length, 2);
 });
 
-test('the background job removes with the configured retention, and two may run at once', async () => {
+test('the background job uses the configured retention, and two may run at once', async () => {
   const [old, recent] = [await openSession(), await openSession()];
   await sql`update identity.sessions set expires_at = now() - interval '61 seconds' where id = ${old.id}`;
   await sql`update identity.sessions set expires_at = now() - interval '30 seconds' where id = ${recent.id}`;

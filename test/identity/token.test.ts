@@ -92,7 +92,7 @@ test('a new token is session: and a random UUID of version 4, and parses as itse
 
 const BASE64URL = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 
-test('a new key is key:, 43 characters of Base64url and a checksum of 6, and is looked up by its SHA-256', () => {
+test('a new key has 256 random bits and a checksum and is stored as its SHA-256', () => {
   const keys = Array.from({ length: 1_000 }, createApiKey);
   for (const key of keys) {
     assert.match(key, /^key:[A-Za-z0-9_-]{49}$/);
@@ -115,7 +115,7 @@ test('the checksum notices every character that is mistyped', () => {
   }
 });
 
-test('the checksum notices a character that is missing, doubled or swapped with its neighbour', () => {
+test('the checksum detects a missing, doubled or swapped character', () => {
   const key = createApiKey();
   for (let at = 0; at < key.length; at += 1) {
     const [before, here, next, rest] = [key.slice(0, at), key.charAt(at), key.charAt(at + 1), key.slice(at + 2)];

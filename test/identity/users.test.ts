@@ -43,7 +43,7 @@ test('a user is stored as told; what is left out is empty or false, but for enab
   ]);
 });
 
-test('by default a password is stored as a PHC string of scrypt with 32 MiB, and never itself', async () => {
+test('by default a password is stored as a scrypt PHC string of 32 MiB', async () => {
   assert.deepEqual(DEFAULT_COST, { logN: 15, r: 8, p: 3 });
   const input = { ...good, username: 'default-cost', email: 'default-cost@example.org' };
   const user = await create(input, { ...CHEAP_PASSWORDS, hash: (password) => hashPassword(password, DEFAULT_COST) });
@@ -114,7 +114,7 @@ test('a password with a NUL character is refused', async () => {
   for (const password of [`${PASSWORD}\0`, '\0'.repeat(8), 'in the\0middle']) assert.deepEqual(await outcomeOf({ ...good, password }), ['invalid_body', '/password']);
 });
 
-test('a name or an address that is taken is told apart from a wrong one, in any case or spelling', async () => {
+test('a taken name or address is reported as such, in any case or spelling', async () => {
   await create({ username: 'Café', email: 'Cafe@example.org', password: PASSWORD });
   const before = await count();
   for (const username of ['Café', 'CAFÉ', 'cafe\u0301', 'ｃａｆé']) {
@@ -151,7 +151,7 @@ test('users are listed oldest first, without the deleted, whole or by the page',
   assert.deepEqual([await page(1), await page(2), await page(3)], [[3, 'first', 'second'], [3, 'third'], [3]]);
 });
 
-test('a list of many batches holds every user once, also where many were made in the same moment', async () => {
+test('a list of many batches has every user once, even if created at the same moment', async () => {
   await sql`delete from identity.users`;
   // Of the same microsecond, and of the same millisecond but not the same microsecond: a clock in milliseconds would confuse them.
   await sql`

@@ -55,7 +55,7 @@ test('every endpoint answers with and without a trailing slash', async () => {
   }
 });
 
-test('another method is 405 and names those there are, before anybody asks for a credential', async () => {
+test('another method is 405 and names the allowed ones, before authentication', async () => {
   const cases = [
     ['GET', '/api/auth/login', 'POST'],
     ['PUT', '/api/auth/logout', 'POST'],

@@ -29,7 +29,7 @@ test('a line has the same members and values as its row', async () => {
   assert.deepEqual([line.event, line.ip, line.user_id, line.actor_id], ['login.failed', '192.0.2.99', ada, null]);
 });
 
-test('pages go through the whole trail, newest first, without a gap or a repetition, also among lines of one moment', async () => {
+test('pages go through the whole trail, newest first, even within one moment', async () => {
   for (let count = 0; count < 25; count += 1) {
     await sql`insert into identity.audit (id, created_at, event, via, count, detail) values (${randomUUID()}, ${count < 12 ? '2020-01-01' : '2021-01-01'}, 'user.changed', 'command', 1, '')`;
   }
@@ -98,7 +98,7 @@ test('only a super administrator may read it, also with a key', async () => {
   assertSuccess(await read('', await makeKey(bearer, {})), 'paged');
 });
 
-test('nothing writes to the trail but the statement that adds a line, and only its retention removes any', () => {
+test('one statement writes to the trail, and only retention removes rows', () => {
   const root = new URL('../../../../src/', import.meta.url);
   const source = readdirSync(root, { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.ts'))

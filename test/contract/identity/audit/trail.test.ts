@@ -97,7 +97,7 @@ test('a failed login, with its reason, and never the name that was tried', async
   }
 });
 
-test('where a delay begins there is one line of it, and none for what is refused during the delay', async () => {
+test('the trail has one row where a delay begins, and none during the delay', async () => {
   const victim = await addUser(database, 'victim');
   const address = strangeAddress();
   const attempt = async () => {
@@ -143,7 +143,7 @@ test('a revocation of many sessions is one line with their number', async () => 
   await sql`update identity.sessions set revoked = false where id = ${root.id}`;
 });
 
-test('a change of the own password, with the sessions that it ended, and one that failed', async () => {
+test("a change of one's own password, with the ended sessions, and a failed one", async () => {
   await send('DELETE', `/api/session/revoke/all/user?user=${ada}`, 200, { bearer: root.token });
   const [, own] = [await logIn('ada'), await logIn('ada')];
   const change = (current_password: string, new_password: string, status: number) =>

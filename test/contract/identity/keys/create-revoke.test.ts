@@ -45,7 +45,7 @@ test('a key is "key:", 43 characters of Base64url and a checksum of 6 over them'
   assert.equal(seen.size, 20);
 });
 
-test('the database holds the digest of a key and its first characters, and the key nowhere', async () => {
+test('the database has the digest of a key and its first characters only', async () => {
   const { id, key: whole } = await key(admin, { name: 'stored' });
   await call(whole, 'GET', '/api/test/');
   await revoke(whole, id);
@@ -137,7 +137,7 @@ test('an end in the future is kept to the millisecond, wherever on earth it was 
   assert.equal((await create(admin.token, { expires_at: null })).json.data.expires_at, null);
 });
 
-test('a revoked key is refused at once, by every replica; revoking is for its owner and the administrator', async (t) => {
+test('a key is revoked at once on every replica, by its owner or administrator', async (t) => {
   const replica = (await startGatehouse(t, ['identity'], databaseUrl)).url.identity;
   const [user, other] = [await enter(), await enter()];
   const revokers = { 'its owner': user.token, 'the administrator': admin.token, 'another key of its owner': (await key(user)).key, 'a key of the administrator': (await key(admin)).key };
@@ -154,7 +154,7 @@ test('a revoked key is refused at once, by every replica; revoking is for its ow
   }
 });
 
-test('a key may revoke itself, and one without a user is revoked by the administrator alone', async () => {
+test('a key may revoke itself; one without a user is revoked by an administrator', async () => {
   const user = await enter();
   const own = await key(user);
   assertRevoked(await revoke(own.key, own.id), 'Key revoked.');

@@ -22,7 +22,7 @@ const inOrder = async (user?: string) =>
 const list = (query: string, bearer: string) => call(bearer, 'GET', `/api/key/${query}`);
 const ids = (answer: { json: { data: Array<{ id: string }> } }) => answer.json.data.map((one) => one.id);
 
-test('the administrator sees every key, newest first, whatever its state, masked and with its user', async () => {
+test('the administrator sees every key, newest first, masked and with its user', async () => {
   const answer = await list('?limit=100', admin.token);
   assertSuccess(answer, 'paged');
   assert.deepEqual(ids(answer), await inOrder());
@@ -56,7 +56,7 @@ test('naming somebody else is 403, and so is any list to a key without a user', 
   for (const query of ['', `?user=${one.id}`]) assertError(await list(query, program.key), 403, 'forbidden');
 });
 
-test('the pages follow each other without gap or overlap, and the links keep the filter', async () => {
+test('the pages have no gap or overlap, and the links keep the filter', async () => {
   for (const [bearer, filter, user] of [[one.token, '', one.id], [admin.token, `&user=${one.id}`, one.id]] as const) {
     const seen: string[] = [];
     const visited: string[] = [];

@@ -28,7 +28,7 @@ test('a key is taken as bearer and as X-API-Key, and acts as its user', async ()
   }
 });
 
-test('of two credentials the bearer counts, and a wrong one is not saved by a right one beside it', async () => {
+test('of two credentials only the bearer is checked', async () => {
   const [one, two] = [await enter(), await enter()];
   const [ofOne, ofTwo] = [(await key(one)).key, (await key(two)).key];
   const seen = async (headers: Record<string, string>) => (await visit(headers)).json.data?.user.id ?? null;
@@ -89,7 +89,7 @@ test('garbage and wrong checksums are refused', async () => {
   assert.equal(await isOpen(identity, whole), true);
 });
 
-test('garbage costs no query: with the database away it is still 401, and what is well-formed is 500', async (t) => {
+test('garbage costs no query: without the database it is 401, a valid form 500', async (t) => {
   let cut = async () => {};
   const { identity: away, key: make, admin: chief } = await openHouse(t, {}, async (url) => {
     const proxy = await startProxy(t, url);
@@ -150,7 +150,7 @@ async function asProgram({ call: through, add: more, enter: visitor, key: make }
   };
 }
 
-test('a key without a user reads users and sessions, revokes sessions and passes forward authentication, and nothing else', async (t) => {
+test('a key without a user may do only what the policy lists', async (t) => {
   const own = await openHouse(t);
   const table = await asProgram(own);
   const users = () => own.sql`select to_jsonb(u) - 'sessions_end_at' as row from identity.users u order by id`;
@@ -170,7 +170,7 @@ test('a key without a user reads users and sessions, revokes sessions and passes
   assert.deepEqual(guarded.sort(), Object.keys(table).sort());
 });
 
-test('a key without a user sees the sessions and users of everybody, or of whom it names', async () => {
+test('a key without a user sees the sessions and users of everyone', async () => {
   const user = await enter();
   const { key: program } = await key(null);
   const all = await call(program, 'GET', '/api/session/?limit=1');
@@ -191,7 +191,7 @@ test('no key changes a password or makes a key, whatever rights its user has', a
   }
 });
 
-test('what a key may not do is told as that, and a wrong current password as what it is', async () => {
+test('a forbidden action of a key is 403, and a wrong current password 401', async () => {
   const chief = await enter({ super_admin: true });
   const { key: own } = await key(chief);
   const answer = await call(own, 'POST', '/api/key/', {});
@@ -202,7 +202,7 @@ test('what a key may not do is told as that, and a wrong current password as wha
   assert.equal(wrong.json.error.message, 'The current password is wrong.');
 });
 
-test('a misspelt filter of keys or of the trail is refused, for it would show everything', async () => {
+test('a misspelled filter of keys or of the trail is rejected', async () => {
   for (const path of ['/api/key/?user_id=', '/api/audit/?user_id=', '/api/audit/?pgae=']) {
     assertError(await call(admin.token, 'GET', `${path}${admin.id}`), 400, 'invalid_query', [path.includes('pgae') ? 'pgae' : 'user_id']);
   }
@@ -219,14 +219,14 @@ test('no key makes a super administrator, who could then log in and do the rest'
   assertSuccess(await call(own, 'PATCH', `/api/user/${chief.id}`, { super_admin: false }));
 });
 
-test('a key that the administrator made for another acts as that one, and not as the administrator', async () => {
+test('a key created for another user acts as that user', async () => {
   const user = await add();
   const { key: own } = await key(null, { user_id: user.id });
   assert.equal((await call(own, 'GET', '/api/test/')).json.data.user.id, user.id);
   assertError(await call(own, 'GET', '/api/audit/'), 403, 'forbidden');
 });
 
-test('the last use of a key is kept within seconds, and without a write for each request', async (t) => {
+test('the last use of a key is recorded within seconds, not with each request', async (t) => {
   const replica = (await startGatehouse(t, ['identity'], databaseUrl)).url.identity;
   const [busy, seen, later] = [await key(admin), await key(admin), await key(admin)];
   await sql`create table writes (id uuid)`;

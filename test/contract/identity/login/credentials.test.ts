@@ -86,7 +86,7 @@ test('Base64 padding need not be escaped in a query', async () => {
   assert.equal(answer.json.data.id, id);
 });
 
-test('a token that is missing, empty or given twice in the query is 400, and nothing is revoked', async () => {
+test('a missing, empty or repeated token in the query is 400, and revokes nothing', async () => {
   for (const [method, path] of [['GET', '/api/session/info'], ['DELETE', '/api/session/revoke']] as const) {
     assertError(await ask(method, `${identity}${path}`, { bearer }), 400, 'invalid_query', ['session']);
     assertError(await ask(method, `${identity}${path}?session=${token}&session=${token}`, { bearer }), 400, 'invalid_query', ['session']);
@@ -95,7 +95,7 @@ test('a token that is missing, empty or given twice in the query is 400, and not
   assert.equal(await isOpen(identity, token), true);
 });
 
-test('every guarded endpoint answers 401 to a missing or unusable credential, and does nothing', async () => {
+test('every guarded endpoint answers 401 to a missing or unusable credential', async () => {
   const credentials: ReadonlyArray<Record<string, string>> = [
     {},
     { authorization: token },
@@ -113,13 +113,13 @@ test('every guarded endpoint answers 401 to a missing or unusable credential, an
   assert.equal(await isOpen(identity, token), true);
 });
 
-test('everything asks for a credential, but for the probes, the document, and what a session begins and ends with', () => {
+test('only the probes, the API document and three session endpoints are open', () => {
   const open = routes.filter(({ security }) => security.length === 0).map(({ method, pattern }) => `${method} ${pattern}`);
   const expected = ['GET /livez', 'GET /readyz', 'GET /openapi.json', 'POST /api/auth/login', 'POST /api/auth/logout', 'POST /api/auth/session'];
   assert.deepEqual(open.sort(), expected.sort());
 });
 
-test('the guard comes before everything else: a stranger learns nothing about his input, wherever he knocks', async () => {
+test('the guard comes before validation: an unauthenticated client learns nothing', async () => {
   const strangers: ReadonlyArray<Record<string, string>> = [
     {},
     { authorization: 'Bearer garbage' },

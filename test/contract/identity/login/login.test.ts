@@ -80,7 +80,7 @@ test('a password with NUL characters behind it is another password', async () =>
   }
 });
 
-test('a username is one whatever its case and Unicode spelling, and a password whatever its Unicode spelling', async () => {
+test('usernames match in any case and spelling, passwords in any Unicode spelling', async () => {
   const spellings = [
     ['PLAIN-USER', PASSWORD],
     ['Plain-User', PASSWORD],
@@ -148,7 +148,7 @@ test('a logout needs no bearer, ends no other session, and may be repeated', asy
   assert.equal(await isOpen(identity, other), true);
 });
 
-test('an invalid logout body is 400: also a session\'s id, which is not its token and ends nothing', async () => {
+test('an invalid logout body is 400, also the id of a session', async () => {
   const token = await logIn(identity);
   const { id } = await sessionOf(identity, token);
   for (const session of [id, `session:${id.toUpperCase()}`, 'garbage', '', 7, null, undefined, [token], `${token}x`, 'x'.repeat(10_000)]) {

@@ -8,7 +8,7 @@ import { assertError, assertSuccess } from '../../../support/users.ts';
 const { url: databaseUrl } = await createDatabase();
 const { url } = await startGatehouse({ after }, ['identity'], databaseUrl, { PASSWORD_SCRYPT: 'ln=15,r=8,p=1', PASSWORD_HASHES: '1' });
 
-test('what the hashing gate cannot hold is 503 with Retry-After, while other endpoints answer', async () => {
+test('logins beyond the hashing queue are 503, while other endpoints answer', async () => {
   const bearer = await logIn(url.identity);
   let open = 0;
   // Each for another account, so that none is throttled.

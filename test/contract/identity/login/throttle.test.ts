@@ -19,7 +19,7 @@ const FIVE_THEN_NONE = [401, 401, 401, 401, 401, 429, 429];
 beforeEach(async () => void (await sql`delete from identity.throttles`));
 
 for (const [what, name] of [['that exists', 'ada'], ['that does not exist', 'nobody-here']] as const) {
-  test(`five wrong passwords from one network are 401 and then it is 429 with Retry-After, for an account ${what}`, async () => {
+  test(`after five wrong passwords from one network it is 429, for an account ${what}`, async () => {
     const address = strangeAddress();
     for (let count = 1; count <= 5; count += 1) assertError(await loginFrom(identity, address, name), 401, 'invalid_credentials');
     const refused = await loginFrom(identity, address, name);
@@ -28,7 +28,7 @@ for (const [what, name] of [['that exists', 'ada'], ['that does not exist', 'nob
     assert.ok(seconds >= 1 && seconds <= 15, `told to wait for ${seconds} s`);
   });
 
-  test(`the delay doubles with each further failure, from 15 seconds to 15 minutes, for an account ${what}`, async () => {
+  test(`the delay doubles from 15 seconds to 15 minutes, for an account ${what}`, async () => {
     const address = strangeAddress();
     assert.deepEqual(await loginsFrom(identity, address, name, 4), [401, 401, 401, 401]);
     for (const delay of [15, 30, 60, 120, 240, 480, 900, 900]) {
@@ -43,7 +43,7 @@ for (const [what, name] of [['that exists', 'ada'], ['that does not exist', 'nob
   });
 }
 
-test('an attempt that is refused is not counted, and finds out nothing: the right password is refused alike', async () => {
+test('a throttled attempt is not counted, and the right password is rejected too', async () => {
   const address = strangeAddress();
   assert.deepEqual(await loginsFrom(identity, address, 'ada', 8), [...FIVE_THEN_NONE, 429]);
   const [wrong, right] = [await loginFrom(identity, address, 'ada'), await loginFrom(identity, address, 'ada', PASSWORD)];
@@ -75,7 +75,7 @@ test('failures are forgotten after twelve hours', async () => {
   assert.deepEqual(await loginsFrom(identity, address, 'ada', 7), FIVE_THEN_NONE);
 });
 
-test('whatever the case and the Unicode spelling of a name, it is counted as one account', async () => {
+test('a name in any case and Unicode spelling is counted as one account', async () => {
   const address = strangeAddress();
   const statuses: number[] = [];
   for (const name of ['grace', 'GRACE', 'Grace', 'ｇrace', 'gracE', 'ＧＲＡＣＥ']) statuses.push((await loginFrom(identity, address, name)).status);
@@ -91,7 +91,7 @@ test('another network and another account are not affected', async () => {
   assert.deepEqual(await loginsFrom(identity, one, 'ada', 1), [429]);
 });
 
-test('of IPv6 the /64 counts as one network, and an IPv4 address as itself, also written as IPv6', async () => {
+test('an IPv6 /64 is one network, and so is an IPv4 address, also written as IPv6', async () => {
   const spread = ['2001:db8:1:2::1', '2001:db8:1:2:ffff::2', '2001:0db8:0001:0002:0:0:0:3', '2001:db8:1:2:a:b:c:d', '2001:db8:1:2::', '2001:db8:1:2::ffff'];
   const statuses: number[] = [];
   for (const address of spread) statuses.push((await loginFrom(identity, address, 'ada')).status);
@@ -113,7 +113,7 @@ test('replicas share the count', async () => {
   assert.deepEqual(await loginsFrom(identity, address, 'ada', 1), [401]);
 });
 
-test('an invented X-Forwarded-For changes nothing where the other end is no trusted proxy', async () => {
+test('an invented X-Forwarded-For changes nothing without a trusted proxy', async () => {
   const statuses: number[] = [];
   for (let count = 1; count <= 7; count += 1) statuses.push((await loginFrom(direct, strangeAddress(), 'ada')).status);
   assert.deepEqual(statuses, FIVE_THEN_NONE);
@@ -146,7 +146,7 @@ test('a wrong current password is counted in the same place as a wrong login', a
 });
 
 for (const [what, name] of [['that exists', 'ada'], ['that does not exist', 'nobody-here']] as const) {
-  test(`the hundredth failure in an hour, from wherever, stops unknown networks, for an account ${what}`, async () => {
+  test(`the 100th failure in an hour blocks unknown networks, for an account ${what}`, async () => {
     for (const address of [strangeAddress(), strangeAddress()]) assert.deepEqual(await loginsFrom(identity, address, name, 1), [401]);
     // The account's row is the only one that has seen both.
     await fillFailures(sql, 2, 98);
@@ -162,7 +162,7 @@ for (const [what, name] of [['that exists', 'ada'], ['that does not exist', 'nob
   });
 }
 
-test('failures of strangers never keep the owner out of a network from which they have logged in within 90 days', async () => {
+test('failures elsewhere do not lock out networks known for 90 days', async () => {
   const [home, abroad] = ['2001:db8:5:5::1', strangeAddress()];
   assertSuccess(await loginFrom(identity, home, 'ada', PASSWORD));
   for (const address of [strangeAddress(), strangeAddress()]) assert.deepEqual(await loginsFrom(identity, address, 'ada', 1), [401]);
@@ -179,7 +179,7 @@ test('failures of strangers never keep the owner out of a network from which the
   assertError(await loginFrom(identity, home, 'ada', PASSWORD), 429, 'too_many_requests');
 });
 
-test('the thousandth failure in an hour from one network stops it, whatever the names, but not those who have logged in from there', async () => {
+test('the 1,000th failure from one network blocks it, except for known accounts', async () => {
   const [office, elsewhere] = [strangeAddress(), strangeAddress()];
   assertSuccess(await loginFrom(identity, office, 'grace', PASSWORD));
   for (const name of ['spray-1', 'spray-2']) assert.deepEqual(await loginsFrom(identity, office, name, 1), [401]);
@@ -193,7 +193,7 @@ test('the thousandth failure in an hour from one network stops it, whatever the 
   assertSuccess(await loginFrom(identity, office, 'ada', PASSWORD));
 });
 
-test('what was tried is not readable in the throttles, and the same attempts leave other keys in another database', async (t) => {
+test('the throttles do not disclose what was tried, and keys differ by database', async (t) => {
   const other = await createEmptyDatabase(t);
   const there = (await startGatehouse(t, ['identity'], other.url, BEHIND_PROXY)).url.identity;
   // People type their password where the name belongs.

@@ -36,7 +36,7 @@ const KINDS: ReadonlyArray<readonly [what: string, names: readonly string[], pas
 
 const tryOne = (names: readonly string[], password: string, round: number): Promise<Answer> => loginFrom(identity, strangeAddress(), names[round % NAMES] ?? '', password);
 
-test('body and headers are the same for all of them but for the request id and the date', async () => {
+test('body and headers are the same for all but the request id and the date', async () => {
   const seen = new Set<string>();
   for (const [what, names, password] of KINDS) {
     const answer = await tryOne(names, password, 0);

@@ -28,7 +28,7 @@ async function inOneTurn(credentials: readonly string[]): Promise<Array<string |
 
 const bearer = (token: string) => `Authorization: Bearer ${token}`;
 
-test('credentials of every kind that come in one turn are each taken for themselves, in whatever order and company', async () => {
+test('credentials sent at the same moment are each answered for themselves', async () => {
   const people = [await enter(), await enter(), await enter()];
   const [one, two, three] = [people[0] ?? assert.fail(), people[1] ?? assert.fail(), people[2] ?? assert.fail()];
   const [revoked, expired, loggedOut, deleted] = [await enter(), await enter(), await enter(), await enter()];
@@ -88,7 +88,7 @@ function crowd(tokens: readonly string[]) {
   };
 }
 
-test('a session or key that is revoked is refused to every request that begins after the answer, while a crowd asks with it and with others', async () => {
+test('a revoked session or key is rejected after the reply, under concurrent use', async () => {
   const people = await Promise.all(Array.from({ length: 4 }, () => enter()));
   const others = crowd(people.map(({ token }) => token));
   for (let round = 0; round < 12; round += 1) {

@@ -74,7 +74,7 @@ test('a logout after the expiry or after a revocation is 200 and changes no flag
   }
 });
 
-test('the sessions of a disabled or deleted user stay in the list of a super administrator, with the user as it is', async () => {
+test("sessions of disabled and deleted users stay in an administrator's list", async () => {
   const [disabled, deleted] = [await openSession(), await openSession()];
   await sql`update identity.users set enabled = false where id = ${disabled.user}`;
   await sql`update identity.users set deleted_at = now() where id = ${deleted.user}`;

@@ -37,7 +37,7 @@ async function assertOrigin(token: string, ip: string, userAgent: string | null)
   assert.deepEqual([data.ip, data.user_agent], [ip, userAgent]);
 }
 
-test('a session shows the address and the user agent of its login, cut to 256 characters', async () => {
+test('a session has the address and user agent of its login, cut to 256 characters', async () => {
   await assertOrigin(await loginAs({ 'x-forwarded-for': '2001:DB8:0::7', 'user-agent': 'Browser/1.0 (of a test)' }), '2001:db8::7', 'Browser/1.0 (of a test)');
   await assertOrigin(await loginAs({ 'x-forwarded-for': '192.0.2.4', 'user-agent': 'a'.repeat(250) + 'b'.repeat(5_000) }), '192.0.2.4', 'a'.repeat(250) + 'b'.repeat(6));
 });
@@ -57,7 +57,7 @@ test('address and user agent stay those of the login, whatever later requests sa
   await assertOrigin(token, '192.0.2.4', 'Browser/1.0');
 });
 
-test('a check of a session writes nothing: it is answered while nobody may write to any table', async () => {
+test('a bearer check writes nothing: it works while every table is locked', async () => {
   const { token, id } = await open();
   const key: string = (await ask('POST', `${identity}/api/key/`, { bearer: token, body: {} })).json.data.key;
   await lastSeen(id, '2 minutes');
@@ -94,7 +94,7 @@ test('a use is noted at most once a minute', async () => {
   assert.deepEqual(others, noted);
 });
 
-test('a session that was not seen for SESSION_IDLE_TTL has ended, and one that is used stays', async () => {
+test('a session unused for SESSION_IDLE_TTL has ended, and one in use has not', async () => {
   const [idle, used, root] = [await open('ada', PASSWORD), await open('ada', PASSWORD), await open()];
   await lastSeen(used.id, '250 seconds');
   await touch(used.token);
@@ -116,7 +116,7 @@ test('a session that was not seen for SESSION_IDLE_TTL has ended, and one that i
   assertRevoked(await ask('DELETE', `${identity}/api/session/${idle.id}/revoke`, { bearer: root.token }), '1 session revoked.');
 });
 
-test('active=true and active=false part the list, totals and pages included, and idle ones are not active', async () => {
+test('active=true and active=false part the list, totals and pages included', async () => {
   const root = await open();
   const [revoked, loggedOut, expired, idle, alive, own] = [await open(), await open(), await open('ada', PASSWORD), await open('ada', PASSWORD), await open('ada', PASSWORD), await open()];
   assertSuccess(await ask('DELETE', `${identity}/api/session/${revoked.id}/revoke`, { bearer: root.token }));

@@ -83,7 +83,7 @@ test('the sessions come newest first, whatever their flags, without the deleted'
   assert.deepEqual([second.revoked, second.logged_out, last.revoked, last.logged_out], [true, false, false, true]);
 });
 
-test('the pages follow each other without gap or overlap, and the links lead through them', async () => {
+test('the pages have no gap or overlap, and the links lead through them', async () => {
   const seen: string[] = [];
   let path = `/api/session/?page=1&limit=5&user=${many}`;
   const visited: string[] = [];

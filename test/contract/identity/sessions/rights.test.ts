@@ -38,7 +38,7 @@ test('a body that takes its time is no harm to whoever still may', async () => {
   assert.equal(await lateBody(admin.token, '/api/key/', { name: 'slow' }, async () => {}), 201);
 });
 
-test('a key that is made while its user is deleted is revoked with the user, or not made', async () => {
+test('a key created while its user is deleted is revoked, or not created', async () => {
   for (let round = 0; round < 12; round += 1) {
     const user = await enter();
     const made = [0, 1, 2].map(() => call(admin.token, 'POST', '/api/key/', { user_id: user.id }));

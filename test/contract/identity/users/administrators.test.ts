@@ -65,7 +65,7 @@ test('whoever is no enabled administrator can be ended however few there are', a
   }
 });
 
-test('the last one may be changed in everything else, and in one go with a refused change nothing is', async () => {
+test('the last administrator may be changed in everything else, but not in part', async () => {
   const [chief] = people;
   await only(chief);
   const path = `/api/user/${chief.id}`;
@@ -84,7 +84,7 @@ function assertLost(answer: Answer) {
 }
 
 for (const ending of ['demoted', 'disabled', 'deleted'] as const) {
-  test(`of two administrators who have each other ${ending} at the same time exactly one wins, in every round`, async () => {
+  test(`of two administrators who have each other ${ending} at once, one wins`, async () => {
     const [one, two] = people;
     for (let round = 0; round < 25; round += 1) {
       await only(one, two);
@@ -107,7 +107,7 @@ test('of two who leave at the same time of their own will one stays', async () =
   }
 });
 
-test('of three in a ring who demote each other at the same time two win and one is left, in every round', async () => {
+test('of three administrators who demote each other in a ring, one remains', async () => {
   const [one, two, three] = people;
   for (let round = 0; round < 25; round += 1) {
     await only(one, two, three);

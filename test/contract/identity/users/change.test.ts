@@ -14,7 +14,7 @@ const login = (username: string, password: string) => call(null, 'POST', '/api/a
 /** Everything that is stored of a user, for comparison. */
 const stored = async ({ id }: { id: string }) => (await sql`select * from identity.users where id = ${id}`)[0];
 
-test('the administrator changes each member by itself, and nothing else changes with it', async () => {
+test('the administrator changes each member, and nothing else changes with it', async () => {
   const user = await add();
   let before = (await call(admin.token, 'GET', `/api/user/${user.id}`)).json.data;
   const changes = {
@@ -57,7 +57,7 @@ test('users change their own names, with a session and with a key', async () => 
   }
 });
 
-test('one forbidden member among allowed ones is 403 and nothing is changed, whatever its value', async () => {
+test('one forbidden member among allowed ones is 403, and nothing is changed', async () => {
   const user = await enter();
   const before = await stored(user);
   const forbidden = { username: 'own-choice', email: 'own@example.org', enabled: true, verified: true, super_admin: true };
@@ -110,7 +110,7 @@ test('a member of the wrong type is 400, null too, and nothing is changed', asyn
   assert.deepEqual(await stored(user), before);
 });
 
-test('a name or an address of another user is 409, names the field, and nothing is changed', async () => {
+test("another user's name or address is 409 with the field, and nothing is changed", async () => {
   const [one, other] = [await add({ username: 'Taken', email: 'taken@example.org' }), await add()];
   const before = await stored(other);
   for (const username of ['Taken', 'tAKEN', 'ｔaken']) assertError(await change(other, { first_name: 'Changed', username }), 409, 'conflict', ['/username']);
@@ -146,7 +146,7 @@ async function assertShut({ username }: Person, bearers: readonly string[]) {
   assertError(await login(username, PASSWORD), 401, 'invalid_credentials');
 }
 
-test('a disabled user is out at once, with every session and key; to be enabled again revives no session', async () => {
+test("a disabled user's sessions and keys end at once; enabling revives no session", async () => {
   const user = await enter();
   const bearers = [user.token, await logIn(identity, user.username, PASSWORD), (await key(user)).key];
   for (const bearer of bearers) assert.equal(await isOpen(identity, bearer), true);
@@ -159,7 +159,7 @@ test('a disabled user is out at once, with every session and key; to be enabled 
   assert.equal(await isOpen(identity, await logIn(identity, user.username, PASSWORD)), true);
 });
 
-test('a session and a key that were used a moment before their user was disabled are refused, by every replica', async () => {
+test('a session and key used just before their user was disabled are rejected', async () => {
   const user = await enter();
   const bearers = [user.token, (await key(user)).key];
   const use = (bearer: string) => [identity, replica].map((url) => ask('GET', `${url}/api/test/`, { bearer }));
@@ -182,7 +182,7 @@ test('a right that is given or taken shows at the next request, for sessions and
   assert.equal(await isOpen(identity, user.token), true);
 });
 
-test('the administrator sets a password: it opens, the old one does not, and all sessions of the user have ended', async () => {
+test('an administrator sets a password: the old one and all sessions of the user end', async () => {
   const [user, bystander] = [await enter(), await enter()];
   const second = await logIn(identity, user.username, PASSWORD);
   const answer = await setPassword(user, 'a passphrase set for them');
@@ -195,7 +195,7 @@ test('the administrator sets a password: it opens, the old one does not, and all
   await logIn(identity, user.username, 'a passphrase set for them');
 });
 
-test('a password that is too short, too long, common or no text is 400, and nothing has changed', async () => {
+test('a password that is too short, too long, common or no text is 400', async () => {
   const user = await enter();
   const before = await stored(user);
   for (const password of ['', 'seven77', 'password', 'PassWord', 'ｐassword', 'a\u0000bcdefgh', 'p'.repeat(1_025), 12_345_678, null, ['long enough']]) {

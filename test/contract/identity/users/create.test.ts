@@ -12,7 +12,7 @@ const login = (username: string, password: string) => call(null, 'POST', '/api/a
 const users = async () => Number((await sql`select count(*) from identity.users`)[0]?.count);
 const listed = async (): Promise<Array<{ id: string; username: string }>> => (await call(admin.token, 'GET', '/api/user/')).json.data;
 
-test('a user is made from a name and an address: enabled, without any right, and unable to log in', async () => {
+test('a user needs only a name and an address, and has no rights and no password', async () => {
   const answer = await create({ username: 'Plain', email: 'Plain@Example.org' });
   assertCreated(answer);
   assertUser(answer.json.data);
@@ -120,7 +120,7 @@ for (const [what, [taken, variant]] of Object.entries(spellings)) {
   });
 }
 
-test('a name is one thing and an address another: the same text may be both, of two users', async () => {
+test('a username and an address may be the same text for two users', async () => {
   assertCreated(await create({ username: 'both@example.org', email: 'one@example.org' }));
   assertCreated(await create({ username: 'two', email: 'both@example.org' }));
 });
@@ -142,7 +142,7 @@ test('of many creations of one address at the same time exactly one is 201', asy
   for (const answer of answers) if (answer.status === 409) assertError(answer, 409, 'conflict', ['/email']);
 });
 
-test('a user without a password is refused like an unknown one, until the administrator sets one', async () => {
+test('a user without a password is rejected like an unknown one until one is set', async () => {
   const { data } = (await create({ username: 'No-Password', email: 'no-password@example.org' })).json;
   const unknown = await login('nobody-here', PASSWORD);
   for (const password of ['', PASSWORD, 'null', '$scrypt$']) {
@@ -191,7 +191,7 @@ test('the sessions and keys of nobody else end with a deleted user', async () =>
   assert.equal((await call(ofNobody.key, 'GET', '/api/user/')).status, 200);
 });
 
-test('the name and the address are free after a deletion, and the new user is another one', async () => {
+test('name and address are free after a deletion, and the new user is another one', async () => {
   const plain = await enter({ first_name: 'Old' });
   const again = { username: plain.username.toUpperCase(), email: `${plain.username}@example.org`, password: 'another passphrase' };
   assertError(await create(again), 409, 'conflict', ['/username']);

@@ -30,7 +30,7 @@ async function assertChanged<P extends Person>(user: P, answer: Answer, ended: s
   return { ...user, token };
 }
 
-test('the new password opens, the old one does not, and only the session of the reply is open', async () => {
+test('only the new password works, and only the session of the reply is open', async () => {
   const [user, bystander] = [await enter(), await enter()];
   const others = [await logIn(identity, user.username, PASSWORD), await logIn(identity, user.username, PASSWORD)];
   // These have ended before, so they are not counted.
@@ -65,7 +65,7 @@ test('a wrong present password is 401, and nothing changes', async () => {
   for (const token of [user.token, second]) assert.equal(await isOpen(identity, token), true);
 });
 
-test('a new password that the policy refuses is 400, and no failure is counted, whatever the present one', async () => {
+test('a new password that breaks the policy is 400 and counts no failure', async () => {
   const user = await enter();
   const before = await hashOf(user);
   for (const current of [PASSWORD, 'wrong']) {
@@ -104,7 +104,7 @@ test('without a session nobody changes a password: strangers are 401, keys 403',
   assert.equal(await hashOf(user), before);
 });
 
-test('after five failures it is 429 with Retry-After, also for the right password and for a login from there', async () => {
+test('after five failures every attempt from that network is 429', async () => {
   const [user, bystander] = [await enter(), await enter()];
   for (let failure = 1; failure <= 5; failure += 1) assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
   for (const current of ['wrong', PASSWORD]) {
@@ -120,7 +120,7 @@ test('after five failures it is 429 with Retry-After, also for the right passwor
   await assertChanged(user, await change(user, PASSWORD, NEW, ELSEWHERE), '1 session');
 });
 
-test('when its time is over the right password is taken again, and clears the failures of that network', async () => {
+test("after the delay the right password works and clears that network's failures", async () => {
   let user = await enter();
   for (let failure = 1; failure <= 5; failure += 1) assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
   await passTime(sql, 15);
