@@ -48,9 +48,12 @@ export function may({ session, user }: Caller, action: Action, ownerId?: string 
   const allowed: readonly Role[] = POLICY[action];
   if (allowed.includes('anybody')) return true;
   if (!user) return allowed.includes('key without a user');
-  const isAllowed = (right: Right) =>
-    allowed.includes(right) || (session !== null && allowed.includes(`${right} in person`));
-  return (user.super_admin && isAllowed('super administrator')) || (user.id === ownerId && isAllowed('owner'));
+  const rights: Right[] = user.super_admin ? ['super administrator'] : [];
+  if (user.id === ownerId) rights.push('owner');
+  for (const right of rights) {
+    if (allowed.includes(right) || (session && allowed.includes(`${right} in person`))) return true;
+  }
+  return false;
 }
 
 export const forbidden = ({ key }: Caller): Failure<'forbidden'> =>

@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { fromAnyBase64, isUuid } from '../crypto/text.ts';
+import { fromAnyBase64 } from '../crypto/text.ts';
 import { digest, randomToken } from '../crypto/token.ts';
 
 const SESSION_PREFIX = 'session:';
+const SESSION_TOKEN = /^session:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 export const KEY_PREFIX = 'key:';
 
 /** The specification fixes the form; a version 4 UUID has 122 random bits (see SECURITY.md on ASVS 7.2.3). */
@@ -20,13 +21,11 @@ export function parseSessionToken(credential: string): Buffer | null {
  */
 export function plainToken(credential: string): string | null {
   if (credential.length > 256) return null;
-  if (isSessionToken(credential)) return credential;
+  if (SESSION_TOKEN.test(credential)) return credential;
   const encoded = credential.startsWith(SESSION_PREFIX) ? credential.slice(SESSION_PREFIX.length) : credential;
   const decoded = fromAnyBase64(encoded)?.toString('latin1') ?? '';
-  return isSessionToken(decoded) ? decoded : null;
+  return SESSION_TOKEN.test(decoded) ? decoded : null;
 }
-
-const isSessionToken = (text: string) => text.startsWith(SESSION_PREFIX) && isUuid(text.slice(SESSION_PREFIX.length));
 
 /** @returns `key:`, 256 random bits as 43 characters of Base64url, and a checksum of 6 */
 export function createApiKey(): string {
