@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { createDatabase } from '../support/database.ts';
 import { type Answer, ask, logIn, startGatehouse } from '../support/gatehouse.ts';
-import { BEHIND_PROXY, loginFrom, strangeAddress } from '../support/strangers.ts';
+import { BEHIND_PROXY, loginFrom, newAddress } from '../support/logins.ts';
 import { untilSql } from '../support/connections.ts';
 import { addUser, openIdentity, PASSWORD, sessionOf } from '../support/users.ts';
 
@@ -31,7 +31,7 @@ async function meet(t: TestContext, status: readonly number[], requests: (meetin
     const replicas = gatehouses.map(({ url: { identity } }) => identity);
     let turn = 0;
     const at = () => replicas[round % 2 === 0 ? 0 : (turn += 1) % 2] ?? '';
-    const [name, address] = [`user-${round}`, strangeAddress()];
+    const [name, address] = [`user-${round}`, newAddress()];
     const user = await addUser(database, name);
     const tokens = await Promise.all(Array.from({ length: 8 }, () => logIn(at(), name, PASSWORD)));
     const answers = await Promise.all((await requests({ at, bearer: await logIn(at()), user, name, address, tokens })).map((send) => send()));

@@ -69,6 +69,27 @@ test('sessions that ended before the retention are removed, and no others', asyn
   assert.equal(one.removed('sessions'), 15);
 });
 
+test('sessions that ended with all others of their user, or of everyone, are removed after the retention', async () => {
+  const ended = (userId: string | null, ago: string) => userId === null
+    ? sql`update identity.global_revocation set sessions_end_at = now() - ${ago}::interval`
+    : sql`update identity.users set sessions_end_at = now() - ${ago}::interval where id = ${userId}`;
+  // The sessions were created 60 days ago, half of them by each user.
+  await addSessions('open', 6);
+  await ended(ada, '25 hours');
+  await ended(grace, '23 hours');
+  assert.equal(await one.run('remove from identity.sessions'), false);
+  assert.deepEqual([...(await sql`select distinct user_id from identity.sessions`)], [{ user_id: grace }]);
+  assert.equal((await kinds()).open, 3);
+  await ended(null, '23 hours');
+  await one.run('remove from identity.sessions');
+  assert.equal((await kinds()).open, 3);
+  await ended(null, '25 hours');
+  await one.run('remove from identity.sessions');
+  assert.deepEqual(await kinds(), {});
+  await sql`update identity.users set sessions_end_at = null`;
+  await sql`update identity.global_revocation set sessions_end_at = null`;
+});
+
 test('throttles go once they no longer count, and a known network\'s stays', async () => {
   const key = (name: string) => Buffer.from(name.padEnd(32));
   await sql`

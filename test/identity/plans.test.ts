@@ -5,7 +5,7 @@ import { routes } from '../../src/identity/routes.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, logIn, startGatehouse } from '../support/gatehouse.ts';
 import { observe, type Scan } from '../support/plans.ts';
-import { BEHIND_PROXY, strangeAddress } from '../support/strangers.ts';
+import { BEHIND_PROXY, newAddress } from '../support/logins.ts';
 import { addUser, openIdentity, PASSWORD, sessionOf } from '../support/users.ts';
 
 const file = await createDatabase();
@@ -145,7 +145,7 @@ async function scansOf(at: string, [route, , prepare]: Case): Promise<Scan[]> {
   const [method = '', pattern = ''] = route.split(' ');
   const target = pattern.includes('{') ? pattern.replace(/\{\w+\}/, path) : pattern + path;
   observatory.scans();
-  const answer = await ask(method, at + target, { ...(as === null ? {} : { bearer: as }), ...(body === undefined ? {} : { body }), headers: { 'x-forwarded-for': strangeAddress() } });
+  const answer = await ask(method, at + target, { ...(as === null ? {} : { bearer: as }), ...(body === undefined ? {} : { body }), headers: { 'x-forwarded-for': newAddress() } });
   assert.equal(answer.status, status, `${method} ${target}: ${answer.text.slice(0, 300)}`);
   const found = observatory.scans();
   if (route.endsWith('/revoke/all')) bearer = await logIn(identity);

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createDatabase } from '../support/database.ts';
 import { type Answer, startGatehouse } from '../support/gatehouse.ts';
-import { BEHIND_PROXY, loginFrom, strangeAddress } from '../support/strangers.ts';
+import { BEHIND_PROXY, loginFrom, newAddress } from '../support/logins.ts';
 import { addUser, assertError, assertSuccess, openIdentity, PASSWORD } from '../support/users.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
@@ -30,7 +30,7 @@ for (const name of ['owner', 'nobody-here']) {
   test(`of 64 concurrent wrong logins for "${name}" from one network, five are 401`, async () => {
     await sql`delete from identity.throttles`;
     await sql`delete from identity.audit`;
-    const address = strangeAddress();
+    const address = newAddress();
     const answers = await Promise.all(Array.from({ length: CLIENTS }, (_, index) => loginFrom(replica(index), address, name)));
     assert.equal(judge(answers), 5);
     assert.equal(answers.filter(({ status }) => status === 429).length, CLIENTS - 5);
@@ -43,7 +43,7 @@ for (const name of ['owner', 'nobody-here']) {
 
 test('64 concurrent wrong logins from as many networks are all counted', async () => {
   await sql`delete from identity.throttles`;
-  const answers = await Promise.all(Array.from({ length: CLIENTS }, (_, index) => loginFrom(replica(index), strangeAddress(), 'owner')));
+  const answers = await Promise.all(Array.from({ length: CLIENTS }, (_, index) => loginFrom(replica(index), newAddress(), 'owner')));
   assert.deepEqual(answers.map(({ status }) => status), answers.map(() => 401));
   const [row] = await sql`select max(attempts) as most, count(*)::int as rows from identity.throttles`;
   assert.deepEqual({ ...row }, { most: CLIENTS, rows: 2 * CLIENTS + 1 });
@@ -51,7 +51,7 @@ test('64 concurrent wrong logins from as many networks are all counted', async (
 
 test('64 clients guessing at once get at most five 401, and the owner logs in', async () => {
   await sql`delete from identity.throttles`;
-  const [address, home] = [strangeAddress(), strangeAddress()];
+  const [address, home] = [newAddress(), newAddress()];
   let isIn = false;
   let open = 0;
   const guess = async () => {

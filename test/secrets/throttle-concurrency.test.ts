@@ -7,7 +7,7 @@ import { createDatabase } from '../support/database.ts';
 import { type Answer, ask, startGatehouse } from '../support/gatehouse.ts';
 import { untilSql } from '../support/connections.ts';
 import { secretsClient } from '../support/secrets.ts';
-import { BEHIND_PROXY, strangeAddress } from '../support/strangers.ts';
+import { BEHIND_PROXY, newAddress } from '../support/logins.ts';
 
 const TEXT = 'marked-password-text';
 const TEN_MINUTES = 600;
@@ -44,7 +44,7 @@ function assertThrottled(answer: Answer, atMost: number): void {
 
 test('64 concurrent wrong passphrases from one network: 5 attempts, 59 times 429', async () => {
   const { id, secret } = await keep(TEXT, { passphrase: 'the right one', max_reads: 1 });
-  const address = strangeAddress();
+  const address = newAddress();
   const answers = await atOnce(
     64, (turn) => secretsClient(replica(turn), { 'x-forwarded-for': address }).decrypt(id, secret, `wrong one ${turn}`),
   );
@@ -52,13 +52,13 @@ test('64 concurrent wrong passphrases from one network: 5 attempts, 59 times 429
   for (const answer of answers) if (answer.status === 429) assertThrottled(answer, 900);
   const { json } = await receipt(id);
   assert.deepEqual([json.status, json.reads, json.failed_reads], ['stored', 0, 5]);
-  const other = secretsClient(replica(1), { 'x-forwarded-for': strangeAddress() });
+  const other = secretsClient(replica(1), { 'x-forwarded-for': newAddress() });
   assert.equal((await other.decrypt(id, secret, 'the right one')).json.password, TEXT);
 });
 
 test('one attempt left: one of two replicas that ask together gets it', async (t) => {
   const { id, secret } = await keep(TEXT, { passphrase: 'the right one' });
-  const address = strangeAddress();
+  const address = newAddress();
   const guess = (turn: number) =>
     secretsClient(replica(turn), { 'x-forwarded-for': address }).decrypt(id, secret, 'a wrong one');
   for (let turn = 0; turn < 4; turn += 1) assert.equal((await guess(turn)).status, 403);
@@ -87,7 +87,7 @@ async function untilFull(address: string, ids: readonly string[]): Promise<Recor
 
 test('after 60 wrong links from one network, the correct one is 429 there and only there', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 3 });
-  const address = strangeAddress();
+  const address = newAddress();
   const other = await keep('another', { max_reads: 1 });
   assert.deepEqual(
     await untilFull(address, [id, other.id, '00000000-0000-4000-8000-000000000000']),
@@ -97,7 +97,7 @@ test('after 60 wrong links from one network, the correct one is 429 there and on
   assert.equal((await receipt(id)).json.reads, 0, 'a throttled request uses nothing up');
 
   for (const turn of [0, 1]) {
-    assert.deepEqual((await openLink(turn, strangeAddress(), id, secret)).json, { password: TEXT });
+    assert.deepEqual((await openLink(turn, newAddress(), id, secret)).json, { password: TEXT });
   }
   assert.deepEqual(
     (await secretsClient(replica(0), { 'x-forwarded-for': address }).decrypt(id, secret)).json,
@@ -108,7 +108,7 @@ test('after 60 wrong links from one network, the correct one is 429 there and on
 
 test('concurrent wrong links may exceed 60; afterwards all from that network are 429', async () => {
   const { id, secret } = await keep(TEXT);
-  const address = strangeAddress();
+  const address = newAddress();
   const {
     not_found: tried = 0, too_many_requests: refused = 0,
   } = codes(await atOnce(200, (turn) => openLink(turn, address, id, wrongKey())));
@@ -121,7 +121,7 @@ test('concurrent wrong links may exceed 60; afterwards all from that network are
 
 test('correct links do not count, and do not clear the count of wrong ones', async () => {
   const { id, secret } = await keep(TEXT);
-  const address = strangeAddress();
+  const address = newAddress();
   for (let turn = 0; turn < 59; turn += 1) assert.equal((await openLink(turn, address, id, wrongKey())).status, 404);
   assert.deepEqual(codes(await atOnce(100, (turn) => openLink(turn, address, id, secret))), { null: 100 });
   assert.equal((await receipt(id)).json.reads, 100);
@@ -131,7 +131,7 @@ test('correct links do not count, and do not clear the count of wrong ones', asy
 
 test('wrong links: the count starts again when the window ends', async () => {
   const { id, secret } = await keep(TEXT);
-  const address = strangeAddress();
+  const address = newAddress();
   assert.deepEqual(await untilFull(address, [id]), { not_found: 60, too_many_requests: 6 });
   const endIn = (seconds: number) => sql`
     update secrets.throttles set window_ends_at = now() + make_interval(secs => ${seconds}),

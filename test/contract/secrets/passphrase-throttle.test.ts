@@ -6,7 +6,7 @@ import { connect } from '../../../scripts/postgres.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
-import { BEHIND_PROXY, strangeAddress } from '../../support/strangers.ts';
+import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
 
 interface Kept {
   readonly id: string;
@@ -52,7 +52,7 @@ const DAY = 86_400;
 beforeEach(async () => void (await sql`delete from secrets.throttles`));
 
 test('after 5 wrong passphrases from one network the correct one is 429 with Retry-After', async () => {
-  const [address, kept] = [strangeAddress(), await locked(1)];
+  const [address, kept] = [newAddress(), await locked(1)];
   assert.deepEqual(await wrongFrom(address, kept, 7), FIVE_THEN_NONE);
   const [wrong, right] = [await openFrom(address, kept, WRONG), await openFrom(address, kept, PASSPHRASE)];
   for (const answer of [wrong, right]) assertThrottled(answer, QUARTER);
@@ -62,14 +62,14 @@ test('after 5 wrong passphrases from one network the correct one is 429 with Ret
 });
 
 test('other networks and other secrets are not affected', async () => {
-  const [address, kept] = [strangeAddress(), await locked(1)];
+  const [address, kept] = [newAddress(), await locked(1)];
   assert.deepEqual(await wrongFrom(address, kept, 6), FIVE_THEN_NONE.slice(0, 6));
   assert.equal((await openFrom(address, await locked(), PASSPHRASE)).json.password, TEXT);
-  assert.equal((await openFrom(strangeAddress(), kept, PASSPHRASE)).json.password, TEXT);
+  assert.equal((await openFrom(newAddress(), kept, PASSPHRASE)).json.password, TEXT);
 });
 
 test('five attempts are allowed again when the window of 15 minutes ends', async () => {
-  const [address, kept] = [strangeAddress(), await locked(1)];
+  const [address, kept] = [newAddress(), await locked(1)];
   assert.deepEqual(await wrongFrom(address, kept, 6), FIVE_THEN_NONE.slice(0, 6));
   await passTime(QUARTER - 30);
   assertThrottled(await openFrom(address, kept, PASSPHRASE), 30);
@@ -80,7 +80,7 @@ test('five attempts are allowed again when the window of 15 minutes ends', async
 });
 
 test('the window begins with the first wrong passphrase and is not extended', async () => {
-  const [address, kept] = [strangeAddress(), await locked(1)];
+  const [address, kept] = [newAddress(), await locked(1)];
   await wrongFrom(address, kept, 1);
   await passTime(QUARTER - 90);
   assert.deepEqual(await wrongFrom(address, kept, 5), FIVE_THEN_NONE.slice(1, 6));
@@ -110,20 +110,20 @@ test('a forged X-Forwarded-For has no effect without a trusted proxy', async () 
   const [one, other] = [await locked(), await locked()];
   const statuses: number[] = [];
   for (let count = 1; count <= 7; count += 1) {
-    statuses.push((await openFrom(strangeAddress(), one, WRONG, direct)).status);
+    statuses.push((await openFrom(newAddress(), one, WRONG, direct)).status);
   }
   assert.deepEqual(statuses, FIVE_THEN_NONE);
   // Behind a trusted proxy, everything left of the address that the proxy added can be forged.
-  const address = strangeAddress();
+  const address = newAddress();
   statuses.length = 0;
   for (let count = 1; count <= 7; count += 1) {
-    statuses.push((await openFrom(`${strangeAddress()}, ${address}`, other, WRONG)).status);
+    statuses.push((await openFrom(`${newAddress()}, ${address}`, other, WRONG)).status);
   }
   assert.deepEqual(statuses, FIVE_THEN_NONE);
 });
 
 test('replicas share the count', async () => {
-  const [address, kept] = [strangeAddress(), await locked()];
+  const [address, kept] = [newAddress(), await locked()];
   const statuses: number[] = [];
   for (const at of [base, replica, base, replica, replica, base, replica]) {
     statuses.push((await openFrom(address, kept, WRONG, at)).status);
@@ -134,10 +134,10 @@ test('replicas share the count', async () => {
 test('after 30 wrong passphrases from many networks a secret is blocked for a day', async () => {
   const kept = await locked(1);
   for (let count = 1; count <= 30; count += 1) {
-    assert.deepEqual(await wrongFrom(strangeAddress(), kept, 1, count % 2 ? base : replica), [403], `attempt ${count}`);
+    assert.deepEqual(await wrongFrom(newAddress(), kept, 1, count % 2 ? base : replica), [403], `attempt ${count}`);
   }
-  const late = strangeAddress();
-  for (const address of [late, late, strangeAddress()]) assertThrottled(await openFrom(address, kept, PASSPHRASE), DAY);
+  const late = newAddress();
+  for (const address of [late, late, newAddress()]) assertThrottled(await openFrom(address, kept, PASSPHRASE), DAY);
   assert.equal((await receipt(kept.id)).json.failed_reads, 30);
   assert.equal((await openFrom(late, await locked(), PASSPHRASE)).status, 200);
   await passTime(DAY - 30);
@@ -148,8 +148,8 @@ test('after 30 wrong passphrases from many networks a secret is blocked for a da
 
 test('a request rejected by the daily limit takes no attempt of its network', async () => {
   const kept = await locked(1);
-  for (let count = 1; count <= 30; count += 1) await wrongFrom(strangeAddress(), kept, 1);
-  const late = strangeAddress();
+  for (let count = 1; count <= 30; count += 1) await wrongFrom(newAddress(), kept, 1);
+  const late = newAddress();
   for (let count = 1; count <= 6; count += 1) assertThrottled(await openFrom(late, kept, PASSPHRASE), DAY);
   // Only the daily limit is reached.
   await sql`delete from secrets.throttles where attempts >= 30`;
@@ -158,7 +158,7 @@ test('a request rejected by the daily limit takes no attempt of its network', as
 
 test('24 concurrent wrong passphrases on two replicas: 5 attempts, ten times', async () => {
   for (let round = 1; round <= 10; round += 1) {
-    const [address, kept] = [strangeAddress(), await locked(1)];
+    const [address, kept] = [newAddress(), await locked(1)];
     const statuses = await Promise.all(
       Array.from(
         { length: 24 }, async (_, index) => (await openFrom(address, kept, WRONG, index % 2 ? base : replica)).status,
@@ -171,7 +171,7 @@ test('24 concurrent wrong passphrases on two replicas: 5 attempts, ten times', a
 });
 
 test('one attempt left: one of two concurrent requests gets it', async () => {
-  const [address, kept] = [strangeAddress(), await locked(1)];
+  const [address, kept] = [newAddress(), await locked(1)];
   await wrongFrom(address, kept, 4);
   const blocker = connect(databaseUrl);
   await blocker`begin`;
@@ -190,7 +190,7 @@ test('concurrent wrong passphrases from 50 networks: 30 attempts', async () => {
   const statuses = await Promise.all(
     Array.from(
       { length: 50 },
-      async (_, index) => (await openFrom(strangeAddress(), kept, WRONG, index % 2 ? base : replica)).status,
+      async (_, index) => (await openFrom(newAddress(), kept, WRONG, index % 2 ? base : replica)).status,
     ),
   );
   assert.equal(statuses.filter((status) => status === 403).length, 30);
@@ -198,7 +198,7 @@ test('concurrent wrong passphrases from 50 networks: 30 attempts', async () => {
 });
 
 test('a correct passphrase gives its attempt back, and does not clear wrong ones', async () => {
-  const [address, kept] = [strangeAddress(), await locked()];
+  const [address, kept] = [newAddress(), await locked()];
   assert.deepEqual(await wrongFrom(address, kept, 4), [403, 403, 403, 403]);
   for (let count = 1; count <= 40; count += 1) {
     assert.equal((await openFrom(address, kept, PASSPHRASE)).status, 200, `read ${count}`);
@@ -207,7 +207,7 @@ test('a correct passphrase gives its attempt back, and does not clear wrong ones
 });
 
 test('concurrent correct passphrases do not use up each other’s attempts', async () => {
-  const [address, kept] = [strangeAddress(), await locked()];
+  const [address, kept] = [newAddress(), await locked()];
   const statuses = await Promise.all(
     Array.from({ length: 12 }, async () => (await openFrom(address, kept, PASSPHRASE)).status),
   );
@@ -215,7 +215,7 @@ test('concurrent correct passphrases do not use up each other’s attempts', asy
 });
 
 test('mixed with correct passphrases, at most 5 wrong ones are tried', async () => {
-  const [address, kept] = [strangeAddress(), await locked()];
+  const [address, kept] = [newAddress(), await locked()];
   const answers = await Promise.all(
     Array.from(
       { length: 48 }, (_, index) => openFrom(address, kept, index % 3 ? WRONG : PASSPHRASE, index % 2 ? base : replica),
@@ -229,7 +229,7 @@ test('mixed with correct passphrases, at most 5 wrong ones are tried', async () 
 });
 
 test('requests that compare no passphrase take no attempt', async () => {
-  const [address, kept] = [strangeAddress(), await locked(1)];
+  const [address, kept] = [newAddress(), await locked(1)];
   assert.deepEqual(await wrongFrom(address, kept, 4), [403, 403, 403, 403]);
   const client = secretsClient(base, { 'x-forwarded-for': address });
   for (let count = 1; count <= 6; count += 1) {

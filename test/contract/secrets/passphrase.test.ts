@@ -5,7 +5,7 @@ import { after, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
-import { BEHIND_PROXY, strangeAddress } from '../../support/strangers.ts';
+import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
 
 const TEXT = 'marked-password-text';
 const PASSPHRASE = 'marked passphrase';
@@ -151,7 +151,7 @@ test('a wrong key does not disclose whether there is a passphrase', async () => 
       for (const id of [locked.id, free.id, randomUUID()]) {
         for (const passphrase of [undefined, PASSPHRASE, 'another one']) {
           const answer = await secretsClient(
-            base, { 'x-forwarded-for': count % 2 ? '198.51.100.7' : strangeAddress() },
+            base, { 'x-forwarded-for': count % 2 ? '198.51.100.7' : newAddress() },
           ).decrypt(id, key, passphrase);
           assertRefused(answer, 404, 'not_found');
           texts.add(answer.text);

@@ -6,7 +6,7 @@ import { after, test } from 'node:test';
 import { EVENTS } from '../../../../src/identity/store/audit.ts';
 import { createDatabase } from '../../../support/database.ts';
 import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
-import { BEHIND_PROXY, loginFrom } from '../../../support/strangers.ts';
+import { BEHIND_PROXY, loginFrom } from '../../../support/logins.ts';
 import { addUser, assertError, assertSuccess, openIdentity, PASSWORD } from '../../../support/users.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();

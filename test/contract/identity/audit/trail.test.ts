@@ -4,7 +4,7 @@ import { after, test } from 'node:test';
 import { EVENTS } from '../../../../src/identity/store/audit.ts';
 import { createDatabase } from '../../../support/database.ts';
 import { ADMIN_PASSWORD, type Answer, ask, startGatehouse } from '../../../support/gatehouse.ts';
-import { BEHIND_PROXY, strangeAddress } from '../../../support/strangers.ts';
+import { BEHIND_PROXY, newAddress } from '../../../support/logins.ts';
 import { addUser, openIdentity, PASSWORD, sessionOf } from '../../../support/users.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
@@ -39,7 +39,7 @@ interface Request {
 
 /** One request from an address of its own. @returns its answer, and the lines it left, of which address and request id are checked */
 async function send(method: string, path: string, status: number, request: Request = {}): Promise<{ answer: Answer; lines: Line[]; session: string }> {
-  const address = strangeAddress();
+  const address = newAddress();
   const [before] = await sql`select count(*)::int as n from identity.audit`;
   const answer = await ask(method, identity + path, { ...request, headers: { 'x-forwarded-for': address } });
   assert.equal(answer.status, status, `${method} ${path}: ${answer.text}`);
@@ -99,7 +99,7 @@ test('a failed login, with its reason, and never the name that was tried', async
 
 test('the trail has one row where a delay begins, and none during the delay', async () => {
   const victim = await addUser(database, 'victim');
-  const address = strangeAddress();
+  const address = newAddress();
   const attempt = async () => {
     const answer = await ask('POST', `${identity}/api/auth/login`, { body: { username: 'victim', password: 'wrong' }, headers: { 'x-forwarded-for': address } });
     const rows = await sql`select event, user_id, ip, detail from identity.audit where request_id = ${answer.headers.get('x-request-id')} order by event`;

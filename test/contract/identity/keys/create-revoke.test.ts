@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, test } from 'node:test';
 import { startGatehouse } from '../../../support/gatehouse.ts';
-import { assertCreated, assertKey, openHouse } from '../../../support/house.ts';
+import { assertCreated, assertKey, startIdentity } from '../../../support/people.ts';
 import { assertError, assertRevoked, assertSuccess, isOpen } from '../../../support/users.ts';
 
-const { identity, databaseUrl, sql, admin, call, add, enter, key } = await openHouse({ after });
+const { identity, databaseUrl, sql, admin, call, add, enter, key } = await startIdentity({ after });
 const NOBODY = '00000000-0000-4000-8000-000000000000';
 const create = (bearer: string, body: unknown = {}) => call(bearer, 'POST', '/api/key/', body);
 const revoke = (bearer: string, id: string) => call(bearer, 'DELETE', `/api/key/${id}/revoke`);
@@ -144,7 +144,7 @@ test('a key is revoked at once on every replica, by its owner or administrator',
   for (const [who, bearer] of Object.entries(revokers)) {
     const { id, key: whole } = await key(user);
     assert.deepEqual([await isOpen(identity, whole), await isOpen(replica, whole)], [true, true]);
-    for (const stranger of [other.token, (await key(other)).key, (await key(null)).key]) assertError(await revoke(stranger, id), 403, 'forbidden');
+    for (const bearer of [other.token, (await key(other)).key, (await key(null)).key]) assertError(await revoke(bearer, id), 403, 'forbidden');
     assert.equal(await isOpen(identity, whole), true, who);
     assertRevoked(await revoke(bearer, id), 'Key revoked.');
     assert.deepEqual([await isOpen(identity, whole), await isOpen(replica, whole)], [false, false], who);

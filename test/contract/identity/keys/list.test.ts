@@ -1,10 +1,10 @@
 /** GET /api/key/: whose keys are listed to whom, in which order, and how one pages through them. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { assertKey, openHouse } from '../../../support/house.ts';
+import { assertKey, startIdentity } from '../../../support/people.ts';
 import { assertError, assertSuccess } from '../../../support/users.ts';
 
-const { sql, admin, call, enter, key } = await openHouse({ after });
+const { sql, admin, call, enter, key } = await startIdentity({ after });
 const [one, other, idle] = [await enter(), await enter(), await enter()];
 const made: Array<{ id: string; user: string | null }> = [];
 for (let round = 0; round < 6; round += 1) {

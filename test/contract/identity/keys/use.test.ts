@@ -3,13 +3,13 @@ import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { after, test } from 'node:test';
 import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
-import { type House, openHouse } from '../../../support/house.ts';
+import { type Identity, startIdentity } from '../../../support/people.ts';
 import { untilSql } from '../../../support/connections.ts';
 import { startProxy } from '../../../support/proxy.ts';
 import { assertError, assertSuccess, isOpen, PASSWORD } from '../../../support/users.ts';
 
-const house = await openHouse({ after });
-const { identity, databaseUrl, sql, admin, call, add, enter, key } = house;
+const started = await startIdentity({ after });
+const { identity, databaseUrl, sql, admin, call, add, enter, key } = started;
 const visit = (headers: Record<string, string>, url = identity) => ask('GET', `${url}/api/test/`, { headers });
 
 /** A well-formed key that was never issued. */
@@ -91,7 +91,7 @@ test('garbage and wrong checksums are refused', async () => {
 
 test('garbage costs no query: without the database it is 401, a valid form 500', async (t) => {
   let cut = async () => {};
-  const { identity: away, key: make, admin: chief } = await openHouse(t, {}, async (url) => {
+  const { identity: away, key: make, admin: chief } = await startIdentity(t, {}, async (url) => {
     const proxy = await startProxy(t, url);
     cut = () => proxy.cut();
     return proxy.url;
@@ -120,7 +120,7 @@ test('a key ends by the database\'s clock, and not a moment before', async () =>
 });
 
 /** Every guarded endpoint, and what a key without a user gets there; a new endpoint has to be added here. */
-async function asProgram({ call: through, add: more, enter: visitor, key: make }: House): Promise<Record<string, readonly [status: number, ask: () => ReturnType<typeof call>]>> {
+async function asProgram({ call: through, add: more, enter: visitor, key: make }: Identity): Promise<Record<string, readonly [status: number, ask: () => ReturnType<typeof call>]>> {
   const program = (await make(null)).key;
   const subject = await more();
   const holder = await visitor();
@@ -151,7 +151,7 @@ async function asProgram({ call: through, add: more, enter: visitor, key: make }
 }
 
 test('a key without a user may do only what the policy lists', async (t) => {
-  const own = await openHouse(t);
+  const own = await startIdentity(t);
   const table = await asProgram(own);
   const users = () => own.sql`select to_jsonb(u) - 'sessions_end_at' as row from identity.users u order by id`;
   const before = [...(await users())];

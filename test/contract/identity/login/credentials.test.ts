@@ -120,7 +120,7 @@ test('only the probes, the API document and three session endpoints are open', (
 });
 
 test('the guard comes before validation: an unauthenticated client learns nothing', async () => {
-  const strangers: ReadonlyArray<Record<string, string>> = [
+  const invalid: ReadonlyArray<Record<string, string>> = [
     {},
     { authorization: 'Bearer garbage' },
     { authorization: 'Bearer session:00000000-0000-4000-8000-000000000000' },
@@ -131,7 +131,7 @@ test('the guard comes before validation: an unauthenticated client learns nothin
   ];
   for (const { method, pattern } of routes.filter(({ security }) => security.length > 0)) {
     const path = `${pattern.replace(/\{[a-z_]+\}/, 'garbage')}?page=0&limit=x&user=garbage&session=garbage&require=garbage`;
-    for (const headers of strangers) {
+    for (const headers of invalid) {
       const body = method === 'POST' || method === 'PATCH' ? { body: '{"garbage"' } : {};
       assertError(await ask(method, identity + path, { headers, ...body }), 401, 'unauthorized');
     }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createDatabase } from '../../../support/database.ts';
 import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
-import { BEHIND_PROXY, strangeAddress } from '../../../support/strangers.ts';
+import { BEHIND_PROXY, newAddress } from '../../../support/logins.ts';
 import { addUser, assertError, assertSession, assertSuccess, isOpen, openIdentity, PASSWORD, sessionOf } from '../../../support/users.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
@@ -20,7 +20,7 @@ const passwordless = await addUser(database, 'passwordless-user');
 await sql`update identity.users set password_hash = null where id = ${passwordless}`;
 
 /** Each from a network of its own: none is slowed down by what failed before it. */
-const tryLogin = (body: unknown) => ask('POST', `${identity}/api/auth/login`, { body, headers: { 'x-forwarded-for': strangeAddress() } });
+const tryLogin = (body: unknown) => ask('POST', `${identity}/api/auth/login`, { body, headers: { 'x-forwarded-for': newAddress() } });
 const logout = (session: unknown) => ask('POST', `${identity}/api/auth/logout`, { body: { session } });
 const lookUp = (session: unknown) => ask('POST', `${identity}/api/auth/session`, { body: { session } });
 const sessions = async () => Number((await sql`select count(*) from identity.sessions`)[0]?.count);

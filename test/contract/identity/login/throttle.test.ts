@@ -1,10 +1,10 @@
-/** Failed logins are counted for each account and network: who guesses is slowed down, and no stranger keeps an owner out. */
+/** Failed logins are counted for each account and network: guessing slows down, and no attacker locks the owner out. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
 import { createDatabase, createEmptyDatabase } from '../../../support/database.ts';
 import { ask, startGatehouse } from '../../../support/gatehouse.ts';
-import { BEHIND_PROXY, fillFailures, loginFrom, loginsFrom, passTime, strangeAddress } from '../../../support/strangers.ts';
+import { BEHIND_PROXY, fillFailures, loginFrom, loginsFrom, passTime, newAddress } from '../../../support/logins.ts';
 import { addUser, assertError, assertSuccess, openIdentity, PASSWORD } from '../../../support/users.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
@@ -20,7 +20,7 @@ beforeEach(async () => void (await sql`delete from identity.throttles`));
 
 for (const [what, name] of [['that exists', 'ada'], ['that does not exist', 'nobody-here']] as const) {
   test(`after five wrong passwords from one network it is 429, for an account ${what}`, async () => {
-    const address = strangeAddress();
+    const address = newAddress();
     for (let count = 1; count <= 5; count += 1) assertError(await loginFrom(identity, address, name), 401, 'invalid_credentials');
     const refused = await loginFrom(identity, address, name);
     assertError(refused, 429, 'too_many_requests');
@@ -29,7 +29,7 @@ for (const [what, name] of [['that exists', 'ada'], ['that does not exist', 'nob
   });
 
   test(`the delay doubles from 15 seconds to 15 minutes, for an account ${what}`, async () => {
-    const address = strangeAddress();
+    const address = newAddress();
     assert.deepEqual(await loginsFrom(identity, address, name, 4), [401, 401, 401, 401]);
     for (const delay of [15, 30, 60, 120, 240, 480, 900, 900]) {
       assert.equal((await loginFrom(identity, address, name)).status, 401, `the attempt before the delay of ${delay} s`);
@@ -44,7 +44,7 @@ for (const [what, name] of [['that exists', 'ada'], ['that does not exist', 'nob
 }
 
 test('a throttled attempt is not counted, and the right password is rejected too', async () => {
-  const address = strangeAddress();
+  const address = newAddress();
   assert.deepEqual(await loginsFrom(identity, address, 'ada', 8), [...FIVE_THEN_NONE, 429]);
   const [wrong, right] = [await loginFrom(identity, address, 'ada'), await loginFrom(identity, address, 'ada', PASSWORD)];
   assertError(right, 429, 'too_many_requests');
@@ -53,7 +53,7 @@ test('a throttled attempt is not counted, and the right password is rejected too
 });
 
 test('the right password clears the count once the delay is over', async () => {
-  const address = strangeAddress();
+  const address = newAddress();
   assert.deepEqual(await loginsFrom(identity, address, 'ada', 6), FIVE_THEN_NONE.slice(0, 6));
   await passTime(sql, 15);
   assertSuccess(await loginFrom(identity, address, 'ada', PASSWORD));
@@ -61,7 +61,7 @@ test('the right password clears the count once the delay is over', async () => {
 });
 
 test('a right password in between clears the count', async () => {
-  const address = strangeAddress();
+  const address = newAddress();
   for (let round = 1; round <= 3; round += 1) {
     assert.deepEqual(await loginsFrom(identity, address, 'ada', 4), [401, 401, 401, 401]);
     assertSuccess(await loginFrom(identity, address, 'ada', PASSWORD));
@@ -69,21 +69,21 @@ test('a right password in between clears the count', async () => {
 });
 
 test('failures are forgotten after twelve hours', async () => {
-  const address = strangeAddress();
+  const address = newAddress();
   assert.deepEqual(await loginsFrom(identity, address, 'ada', 7), FIVE_THEN_NONE);
   await passTime(sql, 12 * 3_600);
   assert.deepEqual(await loginsFrom(identity, address, 'ada', 7), FIVE_THEN_NONE);
 });
 
 test('a name in any case and Unicode spelling is counted as one account', async () => {
-  const address = strangeAddress();
+  const address = newAddress();
   const statuses: number[] = [];
   for (const name of ['grace', 'GRACE', 'Grace', 'ｇrace', 'gracE', 'ＧＲＡＣＥ']) statuses.push((await loginFrom(identity, address, name)).status);
   assert.deepEqual(statuses, FIVE_THEN_NONE.slice(0, 6));
 });
 
 test('another network and another account are not affected', async () => {
-  const [one, other] = [strangeAddress(), strangeAddress()];
+  const [one, other] = [newAddress(), newAddress()];
   assert.deepEqual(await loginsFrom(identity, one, 'ada', 7), FIVE_THEN_NONE);
   assertSuccess(await loginFrom(identity, other, 'ada', PASSWORD));
   assertSuccess(await loginFrom(identity, one, 'grace', PASSWORD));
@@ -104,7 +104,7 @@ test('an IPv6 /64 is one network, and so is an IPv4 address, also written as IPv
 });
 
 test('replicas share the count', async () => {
-  const address = strangeAddress();
+  const address = newAddress();
   const statuses: number[] = [];
   for (const at of [identity, replica, identity, replica, replica, identity, replica]) statuses.push((await loginFrom(at, address, 'ada')).status);
   assert.deepEqual(statuses, FIVE_THEN_NONE);
@@ -115,17 +115,17 @@ test('replicas share the count', async () => {
 
 test('an invented X-Forwarded-For changes nothing without a trusted proxy', async () => {
   const statuses: number[] = [];
-  for (let count = 1; count <= 7; count += 1) statuses.push((await loginFrom(direct, strangeAddress(), 'ada')).status);
+  for (let count = 1; count <= 7; count += 1) statuses.push((await loginFrom(direct, newAddress(), 'ada')).status);
   assert.deepEqual(statuses, FIVE_THEN_NONE);
   // Behind a trusted proxy, what stands left of the address that the proxy has seen is the client's own invention.
-  const address = strangeAddress();
+  const address = newAddress();
   statuses.length = 0;
-  for (let count = 1; count <= 7; count += 1) statuses.push((await loginFrom(identity, `${strangeAddress()}, ${address}`, 'grace')).status);
+  for (let count = 1; count <= 7; count += 1) statuses.push((await loginFrom(identity, `${newAddress()}, ${address}`, 'grace')).status);
   assert.deepEqual(statuses, FIVE_THEN_NONE);
 });
 
 test('a wrong current password is counted in the same place as a wrong login', async () => {
-  const address = strangeAddress();
+  const address = newAddress();
   let bearer = (await loginFrom(identity, address, 'ada', PASSWORD)).json.data.session;
   const change = async (current_password: string, from = address) => {
     const body = { current_password, new_password: PASSWORD };
@@ -138,7 +138,7 @@ test('a wrong current password is counted in the same place as a wrong login', a
   for (const password of ['not the password', PASSWORD]) assertError(await change(password), 429, 'too_many_requests');
   assertError(await loginFrom(identity, address, 'ada', PASSWORD), 429, 'too_many_requests');
   // From elsewhere the owner of the session may, and then has cleared that place alone.
-  assertSuccess(await change(PASSWORD, strangeAddress()));
+  assertSuccess(await change(PASSWORD, newAddress()));
   assertError(await change(PASSWORD), 429, 'too_many_requests');
   await passTime(sql, 15);
   assertSuccess(await change(PASSWORD));
@@ -147,27 +147,27 @@ test('a wrong current password is counted in the same place as a wrong login', a
 
 for (const [what, name] of [['that exists', 'ada'], ['that does not exist', 'nobody-here']] as const) {
   test(`the 100th failure in an hour blocks unknown networks, for an account ${what}`, async () => {
-    for (const address of [strangeAddress(), strangeAddress()]) assert.deepEqual(await loginsFrom(identity, address, name, 1), [401]);
+    for (const address of [newAddress(), newAddress()]) assert.deepEqual(await loginsFrom(identity, address, name, 1), [401]);
     // The account's row is the only one that has seen both.
     await fillFailures(sql, 2, 98);
-    assert.deepEqual(await loginsFrom(identity, strangeAddress(), name, 1), [401], 'the 99th');
-    assert.deepEqual(await loginsFrom(identity, strangeAddress(), name, 1), [401], 'the 100th');
-    const refused = await loginFrom(replica, strangeAddress(), name, PASSWORD);
+    assert.deepEqual(await loginsFrom(identity, newAddress(), name, 1), [401], 'the 99th');
+    assert.deepEqual(await loginsFrom(identity, newAddress(), name, 1), [401], 'the 100th');
+    const refused = await loginFrom(replica, newAddress(), name, PASSWORD);
     assertError(refused, 429, 'too_many_requests');
     // Until the oldest of the hundred is an hour old.
     const seconds = Number(refused.headers.get('retry-after'));
     assert.ok(seconds > 1_700 && seconds <= 1_800, `told to wait for ${seconds} s`);
     await passTime(sql, 1_800);
-    assert.deepEqual(await loginsFrom(identity, strangeAddress(), name, 1), [401]);
+    assert.deepEqual(await loginsFrom(identity, newAddress(), name, 1), [401]);
   });
 }
 
 test('failures elsewhere do not lock out networks known for 90 days', async () => {
-  const [home, abroad] = ['2001:db8:5:5::1', strangeAddress()];
+  const [home, abroad] = ['2001:db8:5:5::1', newAddress()];
   assertSuccess(await loginFrom(identity, home, 'ada', PASSWORD));
-  for (const address of [strangeAddress(), strangeAddress()]) assert.deepEqual(await loginsFrom(identity, address, 'ada', 1), [401]);
+  for (const address of [newAddress(), newAddress()]) assert.deepEqual(await loginsFrom(identity, address, 'ada', 1), [401]);
   await fillFailures(sql, 2, 99);
-  assert.deepEqual(await loginsFrom(identity, strangeAddress(), 'ada', 1), [401], 'the 100th');
+  assert.deepEqual(await loginsFrom(identity, newAddress(), 'ada', 1), [401], 'the 100th');
   assertError(await loginFrom(identity, abroad, 'ada', PASSWORD), 429, 'too_many_requests');
   assertSuccess(await loginFrom(replica, '2001:db8:5:5::2', 'ada', PASSWORD));
   // There, too, guessing is slowed down, but no more than anywhere.
@@ -180,7 +180,7 @@ test('failures elsewhere do not lock out networks known for 90 days', async () =
 });
 
 test('the 1,000th failure from one network blocks it, except for known accounts', async () => {
-  const [office, elsewhere] = [strangeAddress(), strangeAddress()];
+  const [office, elsewhere] = [newAddress(), newAddress()];
   assertSuccess(await loginFrom(identity, office, 'grace', PASSWORD));
   for (const name of ['spray-1', 'spray-2']) assert.deepEqual(await loginsFrom(identity, office, name, 1), [401]);
   // The network's row is the only one that has seen both.

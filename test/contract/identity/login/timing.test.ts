@@ -4,7 +4,7 @@ import { after, test } from 'node:test';
 import { hashPassword, type ScryptCost, verifyPassword } from '../../../../src/crypto/password.ts';
 import { createDatabase } from '../../../support/database.ts';
 import { type Answer, startGatehouse } from '../../../support/gatehouse.ts';
-import { BEHIND_PROXY, loginFrom, strangeAddress } from '../../../support/strangers.ts';
+import { BEHIND_PROXY, loginFrom, newAddress } from '../../../support/logins.ts';
 import { addUser, assertError, openIdentity, PASSWORD } from '../../../support/users.ts';
 
 /** Some 20 ms: small beside the real cost, large beside all else that a login does. */
@@ -34,7 +34,7 @@ const KINDS: ReadonlyArray<readonly [what: string, names: readonly string[], pas
   ['a user without a password', namesOf('passwordless'), PASSWORD],
 ];
 
-const tryOne = (names: readonly string[], password: string, round: number): Promise<Answer> => loginFrom(identity, strangeAddress(), names[round % NAMES] ?? '', password);
+const tryOne = (names: readonly string[], password: string, round: number): Promise<Answer> => loginFrom(identity, newAddress(), names[round % NAMES] ?? '', password);
 
 test('body and headers are the same for all but the request id and the date', async () => {
   const seen = new Set<string>();
@@ -80,7 +80,7 @@ async function measure(): Promise<{ hash: number; times: readonly number[][] }> 
   return { hash: quantile(hashes, 0.5), times };
 }
 
-/** What a stranger could tell apart: kinds that differ by half of a hash, at the median or at the lower quartile. */
+/** What an attacker could distinguish: kinds that differ by half of a hash, at the median or at the lower quartile. */
 function faults({ hash, times }: Awaited<ReturnType<typeof measure>>): string[] {
   return [0.25, 0.5].flatMap((part) => {
     const values = times.map((samples) => quantile(samples, part));

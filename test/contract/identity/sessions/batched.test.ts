@@ -3,12 +3,12 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { ask } from '../../../support/gatehouse.ts';
-import { openHouse } from '../../../support/house.ts';
+import { startIdentity } from '../../../support/people.ts';
 import { connectTo, headOf } from '../../../support/socket.ts';
 import { isOpen, sessionOf } from '../../../support/users.ts';
 
-const house = await openHouse({ after });
-const { identity, sql, admin, call, enter, key } = house;
+const started = await startIdentity({ after });
+const { identity, sql, admin, call, enter, key } = started;
 
 /** All in one piece on one connection, so that they come in one turn: who each is taken for, or the status of its refusal. */
 async function inOneTurn(credentials: readonly string[]): Promise<Array<string | number>> {

@@ -5,11 +5,11 @@ import { connect } from '../../../../scripts/postgres.ts';
 import { revokeSessions } from '../../../../src/identity/store/sessions.ts';
 import { COMMAND_LINE } from '../../../../src/identity/store/audit.ts';
 import { type Answer, ask, logIn } from '../../../support/gatehouse.ts';
-import { openHouse } from '../../../support/house.ts';
+import { startIdentity } from '../../../support/people.ts';
 import { untilSql } from '../../../support/connections.ts';
 import { assertError, assertRevoked, assertSuccess, isOpen, openIdentity, PASSWORD, sessionOf } from '../../../support/users.ts';
 
-const { identity, databaseUrl, sql, admin, call, add, enter } = await openHouse({ after });
+const { identity, databaseUrl, sql, admin, call, add, enter } = await startIdentity({ after });
 const other = connect(databaseUrl);
 after(() => other.end());
 const database = openIdentity({ after }, databaseUrl);

@@ -5,7 +5,7 @@ import { createDatabase } from '../../../support/database.ts';
 import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { untilSql } from '../../../support/connections.ts';
 import { exchange } from '../../../support/socket.ts';
-import { BEHIND_PROXY } from '../../../support/strangers.ts';
+import { BEHIND_PROXY } from '../../../support/logins.ts';
 import { addUser, assertError, assertRevoked, assertSession, assertSuccess, isOpen, openIdentity, PASSWORD, sessionOf } from '../../../support/users.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();

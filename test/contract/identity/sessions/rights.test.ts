@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ask, startGatehouse } from '../../../support/gatehouse.ts';
-import { openHouse } from '../../../support/house.ts';
+import { startIdentity } from '../../../support/people.ts';
 import { connectTo } from '../../../support/socket.ts';
 import { assertError, assertSuccess, PASSWORD } from '../../../support/users.ts';
 
-const { identity, databaseUrl, sql, admin, call, add, enter } = await openHouse({ after });
+const { identity, databaseUrl, sql, admin, call, add, enter } = await startIdentity({ after });
 
 /** Sends a request but for its last byte, lets its sender's rights end, and sends the rest. */
 async function lateBody(bearer: string, path: string, body: object, end: () => Promise<unknown>): Promise<number> {
@@ -58,17 +58,17 @@ test('an administrator without a password does not count as one who can get in',
   await sql`update identity.users set super_admin = true where id in ${sql(others.map((row) => String(row.id)))}`;
 });
 
-test("strangers who fill the waiting room do not keep an account's own network out", async (t) => {
+test("a full hashing queue does not lock out a network known to the account", async (t) => {
   const { url } = await startGatehouse(t, ['identity'], databaseUrl, { PASSWORD_HASHES: '1', PASSWORD_SCRYPT: 'ln=15,r=8,p=1', TRUSTED_PROXIES: '127.0.0.1' });
   const attempt = (username: string, address: string, password = PASSWORD) =>
     ask('POST', `${url.identity}/api/auth/login`, { body: { username, password }, headers: { 'x-forwarded-for': address } });
   const owner = await add();
   assertSuccess(await attempt(owner.username, '192.0.2.1'));
-  // Until the flood is over, there are always more strangers than seats.
+  // Until the flood is over, there are always more attempts than places in the queue.
   let isOver = false;
   const statuses = new Set<number>();
   const flood = Array.from({ length: 60 }, async (_, index) => {
-    for (let turn = 0; !isOver; turn += 1) statuses.add((await attempt(`stranger-${index}-${turn}`, '198.51.100.7')).status);
+    for (let turn = 0; !isOver; turn += 1) statuses.add((await attempt(`unknown-${index}-${turn}`, '198.51.100.7')).status);
   });
   while (!statuses.has(503)) await sleep(20);
   const answers = [];

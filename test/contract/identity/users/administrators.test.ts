@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { connect } from '../../../../scripts/postgres.ts';
 import { type Answer, ask, startGatehouse } from '../../../support/gatehouse.ts';
-import { openHouse, type Person } from '../../../support/house.ts';
+import { startIdentity, type Person } from '../../../support/people.ts';
 import { untilSql } from '../../../support/connections.ts';
 import { assertError, assertSuccess, isOpen } from '../../../support/users.ts';
 
-const { identity, databaseUrl, sql, admin, call, enter, key } = await openHouse({ after });
+const { identity, databaseUrl, sql, admin, call, enter, key } = await startIdentity({ after });
 const replica = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
 const other = connect(databaseUrl);
 after(() => other.end());

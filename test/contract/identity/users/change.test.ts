@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
-import { openHouse, type Person } from '../../../support/house.ts';
+import { startIdentity, type Person } from '../../../support/people.ts';
 import { assertError, assertSuccess, assertUser, isOpen, PASSWORD } from '../../../support/users.ts';
 
-const { identity, databaseUrl, sql, admin, call, add, enter, key } = await openHouse({ after });
+const { identity, databaseUrl, sql, admin, call, add, enter, key } = await startIdentity({ after });
 const replica = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
 const change = ({ id }: { id: string }, body: unknown, bearer = admin.token) => call(bearer, 'PATCH', `/api/user/${id}`, body);
 const setPassword = ({ id }: { id: string }, password: unknown, bearer = admin.token) => call(bearer, 'POST', `/api/user/${id}/password`, { password });

@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { logIn } from '../../../support/gatehouse.ts';
-import { assertCreated, openHouse } from '../../../support/house.ts';
+import { assertCreated, startIdentity } from '../../../support/people.ts';
 import { assertError, assertSuccess, assertUser, isOpen, PASSWORD } from '../../../support/users.ts';
 
-const { identity, sql, admin, call, add, enter, key } = await openHouse({ after });
+const { identity, sql, admin, call, add, enter, key } = await startIdentity({ after });
 const NOBODY = '00000000-0000-4000-8000-000000000000';
 const create = (body: unknown, bearer: string | null = admin.token) => call(bearer, 'POST', '/api/user/', body);
 const login = (username: string, password: string) => call(null, 'POST', '/api/auth/login', { username, password });

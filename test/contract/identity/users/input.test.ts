@@ -1,10 +1,10 @@
 /** What is refused of a new or a changed user, for the same reasons and with the same words, and what is stored as it came. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { assertCreated, openHouse } from '../../../support/house.ts';
+import { assertCreated, startIdentity } from '../../../support/people.ts';
 import { assertError, assertSuccess } from '../../../support/users.ts';
 
-const { sql, admin, call, add } = await openHouse({ after });
+const { sql, admin, call, add } = await startIdentity({ after });
 const create = (body: unknown) => call(admin.token, 'POST', '/api/user/', body);
 const subject = await add({ username: 'subject', email: 'subject@example.org' });
 const users = async () => [...(await sql`select * from identity.users order by id`)];

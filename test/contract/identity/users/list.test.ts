@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { eachUser } from '../../../../src/identity/store/users.ts';
-import { openHouse } from '../../../support/house.ts';
+import { startIdentity } from '../../../support/people.ts';
 import { assertError, assertSuccess, assertUser, openIdentity, PASSWORD } from '../../../support/users.ts';
 
-const { databaseUrl, sql, admin, call, add, enter, key } = await openHouse({ after });
+const { databaseUrl, sql, admin, call, add, enter, key } = await startIdentity({ after });
 const plain = await enter();
 const deleted = await add();
 await call(admin.token, 'DELETE', `/api/user/${deleted.id}`);

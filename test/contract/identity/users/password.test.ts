@@ -3,12 +3,12 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { connect } from '../../../../scripts/postgres.ts';
 import { type Answer, ask, logIn } from '../../../support/gatehouse.ts';
-import { openHouse, type Person } from '../../../support/house.ts';
+import { startIdentity, type Person } from '../../../support/people.ts';
 import { untilSql } from '../../../support/connections.ts';
-import { BEHIND_PROXY, loginFrom, passTime } from '../../../support/strangers.ts';
+import { BEHIND_PROXY, loginFrom, passTime } from '../../../support/logins.ts';
 import { assertError, assertSuccess, isOpen, PASSWORD, sessionOf } from '../../../support/users.ts';
 
-const { identity, databaseUrl, sql, admin, call, enter, key } = await openHouse({ after }, BEHIND_PROXY);
+const { identity, databaseUrl, sql, admin, call, enter, key } = await startIdentity({ after }, BEHIND_PROXY);
 const other = connect(databaseUrl);
 after(() => other.end());
 const NEW = 'another passphrase';

@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { type Answer, ask, logIn } from '../../../support/gatehouse.ts';
-import { openHouse } from '../../../support/house.ts';
+import { startIdentity } from '../../../support/people.ts';
 import { startProxy } from '../../../support/proxy.ts';
 import { exchange } from '../../../support/socket.ts';
 import { assertError, assertSuccess, PASSWORD, sessionOf } from '../../../support/users.ts';
 
-const { identity, sql, admin, call, add, enter, key } = await openHouse({ after });
+const { identity, sql, admin, call, add, enter, key } = await startIdentity({ after });
 const verify = (headers: Record<string, string>, query = '') => ask('GET', `${identity}/api/auth/verify${query}`, { headers });
 const NAMES = ['user-id', 'username', 'email', 'super-admin', 'session-id', 'key-id'] as const;
 
@@ -205,7 +205,7 @@ test('no other endpoint takes the cookie', async () => {
 
 test('with the database away it stops everybody', async (t) => {
   let cut = async () => {};
-  const { identity: away, admin: chief } = await openHouse(t, {}, async (url) => {
+  const { identity: away, admin: chief } = await startIdentity(t, {}, async (url) => {
     const proxy = await startProxy(t, url);
     cut = () => proxy.cut();
     return proxy.url;

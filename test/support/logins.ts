@@ -16,11 +16,11 @@ export async function loginsFrom(identityUrl: string, address: string, username:
 }
 
 /** An address that no other call has been given. */
-export function strangeAddress(): string {
-  strangers += 1;
-  return `10.${(strangers >> 16) & 255}.${(strangers >> 8) & 255}.${strangers & 255}`;
+export function newAddress(): string {
+  addresses += 1;
+  return `10.${(addresses >> 16) & 255}.${(addresses >> 8) & 255}.${addresses & 255}`;
 }
-let strangers = 0;
+let addresses = 0;
 
 /** Moves every count, delay and known network into the past. */
 export async function passTime(sql: Sql, seconds: number): Promise<void> {

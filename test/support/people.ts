@@ -16,7 +16,7 @@ export interface Person {
   readonly token: string;
 }
 
-export interface House {
+export interface Identity {
   readonly identity: string;
   readonly databaseUrl: string;
   /** One connection, for looking at what has been stored. */
@@ -33,14 +33,14 @@ export interface House {
 }
 
 /** @param databaseUrl another way to the same database */
-export async function openHouse(owner: Owner, environment: Readonly<Record<string, string>> = {}, way: (databaseUrl: string) => Promise<string> = async (url) => url): Promise<House> {
+export async function startIdentity(owner: Owner, environment: Readonly<Record<string, string>> = {}, way: (databaseUrl: string) => Promise<string> = async (url) => url): Promise<Identity> {
   const database = await createDatabase(owner);
   const { identity } = (await startGatehouse(owner, ['identity'], await way(database.url), environment)).url;
-  const call: House['call'] = (bearer, method, path, body) => ask(method, identity + path, { ...(bearer === null ? {} : { bearer }), ...(body === undefined ? {} : { body }) });
+  const call: Identity['call'] = (bearer, method, path, body) => ask(method, identity + path, { ...(bearer === null ? {} : { bearer }), ...(body === undefined ? {} : { body }) });
   const token = await logIn(identity);
   const admin = { id: String((await call(token, 'GET', '/api/test/')).json.data.user.id), username: 'admin', token };
   let users = 0;
-  const add: House['add'] = async (more) => {
+  const add: Identity['add'] = async (more) => {
     users += 1;
     const username = `user-${users}`;
     const { data } = made(await call(admin.token, 'POST', '/api/user/', { username, email: `${username}@example.org`, password: PASSWORD, ...more }));
