@@ -18,6 +18,18 @@ const addSessions = (userId: string, count: number, expires = '1 day') => sql`
   insert into identity.sessions (id, token_digest, user_id, expires_at)
   select gen_random_uuid(), sha256(gen_random_uuid()::text::bytea), ${userId}, now() + ${expires}::interval
   from generate_series(1, ${count}::int)`;
+/** Without triggers and with indexes built afterwards, which is many times faster. */
+const addMillion = (userId: string) => sql.begin(async (bulk) => {
+  await bulk`set local session_replication_role = replica`;
+  const indexes = await bulk<Array<{ name: string; definition: string }>>`
+    select indexname as name, indexdef as definition from pg_indexes
+    where schemaname = 'identity' and tablename = 'sessions' and indexname <> 'sessions_pkey'`;
+  for (const { name } of indexes) await bulk`drop index ${bulk(`identity.${name}`)}`;
+  await bulk`
+    insert into identity.sessions (id, token_digest, user_id, expires_at)
+    select lpad(to_hex(n), 32, '0')::uuid, int4send(n), ${userId}, now() + interval '1 day' from generate_series(1, 1000000) n`;
+  for (const { definition } of indexes) await bulk.unsafe(definition);
+});
 const list = async (query: string) => {
   const answer = await call(admin.token, 'GET', `/api/session/?${query}`);
   assertSuccess(answer, 'paged');
@@ -38,7 +50,7 @@ const ENDS: ReadonlyArray<readonly [what: string, end: (id: string) => Promise<A
 
 test('a user with 1,000,000 sessions is changed without touching a session', { timeout: 300_000 }, async () => {
   const user = await enter();
-  await addSessions(user.id, 1_000_000);
+  await addMillion(user.id);
   for (const [what, end] of [...ENDS.slice(3), ...ENDS.slice(0, 3)]) {
     const before = await versions();
     assertSuccess(await end(user.id));
