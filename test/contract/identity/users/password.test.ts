@@ -93,7 +93,7 @@ test('a body that does not say exactly the two is 400', async () => {
   assert.equal(await hashOf(user), before);
 });
 
-test('without a session nobody changes a password: strangers are 401, keys 403', async () => {
+test('only a session changes a password: without a credential 401, with a key 403', async () => {
   const user = await enter();
   const before = await hashOf(user);
   const body = { current_password: PASSWORD, new_password: NEW };
