@@ -44,7 +44,11 @@ async function main(): Promise<number> {
   });
   for await (const text of events.compose(new spec())) process.stdout.write(text);
 
-  if (interruption.signal.aborted) return 130;
+  if (interruption.signal.aborted) {
+    // The programs that the aborted tests have started. They are in the process group of this one.
+    process.kill(0, 'SIGTERM');
+    return 130;
+  }
   if (passed + failed === 0) problems.push('no test ran');
   if (files.length > SLOWEST) {
     const slowest = [...seconds].sort(([, one], [, other]) => other - one).slice(0, SLOWEST);

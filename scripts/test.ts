@@ -41,7 +41,8 @@ async function main(): Promise<number> {
     const compiled = compile(copy);
     return await withServer(async (server) => {
       await compiled;
-      return runTests(copy, files, server);
+      const status = await runTests(copy, files, server);
+      return interruption.signal.aborted ? 130 : status;
     });
   } catch (error) {
     if (interruption.signal.aborted) return 130;

@@ -76,7 +76,7 @@ test('the documents list every command, and no other', async () => {
   const commands = [...IDENTITY_COMMANDS, ...SECRETS_COMMANDS, ...WEBHOOK_COMMANDS, ...EVENT_COMMANDS];
   const names = ['serve', 'migrate', ...commands.map(({ name }) => name)];
   assert.deepEqual(firstCells(documented), names.sort());
-  const program = ['--import', 'tsx', join(root, 'src/cli.ts')];
+  const program = [join(root, 'dist/cli.js')];
   const { stdout } = await run(process.execPath, [...program, '--help'], { cwd: root });
   const lines = stdout.split('\n').filter((line) => line.startsWith('  '));
   const helped = lines.map((line) => line.slice(2, 17).trim());

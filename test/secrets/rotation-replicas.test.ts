@@ -89,7 +89,7 @@ async function underLoad(): Promise<void> {
 async function keys(current: string, previous: string): Promise<Record<string, unknown>> {
   const env = { DATABASE_URL: database.url, SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous };
   const { stdout } = await promisify(execFile)(
-    process.execPath, ['--import', 'tsx', join(root, 'src/cli.ts'), 'secret', 'keys', '--json'], { cwd: root, env },
+    process.execPath, [join(root, 'dist/cli.js'), 'secret', 'keys', '--json'], { cwd: root, env },
   );
   const listed: Array<{ key_id: string; state: string; secrets: number }> = JSON.parse(stdout);
   return Object.fromEntries(listed.map(({ key_id, state, secrets }) => [key_id, [state, secrets > 0]]));

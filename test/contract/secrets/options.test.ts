@@ -216,7 +216,7 @@ for (const [name, accepts, values] of REFUSED) {
 
 test('invalid settings: exit 78, one sentence for each, and no listener', async () => {
   const bad = Object.fromEntries(REFUSED.map(([name, , values]) => [name, values[0] ?? '']));
-  const words = ['--import', 'tsx', 'src/cli.ts', 'serve', 'secrets'];
+  const words = ['dist/cli.js', 'serve', 'secrets'];
   const { code, stdout, stderr } = await new Promise<{ code: unknown; stdout: string; stderr: string }>((resolve) => {
     execFile(
       process.execPath,
