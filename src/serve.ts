@@ -9,9 +9,9 @@ import { createListener, type Listener } from './http/server.ts';
 import type { ServiceContext } from './runtime/context.ts';
 import { describeError, Overloaded, StartupError, Unavailable } from './runtime/errors.ts';
 import { type Job, startJobs } from './runtime/jobs.ts';
-import { createLimiter, type Limiter } from './runtime/limiter.ts';
-import { createLineWriter, createLog, type LineWriter, type Log } from './runtime/log.ts';
-import { createMetrics, type Metrics } from './runtime/metrics.ts';
+import { createLimiter } from './runtime/limiter.ts';
+import { createLineWriter, createLog, type Log } from './runtime/log.ts';
+import { createMetrics } from './runtime/metrics.ts';
 import type { Environment, Variables } from './runtime/variables.ts';
 import {
   type Address, type ConfiguredService, type ProcessSettings, readSettings, type ServiceReader, serviceReader,
@@ -69,27 +69,20 @@ export interface Output {
 }
 
 /** What exists once in a process. */
-interface ProcessContext {
-  readonly settings: ProcessSettings;
-  readonly output: Output;
-  readonly log: Log;
-  readonly lines: LineWriter;
-  readonly metrics: Metrics;
-  readonly hashing: Limiter;
-  isStopping: boolean;
-}
+type ProcessContext = ReturnType<typeof createProcessContext>;
 
 /** How many callers may wait for a password hash. */
 const HASHES_WAITING = 32;
 
-function createProcessContext(settings: ProcessSettings, output: Output): ProcessContext {
+function createProcessContext(settings: ProcessSettings, output: Output) {
   const lines = createLineWriter(output.stdout);
   const metrics = createMetrics();
   const hashing = createLimiter(settings.passwordHashes, HASHES_WAITING, 'a password hash');
   metrics.gauge('gatehouse_password_hashes_running', 'Password hashes being computed.', {}, () => hashing.running);
   metrics.gauge('gatehouse_password_hashes_waiting', 'Password hashes waiting for a slot.', {}, () => hashing.waiting);
   const log = createLog(settings.logLevel, lines.write);
-  return { settings, output, log, lines, metrics, hashing, isStopping: false };
+  const state = { isStopping: false };
+  return { settings, output, log, lines, metrics, hashing, state };
 }
 
 /** A service in this process. */
@@ -121,7 +114,7 @@ export async function serve(configuration: Configuration, output: Output, signal
     await Promise.race([stopped, prepared.then(() => stopped)]);
     log.info('shutting down');
   } finally {
-    context.isStopping = true;
+    context.state.isStopping = true;
     await Promise.all(running.map(({ listener }) => listener.close(settings.shutdownGraceMs)));
     await Promise.all(running.map((service) => service.stop()));
     // Without connections it cannot go on.
@@ -142,28 +135,28 @@ export async function migrateAll(configuration: Configuration, output: Output): 
   return applied;
 }
 
-function createRunning(configured: ConfiguredService<Open>, process: ProcessContext) {
+function createRunning(configured: ConfiguredService<Open>, context: ProcessContext) {
   const { name, host, port, style, logFields, use: open } = configured;
-  const { settings, metrics, hashing, output } = process;
+  const { settings, metrics, hashing, output, state } = context;
   let isPrepared = false;
   const background: Array<{ stop(): Promise<void> }> = [];
-  const log = process.log.with({ service: name, ...logFields });
-  const context: ServiceContext = {
+  const log = context.log.with({ service: name, ...logFields });
+  const serviceContext: ServiceContext = {
     log,
     metrics,
     hashing,
-    isServing: () => isPrepared && !process.isStopping,
+    isServing: () => isPrepared && !state.isStopping,
     announce: (line) => void output.stderr.write(`${line}\n`),
     print: (line) => print(output, line),
   };
   let loading: Promise<Service> | null = null;
-  const load = () => (loading ??= open(context));
+  const load = () => (loading ??= open(serviceContext));
   const bringUpToDate = async () => {
     const { storage } = await load();
     return storage ? migrate(storage.database, storage.schema, storage.migrations) : 0;
   };
   const routes = async () => (await load()).routes;
-  const listener = createListener({ ...listenerDefaults(process), style, name, host, port, routes, log });
+  const listener = createListener({ ...listenerDefaults(context), style, name, host, port, routes, log });
   return {
     name,
     listener,
@@ -178,7 +171,7 @@ function createRunning(configured: ConfiguredService<Open>, process: ProcessCont
       if (settings.migrate) await bringUpToDate();
       else if (storage) await requireCurrent(storage.database, storage.schema, storage.migrations);
       await firstRun();
-      if (process.isStopping) return;
+      if (state.isStopping) return;
       background.push(startJobs(jobs, log), ...(startWork ? [startWork()] : []));
       isPrepared = true;
       log.info('ready');
@@ -192,15 +185,19 @@ function createRunning(configured: ConfiguredService<Open>, process: ProcessCont
 }
 
 /** Waits for a database that is unreachable at the start, without limit. One that rejects us ends the start. */
-async function prepareUntilDone(service: RunningService, process: ProcessContext, signal: AbortSignal): Promise<void> {
-  for (let pause = 250; !process.isStopping; pause = Math.min(pause * 2, 5_000)) {
+async function prepareUntilDone(
+  service: RunningService,
+  { log, state }: ProcessContext,
+  signal: AbortSignal,
+): Promise<void> {
+  for (let pause = 250; !state.isStopping; pause = Math.min(pause * 2, 5_000)) {
     try {
       return await service.prepare();
     } catch (error) {
       if (!(error instanceof Unavailable)) throw error;
-      if (process.isStopping) return;
+      if (state.isStopping) return;
       if (!error.isTemporary) throw new StartupError(`${service.name}: ${error.message}.`);
-      process.log.warn('not ready yet, trying again', { service: service.name, ...describeError(error) });
+      log.warn('not ready yet, trying again', { service: service.name, ...describeError(error) });
       await sleep(pause, undefined, { signal }).catch(() => {});
     }
   }
@@ -228,16 +225,16 @@ async function listen(name: string, { host, port }: Address, log: Log, listener:
 }
 
 /** A listener of its own, because metrics are for the operator and not for the services' callers. */
-function metricsListener(process: ProcessContext, address: Address) {
+function metricsListener(context: ProcessContext, address: Address) {
   const name = 'metrics';
-  const log = process.log.with({ service: name });
+  const log = context.log.with({ service: name });
   const row = route({
     ...routeDefaults, method: 'GET', pattern: '/metrics', summary: 'Metrics for Prometheus', guard: anonymous, reply: null,
-    handle: async () => ({ text: process.metrics.text(), contentType: 'text/plain; version=0.0.4; charset=utf-8' }),
+    handle: async () => ({ text: context.metrics.text(), contentType: 'text/plain; version=0.0.4; charset=utf-8' }),
   });
   const routes = async () => bindRoutes([row, livez], null);
   const style = { envelope: 'bare', unavailable: 'unavailable' } as const;
-  const listener = createListener({ ...listenerDefaults(process), ...address, name, routes, style, log });
+  const listener = createListener({ ...listenerDefaults(context), ...address, name, routes, style, log });
   return { listener, listen: () => listen(name, address, log, listener) };
 }
 

@@ -1,4 +1,3 @@
-import type { BlockList } from 'node:net';
 import { type DatabaseAddress, databaseUrl, isThisHost, NO_DATABASE } from './db/connection.ts';
 import { networks } from './http/address.ts';
 import type { ResponseStyle } from './http/server.ts';
@@ -48,19 +47,7 @@ export interface ServiceReader<Use> {
 }
 
 /** What all services of a process have in common. */
-export interface ProcessSettings {
-  readonly logLevel: LogLevel;
-  /** Where metrics are served; null: nowhere. */
-  readonly metrics: Address | null;
-  readonly migrate: boolean;
-  readonly shutdownGraceMs: number;
-  readonly trustedProxies: BlockList;
-  readonly maxBodyBytes: number;
-  /** How many passwords are hashed at once, whichever service asks. */
-  readonly passwordHashes: number;
-  /** What is allowed, but should be known to an operator. */
-  readonly warnings: readonly string[];
-}
+export type ProcessSettings = ReturnType<typeof readSettings>['process'];
 
 /** All that is wrong with the environment, one sentence each. */
 export class ConfigurationError extends Error {
@@ -161,7 +148,7 @@ export function readSettings<Use>(
   names: readonly string[],
   purpose: 'serve' | 'administer',
   environment: Environment = process.env,
-): { readonly process: ProcessSettings; readonly services: ReadonlyArray<ConfiguredService<Use>> } {
+) {
   const findings = new Findings();
   const known = allVariables(all);
   const shared = readVariables(SHARED_VARIABLES, environment, findings);
@@ -180,16 +167,19 @@ export function readSettings<Use>(
   return {
     process: {
       logLevel: shared.LOG_LEVEL,
+      /** Where metrics are served; null: nowhere. */
       metrics,
       migrate: shared.MIGRATE,
       shutdownGraceMs: shared.SHUTDOWN_GRACE * 1000,
       trustedProxies: shared.TRUSTED_PROXIES,
       maxBodyBytes: shared.MAX_BODY_BYTES,
+      /** How many passwords are hashed at once, whichever service asks. */
       passwordHashes: shared.PASSWORD_HASHES,
+      /** What is allowed, but should be known to an operator. */
       warnings: findings.warnings,
     },
     services,
-  };
+  } as const;
 }
 
 /** Reads the settings of one service for a command. @throws ConfigurationError with every problem at once */

@@ -37,7 +37,6 @@ export function batched<Context extends object, Item, Result>(
 }
 
 function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<Item>): (item: Item) => Promise<Result> {
-  const { keyOf = () => null, bytesOf = () => 0 } = options;
   let waiting: Array<Call<Item, Result>> = [];
   let isBusy = false;
 
@@ -70,8 +69,8 @@ function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<I
         call.reject(overloaded());
         continue;
       }
-      const key = keyOf(call.item);
-      bytes += bytesOf(call.item);
+      const key = options.keyOf?.(call.item) ?? null;
+      bytes += options.bytesOf?.(call.item) ?? 0;
       const hasRoom = next.length < MAX_ITEMS && bytes <= MAX_BYTES && (key === null || !keys.has(key));
       (next.length === 0 || hasRoom ? next : later).push(call);
       keys.add(key);
@@ -93,7 +92,7 @@ async function send<Item, Result>(run: RunAll<Item, Result>, calls: Array<Call<I
   try {
     const results = await run(calls.map(({ item }) => item));
     if (results.length !== calls.length) throw new Error('internal error: one result for each item');
-    results.forEach((result, index) => calls[index]?.resolve(result));
+    for (const [index, result] of results.entries()) calls[index]?.resolve(result);
   } catch (error) {
     const isOfOneItem = calls.length > 1 && (error instanceof Rejected || error instanceof Duplicate);
     if (isOfOneItem) await Promise.all(calls.map((call) => send(run, [call])));
@@ -108,18 +107,18 @@ export function arrayLiteral(values: ReadonlyArray<string | Buffer | Date | numb
   const items = values.map((value) => {
     if (value === null) return 'NULL';
     if (typeof value === 'number') return String(value);
-    if (Buffer.isBuffer(value)) return byteaItem(value.toString('hex'));
+    if (Buffer.isBuffer(value)) return `"\\\\x${value.toString('hex')}"`;
     return value instanceof Date ? value.toISOString() : `"${value.replace(/["\\]/g, '\\$&')}"`;
   });
   return `{${items.join()}}`;
 }
 
-const byteaItem = (digits: string) => `"\\\\x${digits}"`;
-/** The same for bytes in hexadecimal. */
-export const hexArrayLiteral = (values: readonly string[]): string => `{${values.map(byteaItem).join()}}`;
+/** The same for at least one value in hexadecimal. */
+export const hexArrayLiteral = (values: readonly string[]): string => `{"\\\\x${values.join('","\\\\x')}"}`;
 
 /** One row, or null, for each key, in their order. @param rows emptied, so that the driver does not keep them alive */
 export function alignToKeys<Row>(keys: readonly string[], rows: Row[], keyOf: (row: Row) => string): Array<Row | null> {
-  const found = new Map(rows.splice(0).map((row) => [keyOf(row), row]));
+  const found = new Map<string, Row>();
+  for (const row of rows.splice(0)) found.set(keyOf(row), row);
   return keys.map((key) => found.get(key) ?? null);
 }

@@ -78,15 +78,15 @@ export function createRouter<R extends Located>(routes: readonly R[]) {
 /** @returns null if the segments do not match the parts of a pattern */
 function parametersOf(parts: readonly string[], segments: readonly string[]): Record<string, string> | null {
   if (parts.length !== segments.length) return null;
-  const parameters: Record<string, string> = {};
+  const parameters: Array<[string, string]> = [];
   for (const [at, part] of parts.entries()) {
     const segment = segments[at] ?? '';
     if (!part.startsWith('{')) {
       if (segment !== part) return null;
     } else if (segment === '') return null;
-    else parameters[part.slice(1, -1)] = segment;
+    else parameters.push([part.slice(1, -1), segment]);
   }
-  return parameters;
+  return Object.fromEntries(parameters);
 }
 
 const allowed = (methods: ReadonlyMap<string, unknown>) =>

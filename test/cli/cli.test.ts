@@ -75,7 +75,7 @@ const misuses: ReadonlyArray<readonly [words: string | readonly string[], said: 
   ['token revoke', /token revoke takes ID/],
   ['token revoke one two', /token revoke takes ID/],
   ['token revoke not-an-id', /ID must be a UUID/],
-  [['token', 'create', '--name', 'a\nb'], /no control characters/],
+  [['token', 'create', '--name', 'a\nb'], /at most 255 printable characters/],
   [['token', 'create', '--name', 'n'.repeat(256)], /at most 255 characters/],
 ];
 
