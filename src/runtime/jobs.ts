@@ -1,3 +1,5 @@
+import { setMaxListeners } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describeError } from './errors.ts';
 import type { Log } from './log.ts';
 import type { Metrics } from './metrics.ts';
@@ -37,33 +39,23 @@ export function removalJob(
  * @returns `stop` waits for the batch in progress
  */
 export function startJobs(jobs: readonly Job[], log: Log): { stop(): Promise<void> } {
-  let isStopping = false;
-  const wakeUps = new Set<() => void>();
-  const sleep = (seconds: number) =>
-    new Promise<void>((resolve) => {
-      const done = () => {
-        clearTimeout(timer);
-        wakeUps.delete(done);
-        resolve();
-      };
-      const timer = setTimeout(done, seconds * 1000);
-      timer.unref();
-      wakeUps.add(done);
-    });
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  setMaxListeners(0, signal);
+  const pause = (seconds: number) => sleep(seconds * 1000, undefined, { signal, ref: false }).catch(() => {});
   const loops = jobs.map(async ({ name, everySeconds, batch }) => {
     // Replicas that start together must not all run their jobs in the same second.
-    await sleep(everySeconds * Math.random());
-    while (!isStopping) {
+    await pause(everySeconds * Math.random());
+    while (!signal.aborted) {
       const hasMore = await Promise.resolve().then(batch).catch((error: unknown) => {
         log.warn('background job failed', { job: name, ...describeError(error) });
       });
-      if (!hasMore && !isStopping) await sleep(everySeconds);
+      if (!hasMore) await pause(everySeconds);
     }
   });
   return {
     async stop() {
-      isStopping = true;
-      for (const wakeUp of [...wakeUps]) wakeUp();
+      stopping.abort();
       await Promise.all(loops);
     },
   };

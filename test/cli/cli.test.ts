@@ -76,10 +76,10 @@ const misuses: ReadonlyArray<readonly [words: string | readonly string[], said: 
   ['token revoke one two', /token revoke takes ID/],
   ['token revoke not-an-id', /ID must be a UUID/],
   [['token', 'create', '--name', 'a\nb'], /at most 255 printable characters/],
-  [['token', 'create', '--name', 'n'.repeat(256)], /at most 255 characters/],
+  [['token', 'create', '--name', 'n'.repeat(256)], /at most 255 printable characters/],
 ];
 
-test('wrong use is told in one line and exits 2, before anything is done', async (t) => {
+test('wrong usage is one line on standard error and exit 2', async (t) => {
   for (const [words, said] of misuses) {
     const finished = await run(t, words);
     assert.match(finished.stderr, said);

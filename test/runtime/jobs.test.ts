@@ -36,16 +36,22 @@ test('remaining work does not wait for the interval', async (t) => {
 });
 
 test('jobs of replicas that start together start at different times', async (t) => {
-  const delays: unknown[] = [];
-  t.mock.method(globalThis, 'setTimeout', (_done: () => void, delay: number) => {
-    delays.push(delay);
-    return { unref: () => {} };
-  });
-  const random = t.mock.method(Math, 'random', () => 0.25);
-  startJobs([{ name: 'sweep', everySeconds: 60, batch: async () => false }], memory().log);
-  random.mock.mockImplementation(() => 0.75);
-  startJobs([{ name: 'sweep', everySeconds: 60, batch: async () => false }], memory().log);
-  assert.deepEqual(delays, [15_000, 45_000]);
+  const started: string[] = [];
+  const start = (name: string, random: number) => {
+    const mock = t.mock.method(Math, 'random', () => random);
+    const batch = async () => {
+      started.push(name);
+      return false;
+    };
+    const jobs = startJobs([{ name, everySeconds: 60, batch }], memory().log);
+    mock.mock.restore();
+    return jobs;
+  };
+  // The first interval is a random part of the whole: one replica starts now, the other in half a minute.
+  const replicas = [start('later', 0.5), start('now', 0)];
+  while (started.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  assert.deepEqual(started, ['now']);
+  await Promise.all(replicas.map((jobs) => jobs.stop()));
 });
 
 test('a batch that fails is logged without a foreign message, and repeated', async () => {
