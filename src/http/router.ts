@@ -54,17 +54,20 @@ export type Match<R> =
  * parameter, whatever the order of the routes.
  */
 export function createRouter<R extends Located>(routes: readonly R[]) {
-  const paths = new Map<string, { readonly parts: readonly string[]; readonly methods: Map<string, R> }>();
+  type Path = { readonly key: string; readonly parts: readonly string[]; readonly methods: Map<string, R> };
+  const byLength = new Map<number, Path[]>();
   for (const route of routes) {
     const parts = splitPath(route.pattern);
-    const path = paths.get(parts.join('/')) ?? { parts, methods: new Map<string, R>() };
-    paths.set(parts.join('/'), path);
+    const key = parts.join('/');
+    const paths = byLength.get(parts.length) ?? [];
+    const path = paths.find((one) => one.key === key) ?? { key, parts, methods: new Map<string, R>() };
     path.methods.set(route.method, route);
+    if (!paths.includes(path)) paths.push(path);
+    // "{" sorts after letters and digits, so a static segment comes before a parameter.
+    byLength.set(parts.length, paths.sort((one, other) => (one.key < other.key ? -1 : 1)));
   }
-  // "{" sorts after letters and digits, so a static segment comes before a parameter.
-  const sorted = [...paths].sort(([one], [other]) => (one < other ? -1 : 1)).map(([, path]) => path);
   return (method: string, segments: readonly string[]): Match<R> => {
-    for (const { parts, methods } of sorted) {
+    for (const { parts, methods } of byLength.get(segments.length) ?? []) {
       const parameters = parametersOf(parts, segments);
       if (!parameters) continue;
       // HEAD is answered wherever GET is (RFC 9110, 9.3.2).
@@ -75,9 +78,8 @@ export function createRouter<R extends Located>(routes: readonly R[]) {
   };
 }
 
-/** @returns null if the segments do not match the parts of a pattern */
+/** @returns null if the segments do not match the parts of a pattern with as many parts */
 function parametersOf(parts: readonly string[], segments: readonly string[]): Record<string, string> | null {
-  if (parts.length !== segments.length) return null;
   const parameters: Array<[string, string]> = [];
   for (const [at, part] of parts.entries()) {
     const segment = segments[at] ?? '';
