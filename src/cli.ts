@@ -45,12 +45,22 @@ const MIGRATE: Command = {
   },
 };
 
-/** The commands of each service. They are loaded on demand, to keep `serve` small. */
-const COMMANDS = {
-  identity: () => [import('./commands/identity.ts')],
-  secrets: () => [import('./commands/secrets.ts')],
-  webhook: () => [import('./commands/webhook.ts'), import('./commands/events.ts')],
-} as const satisfies Readonly<Record<string, () => ReadonlyArray<Promise<{ readonly COMMANDS: readonly Command[] }>>>>;
+type CommandModule = Promise<{ readonly COMMANDS: readonly Command[] }>;
+
+/** The commands of each service by their first word, loaded on demand. */
+const GROUPS = {
+  identity: [/^(user|key|audit)$/, () => [import('./commands/identity.ts')]],
+  secrets: [/^secret$/, () => [import('./commands/secrets.ts')]],
+  webhook: [/^(token|event)$/, () => [import('./commands/webhook.ts'), import('./commands/events.ts')]],
+} as const satisfies Readonly<Record<string, readonly [RegExp, () => readonly CommandModule[]]>>;
+
+async function commandsFor(word: string): Promise<readonly Command[]> {
+  const groups = Object.values(GROUPS);
+  const own = groups.filter(([first]) => first.test(word));
+  const isOwn = own.length > 0 || word === SERVE.name || word === MIGRATE.name;
+  const modules = await Promise.all((isOwn ? own : groups).flatMap(([, load]) => load()));
+  return [SERVE, MIGRATE, ...modules.flatMap((module) => module.COMMANDS)];
+}
 
 function serviceNames(words: readonly string[]): readonly string[] {
   const unknown = words.find((word) => !SERVICE_NAMES.includes(word));
@@ -74,9 +84,7 @@ const terminal: Terminal = {
 async function main(words: readonly string[]): Promise<number> {
   let help = 'gatehouse --help';
   try {
-    const modules = words[0] === SERVE.name ? [] : await Promise.all(Object.values(COMMANDS).flatMap((load) => load()));
-    const commands = [SERVE, MIGRATE, ...modules.flatMap((module) => module.COMMANDS)];
-    const command = findCommand(commands, words, terminal.print);
+    const command = findCommand(await commandsFor(words[0] ?? ''), words, terminal.print);
     if (!command) return EXIT.done;
     help = `gatehouse ${command.name} --help`;
     const given = parseCommand(command, words.slice(command.name.split(' ').length));
