@@ -45,20 +45,19 @@ const MIGRATE: Command = {
   },
 };
 
-type CommandModule = Promise<{ readonly COMMANDS: readonly Command[] }>;
-
 /** The commands of each service by their first word, loaded on demand. */
 const GROUPS = {
   identity: [/^(user|key|audit)$/, () => [import('./commands/identity.ts')]],
   secrets: [/^secret$/, () => [import('./commands/secrets.ts')]],
   webhook: [/^(token|event)$/, () => [import('./commands/webhook.ts'), import('./commands/events.ts')]],
-} as const satisfies Readonly<Record<string, readonly [RegExp, () => readonly CommandModule[]]>>;
+} as const;
 
 async function commandsFor(word: string): Promise<readonly Command[]> {
+  const own = [SERVE, MIGRATE].filter(({ name }) => name === word);
+  if (own.length > 0) return own;
   const groups = Object.values(GROUPS);
-  const own = groups.filter(([first]) => first.test(word));
-  const isOwn = own.length > 0 || word === SERVE.name || word === MIGRATE.name;
-  const modules = await Promise.all((isOwn ? own : groups).flatMap(([, load]) => load()));
+  const named = groups.filter(([first]) => first.test(word));
+  const modules = await Promise.all((named.length > 0 ? named : groups).flatMap(([, load]) => load()));
   return [SERVE, MIGRATE, ...modules.flatMap((module) => module.COMMANDS)];
 }
 

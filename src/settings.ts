@@ -157,8 +157,9 @@ export function readSettings<Use>(
   for (const [name, value] of Object.entries(environment)) {
     if (value !== undefined && !isKnown(name, known)) foreign[name] = value;
   }
-  const common = { shared, purpose, isAlone: names.length === 1, foreign, findings };
-  const services = all.filter(({ name }) => names.includes(name)).map((reader) => reader.read(environment, common));
+  const readers = all.filter(({ name }) => names.includes(name));
+  const common = { shared, purpose, isAlone: readers.length === 1, foreign, findings };
+  const services = readers.map((reader) => reader.read(environment, common));
   const metricsPort = shared.METRICS_PORT;
   const metrics = metricsPort === null ? null : { host: shared.METRICS_HOST ?? '127.0.0.1', port: metricsPort };
   const listeners = [...services, ...(metrics ? [{ name: 'metrics', ...metrics }] : [])];
