@@ -25,6 +25,7 @@ const listeners: ReadonlyArray<readonly [what: string, services: readonly Servic
   ['HOST and PORT name the listener of identity alone', ['identity'], { HOST: '192.0.2.1', PORT: '9' }, { identity: '192.0.2.1:9' }],
   ['HOST and PORT name the listener of secrets alone', ['secrets'], { HOST: '192.0.2.1', PORT: '9' }, { secrets: '192.0.2.1:9' }],
   ['PORT applies to neither of two services without the webhook receiver', ['identity', 'secrets'], { PORT: '9' }, { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080' }],
+  ['a service that is named twice runs alone', ['identity', 'identity'], { HOST: '192.0.2.1', PORT: '9' }, { identity: '192.0.2.1:9' }],
   ['the prefixed name overrides HOST and PORT', ['secrets'], { PORT: '9', SECRETS_PORT: '10', HOST: '192.0.2.1', SECRETS_HOST: '192.0.2.2' }, { secrets: '192.0.2.2:10' }],
   ['WEBHOOK_PORT overrides PORT', SERVICES, { PORT: '9', WEBHOOK_PORT: '10' }, { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080', webhook: '0.0.0.0:10' }],
 ];
