@@ -3,8 +3,8 @@ import { tail, viewDetails, viewSummary } from '../webhook/inbox.ts';
 import {
   type EventSummary, findEvent, idsWithStatus, listEvents, redeliver, STATUSES,
 } from '../webhook/store/events.ts';
-import { json, oneLine, parseDuration, printTable, stripControlChars } from './administration.ts';
 import { type Command, OperationFailed, UsageError } from './command.ts';
+import { json, oneLine, parseDuration, printTable, stripControlChars } from './terminal.ts';
 import { option, requireUuid, withWebhook } from './webhook.ts';
 
 const BATCH = 1_000;

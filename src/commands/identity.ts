@@ -1,5 +1,6 @@
-import { json, orThrow, printTable, withDatabase } from './administration.ts';
 import { type Arguments, type Command, OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
+import { orThrow, withDatabase } from './database.ts';
+import { json, printTable } from './terminal.ts';
 import { isUuid } from '../crypto/text.ts';
 import { randomToken } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';

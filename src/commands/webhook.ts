@@ -11,8 +11,9 @@ import { createSigningKey, sealSecret } from '../webhook/signing.ts';
 import { isSource, SOURCE_NAMES, type SourceName, SOURCES } from '../webhook/sources.ts';
 import { countByKey, listTokens, revokeToken, type Token } from '../webhook/store/tokens.ts';
 import { acceptPending, createToken, fingerprint, rotateToken, showPending } from '../webhook/tokens.ts';
-import { json, parseDuration, printTable, withDatabase } from './administration.ts';
 import { type Command, OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
+import { withDatabase } from './database.ts';
+import { json, parseDuration, printTable } from './terminal.ts';
 
 const oneId = { shown: 'ID', least: 1, most: 1 };
 export const option = (value: string, help: string): Option => ({ type: 'string', value, help });

@@ -1,2 +1,0 @@
-export { orThrow, withDatabase } from './database.ts';
-export { json, oneLine, parseDuration, printTable, stripControlChars } from './terminal.ts';
