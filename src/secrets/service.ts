@@ -4,35 +4,18 @@ import { isReady } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
 import type { RequestInfo } from '../http/call.ts';
 import type { ServiceContext } from '../runtime/context.ts';
-import { createKeyedQueue, type KeyedQueue, type Limiter } from '../runtime/limiter.ts';
-import type { Log } from '../runtime/log.ts';
-import type { Metrics } from '../runtime/metrics.ts';
+import { createKeyedQueue } from '../runtime/limiter.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import type { SecretsSettings } from './settings.ts';
 import { countByKey, type KeyCount } from './store.ts';
 
 export type Limits = SecretsSettings['limits'];
-
-type Texts = 'serverSecret' | 'previousSecrets' | 'authToken';
-
-/** What handlers work with: keys and digests instead of the texts they are derived from. */
-export interface SecretsService extends Omit<SecretsSettings, 'database' | Texts> {
-  readonly database: Database;
-  readonly log: Log;
-  readonly countEvent: ReturnType<Metrics['counter']>;
-  readonly hashing: Limiter;
-  /** Passphrases of one secret are tried one at a time. */
-  readonly passphraseQueue: KeyedQueue;
-  /** Encrypts; also the first of `openingKeys`. */
-  readonly serverKey: ServerKey;
-  readonly openingKeys: readonly ServerKey[];
-  readonly authDigest: Buffer;
-  ready(): Promise<boolean>;
-}
+export type SecretsService = ReturnType<typeof createSecrets>;
 
 const MAX_READERS = 32;
 
-export function createSecrets(settings: SecretsSettings, database: Database, context: ServiceContext): SecretsService {
+/** What handlers work with: keys and digests instead of the texts they are derived from. */
+export function createSecrets(settings: SecretsSettings, database: Database, context: ServiceContext) {
   const { serverSecret, previousSecrets, authToken, ...others } = settings;
   const { log, metrics, hashing, isServing } = context;
   const serverKey = createServerKey(serverSecret);
@@ -43,7 +26,9 @@ export function createSecrets(settings: SecretsSettings, database: Database, con
     log,
     countEvent: metrics.counter('gatehouse_secret_events_total', help, ['event']),
     hashing,
+    /** Passphrases of one secret are tried one at a time. */
     passphraseQueue: createKeyedQueue(MAX_READERS, 'the passphrase of one secret'),
+    /** Encrypts; also the first of `openingKeys`. */
     serverKey,
     openingKeys: [serverKey, ...previousSecrets.map(createServerKey)],
     authDigest: digest(authToken),
@@ -53,11 +38,8 @@ export function createSecrets(settings: SecretsSettings, database: Database, con
 
 /** Logs and counts what happened to a secret. The statement that makes the change also updates the receipt. */
 export function recordEvent(
-  { log, countEvent }: SecretsService,
-  event: 'stored' | 'read' | 'read failed' | 'deleted' | 'expired',
-  secret: { readonly id: string; readonly key_id: string | null },
-  request: RequestInfo | null,
-  reason?: string,
+  { log, countEvent }: SecretsService, event: 'stored' | 'read' | 'read failed' | 'deleted' | 'expired',
+  secret: Readonly<{ id: string; key_id: string | null }>, request: RequestInfo | null, reason?: string,
 ): void {
   countEvent([event.replace(' ', '_')]);
   const from = { request_id: request?.requestId, ip: request?.address };
@@ -72,16 +54,15 @@ export const KEY_MISSING = 'a server secret is missing: add the one with this ke
  * @param current null if SERVER_SECRET is not set, which only a command allows
  */
 export async function listKeys(database: Database, current: ServerKey | null, previous: readonly ServerKey[]) {
-  const configured = [...new Set([...(current ? [current] : []), ...previous].map(({ id }) => id))];
+  const configured = (current ? [current, ...previous] : previous).map(({ id }) => id);
   const stateOf = ({ key_id: id, secrets }: KeyCount) => {
     if (id === current?.id) return 'current';
     if (configured.includes(id)) return 'previous';
     if (configured.length === 0) return 'unknown';
     return secrets > 0 ? 'missing' : 'retired';
   };
-  const counted = await countByKey(database);
+  const keys = new Map((await countByKey(database)).map((key) => [key.key_id, key]));
   // Those without secrets are included: a rotation begins with configuring the new one on every replica.
-  const unused = configured.filter((id) => !counted.some((key) => key.key_id === id));
-  const all = [...counted, ...unused.map((key_id) => ({ key_id, first_used_at: null, secrets: 0 }))];
-  return all.map((key) => ({ ...key, state: stateOf(key) }));
+  for (const key_id of configured) if (!keys.has(key_id)) keys.set(key_id, { key_id, first_used_at: null, secrets: 0 });
+  return [...keys.values()].map((key) => ({ ...key, state: stateOf(key) }));
 }
