@@ -2,9 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { createClientKey, rowTagOf, seal, sealLocked } from '../crypto/box.ts';
 import { createKdfParams, stretch } from '../crypto/password.ts';
 import type { Call } from '../http/call.ts';
-import {
-  boolean, dateTime, type Infer, integer, nullable, object, optional, text, uuid, withoutNul,
-} from '../http/shape.ts';
+import { boolean, type Infer, integer, nullable, object, optional, text, withoutNul } from '../http/shape.ts';
 import { type Limits, recordEvent, type SecretsService } from './service.ts';
 import { currentTime, insertSecret } from './store.ts';
 
@@ -23,38 +21,25 @@ export const passphraseShape = (description: string) =>
   optional(text({ min: MIN_PASSPHRASE, max: 1_024, check: withoutNul, description }));
 
 /** Unknown members are rejected: a misspelled `max_reads` would leave the secret readable until it expires. */
-export const encryptRequestShape = ({ expires_in, max_reads }: Limits) =>
-  object(
-    {
-      password,
-      expires_in: optional(integer({ min: 1, max: expires_in.max, description: 'Seconds until it expires' })),
-      max_reads: optional(integer({ min: 1, max: max_reads.max, description: 'How often it can be read' })),
-      passphrase: passphraseShape('Required in addition to the key; send it to the reader over another channel'),
-    },
-    'refused',
-  );
-type EncryptRequest = Infer<ReturnType<typeof encryptRequestShape>>;
-
-export const encryptReplyShape = object({
-  id: uuid(),
-  secret: text({ description: 'The encryption key, returned only once' }),
-  expires_at: nullable(dateTime()),
-});
+export const encryptRequestShape = ({ expires_in, max_reads }: Limits) => object({
+  password,
+  expires_in: optional(integer({ min: 1, max: expires_in.max, description: 'Seconds until it expires' })),
+  max_reads: optional(integer({ min: 1, max: max_reads.max, description: 'How often it can be read' })),
+  passphrase: passphraseShape('Required in addition to the key; send it to the reader over another channel'),
+}, 'refused');
+type EncryptCall = Call<null, unknown, unknown, Infer<ReturnType<typeof encryptRequestShape>>>;
 
 /** Encrypts a text under the server's key and a new client key, which this reply alone contains. */
-export async function encrypt(call: Call<null, unknown, unknown, EncryptRequest>, service: SecretsService) {
-  const { body, request } = call;
+export async function encrypt({ body, request }: EncryptCall, service: SecretsService) {
   const { database, hashing, limits, passphraseCost, serverKey } = service;
-  const { passphrase } = body;
-  const kdfParams = passphrase === undefined ? '' : createKdfParams(passphraseCost);
+  const { passphrase, max_reads = limits.max_reads.default, expires_in = limits.expires_in.default } = body;
+  const kdfParams = createKdfParams(passphraseCost);
   // Before the time is read, because the hash may wait for a slot.
   const stretched = passphrase === undefined ? null : await hashing.run(() => stretch(passphrase, kdfParams), true);
-  const seconds = body.expires_in ?? limits.expires_in.default;
-  const expires_at = seconds === null ? null : new Date((await currentTime(database, null)).getTime() + seconds * 1000);
-  const max_reads = body.max_reads ?? limits.max_reads.default;
-  const [id, key_id] = [randomUUID(), serverKey.id];
-  const metadata = { id, expiresAt: expires_at?.getTime() ?? null, maxReads: max_reads };
-  const clientKey = createClientKey();
+  const ends = expires_in === null ? null : (await currentTime(database, null)).getTime() + expires_in * 1000;
+  const expires_at = ends === null ? null : new Date(ends);
+  const [id, key_id, clientKey] = [randomUUID(), serverKey.id, createClientKey()];
+  const metadata = { id, expiresAt: ends, maxReads: max_reads };
   const plaintext = Buffer.from(body.password, 'utf8');
   const sealed = stretched
     ? sealLocked(serverKey, clientKey, metadata, plaintext, kdfParams, stretched)

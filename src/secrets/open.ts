@@ -2,7 +2,6 @@ import { commitmentOf, isUnaltered, KEY_BYTES, type ServerKey, unlock, unseal } 
 import { stretch } from '../crypto/password.ts';
 import { fromBase64url } from '../crypto/text.ts';
 import { sameDigest } from '../crypto/token.ts';
-import type { Database } from '../db/pool.ts';
 import { giveBackAttempts, type Limit, readThrottle, takeAttempt, throttleKey } from '../db/throttle.ts';
 import { networkOf } from '../http/address.ts';
 import type { Call, RequestInfo } from '../http/call.ts';
@@ -17,7 +16,6 @@ export const decryptRequestShape = object({
   secret: text({ min: 1, max: 256, description: 'The encryption key that encrypt returned' }),
   passphrase: passphraseShape('If the secret is locked with one'),
 });
-export const openedShape = object({ password: text() });
 type DecryptRequest = Infer<typeof decryptRequestShape>;
 
 export const decrypt = (call: Call<null, unknown, { id: string }, DecryptRequest>, service: SecretsService) =>
@@ -39,16 +37,13 @@ export async function reveal(call: Call<null, { id: string }, unknown, DecryptRe
 
 /** How many attempts may fail. Nobody can block a secret by its id: only the holder of the key can try a passphrase. */
 const LIMITS = {
-  /** Share links: any secret, from one network. */
-  link: { mode: 'window', attempts: 60, seconds: 600 },
-  /** Passphrases: one secret, from one network. */
-  network: { mode: 'window', attempts: 5, seconds: 900 },
-  /** Passphrases: one secret, from everywhere. */
-  secret: { mode: 'window', attempts: 30, seconds: 86_400 },
+  link: { attempts: 60, seconds: 600 }, // share links of any secret, from one network
+  network: { attempts: 5, seconds: 900 }, // passphrases of one secret, from one network
+  secret: { attempts: 30, seconds: 86_400 }, // passphrases of one secret, from everywhere
 } as const;
 
 function limitOf({ serverKey }: SecretsService, name: keyof typeof LIMITS, ...parts: readonly string[]): Limit {
-  return { ...LIMITS[name], key: throttleKey(serverKey.throttleKey, [name, ...parts]) };
+  return { ...LIMITS[name], mode: 'window', key: throttleKey(serverKey.throttleKey, [name, ...parts]) };
 }
 
 /**
@@ -57,19 +52,18 @@ function limitOf({ serverKey }: SecretsService, name: keyof typeof LIMITS, ...pa
  * recorded does not happen, and a crash may lose a read but never returns one twice.
  */
 async function openSecret(service: SecretsService, request: RequestInfo, id: string, body: DecryptRequest) {
-  const { database, hashing, log, openingKeys, passphraseQueue } = service;
-  const recordFailedRead = async (reason: string) =>
+  const { database, openingKeys } = service;
+  const failedRead = async <Code extends ErrorCode>(reason: string, failure: Failure<Code>) => {
     recordEvent(service, 'read failed', { id, key_id: await countFailedRead(database, id) }, request, reason);
-  const notFound = async (reason: string, message = NOT_FOUND) => {
-    await recordFailedRead(reason);
-    return new Failure('not_found', { message });
+    return failure;
   };
+  const notFound = (reason: string, message = NOT_FOUND) => failedRead(reason, new Failure('not_found', { message }));
   const clientKey = fromBase64url(body.secret);
   if (clientKey?.length !== KEY_BYTES) return notFound('malformed key', MALFORMED);
   const row = await findSecret(database, id);
   if (!row) return notFound(ENDED);
   const serverFailure = <Code extends ErrorCode>(code: Code, message: string) => {
-    log.error(message, { secret_id: id, key_id: row.key_id });
+    service.log.error(message, { secret_id: id, key_id: row.key_id });
     return new Failure(code);
   };
   const fits = (key: ServerKey) => sameDigest(row.commitment, commitmentOf(key, clientKey, id));
@@ -82,32 +76,24 @@ async function openSecret(service: SecretsService, request: RequestInfo, id: str
   if (!serverKey || !isUnaltered(serverKey, metadata, row, row.tag)) return serverFailure('secret_damaged', ALTERED);
   if (row.expired) return notFound(ENDED);
   if (!fits(serverKey)) return notFound('wrong key');
-  const content = unseal(serverKey, clientKey, metadata, row);
+  let content = unseal(serverKey, clientKey, metadata, row);
   if (!content) return serverFailure('secret_damaged', ALTERED);
-  let plaintext: Buffer;
-  if (Buffer.isBuffer(content)) {
-    plaintext = content;
-  } else {
+  if (!Buffer.isBuffer(content)) {
+    const locked = content;
     const { passphrase } = body;
     if (passphrase === undefined) return new Failure('passphrase_needed');
-    const limits = [limitOf(service, 'network', id, networkOf(request.address)), limitOf(service, 'secret', id)];
-    const attempt = async () => {
+    const unlocked = await tryPassphrase(service, id, networkOf(request.address), async () => {
       // With priority: this caller has the key, and a flood of logins must not delay it.
-      const stretched = await hashing.run(() => stretch(passphrase, content.kdfParams), true);
-      return unlock(serverKey, clientKey, metadata, content, stretched);
-    };
-    // One at a time, so that correct passphrases sent together do not use up each other's attempts.
-    const unlocked = await passphraseQueue.run(id, () => withAttempts(database, limits, attempt));
+      const stretched = await service.hashing.run(() => stretch(passphrase, locked.kdfParams), true);
+      return unlock(serverKey, clientKey, metadata, locked, stretched);
+    });
     if (unlocked instanceof Failure) return unlocked;
-    if (!unlocked) {
-      await recordFailedRead('wrong passphrase');
-      return new Failure('wrong_passphrase');
-    }
-    plaintext = unlocked;
+    if (!unlocked) return failedRead('wrong passphrase', new Failure('wrong_passphrase'));
+    content = unlocked;
   }
   if (!(await useUpRead(database, { id, commitment: row.commitment }))) return notFound('another reader was first');
   recordEvent(service, 'read', { id, key_id: row.key_id }, request);
-  return { data: { password: plaintext.toString('utf8') } };
+  return { data: { password: content.toString('utf8') } };
 }
 
 const ENDED = 'unknown or ended';
@@ -119,25 +105,29 @@ const NOT_FOUND =
   'otherwise it has expired, was deleted or has been read as often as allowed.';
 
 /**
- * Counts an attempt under each limit before it is made, and gives it back unless the outcome is null. So any number of
- * simultaneous attempts stays within the limits.
+ * Counts an attempt under each limit before it is made, and gives it back unless the passphrase was wrong. So any
+ * number of simultaneous attempts stays within the limits. One at a time for each secret, so that correct passphrases
+ * sent together do not use up each other's attempts.
  */
-async function withAttempts<T>(database: Database, limits: readonly Limit[], attempt: () => Promise<T | null>) {
-  const taken: Buffer[] = [];
-  let isWrong = false;
-  try {
-    for (const limit of limits) {
-      if (!(await takeAttempt(database, SCHEMA, limit))) {
-        const { wait } = await readThrottle(database, SCHEMA, [limit]);
-        return new Failure('too_many_requests', { retryAfterSeconds: wait });
+function tryPassphrase(service: SecretsService, id: string, network: string, attempt: () => Promise<Buffer | null>) {
+  const { database, passphraseQueue } = service;
+  return passphraseQueue.run(id, async () => {
+    const taken: Buffer[] = [];
+    let isWrong = false;
+    try {
+      for (const limit of [limitOf(service, 'network', id, network), limitOf(service, 'secret', id)]) {
+        if (!(await takeAttempt(database, SCHEMA, limit))) {
+          const { wait } = await readThrottle(database, SCHEMA, [limit]);
+          return new Failure('too_many_requests', { retryAfterSeconds: wait });
+        }
+        taken.push(limit.key);
       }
-      taken.push(limit.key);
+      const plaintext = await attempt();
+      isWrong = plaintext === null;
+      return plaintext;
+    } finally {
+      // If this fails, the attempt counts until its window ends.
+      if (!isWrong && taken.length > 0) await giveBackAttempts(database, SCHEMA, taken).catch(() => {});
     }
-    const outcome = await attempt();
-    isWrong = outcome === null;
-    return outcome;
-  } finally {
-    // If this fails, the attempt counts until its window ends.
-    if (!isWrong && taken.length > 0) await giveBackAttempts(database, SCHEMA, taken).catch(() => {});
-  }
+  });
 }

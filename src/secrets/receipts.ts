@@ -10,7 +10,6 @@ export const receiptShape = object({
   created_at: dateTime(), expires_at: nullable(dateTime()), max_reads: nullable(count),
   reads: count, last_read_at: nullable(dateTime()), failed_reads: count,
 });
-export const deletionShape = object({ id: uuid(), status: oneOf('deleted') });
 
 const NO_RECEIPT = 'There is no such secret, or its receipt is no longer kept.';
 const NOT_DELETED = 'Nothing to delete: the secret does not exist, was already read, or has expired. See its receipt.';
@@ -21,9 +20,8 @@ export async function receipt({ path }: ById, { database }: SecretsService) {
   const found = await findReceipt(database, path.id);
   if (!found) return new Failure('not_found', { message: NO_RECEIPT });
   const format = (date: Date | null) => date?.toISOString() ?? null;
-  const { created_at, expires_at, last_read_at } = found;
-  const times = { expires_at: format(expires_at), last_read_at: format(last_read_at) };
-  return { data: { ...found, created_at: created_at.toISOString(), ...times } };
+  const [created_at, expires_at] = [found.created_at.toISOString(), format(found.expires_at)];
+  return { data: { ...found, created_at, expires_at, last_read_at: format(found.last_read_at) } };
 }
 
 /** Of a deletion and a simultaneous last read, exactly one succeeds. */
