@@ -3,26 +3,19 @@ import type { Database, Fragment, Sql } from '../db/pool.ts';
 
 export interface StoredSecret {
   readonly id: string;
-  /** The server secret it was encrypted under. */
-  readonly key_id: string;
+  readonly key_id: string; // the server secret it was encrypted under
   readonly commitment: Buffer;
   readonly blob: Buffer;
-  /** Null only in a row that was altered. */
-  readonly tag: Buffer | null;
+  readonly tag: Buffer | null; // null only in a row that was altered
   readonly expires_at: Date | null;
   readonly max_reads: number | null;
 }
 
 type SecretKeyId = Pick<StoredSecret, 'id' | 'key_id'>;
-
-/** What is known of a secret without its content, and longer than the content is kept. */
-interface Receipt extends Pick<StoredSecret, 'id' | 'expires_at' | 'max_reads'> {
-  readonly status: 'stored' | 'read' | 'expired' | 'deleted';
-  readonly created_at: Date;
-  readonly reads: number;
-  readonly last_read_at: Date | null;
-  readonly failed_reads: number;
-}
+type Receipt = Pick<StoredSecret, 'id' | 'expires_at' | 'max_reads'> & Readonly<{
+  status: 'stored' | 'read' | 'expired' | 'deleted'; created_at: Date; reads: number; last_read_at: Date | null;
+  failed_reads: number;
+}>;
 
 const readable = (sql: Sql): Fragment => sql`blob is not null and (expires_at is null or expires_at > now())`;
 /** The content is removed with the end, so that nothing is left to decrypt. */
@@ -67,17 +60,14 @@ export const useUpRead = batched(
     const ids = arrayLiteral(sorted.map(({ id }) => id));
     const commitments = arrayLiteral(sorted.map(({ commitment }) => commitment));
     const updated = await database.write((sql) => {
-      const ifLast = (then: Fragment, otherwise: Fragment) =>
-        sql`case when reads + 1 >= max_reads then ${then} else ${otherwise} end`;
+      const isLast = sql`reads + 1 >= max_reads`; // null, and so false, without a limit
       return sql<Array<{ id: string }>>`
-        update secrets.secrets set
-          reads = reads + 1,
-          last_read_at = now(),
-          blob = ${ifLast(sql`null`, sql`blob`)},
-          commitment = ${ifLast(sql`null`, sql`commitment`)},
-          tag = ${ifLast(sql`null`, sql`tag`)},
-          ending = ${ifLast(sql`'read'`, sql`null`)},
-          ended_at = ${ifLast(sql`now()`, sql`null`)}
+        update secrets.secrets set reads = reads + 1, last_read_at = now(),
+          blob = case when ${isLast} then null else blob end,
+          commitment = case when ${isLast} then null else commitment end,
+          tag = case when ${isLast} then null else tag end,
+          ending = case when ${isLast} then 'read' end,
+          ended_at = case when ${isLast} then now() end
         from unnest(${ids}::text::uuid[], ${commitments}::text::bytea[]) as reader (reader_id, sent)
         where id = any (${ids}::text::uuid[]) and id = reader_id and commitment = sent
           and (max_reads is null or reads < max_reads) and ${readable(sql)}
@@ -146,13 +136,9 @@ export async function rememberKey(database: Database, keyId: string): Promise<bo
   return row?.others ?? false;
 }
 
-export interface KeyCount {
-  readonly key_id: string;
-  readonly first_used_at: Date | null;
-  /** How many readable secrets need it. */
-  readonly secrets: number;
-}
+export type KeyCount = Readonly<{ key_id: string; first_used_at: Date | null; secrets: number }>;
 
+/** How many readable secrets need each server secret. */
 export const countByKey = (database: Database) =>
   database.list((sql) => sql<KeyCount[]>`
     select key_id, first_used_at, coalesce(secrets, 0)::int as secrets
