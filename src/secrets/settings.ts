@@ -1,8 +1,6 @@
 import { scryptCost } from '../crypto/password.ts';
 import type { DatabaseAddress } from '../db/connection.ts';
-import {
-  DAY, type Findings, number, numberOrNull, numberOrOff, type SettingsInput, text, toggle,
-} from '../runtime/variables.ts';
+import { DAY, number, numberOrNull, numberOrOff, type SettingsInput, text, toggle } from '../runtime/variables.ts';
 
 export const PORT = 8080;
 export const STYLE = { envelope: 'bare', unavailable: 'unavailable' } as const;
@@ -42,18 +40,27 @@ const ADVISED_LENGTH = 32;
 const ADVICE = 'make a long random one with: openssl rand -base64 32';
 
 export function read({ values, database, purpose, findings }: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const isServing = purpose === 'serve';
+  const { problems, warnings } = findings;
+  for (const name of ['SERVER_SECRET', 'AUTH_TOKEN'] as const) {
+    const length = values[name]?.length ?? 0;
+    const isMissing = length === 0 && purpose === 'serve' && !findings.reports(name);
+    if (isMissing) problems.push(`${name} must be set; ${ADVICE}`);
+    if (length > 0 && length < ADVISED_LENGTH) {
+      warnings.push(`${name} has fewer than ${ADVISED_LENGTH} characters; ${ADVICE}`);
+    }
+  }
   const listed = (values.SERVER_SECRET_PREVIOUS ?? '').split(',');
-  const previousSecrets: readonly string[] = listed.map((one) => one.trim()).filter(Boolean);
+  const previousSecrets = listed.map((one) => one.trim()).filter(Boolean);
   if (previousSecrets.some((one) => one.length < ADVISED_LENGTH)) {
-    findings.warnings.push(`SERVER_SECRET_PREVIOUS has a value of fewer than ${ADVISED_LENGTH} characters; check it`);
+    warnings.push(`SERVER_SECRET_PREVIOUS has a value of fewer than ${ADVISED_LENGTH} characters; check it`);
   }
   return {
     database,
-    serverSecret: required('SERVER_SECRET', values.SERVER_SECRET, isServing, findings),
+    /** Empty only in a command. */
+    serverSecret: values.SERVER_SECRET ?? '',
     /** These decrypt only. */
     previousSecrets,
-    authToken: required('AUTH_TOKEN', values.AUTH_TOKEN, isServing, findings),
+    authToken: values.AUTH_TOKEN ?? '',
     /** By the members that `GET /api/store/options` shows; a default of null: without a limit. */
     limits: {
       expires_in: limit(values.SECRET_TTL, values.SECRET_TTL_MAX, 30 * DAY),
@@ -63,15 +70,7 @@ export function read({ values, database, purpose, findings }: SettingsInput<type
     /** How long a receipt is kept after its secret has ended. */
     receiptSeconds: values.RECEIPT_RETENTION,
     sharePages: values.SHARE_PAGES,
-  } as const;
-}
-
-function required(name: string, value: string | null, isServing: boolean, findings: Findings): string {
-  if (value === null && isServing && !findings.reports(name)) findings.problems.push(`${name} must be set; ${ADVICE}`);
-  if (value !== null && value.length < ADVISED_LENGTH) {
-    findings.warnings.push(`${name} has fewer than ${ADVISED_LENGTH} characters; ${ADVICE}`);
-  }
-  return value ?? '';
+  };
 }
 
 /** A maximum that is set bounds the default; otherwise it grows with the default. @param fallback 0: without a limit */
