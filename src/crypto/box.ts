@@ -11,10 +11,9 @@ import { uuidToBytes } from './text.ts';
  *   row tag            = HMAC-SHA256(row key, associated data with version 0 ‖ commitment ‖ blob)
  *
  * Each key seals one message, far from the limit of 2^32 random nonces per key (SP 800-38D). GCM does not commit to its
- * key: one ciphertext can be made to open under two. The commitment, a PRF output under both keys, prevents that. The
- * row tag tells an altered row from a wrong key, without the client key.
+ * key: one ciphertext can be made to open under two. The commitment, a PRF output under both keys, prevents that.
  *
- * Version 2 needs a passphrase too. Its key is derived as in version 1. In place of the text it contains
+ * Version 2 also needs a passphrase. Its key is derived as in version 1. In place of the text it contains
  * length ‖ KDF parameters ‖ commitment ‖ blob: an envelope of version 1 for the client key
  * HKDF-SHA256(client key, salt = scrypt(passphrase), info = label ‖ "passphrase"). So only the holder of the client key
  * can try passphrases, and the parameters cannot be altered.
@@ -30,44 +29,29 @@ const LENGTH_BYTES = 4;
 /** Hides the length of ordinary passwords. */
 const MIN_PADDED = 256;
 
-export interface ServerKey {
-  /** Hex; identifies the server secret and reveals nothing about it. */
-  readonly id: string;
-  readonly salt: Buffer;
-  readonly rowKey: Buffer;
-  readonly throttleKey: Buffer;
-}
-
 /** Authenticated with the text, so that rows of the database cannot be swapped or edited. */
 export interface BoundMetadata {
-  /** The record's UUID. */
-  readonly id: string;
-  /** Milliseconds since 1970, or null for never. */
-  readonly expiresAt: number | null;
-  /** Null for any number. */
-  readonly maxReads: number | null;
+  readonly id: string; // the record's UUID
+  readonly expiresAt: number | null; // milliseconds since 1970; null: never
+  readonly maxReads: number | null; // null: unlimited
 }
 
-export interface Sealed {
-  readonly blob: Buffer;
-  readonly commitment: Buffer;
-}
-
+export type Sealed = Readonly<{ blob: Buffer; commitment: Buffer }>;
 /** The content of an envelope of version 2. */
-export interface Locked extends Sealed {
-  readonly kdfParams: string;
-}
+export type Locked = Sealed & { readonly kdfParams: string };
 
 /** @param secret of high entropy: guessing is fast  @param label separates the keys of different uses of one secret */
-export function deriveServerKey(secret: string, label: string): ServerKey {
+export function deriveServerKey(secret: string, label: string) {
   const derived = (use: string, length: number) => Buffer.from(hkdfSync('sha256', secret, '', label + use, length));
   return {
+    /** Identifies the server secret and reveals nothing about it. */
     id: derived('key id', KEY_ID_BYTES).toString('hex'),
     salt: derived('salt', KEY_BYTES),
     rowKey: derived('row', KEY_BYTES),
     throttleKey: derived('throttle', KEY_BYTES),
-  };
+  } as const;
 }
+export type ServerKey = ReturnType<typeof deriveServerKey>;
 
 export const createServerKey = (secret: string): ServerKey => deriveServerKey(secret, LABEL);
 export const createClientKey = (): Buffer => randomBytes(KEY_BYTES);
@@ -101,9 +85,7 @@ export function sealLocked(
 }
 
 /** @returns null for another key, record, metadata or bit. Nothing is returned before the tag has been verified. */
-export function unseal(
-  serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, sealed: Sealed,
-): Buffer | Locked | null {
+export function unseal(serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, sealed: Sealed) {
   if (sealed.blob[0] !== LOCKED) return unsealAs(TEXT, serverKey, clientKey, metadata, sealed);
   const content = unsealAs(LOCKED, serverKey, clientKey, metadata, sealed);
   const end = 1 + (content?.[0] ?? 0);
@@ -153,7 +135,7 @@ function isSealable({ expiresAt, maxReads }: BoundMetadata): boolean {
   return fits(expiresAt, Number.MAX_SAFE_INTEGER) && fits(maxReads, 2 ** 32 - 1);
 }
 
-function derive(serverKey: ServerKey, clientKey: Buffer, recordId: string): { key: Buffer; commitment: Buffer } {
+function derive(serverKey: ServerKey, clientKey: Buffer, recordId: string) {
   if (clientKey.length !== KEY_BYTES) throw new RangeError(`internal error: a client key has ${KEY_BYTES} bytes`);
   const info = [Buffer.from(LABEL), Buffer.of(TEXT), Buffer.from(serverKey.id, 'hex'), uuidToBytes(recordId)];
   const output = Buffer.from(hkdfSync('sha256', clientKey, serverKey.salt, Buffer.concat(info), 2 * KEY_BYTES));

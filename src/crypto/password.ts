@@ -2,11 +2,7 @@ import { randomBytes, scrypt, timingSafeEqual } from 'node:crypto';
 import { Expected, type Variable } from '../runtime/variables.ts';
 
 /** scrypt: N = 2^logN, block size r, parallelism p (RFC 7914). Memory per hash: 128 · N · r bytes. */
-export interface ScryptCost {
-  readonly logN: number;
-  readonly r: number;
-  readonly p: number;
-}
+export type ScryptCost = Readonly<Record<'logN' | 'r' | 'p', number>>;
 
 /** 32 MiB: the least memory that both the OWASP password storage cheat sheet and ASVS 5.0, appendix C, list. */
 export const DEFAULT_COST: ScryptCost = { logN: 15, r: 8, p: 3 };
@@ -38,17 +34,12 @@ export function scryptCost(): Variable<ScryptCost> {
 }
 
 /** @returns the cost and a new salt, as a PHC string without a hash */
-export const createKdfParams = (cost: ScryptCost): string =>
-  `$scrypt$ln=${cost.logN},r=${cost.r},p=${cost.p}$${unpadded(randomBytes(SALT_BYTES))}`;
+export const createKdfParams = ({ logN, r, p }: ScryptCost): string =>
+  `$scrypt$ln=${logN},r=${r},p=${p}$${unpadded(randomBytes(SALT_BYTES))}`;
 
-/**
- * @param password as typed: normalized to NFKC, because keyboards differ
- * @param kdfParams from `createKdfParams`; throws if they are malformed or cost too much
- * @returns 32 bytes
- */
+/** @returns 32 bytes. @param kdfParams from `createKdfParams`; throws if they are malformed or cost too much */
 export function stretch(password: string, kdfParams: string): Promise<Buffer> {
-  const { cost, salt } = parse(kdfParams, PHC.params);
-  return derive(password, salt, cost);
+  return derive(password, parse(kdfParams, PHC.params));
 }
 
 /** @returns a PHC string: `$scrypt$ln=15,r=8,p=3$salt$hash`, Base64 without padding */
@@ -62,8 +53,8 @@ export async function hashPassword(password: string, cost: ScryptCost): Promise<
  * short key with zeros, and a password with U+0000 appended would have the same hash.
  */
 export async function verifyPassword(password: string, stored: string): Promise<boolean> {
-  const { cost, salt, hash } = parse(stored, PHC.hash);
-  return timingSafeEqual(await derive(password, salt, cost), hash) && !password.includes('\0');
+  const parsed = parse(stored, PHC.hash);
+  return timingSafeEqual(await derive(password, parsed), parsed.hash) && !password.includes('\0');
 }
 
 /** Whether the hash has another cost and should be replaced at the next successful login. */
@@ -73,11 +64,10 @@ export function needsRehash(stored: string, cost: ScryptCost): boolean {
 }
 
 /** A hash that no password matches. Verifying against it takes as long as for a real one, for names without a user. */
-export function decoyHash(cost: ScryptCost): string {
-  return `$scrypt$ln=${cost.logN},r=${cost.r},p=${cost.p}$${'A'.repeat(22)}$${'A'.repeat(43)}`;
-}
+export const decoyHash = ({ logN, r, p }: ScryptCost): string =>
+  `$scrypt$ln=${logN},r=${r},p=${p}$${'A'.repeat(22)}$${'A'.repeat(43)}`;
 
-function parse(stored: string, form: RegExp): { cost: ScryptCost; salt: Buffer; hash: Buffer } {
+function parse(stored: string, form: RegExp) {
   const [, logN, r, p, salt = '', hash = ''] = form.exec(stored) ?? [];
   const cost = { logN: Number(logN), r: Number(r), p: Number(p) };
   const bytes = { salt: Buffer.from(salt, 'base64'), hash: Buffer.from(hash, 'base64') };
@@ -88,11 +78,12 @@ function parse(stored: string, form: RegExp): { cost: ScryptCost; salt: Buffer; 
 
 const unpadded = (bytes: Buffer) => bytes.toString('base64').replace(/=+$/, '');
 
-function derive(password: string, salt: Buffer, { logN, r, p }: ScryptCost): Promise<Buffer> {
+function derive(password: string, { salt, cost: { logN, r, p } }: ReturnType<typeof parse>): Promise<Buffer> {
   // Node's default maxmem, 32 MiB, is too small for every cost that ASVS lists.
   const options = { N: 2 ** logN, r, p, maxmem: 128 * 2 ** logN * r + 128 * r * p + 1024 * 1024 };
   return new Promise((resolve, reject) => {
     const done = (error: Error | null, hash: Buffer) => (error ? reject(error) : resolve(hash));
+    // NFKC, because keyboards differ.
     scrypt(password.normalize('NFKC'), salt, HASH_BYTES, options, done);
   });
 }

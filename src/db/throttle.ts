@@ -8,12 +8,7 @@ import type { Database, Fragment, Sql } from './pool.ts';
  * - `consecutive`: after so many failures in a row, the next attempt waits 15 s, doubled with each further failure, at
  *   most 15 min. A success, or `seconds` without a failure, resets the count.
  */
-export interface Limit {
-  readonly key: Buffer;
-  readonly mode: 'window' | 'consecutive';
-  readonly attempts: number;
-  readonly seconds: number;
-}
+export type Limit = Readonly<{ key: Buffer; mode: 'window' | 'consecutive'; attempts: number; seconds: number }>;
 
 export interface ThrottleState {
   readonly wait: number; // seconds until the next attempt is allowed; 0 if it is allowed now
