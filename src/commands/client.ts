@@ -20,41 +20,40 @@ export function connectToSecrets(command: string, note: Terminal['note']) {
   const { GATEHOUSE_URL: base, AUTH_TOKEN: token } = readTable({ GATEHOUSE_URL, AUTH_TOKEN });
   if (token === null) throw new ConfigurationError([NO_TOKEN]);
   const url = (base ?? '').replace(/\/$/, '');
-  warnWithoutTls(new URL(url), note);
-  return { url, ask: (method: string, path: string, body?: object) => ask(command, token, method, url + path, body) };
-}
-
-export function warnWithoutTls({ protocol, hostname, origin }: URL, note: Terminal['note']): void {
-  if (protocol === 'https:' || isThisHost(hostname.replace(/^\[(.*)\]$/, '$1'))) return;
-  note(`Warning: ${origin} does not use TLS. Others on the network can read what is sent.`);
+  return { url, ask: connect(command, url, token, note) };
 }
 
 /**
- * Sends one request. Redirects are not followed: they could send the key to another host.
- * @throws UsageError for an invalid value, PassphraseNeeded, and OperationFailed for any other failure
+ * @returns a function that sends one request. Redirects are not followed: they could send the key to another host.
+ * It throws UsageError for an invalid value, PassphraseNeeded, and OperationFailed for any other failure
  */
-export async function ask(command: string, token: string | null, method: string, url: string, body?: object) {
-  const { origin } = new URL(url);
+export function connect(command: string, base: string, token: string | null, note: Terminal['note']) {
+  const { protocol, hostname, origin } = new URL(base);
+  const isProtected = protocol === 'https:' || isThisHost(hostname.replace(/^\[(.*)\]$/, '$1'));
+  if (!isProtected) note(`Warning: ${origin} does not use TLS. Others on the network can read what is sent.`);
   const headers = { 'content-type': 'application/json', ...(token && { authorization: `Bearer ${token}` }) };
-  const init = { method, headers, redirect: 'manual', body: body ? JSON.stringify(body) : null } as const;
-  const response = await fetch(url, { ...init, signal: AbortSignal.timeout(TIMEOUT_MS) }).catch((error: unknown) => {
-    const cause = error instanceof Error && error.cause;
-    const code = isRecord(cause) && cause.code !== undefined ? ` (${String(cause.code)})` : '';
-    throw new OperationFailed(`${origin} did not answer${code}; ${CHECK}`);
-  });
-  const reply: unknown = await response.json().catch(() => null);
-  if (isRecord(reply) && response.ok) return reply;
-  const { code, message: text, fields } = isRecord(reply) && isRecord(reply.error) ? reply.error : {};
-  if (typeof code !== 'string') throw new OperationFailed(UNEXPECTED);
-  if (code === 'no_such_path') throw new OperationFailed(`no secrets service or share page at ${origin}; ${CHECK}`);
-  if (code === 'unauthorized') throw new OperationFailed(`AUTH_TOKEN is not the token of the service at ${origin}`);
-  const errors: unknown[] = Array.isArray(fields) ? fields : [];
-  const problems = errors.filter(isRecord).map(({ path, message }) => `${optionOf(String(path))} ${String(message)}`);
-  const wait = response.headers.get('retry-after');
-  const what = problems.join('; ') || String(text);
-  const message = stripControlChars(wait === null ? what : `${what} (try again after ${wait} s)`);
-  if (code === 'invalid_body') throw new UsageError(`${command}: ${message}`);
-  throw code === 'passphrase_needed' ? new PassphraseNeeded(message) : new OperationFailed(message);
+  return async (method: string, path: string, body?: object) => {
+    const init = { method, headers, redirect: 'manual', body: body ? JSON.stringify(body) : null } as const;
+    const signal = AbortSignal.timeout(TIMEOUT_MS);
+    const response = await fetch(base + path, { ...init, signal }).catch((error: unknown) => {
+      const cause = error instanceof Error && error.cause;
+      const code = isRecord(cause) && cause.code !== undefined ? ` (${String(cause.code)})` : '';
+      throw new OperationFailed(`${origin} did not answer${code}; ${CHECK}`);
+    });
+    const reply: unknown = await response.json().catch(() => null);
+    if (isRecord(reply) && response.ok) return reply;
+    const { code, message: text, fields } = isRecord(reply) && isRecord(reply.error) ? reply.error : {};
+    if (typeof code !== 'string') throw new OperationFailed(UNEXPECTED);
+    if (code === 'no_such_path') throw new OperationFailed(`no secrets service or share page at ${origin}; ${CHECK}`);
+    if (code === 'unauthorized') throw new OperationFailed(`AUTH_TOKEN is not the token of the service at ${origin}`);
+    const errors: unknown[] = Array.isArray(fields) ? fields : [];
+    const problems = errors.filter(isRecord).map(({ path, message }) => `${optionOf(String(path))} ${String(message)}`);
+    const wait = response.headers.get('retry-after');
+    const what = problems.join('; ') || String(text);
+    const message = stripControlChars(wait === null ? what : `${what} (try again after ${wait} s)`);
+    if (code === 'invalid_body') throw new UsageError(`${command}: ${message}`);
+    throw code === 'passphrase_needed' ? new PassphraseNeeded(message) : new OperationFailed(message);
+  };
 }
 
 /** The option for a member of the request. What the service calls `password` is the secret here. */

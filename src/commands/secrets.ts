@@ -1,4 +1,4 @@
-import { ask, connectToSecrets, PassphraseNeeded, textsOf, warnWithoutTls } from './client.ts';
+import { connect, connectToSecrets, PassphraseNeeded, textsOf } from './client.ts';
 import { type Command, type LineReader, OperationFailed, type Terminal, UsageError } from './command.ts';
 import { withDatabase } from './database.ts';
 import { json, parseDuration, printTable, stripControlChars } from './terminal.ts';
@@ -17,8 +17,7 @@ const NO_PASSPHRASE = 'this secret requires a passphrase: send it as the second 
 /** All but `secret keys` use HTTP, and need neither the database nor the server secret. */
 export const COMMANDS: readonly Command[] = [
   {
-    name: 'secret put',
-    summary: 'Store a secret from standard input; print its link, or its id and key',
+    name: 'secret put', summary: 'Store a secret from standard input; print its link, or its id and key',
     options: {
       'expires-in': { type: 'string', value: 'TIME', help: 'when it expires: seconds, or such as 30m, 12h or 7d' },
       'max-reads': { type: 'string', value: 'N', help: 'how often it can be read' },
@@ -31,10 +30,9 @@ export const COMMANDS: readonly Command[] = [
       const max_reads = maxReads === undefined ? undefined : Number(maxReads);
       const service = connectToSecrets('secret put', terminal.note);
       const input = await withLines(terminal, async (lines) => {
-        if (!flag('passphrase')) return { password: await lines.rest('Secret: ') };
-        const passphrase = await lines.next('Passphrase: ');
-        const isSame = !lines.isTyped || (await lines.next('Repeat the passphrase: ')) === passphrase;
-        if (!isSame) throw new UsageError('secret put: the passphrases do not match');
+        const passphrase = flag('passphrase') ? await lines.next('Passphrase: ') : undefined;
+        const repeated = flag('passphrase') && lines.isTyped ? await lines.next('Repeat the passphrase: ') : passphrase;
+        if (repeated !== passphrase) throw new UsageError('secret put: the passphrases do not match');
         return { passphrase, password: await lines.rest('Secret: ') };
       });
       if (input.password === '') throw new UsageError(NO_SECRET);
@@ -48,17 +46,15 @@ export const COMMANDS: readonly Command[] = [
     },
   },
   {
-    name: 'secret get',
-    summary: 'Open a secret and print it; reads the key from standard input',
-    positionals: { shown: 'LINK|ID', least: 1, most: 1 },
-    options: {},
+    name: 'secret get', summary: 'Open a secret and print it; reads the key from standard input',
+    positionals: { shown: 'LINK|ID', least: 1, most: 1 }, options: {},
     async run({ positionals: [target = ''] }, terminal) {
       const open = openerOf(target, terminal);
       const reply = await withLines(terminal, async (lines) => {
         // The whole link is accepted too.
         const secret = (await lines.next('Key (the part of the link after #): ')).replace(/^.*#/, '').trim();
         if (secret === '') throw new UsageError('secret get: no key on standard input');
-        return open({ secret }).catch(async (error: unknown) => {
+        return open({ secret }).catch(async (error) => {
           if (!(error instanceof PassphraseNeeded)) throw error;
           const passphrase = await lines.next('Passphrase: ');
           if (passphrase === '') throw new OperationFailed(NO_PASSPHRASE);
@@ -72,31 +68,25 @@ export const COMMANDS: readonly Command[] = [
     },
   },
   {
-    name: 'secret status',
-    summary: 'Show whether, when and how often a secret was read',
-    positionals: oneId,
-    options: { json },
+    name: 'secret status', summary: 'Show whether, when and how often a secret was read',
+    positionals: oneId, options: { json },
     async run({ positionals: [id = ''], flag }, { print, note }) {
-      const receipt = await connectToSecrets('secret status', note).ask('GET', pathOf('secret status', id));
-      textsOf(receipt, 'id', 'status');
+      const receipt = await askAbout(id, 'secret status', 'GET', note);
       if (flag('json')) return print(JSON.stringify(receipt));
       const rows = Object.entries(receipt).map(([name, value]) => [name.replaceAll('_', ' '), String(value ?? '–')]);
       printTable(print, rows[0] ?? [], rows.slice(1));
     },
   },
   {
-    name: 'secret delete',
-    summary: 'Delete a secret; its receipt is kept',
-    positionals: oneId,
-    options: {},
+    name: 'secret delete', summary: 'Delete a secret; its receipt is kept',
+    positionals: oneId, options: {},
     async run({ positionals: [id = ''] }, { note }) {
-      textsOf(await connectToSecrets('secret delete', note).ask('DELETE', pathOf('secret delete', id)), 'status');
+      await askAbout(id, 'secret delete', 'DELETE', note);
       note(`Deleted secret ${id}.`);
     },
   },
   {
-    name: 'secret keys',
-    summary: 'List the server secrets by key id, and how many secrets need each',
+    name: 'secret keys', summary: 'List the server secrets by key id, and how many secrets need each',
     options: { json },
     async run({ flag }, { print, note }) {
       const { serverSecret, previousSecrets, database } = readServiceSettings('secrets', settings);
@@ -115,15 +105,15 @@ export const COMMANDS: readonly Command[] = [
 /** A link is sent to its own host, without the token; an id to GATEHOUSE_URL. */
 function openerOf(target: string, { note }: Terminal) {
   if (isUuid(target.toLowerCase())) {
-    const service = connectToSecrets('secret get', note);
-    return (body: object) => service.ask('POST', `/api/store/decrypt?id=${target}`, body);
+    const { ask } = connectToSecrets('secret get', note);
+    return (body: object) => ask('POST', `/api/store/decrypt?id=${target}`, body);
   }
   const link = URL.canParse(target) && !target.includes('#') ? new URL(target) : null;
   if (!link || !/^https?:$/.test(link.protocol) || !/\/s\/[0-9a-f-]{36}\/?$/i.test(link.pathname)) {
     throw new UsageError('secret get: give a UUID or a link, without # and the key: other users can see arguments');
   }
-  warnWithoutTls(link, note);
-  return (body: object) => ask('secret get', null, 'POST', link.href, body);
+  const send = connect('secret get', link.href, null, note);
+  return (body: object) => send('POST', '', body);
 }
 
 async function withLines<T>({ openLines }: Terminal, work: (lines: LineReader) => Promise<T>): Promise<T> {
@@ -131,7 +121,11 @@ async function withLines<T>({ openLines }: Terminal, work: (lines: LineReader) =
   return work(lines).finally(() => lines.close());
 }
 
-function pathOf(command: string, id: string): string {
-  if (isUuid(id.toLowerCase())) return `/api/store/${id}`;
-  throw new UsageError(`${command}: ID must be a UUID: secret put prints it, and a link has it after /s/`);
+async function askAbout(id: string, command: string, method: string, note: Terminal['note']) {
+  if (!isUuid(id.toLowerCase())) {
+    throw new UsageError(`${command}: ID must be a UUID: secret put prints it, and a link has it after /s/`);
+  }
+  const receipt = await connectToSecrets(command, note).ask(method, `/api/store/${id}`);
+  textsOf(receipt, 'id', 'status');
+  return receipt;
 }

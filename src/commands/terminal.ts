@@ -66,7 +66,7 @@ function hiddenLines(input: NodeJS.ReadStream): LineReader {
     if (!isAsking) process.kill(process.pid, 'SIGINT');
   });
   const lines = reader[Symbol.asyncIterator]();
-  async function read(prompt: string, max: number): Promise<string[]> {
+  async function read(prompt: string, max: number): Promise<string> {
     process.stderr.write(prompt);
     isAsking = true;
     const read: string[] = [];
@@ -77,11 +77,11 @@ function hiddenLines(input: NodeJS.ReadStream): LineReader {
     isAsking = false;
     process.stderr.write('\n');
     if (isCancelled || read.length === 0) throw new OperationFailed('nothing was entered'); // Ctrl-C or Ctrl-D
-    return read;
+    return read.join('\n');
   }
   return {
-    next: async (prompt) => (await read(prompt, 1)).join(''),
-    rest: async (prompt) => (await read(`${prompt}(end with Enter and Ctrl-D) `, Number.POSITIVE_INFINITY)).join('\n'),
+    next: (prompt) => read(prompt, 1),
+    rest: (prompt) => read(`${prompt}(end with Enter and Ctrl-D) `, Infinity),
     isTyped: true,
     close: () => reader.close(),
   };
