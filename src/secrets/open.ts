@@ -26,7 +26,7 @@ const COUNTED: readonly ErrorCode[] = ['not_found', 'wrong_passphrase', 'secret_
 
 /** Share links: id and key are the credential, so no bearer token is required. */
 export async function reveal(call: Call<null, { id: string }, unknown, DecryptRequest>, service: SecretsService) {
-  const limit = limitOf(service, 'link', networkOf(call.request.address));
+  const limit = limitOf(service.serverKey, 'link', networkOf(call.request.address));
   const { wait } = await readThrottle(service.database, SCHEMA, [limit]);
   if (wait > 0) return new Failure('too_many_requests', { retryAfterSeconds: wait });
   const reply = await openSecret(service, call.request, call.path.id, call.body);
@@ -42,9 +42,8 @@ const LIMITS = {
   secret: { attempts: 30, seconds: 86_400 }, // passphrases of one secret, from everywhere
 } as const;
 
-function limitOf({ serverKey }: SecretsService, name: keyof typeof LIMITS, ...parts: readonly string[]): Limit {
-  return { ...LIMITS[name], mode: 'window', key: throttleKey(serverKey.throttleKey, [name, ...parts]) };
-}
+const limitOf = (serverKey: ServerKey, name: keyof typeof LIMITS, ...parts: readonly string[]): Limit =>
+  ({ ...LIMITS[name], mode: 'window', key: throttleKey(serverKey.throttleKey, [name, ...parts]) });
 
 /**
  * The order matters. The text is decrypted in memory first, then one statement uses up the read and updates the
@@ -82,7 +81,9 @@ async function openSecret(service: SecretsService, request: RequestInfo, id: str
     const locked = content;
     const { passphrase } = body;
     if (passphrase === undefined) return new Failure('passphrase_needed');
-    const unlocked = await tryPassphrase(service, id, networkOf(request.address), async () => {
+    // By the key of the row: during a rotation, replicas with different current keys share the counts.
+    const limits = [limitOf(serverKey, 'network', id, networkOf(request.address)), limitOf(serverKey, 'secret', id)];
+    const unlocked = await tryPassphrase(service, id, limits, async () => {
       // With priority: this caller has the key, and a flood of logins must not delay it.
       const stretched = await service.hashing.run(() => stretch(passphrase, locked.kdfParams), true);
       return unlock(serverKey, clientKey, metadata, locked, stretched);
@@ -109,13 +110,14 @@ const NOT_FOUND =
  * number of simultaneous attempts stays within the limits. One at a time for each secret, so that correct passphrases
  * sent together do not use up each other's attempts.
  */
-function tryPassphrase(service: SecretsService, id: string, network: string, attempt: () => Promise<Buffer | null>) {
-  const { database, passphraseQueue } = service;
+function tryPassphrase(
+  { database, passphraseQueue }: SecretsService, id: string, limits: Limit[], attempt: () => Promise<Buffer | null>,
+) {
   return passphraseQueue.run(id, async () => {
     const taken: Buffer[] = [];
     let isWrong = false;
     try {
-      for (const limit of [limitOf(service, 'network', id, network), limitOf(service, 'secret', id)]) {
+      for (const limit of limits) {
         if (!(await takeAttempt(database, SCHEMA, limit))) {
           const { wait } = await readThrottle(database, SCHEMA, [limit]);
           return new Failure('too_many_requests', { retryAfterSeconds: wait });

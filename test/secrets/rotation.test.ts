@@ -77,3 +77,13 @@ test('a server secret can be both current and previous', async (t) => {
   assert.equal((await both.decrypt(id, secret)).status, 200);
   assert.equal((await both.decrypt(id, secret)).status, 404);
 });
+
+test('wrong passphrases: 5 attempts in all on replicas with different current server secrets', async (t) => {
+  const replicas = [await start(t, OLD, NEW), await start(t, NEW, OLD), await start(t, NEW, OLD)] as const;
+  const { id, secret } = await replicas[0].keep('x', { passphrase: 'the right one' });
+  const statuses: number[] = [];
+  for (const replica of [...replicas, ...replicas, ...replicas]) {
+    statuses.push((await replica.decrypt(id, secret, 'a wrong one')).status);
+  }
+  assert.deepEqual(statuses, [403, 403, 403, 403, 403, 429, 429, 429, 429]);
+});
