@@ -23,9 +23,8 @@ export async function list({ query }: ListCall, { database }: SecretsService): P
   // One row more than the page has shows whether there is a next page.
   const rows = await listSecrets(database, after, limit + 1);
   const page = rows.slice(0, limit).map(itemOf);
-  const isLast = rows.length <= limit;
-  const headers = isLast ? {} : { Link: `</api/store?limit=${limit}&after=${page.at(-1)?.id}>; rel="next"` };
-  return { data: page, headers };
+  const next = `</api/store?limit=${limit}&after=${page.at(-1)?.id}>; rel="next"`;
+  return { data: page, headers: rows.length > limit ? { Link: next } : {} };
 
   async function* everything(): AsyncGenerator<ListItem[]> {
     for (let last: string | undefined = NIL_UUID; last !== undefined; ) {

@@ -29,14 +29,13 @@ const KEY_NEW = 'SERVER_SECRET was never used with this database before: correct
 /** Records which server secret is in use, and logs which ones are configured or missing. */
 async function noteServerKey({ database, log, serverKey, openingKeys }: SecretsService): Promise<void> {
   if (await rememberKey(database, serverKey.id)) log.warn(KEY_NEW, { key_id: serverKey.id });
-  const report = async () => {
-    for (const { key_id, secrets, state } of await listKeys(database, serverKey, openingKeys)) {
+  // Not awaited: counting many secrets takes seconds.
+  void listKeys(database, serverKey, openingKeys).then((keys) => {
+    for (const { key_id, secrets, state } of keys) {
       if (state === 'missing') log.error(KEY_MISSING, { key_id, state, secrets });
       else if (state !== 'retired') log.info('server secret', { key_id, state, secrets });
     }
-  };
-  // Not awaited: counting many secrets takes seconds.
-  void report().catch((error) => log.warn('counting secrets by server secret failed', describeError(error)));
+  }).catch((error) => log.warn('counting secrets by server secret failed', describeError(error)));
 }
 
 /** No reply depends on these, because every statement checks the expiry itself. They remove content that has ended. */
