@@ -24,7 +24,7 @@ export const oneLine = (text: string): string =>
 
 /** Each column is as wide as its widest cell. */
 export function printTable(print: Terminal['print'], head: readonly string[], rows: ReadonlyArray<readonly string[]>) {
-  const all = [head, ...rows.map((row) => row.map(oneLine))];
+  const all = [head, ...rows].map((row) => row.map(oneLine));
   const widths = head.map((_, column) => all.reduce((width, row) => Math.max(width, row[column]?.length ?? 0), 0));
   for (const row of all) print(row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ').trimEnd());
 }
