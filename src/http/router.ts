@@ -58,12 +58,12 @@ export function createRouter<R extends Located>(routes: readonly R[]) {
   const byLength = new Map<number, Path[]>();
   for (const route of routes) {
     const parts = splitPath(route.pattern);
-    const key = parts.join('/');
+    // U+FFFF sorts after any other character, so a static segment comes before a parameter.
+    const key = parts.join('/').replaceAll('{', '\uffff');
     const paths = byLength.get(parts.length) ?? [];
     const path = paths.find((one) => one.key === key) ?? { key, parts, methods: new Map<string, R>() };
     path.methods.set(route.method, route);
     if (!paths.includes(path)) paths.push(path);
-    // "{" sorts after letters and digits, so a static segment comes before a parameter.
     byLength.set(parts.length, paths.sort((one, other) => (one.key < other.key ? -1 : 1)));
   }
   return (method: string, segments: readonly string[]): Match<R> => {

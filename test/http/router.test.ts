@@ -63,6 +63,14 @@ test('a request finds its route in any order of the routes', () => {
   }
 });
 
+test('a static segment wins over a parameter, whatever its first character', () => {
+  for (const name of ['a', 'A', '0', '-', '~a', '|', 'é']) {
+    for (const rows of [['GET /{id}', `GET /${name}`], [`GET /${name}`, 'GET /{id}']]) {
+      assert.equal(finderOf(rowsOf(...rows))(`GET /${name}`), `GET /${name}`);
+    }
+  }
+});
+
 test('a parameter matches one segment, but not an empty one', () => {
   const find = finderOf(rowsOf('GET /a/{id}', 'GET /a/{id}/b'));
   assert.equal(find('GET /a/{id}'), 'GET /a/{id} id={id}');
