@@ -98,8 +98,8 @@ export async function writeReply(
     // The first piece comes before the head, so that a database that fails is still a proper error.
     for await (const piece of body) {
       if (!response.headersSent) response.writeHead(status, headers);
-      if (request.method === 'HEAD' || response.destroyed) break;
-      if (!response.write(piece)) await drained(response);
+      if (request.method === 'HEAD' || request.socket.destroyed) break;
+      if (!response.write(piece)) await drained(request, response);
     }
     if (!response.headersSent) response.writeHead(status, headers);
   }
@@ -112,14 +112,19 @@ function isUnread({ complete, headers }: IncomingMessage): boolean {
   return !complete && (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0);
 }
 
-/** The inactivity limit of the socket ends the wait for a client that stopped reading. */
-const drained = (response: ServerResponse): Promise<void> =>
+/**
+ * The inactivity limit of the socket ends the wait for a client that stopped reading. The socket's events count, because
+ * a reply that waits behind another one (pipelining) has none when the client leaves.
+ */
+const drained = ({ socket }: IncomingMessage, response: ServerResponse): Promise<void> =>
   new Promise((resolve) => {
     const done = () => {
-      response.off('drain', done).off('close', done);
+      response.off('drain', done);
+      socket.off('close', done);
       resolve();
     };
-    response.on('drain', done).on('close', done);
+    response.on('drain', done);
+    socket.on('close', done);
   });
 
 function discard(request: IncomingMessage): Promise<void> {
