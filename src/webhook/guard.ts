@@ -27,11 +27,11 @@ function guard(role: Role, security: string[], tokenOf: TokenOf, message: string
   };
 }
 
-const MAKE_ONE = 'make one with: gatehouse token create --role operator';
+const SEND_AN_OPERATORS =
+  'Send the token of an operator as "Authorization: Bearer …"; make one with: gatehouse token create --role operator';
 export const SEND_A_TOKEN = 'Send a valid token as "Authorization: Bearer …" or in the query as ?token=….';
 
 /** As bearer only: a token in a query ends up in access logs (ASVS 14.2.1). */
-export const operator =
-  guard('operator', ['bearer'], bearer, `Send the token of an operator as "Authorization: Bearer …"; ${MAKE_ONE}`);
+export const operator = guard('operator', ['bearer'], bearer, SEND_AN_OPERATORS);
 /** As bearer or, as specified, in the query. */
 export const sender = guard('sender', ['token', 'bearer'], bearerOrQuery, SEND_A_TOKEN);

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import { dateTime, type Infer, integer, list, nullable, object, oneOf, text, uuid } from '../http/shape.ts';
+import { dateTime, integer, list, nullable, object, oneOf, text, uuid } from '../http/shape.ts';
 import type { Database } from '../db/pool.ts';
 import { Overloaded } from '../runtime/errors.ts';
 import { operator } from './guard.ts';
@@ -25,11 +25,10 @@ export const detailsShape = object({
 });
 export const redeliveryShape = object({ id: uuid(), status: oneOf('waiting') });
 
-export const viewSummary = ({ received_at, ...others }: EventSummary): Summary =>
+export const viewSummary = ({ received_at, ...others }: EventSummary) =>
   ({ ...others, received_at: received_at.toISOString() });
 
-export function viewDetails(details: EventDetails): Infer<typeof detailsShape> {
-  const { token_id, ip, headers, body, failures, ...summary } = details;
+export function viewDetails({ token_id, ip, headers, body, failures, ...summary }: EventDetails) {
   const shown = failures.map((one) => ({ ...one, failed_at: new Date(one.failed_at).toISOString() }));
   return { event: viewSummary(summary), token_id, ip, headers, body: body.toString('utf8'), failures: shown };
 }
@@ -38,9 +37,8 @@ const NO_EVENT = { message: 'There is no event with this id, or it is no longer 
 
 type EventCall = OperatorCall<{ id: string }, unknown>;
 type ListCall = OperatorCall<unknown, EventFilter & { limit: number }>;
-type Summary = Infer<typeof summaryShape>;
 
-export async function listPage({ query }: ListCall, { database }: WebhookService): Promise<Reply<Summary[]>> {
+export async function listPage({ query }: ListCall, { database }: WebhookService) {
   const rows = await listEvents(database, query, query.limit + 1);
   const page = rows.slice(0, query.limit);
   const next = new URLSearchParams({ limit: String(query.limit), after: page.at(-1)?.id ?? '' });
@@ -50,9 +48,7 @@ export async function listPage({ query }: ListCall, { database }: WebhookService
   return { data: page.map(viewSummary), headers };
 }
 
-export async function showEvent(
-  { path }: EventCall, { database }: WebhookService,
-): Promise<Reply<Infer<typeof detailsShape>> | Failure<'not_found'>> {
+export async function showEvent({ path }: EventCall, { database }: WebhookService) {
   const found = await findEvent(database, path.id);
   return found ? { data: viewDetails(found) } : new Failure('not_found', NO_EVENT);
 }
@@ -60,14 +56,12 @@ export async function showEvent(
 const NO_TARGET = 'Events are not delivered. Set WEBHOOK_FORWARD_URL, WEBHOOK_COMMAND or WEBHOOK_HANDLER.';
 
 /** An event that waits for its next attempt is due now. An event that is being delivered stays as it is. */
-export async function redeliverEvent(
-  { path }: EventCall, { database, delivery, worker }: WebhookService,
-): Promise<Reply<Infer<typeof redeliveryShape>> | Failure<'not_found' | 'conflict'>> {
+export async function redeliverEvent({ path }: EventCall, { database, delivery, worker }: WebhookService) {
   if (!delivery) return new Failure('conflict', { message: NO_TARGET });
   const count = await redeliver(database, [path.id]);
   if (count === 0 && !(await findEvent(database, path.id))) return new Failure('not_found', NO_EVENT);
   worker?.notify();
-  return { data: { id: path.id, status: 'waiting' } };
+  return { data: { id: path.id, status: 'waiting' as const } };
 }
 
 const POLL_MS = 1_000;

@@ -4,7 +4,7 @@ import { digest } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
 import { type BodyRule, json } from '../http/body.ts';
 import type { Call, Reply } from '../http/call.ts';
-import { Failure } from '../http/errors.ts';
+import { type ErrorCode, Failure } from '../http/errors.ts';
 import { jsonObject, validate } from '../http/shape.ts';
 import { Overloaded } from '../runtime/errors.ts';
 import type { WebhookService } from './service.ts';
@@ -14,10 +14,8 @@ import { genericShape, type JsonObject, readDeliveryId, type ReceiveReply, type 
 import { findRepeated, insertEvent, type NewEvent, redeliver } from './store/events.ts';
 import { insertPending, type TokenCaller } from './store/tokens.ts';
 
-type CheckErrors = 'invalid_body' | 'invalid_header' | 'unauthorized' | 'too_many_requests' | 'key_unknown';
-type ReceiveErrors = CheckErrors | 'conflict';
 type ReceiveCall = Call<TokenCaller, unknown, unknown, Buffer>;
-type Outcome<Code extends ReceiveErrors> = Promise<Reply<ReceiveReply> | Failure<Code>>;
+type Outcome<Code extends ErrorCode> = Promise<Reply<ReceiveReply> | Failure<Code>>;
 
 const jsonBody = json(jsonObject(), 'required');
 const asBytes = (value: Buffer) => ({ ok: true, value }) as const;
@@ -26,26 +24,18 @@ const asBytes = (value: Buffer) => ({ ok: true, value }) as const;
 export const eventBody: BodyRule<Buffer> = { ...jsonBody, schema: genericShape.schema, parse: asBytes };
 
 /** Accepts an event, or replies to a handshake. An event is committed before the reply. */
-export async function receive(call: ReceiveCall, service: WebhookService): Outcome<ReceiveErrors> {
-  const checked = check(call, service);
-  if (checked instanceof Failure) return checked;
-  if ('event' in checked) return store(checked.event, call.request.requestId, service);
-  if ('secret' in checked) return keepPending(call.caller.id, checked.secret, service);
-  return { data: checked.handshake };
-}
-
-type Checked = { readonly event: NewEvent } | { readonly handshake: ReceiveReply } | { readonly secret: string };
+export const receive = async (call: ReceiveCall, service: WebhookService) => verifyAndStore(call, service);
 
 /** Not async: an async function would keep the parsed body in memory while the event waits for its commit. */
-function check(call: ReceiveCall, service: WebhookService): Checked | Failure<CheckErrors> {
-  const { request: { headers, address }, caller, body: raw } = call;
+function verifyAndStore(call: ReceiveCall, service: WebhookService) {
+  const { request: { requestId, headers, address }, caller, body: raw } = call;
   const retryAfterSeconds = service.limitRate(caller.id);
   if (retryAfterSeconds > 0) return new Failure('too_many_requests', { message: RATE_EXCEEDED, retryAfterSeconds });
 
   const source: Source = SOURCES[caller.source];
   const parsed = jsonBody.parse(raw);
   const body = parsed.ok ? parsed.value : {};
-  if (source.sendsSecret && isSecret(body)) return { secret: body.verification_token };
+  if (source.sendsSecret && isSecret(body)) return keepPending(caller.id, body.verification_token, service);
 
   const failure = source.scheme && checkSignature(source.scheme, call, service);
   if (failure) return failure;
@@ -53,7 +43,7 @@ function check(call: ReceiveCall, service: WebhookService): Checked | Failure<Ch
   const shaped = parsed.ok && caller.source === 'generic' ? validate(genericShape, body, '') : parsed;
   if (!shaped.ok) return new Failure('invalid_body', { fields: shaped.errors });
   const handshake = source.handshake?.(headers, body);
-  if (handshake) return { handshake };
+  if (handshake) return { data: handshake };
 
   const deliveryId = readDeliveryId(source, headers, body);
   if (deliveryId instanceof Failure) return deliveryId;
@@ -64,7 +54,8 @@ function check(call: ReceiveCall, service: WebhookService): Checked | Failure<Ch
     return new Failure('invalid_body', { fields: [{ path: '', message }] });
   }
   const from = { tokenId: caller.id, source: caller.source, deliveryId, ip: address, headers: safeHeaders(headers) };
-  return { event: { id: randomUUID(), event: name, body: raw, ...from, ...initialState(name, body, service) } };
+  const event = { id: randomUUID(), event: name, body: raw, ...from, ...initialState(name, body, service) };
+  return store(event, requestId, service);
 }
 
 const RATE_EXCEEDED =
@@ -156,16 +147,14 @@ async function store(event: NewEvent, requestId: string, service: WebhookService
  * Stores an event once. A repetition of a dead event delivers it again: someone asked its sender to repeat it.
  * @returns `conflict` if the delivery id belongs to another body
  */
-export async function accept(
-  database: Database, event: NewEvent,
-): Promise<{ readonly id: string; readonly status: 'accepted' | 'duplicate' } | 'conflict'> {
+export async function accept(database: Database, event: NewEvent) {
   // Retention may remove the first event between two statements. Then the next round stores the repetition.
   for (;;) {
-    if (await insertEvent(database, event)) return { id: event.id, status: 'accepted' };
+    if (await insertEvent(database, event)) return { id: event.id, status: 'accepted' } as const;
     const first = await findRepeated(database, event);
     if (!first) continue;
     if (!first.has_same_body) return 'conflict';
     if (first.is_dead && (await redeliver(database, [first.id])) === 0) continue;
-    return { id: first.id, status: 'duplicate' };
+    return { id: first.id, status: 'duplicate' } as const;
   }
 }

@@ -94,10 +94,8 @@ function targetOf(values: WebhookValues, isPlain: boolean, problems: string[]): 
   if (given.length > 0 && isPlain) {
     problems.push(`${given.join(', ')} requires WEBHOOK_VARIANT=extended: the plain variant stores no events.`);
   }
-  if (url !== null && URL.canParse(url)) {
-    const allowPrivate = values.WEBHOOK_FORWARD_ALLOW_PRIVATE;
-    return { kind: 'forward', url: new URL(url), secret: values.WEBHOOK_FORWARD_SECRET, allowPrivate };
-  }
+  const { WEBHOOK_FORWARD_SECRET: secret, WEBHOOK_FORWARD_ALLOW_PRIVATE: allowPrivate } = values;
+  if (url !== null) return { kind: 'forward', url: new URL(url), secret, allowPrivate };
   if (command !== null) return { kind: 'command', command };
   return module === null ? null : { kind: 'handler', module };
 }

@@ -2,6 +2,7 @@ import { accessSync, constants as mode } from 'node:fs';
 import { isAbsolute } from 'node:path';
 import { digest } from '../crypto/token.ts';
 import { createDatabase } from '../db/pool.ts';
+import { codeOf } from '../db/retry.ts';
 import { bindRoutes } from '../http/call.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { StartupError } from '../runtime/errors.ts';
@@ -13,11 +14,14 @@ import { WRONG_SECRET } from './receive.ts';
 import { createPlainRoutes, createRoutes, inboxPage } from './routes.ts';
 import { createWebhook, type WebhookService } from './service.ts';
 import type { DeliverySettings, TargetSettings, WebhookSettings } from './settings.ts';
-import { removeEnded } from './store/events.ts';
+import { removeEnded, type Status } from './store/events.ts';
 import { countByKey, findTokenCaller, markTokensUsed } from './store/tokens.ts';
 import { readBacklog } from './store/work.ts';
+import { createCommandTarget } from './targets/command.ts';
+import { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } from './targets/forward.ts';
+import { createHandlerTarget } from './targets/handler.ts';
 import { createFirstToken } from './tokens.ts';
-import { startWorker } from './worker.ts';
+import { type DeliveryTarget, startWorker } from './worker.ts';
 
 /** Assembles the service for `serve`. */
 export async function start(settings: WebhookSettings, context: ServiceContext) {
@@ -29,14 +33,14 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
   const { log, metrics } = context;
   const database = createDatabase(settings.database, SCHEMA, log, metrics);
   const service = createWebhook(settings, database, context);
-  const createTarget = target && (await loadTarget(target, delivery));
   return {
     routes: bindRoutes(createRoutes(settings.inboxPage ? await inboxPage() : []), service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
     firstRun: () => firstRun(service, settings.token, context.announce),
     jobs: jobs(service, settings, metrics),
-    ...(createTarget && {
-      startWork: () => (service.worker = startWorker(database, createTarget(), delivery, log, metrics)),
+    ...(target && {
+      startWork: () =>
+        (service.worker = startWorker(database, createTarget(target, delivery), delivery, log, metrics)),
     }),
   };
 }
@@ -54,40 +58,27 @@ async function firstRun(
   log.warn('WEBHOOK_TOKEN ignored: tokens already exist and it is not among the active ones');
 }
 
-/**
- * Loads the configured kind of target, and no other.
- * @returns creates the target; throws StartupError if every attempt would fail, and all events would end as dead
- */
-async function loadTarget(settings: TargetSettings, { concurrency, environment }: DeliverySettings) {
+/** @throws StartupError if every attempt would fail, and all events would end as dead */
+function createTarget(settings: TargetSettings, { concurrency, environment }: DeliverySettings): DeliveryTarget {
   if (settings.kind === 'forward') {
-    const { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } = await import('./targets/forward.ts');
-    return () => {
-      if (settings.allowPrivate || !hasPrivateAddress(settings.url)) return createForwardTarget(settings, concurrency);
-      throw new StartupError(`webhook: WEBHOOK_FORWARD_URL: ${PRIVATE_TARGET}.`);
-    };
+    if (settings.allowPrivate || !hasPrivateAddress(settings.url)) return createForwardTarget(settings, concurrency);
+    throw new StartupError(`webhook: WEBHOOK_FORWARD_URL: ${PRIVATE_TARGET}.`);
   }
-  if (settings.kind === 'command') {
-    const { createCommandTarget } = await import('./targets/command.ts');
-    const [program] = settings.command;
-    return () => {
-      // A name without a path is looked up in PATH at each attempt.
-      if (isAbsolute(program)) checkAccess(program, mode.X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
-      return createCommandTarget(settings.command, environment);
-    };
-  }
-  const { createHandlerTarget } = await import('./targets/handler.ts');
-  return () => {
+  if (settings.kind === 'handler') {
     checkAccess(settings.module, mode.R_OK, 'WEBHOOK_HANDLER names a module that cannot be read');
     return createHandlerTarget(settings.module, environment);
-  };
+  }
+  const [program] = settings.command;
+  // A name without a path is looked up in PATH at each attempt.
+  if (isAbsolute(program)) checkAccess(program, mode.X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
+  return createCommandTarget(settings.command, environment);
 }
 
 function checkAccess(path: string, access: number, problem: string): void {
   try {
     accessSync(path, access);
   } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
-    throw new StartupError(`webhook: ${problem} (${code}).`);
+    throw new StartupError(`webhook: ${problem} (${codeOf(error)}).`);
   }
 }
 
@@ -99,7 +90,6 @@ function jobs(
   gauge('gatehouse_events_waiting', 'Webhook events to be delivered.', {}, () => backlog.waiting);
   gauge('gatehouse_events_oldest_seconds', 'Age of the oldest event to be delivered.', {}, () => backlog.oldest);
   gauge('gatehouse_events_dead', 'Webhook events in dead letters.', {}, () => backlog.dead);
-  const retention = [['done', eventSeconds], ['skipped', eventSeconds], ['dead', deadSeconds]] as const;
   const recordUse = async () => {
     const ids = [...pendingLastSeen];
     pendingLastSeen.clear();
@@ -111,10 +101,11 @@ function jobs(
     Object.assign(backlog, await readBacklog(database));
     return false;
   };
+  const remove = (status: Status, seconds: number) =>
+    removalJob(metrics, 'webhook.events', 300, (limit) => removeEnded(database, status, seconds, limit));
   return [
     { name: 'record the last use of tokens', everySeconds: 5, batch: recordUse },
     { name: 'measure the backlog', everySeconds: 15, batch: measure },
-    ...retention.map(([status, seconds]) =>
-      removalJob(metrics, 'webhook.events', 300, (limit) => removeEnded(database, status, seconds, limit))),
+    remove('done', eventSeconds), remove('skipped', eventSeconds), remove('dead', deadSeconds),
   ];
 }

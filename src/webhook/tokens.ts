@@ -28,11 +28,11 @@ export async function createToken(
 export async function rotateToken(
   database: Database, id: string, overlap: number, secret: SealedSecret | null,
 ): Promise<string | null | false> {
-  const token = secret ? null : randomToken();
   return database.transaction(async (sql) => {
     if (!(await lockToken(sql, id))) return false;
-    if (secret) await insertSecret(sql, id, secret, overlap);
-    else if (token !== null) await replaceDigest(sql, id, digest(token), overlap);
+    if (secret) return insertSecret(sql, id, secret, overlap).then(() => null);
+    const token = randomToken();
+    await replaceDigest(sql, id, digest(token), overlap);
     return token;
   });
 }

@@ -50,11 +50,13 @@ export function startWorker(
   /** Aborted by a notification since the last claim. */
   let pause = new AbortController();
   const notify = () => pause.abort();
+  const warn = (message: string, facts = {}) => (error: unknown) =>
+    log.warn(message, { ...facts, ...describeError(error) });
 
   /** Ends events that were delivered at about the same time in one statement. If it fails, they are delivered again. */
   async function flush(): Promise<void> {
-    const warn = (error: unknown) => log.warn('delivered events could not be marked as done', describeError(error));
-    while (done.length > 0) await endWork(database, done.splice(0, 500), 'done', null).catch(warn);
+    const failed = warn('delivered events could not be marked as done');
+    while (done.length > 0) await endWork(database, done.splice(0, 500), 'done', null).catch(failed);
     flushing = null;
   }
 
@@ -102,19 +104,17 @@ export function startWorker(
   async function run(event: LeasedEvent): Promise<void> {
     running.add(event);
     // If the outcome is not stored, the event is due again when its lease ends.
-    const warn = (error: unknown) =>
-      log.warn('the outcome of an attempt could not be stored', { event_id: event.id, ...describeError(error) });
-    await attempt(event).catch(warn);
+    await attempt(event).catch(warn('the outcome of an attempt could not be stored', { event_id: event.id }));
     running.delete(event);
     if (running.size <= settings.concurrency / 2) notify();
   }
 
   async function loop(): Promise<void> {
-    const warn = (error: unknown) => log.warn('due events could not be claimed', describeError(error));
+    const failed = warn('due events could not be claimed');
     while (!isStopping) {
       pause = new AbortController();
       const free = settings.concurrency - running.size;
-      const claim = free > 0 ? claimWork(database, randomUUID(), LEASE_SECONDS, free).catch(warn) : null;
+      const claim = free > 0 ? claimWork(database, randomUUID(), LEASE_SECONDS, free).catch(failed) : null;
       const events = (await claim) ?? [];
       for (const event of events) void run(event);
       if (events.length < free || free === 0) await sleep(POLL_MS, undefined, { signal: pause.signal }).catch(() => {});
@@ -122,8 +122,8 @@ export function startWorker(
   }
 
   const renewal = setInterval(() => {
-    const warn = (error: unknown) => log.warn('leases could not be renewed', describeError(error));
-    if (running.size > 0) renewLeases(database, [...running], LEASE_SECONDS).catch(warn);
+    const failed = warn('leases could not be renewed');
+    if (running.size > 0) renewLeases(database, [...running], LEASE_SECONDS).catch(failed);
   }, (LEASE_SECONDS * 1000) / 3);
   const looping = loop();
   return {

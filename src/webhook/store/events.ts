@@ -90,13 +90,8 @@ const summaries = (sql: Sql): Fragment => sql`
   left join webhook.work w on w.event_id = e.id`;
 
 /** In `event`, `*` stands for any characters. `after` is the last id of the previous page. */
-export interface EventFilter {
-  readonly status: Status | undefined;
-  readonly event: string | undefined;
-  readonly source: string | undefined;
-  readonly since: Date | undefined;
-  readonly after: string | undefined;
-}
+export type EventFilter = Readonly<Record<'event' | 'source' | 'after', string | undefined>> &
+  { readonly status: Status | undefined; readonly since: Date | undefined };
 
 /** Newest first. Waiting and dead events are found in their own small tables. */
 export async function listEvents(database: Database, filter: EventFilter, limit: number): Promise<EventSummary[]> {
