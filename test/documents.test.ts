@@ -14,13 +14,13 @@ import type { Route } from '../src/http/call.ts';
 import { ERRORS } from '../src/http/errors.ts';
 import { routes as identity } from '../src/identity/routes.ts';
 import { createRoutes } from '../src/secrets/routes.ts';
-import { createRoutes as createWebhookRoutes, inboxPage } from '../src/webhook/routes.ts';
+import { createRoutes as createWebhookRoutes } from '../src/webhook/routes.ts';
 import { BUDGET } from '../scripts/reading.ts';
 import { createDatabase } from './support/database.ts';
 import { VARIABLES } from './support/settings.ts';
 import { ADMIN_PASSWORD, AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
 
-const webhook = createWebhookRoutes(await inboxPage());
+const webhook = await createWebhookRoutes(true);
 const secrets = await createRoutes({ expires_in: { default: 1, max: 1 }, max_reads: { default: 1, max: 1 } }, true);
 const run = promisify(execFile);
 const root = dirname(import.meta.dirname);

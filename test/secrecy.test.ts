@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { routes as identity } from '../src/identity/routes.ts';
 import { createRoutes } from '../src/secrets/routes.ts';
-import { createRoutes as createWebhookRoutes, inboxPage } from '../src/webhook/routes.ts';
+import { createRoutes as createWebhookRoutes } from '../src/webhook/routes.ts';
 import { createDatabase } from './support/database.ts';
 import { ADMIN_PASSWORD, type Answer, ask, AUTH_TOKEN, logIn, SERVER_SECRET, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
 
-const webhook = createWebhookRoutes(await inboxPage());
+const webhook = await createWebhookRoutes(true);
 const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 } }, true);
 
 /** Sent in bodies, queries, paths, headers and credentials, well-formed and not. */

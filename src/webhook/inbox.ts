@@ -56,11 +56,11 @@ export async function showEvent({ path }: EventCall, { database }: WebhookServic
 const NO_TARGET = 'Events are not delivered. Set WEBHOOK_FORWARD_URL, WEBHOOK_COMMAND or WEBHOOK_HANDLER.';
 
 /** An event that waits for its next attempt is due now. An event that is being delivered stays as it is. */
-export async function redeliverEvent({ path }: EventCall, { database, delivery, worker }: WebhookService) {
+export async function redeliverEvent({ path }: EventCall, { database, delivery, notifyWorker }: WebhookService) {
   if (!delivery) return new Failure('conflict', { message: NO_TARGET });
   const count = await redeliver(database, [path.id]);
   if (count === 0 && !(await findEvent(database, path.id))) return new Failure('not_found', NO_EVENT);
-  worker?.notify();
+  notifyWorker();
   return { data: { id: path.id, status: 'waiting' as const } };
 }
 

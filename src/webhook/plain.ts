@@ -7,17 +7,13 @@ import { bearerOrQuery, SEND_A_TOKEN } from './guard.ts';
 import type { WebhookSettings } from './settings.ts';
 import { readDeliveryId, type ReceiveReply, SOURCES } from './sources.ts';
 
-/** The plain variant: no database. Each event becomes one JSON line on standard output. */
-export interface PlainService {
-  /** The digest of WEBHOOK_TOKEN. Null: no token is required. */
-  readonly tokenDigest: Buffer | null;
-  readonly appName: string;
-  readonly print: ServiceContext['print'];
-  ready(): Promise<boolean>;
-}
+export type PlainService = ReturnType<typeof createPlain>;
 
-export function createPlain({ token, appName }: WebhookSettings, { print, isServing }: ServiceContext): PlainService {
-  return { tokenDigest: token === null ? null : digest(token), appName, print, ready: async () => isServing() };
+/** The plain variant: no database. Each event becomes one JSON line on standard output. */
+export function createPlain({ token, appName }: WebhookSettings, { print, isServing }: ServiceContext) {
+  /** Null: no token is required. */
+  const tokenDigest = token === null ? null : digest(token);
+  return { tokenDigest, appName, print, ready: async () => isServing() };
 }
 
 export const plainToken: Guard<PlainService, null> = {

@@ -139,7 +139,7 @@ async function store(event: NewEvent, requestId: string, service: WebhookService
     return new Failure('conflict', { message: 'This delivery id was used with another body. Nothing was stored.' });
   }
   service.countReceived([event.source, accepted.status]);
-  if (event.status === 'waiting') service.worker?.notify();
+  if (event.status === 'waiting') service.notifyWorker();
   return { data: accepted };
 }
 

@@ -62,8 +62,8 @@ const plain: ReadonlyArray<Route<PlainService>> = [
   }),
 ];
 
-/** Loaded only with INBOX_PAGE. The page has no data of its own: its user enters an operator's token. */
-export async function inboxPage(): Promise<ReadonlyArray<Route<WebhookService>>> {
+/** The page has no data of its own: its user enters an operator's token. */
+async function pageRoutes(): Promise<ReadonlyArray<Route<WebhookService>>> {
   const { pageRows } = await import('../http/pages.ts');
   const page = { pattern: '/inbox', summary: 'Inbox page for operators', name: 'inbox.html' };
   return pageRows(new URL('pages/', import.meta.url), [page], ['inbox.js'], 'Inbox page: script and style sheet');
@@ -76,7 +76,7 @@ const facts = {
   },
 } as const;
 
-export const createRoutes = (pages: ReadonlyArray<Route<WebhookService>>): ReadonlyArray<Route<WebhookService>> =>
-  withBuiltIns([...extended, ...pages], facts, 'unavailable');
+export const createRoutes = async (hasInboxPage: boolean) =>
+  withBuiltIns([...extended, ...(hasInboxPage ? await pageRoutes() : [])], facts, 'unavailable');
 
-export const createPlainRoutes = (): ReadonlyArray<Route<PlainService>> => withBuiltIns(plain, facts, 'unavailable');
+export const createPlainRoutes = () => withBuiltIns(plain, facts, 'unavailable');

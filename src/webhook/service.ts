@@ -1,46 +1,34 @@
-import type { ServerKey } from '../crypto/box.ts';
 import { isReady } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
 import type { ServiceContext } from '../runtime/context.ts';
-import type { Log } from '../runtime/log.ts';
-import type { Metrics } from '../runtime/metrics.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import type { WebhookSettings } from './settings.ts';
 import { createSigningKey } from './signing.ts';
-import type { Worker } from './worker.ts';
 
 /** What the handlers of the extended variant work with. */
-export interface WebhookService {
-  readonly database: Database;
-  readonly log: Log;
-  /** Opens signing secrets. Null without WEBHOOK_SECRET. */
-  readonly signingKey: ServerKey | null;
-  /** Null without a target: events stay stored. `isSelected` applies WEBHOOK_EVENTS, `isOrdered` is WEBHOOK_ORDER. */
-  readonly delivery: { readonly isSelected: (event: string) => boolean; readonly isOrdered: boolean } | null;
-  /** Null without a target, and until the service is ready. */
-  worker: Worker | null;
-  /** Counts a request of this token. @returns 0, or the seconds until the next request is allowed */
-  readonly limitRate: (tokenId: string) => number;
-  readonly countReceived: ReturnType<Metrics['counter']>;
-  /** Tokens whose last use is not written yet: a job does that, outside of requests. */
-  readonly pendingLastSeen: Set<string>;
-  /** Bytes of events that wait for their commit. */
-  uncommittedBytes: number;
-  openStreams: number;
-  readonly isServing: () => boolean;
-  ready(): Promise<boolean>;
-}
+export type WebhookService = ReturnType<typeof createWebhook>;
 
 export function createWebhook(
   { secret, target, delivery, rate }: WebhookSettings, database: Database, { log, metrics, isServing }: ServiceContext,
-): WebhookService {
+) {
   const received = 'Webhook events accepted, by source and by whether they are duplicates.';
-  const service: WebhookService = {
-    database, log, isServing, worker: null, uncommittedBytes: 0, openStreams: 0, pendingLastSeen: new Set(),
+  const service = {
+    database,
+    log,
+    isServing,
+    /** Opens signing secrets. Null without WEBHOOK_SECRET. */
     signingKey: secret === null ? null : createSigningKey(secret),
+    /** Null without a target: events stay stored. `isSelected` applies WEBHOOK_EVENTS, `isOrdered` is WEBHOOK_ORDER. */
     delivery: target && { isSelected: createSelector(delivery.events), isOrdered: delivery.isOrdered },
+    /** Tells the worker that events are due. Does nothing while there is none. */
+    notifyWorker: () => {},
     limitRate: createRateLimit(rate),
     countReceived: metrics.counter('gatehouse_events_received_total', received, ['source', 'status']),
+    /** Tokens whose last use is not written yet: a job does that, outside of requests. */
+    pendingLastSeen: new Set<string>(),
+    /** Bytes of events that wait for their commit. */
+    uncommittedBytes: 0,
+    openStreams: 0,
     ready: async () => isServing() && isReady(database, SCHEMA, MIGRATIONS),
   };
   const uncommitted = 'Bytes of webhook events that wait for their commit.';

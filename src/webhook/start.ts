@@ -11,7 +11,7 @@ import type { Metrics } from '../runtime/metrics.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { createPlain } from './plain.ts';
 import { WRONG_SECRET } from './receive.ts';
-import { createPlainRoutes, createRoutes, inboxPage } from './routes.ts';
+import { createPlainRoutes, createRoutes } from './routes.ts';
 import { createWebhook, type WebhookService } from './service.ts';
 import type { DeliverySettings, TargetSettings, WebhookSettings } from './settings.ts';
 import { removeEnded, type Status } from './store/events.ts';
@@ -33,15 +33,17 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
   const { log, metrics } = context;
   const database = createDatabase(settings.database, SCHEMA, log, metrics);
   const service = createWebhook(settings, database, context);
+  const startWork = target && (() => {
+    const worker = startWorker(database, createTarget(target, delivery), delivery, log, metrics);
+    service.notifyWorker = worker.notify;
+    return worker;
+  });
   return {
-    routes: bindRoutes(createRoutes(settings.inboxPage ? await inboxPage() : []), service),
+    routes: bindRoutes(await createRoutes(settings.inboxPage), service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
     firstRun: () => firstRun(service, settings.token, context.announce),
     jobs: jobs(service, settings, metrics),
-    ...(target && {
-      startWork: () =>
-        (service.worker = startWorker(database, createTarget(target, delivery), delivery, log, metrics)),
-    }),
+    ...(startWork && { startWork }),
   };
 }
 

@@ -5,9 +5,9 @@ import { ERRORS } from '../../src/http/errors.ts';
 import { describe as describeRoutes } from '../../src/http/openapi.ts';
 import { routes as identity } from '../../src/identity/routes.ts';
 import { createRoutes } from '../../src/secrets/routes.ts';
-import { createRoutes as createWebhookRoutes, inboxPage } from '../../src/webhook/routes.ts';
+import { createRoutes as createWebhookRoutes } from '../../src/webhook/routes.ts';
 
-const webhook = createWebhookRoutes(await inboxPage());
+const webhook = await createWebhookRoutes(true);
 const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 } }, true);
 
 type Json = Readonly<Record<string, unknown>>;

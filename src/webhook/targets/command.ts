@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process';
+import { codeOf } from '../../db/retry.ts';
 import type { Command } from '../settings.ts';
 import type { LeasedEvent } from '../store/work.ts';
 import type { DeliveryTarget } from '../worker.ts';
@@ -17,14 +18,12 @@ export function createCommandTarget([program, ...words]: Command, environment: N
         let timer: NodeJS.Timeout | undefined;
         const settle = (error: string | null) => {
           clearTimeout(timer);
-          signal.removeEventListener('abort', kill);
           resolve(error === null ? null : { error, retryAfter: null });
         };
         // In a process group of its own, so that everything it started is killed with it.
         const env = { ...environment, ...eventVariables(event) };
         const child = spawn(program, words, { stdio: ['pipe', 'pipe', 'pipe'], detached: true, env });
         // Before the streams are used: if the pipes could not be created (EMFILE), there are none.
-        const codeOf = (error: Error) => ('code' in error ? String(error.code) : 'unknown');
         child.on('error', (error) => settle(`the command could not be run (${codeOf(error)})`));
         const kill = () => {
           try {

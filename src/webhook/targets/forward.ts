@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto';
 import { lookup } from 'node:dns';
-import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
-import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import http, { type ClientRequest, type IncomingMessage } from 'node:http';
+import https from 'node:https';
 import { BlockList, isIP, type LookupFunction } from 'node:net';
 import type { ForwardSettings } from '../settings.ts';
 import { SCHEMES } from '../signatures.ts';
@@ -58,8 +58,8 @@ export const PRIVATE_TARGET = 'the target is a private address; set WEBHOOK_FORW
 /** POSTs the raw body. Any 2xx is success. Redirects are not followed, and the reply's body is ignored. */
 export function createForwardTarget(settings: ForwardSettings, concurrency: number): DeliveryTarget {
   const { url, secret, allowPrivate } = settings;
-  const isTls = url.protocol === 'https:';
-  const agent = new (isTls ? HttpsAgent : HttpAgent)({ keepAlive: true, maxSockets: concurrency });
+  const { Agent, request } = url.protocol === 'https:' ? https : http;
+  const agent = new Agent({ keepAlive: true, maxSockets: concurrency });
   const key = secret === null ? null : SCHEMES.standard.keyOf(secret);
   return {
     async deliver(event, signal) {
@@ -67,7 +67,7 @@ export function createForwardTarget(settings: ForwardSettings, concurrency: numb
       const resolver = allowPrivate ? {} : { lookup: lookupPublic };
       const options = { method: 'POST', agent, signal, headers: headersOf(event, key), ...resolver };
       try {
-        return failureOf(await send((isTls ? httpsRequest : httpRequest)(url, options), event.body));
+        return failureOf(await send(request(url, options), event.body));
       } catch (error) {
         return { error: describe(error), retryAfter: null };
       }
@@ -76,7 +76,7 @@ export function createForwardTarget(settings: ForwardSettings, concurrency: numb
   };
 }
 
-function send(request: ReturnType<typeof httpRequest>, body: Buffer): Promise<IncomingMessage> {
+function send(request: ClientRequest, body: Buffer): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     request.once('response', (response) => {
       // A short reply is read, so that the connection can be reused. A long or slow one closes it.
