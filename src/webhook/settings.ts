@@ -38,11 +38,7 @@ type WebhookValues = Values<typeof VARIABLES>;
 export type Command = readonly [string, ...string[]];
 /** `secret` signs the requests by Standard Webhooks; null for no signature. */
 export type ForwardSettings = { readonly url: URL; readonly secret: string | null; readonly allowPrivate: boolean };
-export type TargetSettings =
-  | (ForwardSettings & { readonly kind: 'forward' })
-  | { readonly kind: 'command'; readonly command: Command }
-  | { readonly kind: 'handler'; readonly module: string };
-
+export type TargetSettings = NonNullable<ReturnType<typeof targetOf>>;
 export type WebhookSettings = ReturnType<typeof read>;
 export type DeliverySettings = WebhookSettings['delivery'];
 export type WorkSettings = Pick<DeliverySettings, 'concurrency' | 'timeoutMs' | 'maxAttempts' | 'backoffBase'>;
@@ -86,18 +82,18 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
 }
 
 /** At most one target, so that it is clear which one processed an event. */
-function targetOf(values: WebhookValues, isPlain: boolean, problems: string[]): TargetSettings | null {
+function targetOf(values: WebhookValues, isPlain: boolean, problems: string[]) {
   const { WEBHOOK_FORWARD_URL: url, WEBHOOK_COMMAND: command, WEBHOOK_HANDLER: module } = values;
+  const { WEBHOOK_FORWARD_SECRET: secret, WEBHOOK_FORWARD_ALLOW_PRIVATE: allowPrivate } = values;
   const names = ['WEBHOOK_FORWARD_URL', 'WEBHOOK_COMMAND', 'WEBHOOK_HANDLER'] as const;
   const given = names.filter((name) => values[name] !== null);
   if (given.length > 1) problems.push(`${given.join(' and ')} are set together; set only one of them.`);
   if (given.length > 0 && isPlain) {
     problems.push(`${given.join(', ')} requires WEBHOOK_VARIANT=extended: the plain variant stores no events.`);
   }
-  const { WEBHOOK_FORWARD_SECRET: secret, WEBHOOK_FORWARD_ALLOW_PRIVATE: allowPrivate } = values;
-  if (url !== null) return { kind: 'forward', url: new URL(url), secret, allowPrivate };
-  if (command !== null) return { kind: 'command', command };
-  return module === null ? null : { kind: 'handler', module };
+  if (url !== null) return { kind: 'forward', url: new URL(url), secret, allowPrivate } as const;
+  if (command !== null) return { kind: 'command', command } as const;
+  return module === null ? null : ({ kind: 'handler', module } as const);
 }
 
 /** These characters need no encoding in a query or a header. */

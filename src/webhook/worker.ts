@@ -6,7 +6,7 @@ import { describeError } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { WorkSettings } from './settings.ts';
-import { claimWork, endWork, type Lease, type LeasedEvent, renewLeases, returnWork } from './store/work.ts';
+import { claimWork, endDelivered, endWork, type Lease, type LeasedEvent, renewLeases, returnWork } from './store/work.ts';
 
 /** Why an attempt failed, and for how many seconds the target asked to wait. */
 export type DeliveryFailure = { readonly error: string; readonly retryAfter: number | null };
@@ -42,32 +42,20 @@ export function startWorker(
   const help = 'Attempts to deliver a webhook event, by outcome.';
   const countAttempt = metrics.counter('gatehouse_delivery_attempts_total', help, ['outcome']);
   const running = new Set<Lease>();
-  const done: Lease[] = [];
   const shutdown = new AbortController();
   setMaxListeners(0, shutdown.signal);
   let isStopping = false;
-  let flushing: Promise<void> | null = null;
   /** Aborted by a notification since the last claim. */
   let pause = new AbortController();
   const notify = () => pause.abort();
   const warn = (message: string, facts = {}) => (error: unknown) =>
     log.warn(message, { ...facts, ...describeError(error) });
 
-  /** Ends events that were delivered at about the same time in one statement. If it fails, they are delivered again. */
-  async function flush(): Promise<void> {
-    const failed = warn('delivered events could not be marked as done');
-    while (done.length > 0) await endWork(database, done.splice(0, 500), 'done', null).catch(failed);
-    flushing = null;
-  }
-
   async function attempt(event: LeasedEvent): Promise<void> {
     if (event.attempt > settings.maxAttempts) return endWork(database, [event], 'dead', NO_ATTEMPT_LEFT, 1);
     const failure = await deliver(event);
     countAttempt([failure === null ? 'done' : 'failed']);
-    if (failure === null) {
-      done.push(event);
-      return (flushing ??= Promise.resolve().then(flush));
-    }
+    if (failure === null) return endDelivered(database, event);
     if (shutdown.signal.aborted) return returnWork(database, event, null, 0);
     const error = errorLine(failure.error);
     const facts = { event_id: event.id, attempt: event.attempt, error };
@@ -135,7 +123,6 @@ export function startWorker(
       const timer = setTimeout(() => shutdown.abort(), SHUTDOWN_MS);
       while (running.size > 0) await sleep(10);
       clearTimeout(timer);
-      await flushing;
       clearInterval(renewal);
       await target.close();
     },

@@ -274,7 +274,7 @@ test('after a database outage everything is delivered', bounded, async (t) => {
   cut.open();
   await until(
     () =>
-      lines.some((line) => line.includes('could not be marked as done')) &&
+      lines.some((line) => line.includes('the outcome of an attempt could not be stored')) &&
       lines.some((line) => line.includes('could not be claimed')),
     'the worker has noticed',
   );

@@ -1,4 +1,4 @@
-import { arrayLiteral } from '../../db/batch.ts';
+import { arrayLiteral, batched } from '../../db/batch.ts';
 import type { Database } from '../../db/pool.ts';
 import type { EventDetails } from './events.ts';
 
@@ -41,6 +41,12 @@ export async function renewLeases(database: Database, leases: readonly Lease[], 
     from unnest(${ids}::text::uuid[], ${leaseIds}::text::uuid[]) as held (id, lease)
     where w.event_id = held.id and w.lease = held.lease`);
 }
+
+/** Ends events that were delivered at about the same time in one statement. If it fails, they are delivered again. */
+export const endDelivered = batched(async (database: Database, leases: readonly Lease[]) => {
+  await endWork(database, leases, 'done', null);
+  return leases.map(() => undefined);
+});
 
 /** Ends events whose leases are still held. @param unused 1 if they were claimed without an attempt */
 export async function endWork(

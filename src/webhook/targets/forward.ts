@@ -64,8 +64,8 @@ export function createForwardTarget(settings: ForwardSettings, concurrency: numb
   return {
     async deliver(event, signal) {
       if (!allowPrivate && hasPrivateAddress(url)) return { error: PRIVATE_TARGET, retryAfter: null };
-      const resolver = allowPrivate ? {} : { lookup: lookupPublic };
-      const options = { method: 'POST', agent, signal, headers: headersOf(event, key), ...resolver };
+      const lookup = allowPrivate ? undefined : lookupPublic;
+      const options = { method: 'POST', agent, signal, headers: headersOf(event, key), lookup };
       try {
         return failureOf(await send(request(url, options), event.body));
       } catch (error) {

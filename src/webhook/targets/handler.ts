@@ -47,8 +47,8 @@ function call(thread: Thread, leased: LeasedEvent, signal: AbortSignal): Promise
       thread.off('message', onMessage).off('error', onError).off('exit', onExit);
       resolve(error);
     };
-    let reason = 'the handler ended its thread';
     // Settles when the thread has ended: until then it occupies its slot.
+    let reason = 'the handler ended its thread';
     const terminate = (why: string) => {
       reason = why;
       void thread.terminate();
