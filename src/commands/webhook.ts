@@ -18,6 +18,7 @@ import { json, parseDuration, printTable } from './terminal.ts';
 const oneId = { shown: 'ID', least: 1, most: 1 };
 export const option = (value: string, help: string): Option => ({ type: 'string', value, help });
 const secretFile = option('FILE', "the sender's signing secret; '-' for standard input");
+const ONCE = 'Token (shown only once):';
 const NOT_PENDING = 'no signing secret is pending; have the sender send it again, and see: gatehouse token list';
 const OTHER_KEY = 'the pending secret is sealed under another WEBHOOK_SECRET; set the one that the service has';
 const OTHER_KEYS = 'Warning: signing secrets exist that are sealed under another WEBHOOK_SECRET than the one set here.';
@@ -44,8 +45,8 @@ export const COMMANDS: readonly Command[] = [
       if (secret === null && !isOptional) throw wrong(`source ${source} needs --signing-secret-file`);
       const { id, token } = await withWebhook(async (database, key) =>
         createToken(database, { name, role, source }, await sealed(secret, key, database, terminal.note)));
-      terminal.note(`Created token "${name}" with id ${id}.`);
-      printOnce(token, terminal);
+      terminal.note(`Created token "${name}" with id ${id}.\n${ONCE}`);
+      terminal.print(token);
     },
   },
   {
@@ -74,9 +75,9 @@ export const COMMANDS: readonly Command[] = [
         return rotateToken(database, id, overlap, await sealed(secret, key, database, terminal.note));
       });
       if (token === false) throw new OperationFailed('no active token has this id; see: gatehouse token list');
-      const what = token === null ? 'the signing secret of token' : 'token';
-      terminal.note(`Replaced ${what} ${id}. The old one stays valid for ${overlap} seconds.`);
-      if (token !== null) printOnce(token, terminal);
+      const [what, once] = token === null ? ['the signing secret of token', ''] : ['token', `\n${ONCE}`];
+      terminal.note(`Replaced ${what} ${id}. The old one stays valid for ${overlap} seconds.${once}`);
+      if (token !== null) terminal.print(token);
     },
   },
   {
@@ -116,11 +117,6 @@ export const COMMANDS: readonly Command[] = [
 function cells({ id, name, role, source, created_at, last_used_at, revoked_at, pending }: Token): string[] {
   const state = revoked_at ? `revoked ${revoked_at.toISOString()}` : pending ? 'active, secret pending' : 'active';
   return [id, name, role, source, created_at.toISOString(), last_used_at?.toISOString() ?? '–', state];
-}
-
-function printOnce(token: string, { note, print }: Terminal): void {
-  note('Token (shown only once):');
-  print(token);
 }
 
 /** @returns null if no file is given */

@@ -11,8 +11,6 @@ import {
 } from './store/events.ts';
 import type { TokenCaller } from './store/tokens.ts';
 
-type OperatorCall<Path, Query> = Call<TokenCaller, Path, Query, null>;
-
 const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
 export const summaryShape = object({
   id: uuid(), event: text(), source: text(), delivery_id: nullable(text()), received_at: dateTime(),
@@ -35,8 +33,8 @@ export function viewDetails({ token_id, ip, headers, body, failures, ...summary 
 
 const NO_EVENT = { message: 'There is no event with this id, or it is no longer kept.' };
 
-type EventCall = OperatorCall<{ id: string }, unknown>;
-type ListCall = OperatorCall<unknown, EventFilter & { limit: number }>;
+type EventCall = Call<TokenCaller, { id: string }, unknown, null>;
+type ListCall = Call<TokenCaller, unknown, EventFilter & { limit: number }, null>;
 
 export async function listPage({ query }: ListCall, { database }: WebhookService) {
   const rows = await listEvents(database, query, query.limit + 1);

@@ -73,10 +73,8 @@ const SIGNATURE_MESSAGES = {
   'too old': "The signature's time differs by more than five minutes: a replay, or a wrong clock.",
 } as const;
 
-function checkSignature(
-  scheme: NonNullable<Source['scheme']>, { request, caller, body }: ReceiveCall, service: WebhookService,
-): Failure<'unauthorized' | 'key_unknown'> | null {
-  const { signingKey } = service;
+function checkSignature(scheme: NonNullable<Source['scheme']>, call: ReceiveCall, service: WebhookService) {
+  const [{ request, caller, body }, { signingKey }] = [call, service];
   const secrets = caller.secrets.flatMap((sealed) => (signingKey && openSecret(signingKey, sealed)) ?? []);
   const verdict = verify(scheme, request.headers, body, secrets, Date.now() / 1000);
   if (verdict === 'valid') return null;
@@ -115,13 +113,12 @@ function safeHeaders(headers: IncomingHttpHeaders): Record<string, string> {
 }
 
 /** Without a target, events stay stored. With one, those that WEBHOOK_EVENTS selects wait for delivery. */
-function initialState(
-  name: string, { data }: JsonObject, { delivery }: WebhookService,
-): Pick<NewEvent, 'status' | 'orderKey'> {
-  if (!delivery?.isSelected(name)) return { status: delivery ? 'skipped' : 'stored', orderKey: null };
+function initialState(name: string, { data }: JsonObject, { delivery }: WebhookService) {
+  if (!delivery?.isSelected(name)) return { status: delivery ? 'skipped' : 'stored', orderKey: null } as const;
   const pageId: unknown = delivery.isOrdered ? Object(data).page_id : null;
   // Hashed, because an index cannot hold a text of any length.
-  return { status: 'waiting', orderKey: typeof pageId === 'string' ? digest(pageId).toString('base64url') : null };
+  const orderKey = typeof pageId === 'string' ? digest(pageId).toString('base64url') : null;
+  return { status: 'waiting', orderKey } as const;
 }
 
 const MAX_UNCOMMITTED_BYTES = 32 * 1024 * 1024;

@@ -19,7 +19,10 @@ interface Scheme {
   readonly keyOf: (secret: string) => Buffer | null;
 }
 
-const header = (headers: IncomingHttpHeaders, name: string): string => String(headers[name] ?? '');
+function header(headers: IncomingHttpHeaders, name: string): string {
+  const value = headers[name];
+  return typeof value === 'string' ? value : '';
+}
 const hex = (text = ''): Buffer | null => (/^[0-9a-f]{64}$/.test(text) ? Buffer.from(text, 'hex') : null);
 const seconds = (text = ''): number | null => (/^[0-9]{1,12}$/.test(text) ? Number(text) : null);
 const utf8Key = (secret: string) => Buffer.from(secret, 'utf8');

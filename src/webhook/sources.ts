@@ -76,9 +76,7 @@ export const genericShape = object({
 });
 
 /** @returns the id that identifies repetitions of a delivery, or null if the sender gave none */
-export function readDeliveryId(
-  { deliveryId }: Source, headers: IncomingHttpHeaders, body: JsonObject,
-): string | null | Failure<'invalid_header' | 'invalid_body'> {
+export function readDeliveryId({ deliveryId }: Source, headers: IncomingHttpHeaders, body: JsonObject) {
   const value = deliveryId.read(headers, body);
   if (value === undefined) return null;
   if (typeof value === 'string' && /^[\x21-\x7e]{1,255}$/.test(value)) return value;

@@ -84,9 +84,8 @@ function checkAccess(path: string, access: number, problem: string): void {
   }
 }
 
-function jobs(
-  { database, pendingLastSeen }: WebhookService, { eventSeconds, deadSeconds }: WebhookSettings, metrics: Metrics,
-): readonly Job[] {
+function jobs({ database, pendingLastSeen }: WebhookService, settings: WebhookSettings, metrics: Metrics): Job[] {
+  const { eventSeconds, deadSeconds } = settings;
   const backlog = { waiting: 0, oldest: 0, dead: 0 };
   const { gauge } = metrics;
   gauge('gatehouse_events_waiting', 'Webhook events to be delivered.', {}, () => backlog.waiting);

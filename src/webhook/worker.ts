@@ -6,7 +6,7 @@ import { describeError } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { WorkSettings } from './settings.ts';
-import { claimWork, endDelivered, endWork, type Lease, type LeasedEvent, renewLeases, returnWork } from './store/work.ts';
+import { claimWork, endDelivered, endWork, type LeasedEvent, renewLeases, returnWork } from './store/work.ts';
 
 /** Why an attempt failed, and for how many seconds the target asked to wait. */
 export type DeliveryFailure = { readonly error: string; readonly retryAfter: number | null };
@@ -29,8 +29,6 @@ const ABORT_MS = 2_000;
 const MAX_DELAY_SECONDS = 3_600;
 const NO_ATTEMPT_LEFT = 'no attempt left: the last one ended with its process, or WEBHOOK_MAX_ATTEMPTS was lowered';
 
-export type Worker = ReturnType<typeof startWorker>;
-
 /**
  * Delivers events at least once, each under a lease. Only the holder of the lease can end or return the event.
  * @returns `notify` ends the pause before the next claim. `stop` claims nothing more, lets attempts finish for a while,
@@ -41,7 +39,7 @@ export function startWorker(
 ) {
   const help = 'Attempts to deliver a webhook event, by outcome.';
   const countAttempt = metrics.counter('gatehouse_delivery_attempts_total', help, ['outcome']);
-  const running = new Set<Lease>();
+  const running = new Set<LeasedEvent>();
   const shutdown = new AbortController();
   setMaxListeners(0, shutdown.signal);
   let isStopping = false;

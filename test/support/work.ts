@@ -11,7 +11,7 @@ import type { WorkSettings } from '../../src/webhook/settings.ts';
 import type { NewEvent } from '../../src/webhook/store/events.ts';
 import type { LeasedEvent } from '../../src/webhook/store/work.ts';
 import { createToken } from '../../src/webhook/tokens.ts';
-import { type DeliveryFailure, type DeliveryTarget, startWorker, type Worker } from '../../src/webhook/worker.ts';
+import { type DeliveryFailure, type DeliveryTarget, startWorker } from '../../src/webhook/worker.ts';
 import { createDatabase } from './database.ts';
 import { openConnections } from './connections.ts';
 
@@ -43,7 +43,7 @@ export interface WorkQueue {
     deliver: DeliveryTarget['deliver'],
     settings?: Partial<WorkSettings>,
     more?: { url?: string; log?: (line: string) => void },
-  ): Worker;
+  ): ReturnType<typeof startWorker>;
 }
 
 /** With short delays, so that retries follow at once. */

@@ -71,10 +71,7 @@ export async function findRepeated(database: Database, { tokenId, deliveryId, bo
 }
 
 /** An event without its body. */
-export interface EventSummary {
-  readonly id: string;
-  readonly event: string;
-  readonly source: SourceName;
+export interface EventSummary extends Pick<NewEvent, 'id' | 'event' | 'source'> {
   readonly delivery_id: string | null;
   readonly received_at: Date;
   readonly status: Status;
@@ -125,11 +122,9 @@ export async function recentEvents(database: Database, seconds: number): Promise
     ) recent order by received_at, id`);
 }
 
-export interface EventDetails extends EventSummary {
+export interface EventDetails extends EventSummary, Pick<NewEvent, 'headers' | 'body'> {
   readonly token_id: string;
-  readonly headers: Readonly<Record<string, string>>;
   readonly ip: string | null;
-  readonly body: Buffer;
   readonly failures: ReadonlyArray<{ readonly attempt: number; readonly failed_at: string; readonly error: string }>;
 }
 
