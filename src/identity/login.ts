@@ -15,7 +15,7 @@ import { type Ask, type Caller, may } from './policy.ts';
 import type { IdentityService } from './service.ts';
 import { endedText } from './sessions.ts';
 import type { AuditEntry } from './store/audit.ts';
-import { findCallerByToken, findSessionByToken, insertSession, logOut, type NewSession } from './store/sessions.ts';
+import { endSession, findCallerByToken, findSessionByToken, insertSession, type NewSession } from './store/sessions.ts';
 import { recordFailure } from './store/throttles.ts';
 import { findAccount, replaceHash, replacePassword } from './store/users.ts';
 import { createSessionToken, parseSessionToken } from './token.ts';
@@ -171,7 +171,7 @@ export async function logout({ body, request }: AnonymousCall<{ session: string 
   // Looked up first: invented tokens must not cost a write.
   const session = await findCallerByToken(service, token);
   const actor = { ...actorOf(null, request), via: 'session' } as const;
-  if (session && !session.revoked) await logOut(service.database, actor, session.id);
+  if (session && !session.revoked) await endSession(service.database, actor, session.id, 'session.logged_out');
   return { data: null };
 }
 

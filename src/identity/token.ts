@@ -9,10 +9,10 @@ export const KEY_PREFIX = 'key:';
 /** The specification fixes the form; a version 4 UUID has 122 random bits (see SECURITY.md on ASVS 7.2.3). */
 export const createSessionToken = (): string => `${SESSION_PREFIX}${randomUUID()}`;
 
-/** @returns the digest under which the session of this token is stored, or null */
-export function parseSessionToken(credential: string): Buffer | null {
+/** @returns the digest under which the session of this token is stored, in hexadecimal, or null */
+export function parseSessionToken(credential: string): string | null {
   const token = plainToken(credential);
-  return token === null ? null : digest(token);
+  return token === null ? null : digest(token).toString('hex');
 }
 
 /**
@@ -38,11 +38,11 @@ export const maskedKey = (key: string): string => key.slice(0, KEY_PREFIX.length
 
 /**
  * The checksum keeps garbage away from the database. It is no protection: a guess still needs 256 bits.
- * @returns the digest under which the key is stored, or null
+ * @returns the digest under which the key is stored, in hexadecimal, or null
  */
-export function parseApiKey(credential: string): Buffer | null {
+export function parseApiKey(credential: string): string | null {
   const [, random = '', sum = ''] = /^key:([A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})$/.exec(credential) ?? [];
-  return random !== '' && checksum(random) === sum ? digest(credential) : null;
+  return random !== '' && checksum(random) === sum ? digest(credential).toString('hex') : null;
 }
 
 const checksum = (random: string): string => digest(random).subarray(0, 4).toString('base64url');

@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
-import { digest } from '../../src/crypto/token.ts';
 import { migrate } from '../../src/db/migrate.ts';
 import { Duplicate } from '../../src/db/pool.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
@@ -22,6 +21,7 @@ const database = openIdentity({ after }, url);
 await migrate(database, SCHEMA, MIGRATIONS);
 const one = await addUser(database, 'user-one');
 const two = await addUser(database, 'user-two');
+const hexDigest = (text: string) => createHash('sha256').update(text).digest('hex');
 const sessions: store.Sessions = { database, idleSeconds: 0 };
 
 beforeEach(async () => {
@@ -74,11 +74,11 @@ test('a taken name or address is rejected by its index, and free after deletion'
 test('a session is stored under the SHA-256 of its token, and the token nowhere', async () => {
   const { id, token } = await openSession();
   const [row] = await sql`select token_digest, sessions::text as everything from identity.sessions where id = ${id}`;
-  assert.deepEqual(row?.token_digest, createHash('sha256').update(token).digest());
+  assert.deepEqual(row?.token_digest, Buffer.from(hexDigest(token), 'hex'));
   assert.equal(row?.everything.includes(token.slice('session:'.length)), false);
   assert.notEqual(id, token.slice('session:'.length));
-  assert.equal((await store.findSessionByToken(sessions, digest(token)))?.id, id);
-  assert.equal(await store.findSessionByToken(sessions, digest(createSessionToken())), null);
+  assert.equal((await store.findSessionByToken(sessions, hexDigest(token)))?.id, id);
+  assert.equal(await store.findSessionByToken(sessions, hexDigest(createSessionToken())), null);
 });
 
 const changes = {
@@ -150,9 +150,9 @@ test('a session that is deleted is neither listed nor counted', async () => {
 
 test('an ended session has expired by the database\'s clock, at the very moment', async () => {
   const { id, token } = await openSession();
-  assert.equal((await store.findSessionByToken(sessions, digest(token)))?.expired, false);
+  assert.equal((await store.findSessionByToken(sessions, hexDigest(token)))?.expired, false);
   await sql`update identity.sessions set expires_at = now() where id = ${id}`;
-  assert.equal((await store.findSessionByToken(sessions, digest(token)))?.expired, true);
+  assert.equal((await store.findSessionByToken(sessions, hexDigest(token)))?.expired, true);
 });
 
 test('the owner of a session is found by its id, unless it is deleted or unknown', async () => {
@@ -161,13 +161,13 @@ test('the owner of a session is found by its id, unless it is deleted or unknown
   assert.equal(await store.findSessionOwner(database, randomUUID()), null);
   await sql`update identity.sessions set deleted_at = now() where id = ${id}`;
   assert.equal(await store.findSessionOwner(database, id), null);
-  assert.equal(await store.revokeSession(database, COMMAND_LINE, id), 0);
+  assert.equal(await store.endSession(database, COMMAND_LINE, id, 'session.revoked'), 0);
 });
 
 test('revoking all sessions of a user counts the open ones and touches no row', async () => {
   const [loggedOut, expired] = [await openSession(), await openSession(), await openSession(), await openSession()];
   const foreign = await openSession('user-two');
-  await store.logOut(database, COMMAND_LINE, loggedOut.id);
+  await store.endSession(database, COMMAND_LINE, loggedOut.id, 'session.logged_out');
   await sql`update identity.sessions set expires_at = now() where id = ${expired.id}`;
   const untouched = () => sql`select * from identity.sessions where id in (${loggedOut.id}, ${expired.id}, ${foreign.id}) order by id`;
   const before = await untouched();
@@ -194,8 +194,8 @@ test('an ended session is removed in batches when its retention is over', async 
 test('the retention of a session that was ended early counts from its end', async () => {
   const [early, late, loggedOut] = [await openSession(), await openSession(), await openSession()];
   await openSession();
-  for (const { id } of [early, late]) assert.equal(await store.revokeSession(database, COMMAND_LINE, id), 1);
-  await store.logOut(database, COMMAND_LINE, loggedOut.id);
+  for (const { id } of [early, late]) assert.equal(await store.endSession(database, COMMAND_LINE, id, 'session.revoked'), 1);
+  await store.endSession(database, COMMAND_LINE, loggedOut.id, 'session.logged_out');
   await sql`update identity.sessions set created_at = now() - interval '2 hours', last_seen_at = now() - interval '2 hours'`;
   await sql`update identity.sessions set updated_at = now() - interval '61 seconds' where id in (${early.id}, ${loggedOut.id})`;
   await sql`update identity.sessions set updated_at = now() - interval '30 seconds' where id = ${late.id}`;

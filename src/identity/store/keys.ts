@@ -32,9 +32,9 @@ export async function insertKey(database: Database, actor: Actor, key: NewKey): 
   return rows.length === 1;
 }
 
+/** By the digest in hexadecimal. */
 export const findKeyByDigest = batched(
-  async (database: Database, keys: readonly Buffer[]): Promise<Array<ApiKey | null>> => {
-    const digests = keys.map((key) => key.toString('hex'));
+  async (database: Database, digests: readonly string[]): Promise<Array<ApiKey | null>> => {
     const rows = await database.read((sql) => sql<Array<KeyRow & { digest: string }>>`
       select encode(k.key_digest, 'hex') as digest, ${keyColumns(sql)}
       from identity.api_keys k left join identity.users u on u.id = k.user_id

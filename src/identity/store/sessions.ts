@@ -64,12 +64,11 @@ export async function insertSession(
 }
 
 type RowOf<S> = Omit<S, 'user'> & JoinedUser & { readonly digest: string };
-const sessionOf = (row: RowOf<Session>): Session => ({ ...row, user: userOf(row) });
+const sessionOf = <Row extends JoinedUser>(row: Row) => ({ ...row, user: userOf(row) });
 
-/** Runs at every request, therefore one constant text: the driver assembles fragments anew each time. */
+/** By hexadecimal digests. Runs at every request, so the text is constant: the driver assembles fragments each time. */
 export const findCallerByToken = batched(
-  async ({ database, idleSeconds }: Sessions, tokens: readonly Buffer[]): Promise<Array<CallerSession | null>> => {
-    const digests = tokens.map((token) => token.toString('hex'));
+  async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<CallerSession | null>> => {
     const rows = await database.read((sql) => sql<Array<RowOf<CallerSession>>>`
       select encode(s.token_digest, 'hex') as digest, s.id, s.logged_out,
         s.revoked or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as revoked,
@@ -81,16 +80,12 @@ export const findCallerByToken = batched(
         u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at
       from identity.sessions s join identity.users u on u.id = s.user_id cross join identity.global_revocation g
       where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
-    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && {
-      id: row.id, revoked: row.revoked, logged_out: row.logged_out, expired: row.expired,
-      last_seen_is_old: row.last_seen_is_old, user: userOf(row),
-    });
+    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && sessionOf(row));
   },
 );
 
 export const findSessionByToken = batched(
-  async ({ database, idleSeconds }: Sessions, tokens: readonly Buffer[]): Promise<Array<Session | null>> => {
-    const digests = tokens.map((token) => token.toString('hex'));
+  async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<Session | null>> => {
     const rows = await database.read((sql) => sql<Array<RowOf<Session>>>`
       select ${sessionColumns(sql, idleSeconds)} from ${joined(sql)}
       where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
@@ -138,19 +133,20 @@ export function listSessions(
   });
 }
 
-export async function logOut(database: Database, actor: Actor, id: string): Promise<void> {
-  await database.write((sql) => audited(sql, { event: 'session.logged_out', actor }, sql`
-    update identity.sessions set logged_out = true, updated_at = now()
-    where id = ${id} and deleted_at is null and not logged_out and not revoked and expires_at > now()
-    returning id, user_id`));
-}
-
-/** @returns 1, or 0 if it was revoked before */
-export async function revokeSession(database: Database, actor: Actor, id: string): Promise<number> {
-  const rows = await database.write((sql) => audited(sql, { event: 'session.revoked', actor }, sql`
-    update identity.sessions x set revoked = true, updated_at = now() from ${joined(sql)}
-    where x.id = ${id} and s.id = x.id and s.deleted_at is null and not x.revoked and not ${isRevoked(sql)}
-    returning x.id, x.user_id`));
+/** @returns 1, or 0 if the session was revoked before, by itself or with others, or had ended before its logout */
+export async function endSession(
+  database: Database, actor: Actor, id: string, event: 'session.revoked' | 'session.logged_out',
+): Promise<number> {
+  const rows = await database.write((sql) => {
+    const [change, isLive] = event === 'session.revoked'
+      ? [sql`revoked = true`, sql`true`]
+      : [sql`logged_out = true`, sql`not x.logged_out and x.expires_at > now()`];
+    return audited(sql, { event, actor }, sql`
+      update identity.sessions x set ${change}, updated_at = now() from ${joined(sql)}
+      where x.id = ${id} and s.id = x.id and s.deleted_at is null
+        and not x.revoked and not ${isRevoked(sql)} and ${isLive}
+      returning x.id, x.user_id`);
+  });
   return rows.length;
 }
 
@@ -170,11 +166,12 @@ export function revokeSessions(database: Database, actor: Actor, userId: string 
 /**
  * Ends the sessions of one user or (null) of all without touching them: each check compares their time of creation with
  * `sessions_end_at`. The caller's transaction has locked the row of that value: a login that held the lock before has
- * read an earlier clock, and one that waits for it reads the clock again.
+ * read an earlier clock, and one that waits for it reads the clock again. The value is never before the newest session:
+ * a failover may set the clock back, and then new sessions end at once until it catches up.
  */
 export async function endSessions(sql: Sql, actor: Actor, userId: string | null): Promise<EndedCount> {
-  const { count, id, user_id } = await countOpen(sql, userId);
-  const change = sql`sessions_end_at = greatest(sessions_end_at, clock_timestamp())`;
+  const { count, id, user_id, newest } = await countOpen(sql, userId);
+  const change = sql`sessions_end_at = greatest(sessions_end_at, clock_timestamp(), ${newest}::text::timestamptz)`;
   if (userId === null) await sql`update identity.global_revocation set ${change}`;
   else await sql`update identity.users set ${change} where id = ${userId}`;
   const detail = count === null ? 'not counted' : count > MAX_COUNT ? 'more than 10,000' : '';
@@ -183,8 +180,8 @@ export async function endSessions(sql: Sql, actor: Actor, userId: string | null)
   return count;
 }
 
-/** `id`: of one session; `user_id`: if all are of one user. */
-type OpenSessions = Readonly<{ count: EndedCount; id: string | null; user_id: string | null }>;
+/** `id`: of one session; `user_id`: if all are of one user; `newest`: when the newest session was created. */
+type OpenSessions = Readonly<{ count: EndedCount } & Record<'id' | 'user_id' | 'newest', string | null>>;
 
 /** The number is for people: a failure to count does not stop the caller. */
 async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions> {
@@ -192,7 +189,8 @@ async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions>
   try {
     const [open] = await sql<[OpenSessions]>`
       select count(*)::int as count, (array_agg(id))[1] as id,
-        case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end as user_id
+        case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end as user_id,
+        (select max(x.created_at)::text from identity.sessions x where ${ofUser(sql, userId)}) as newest
       from (
         select x.id, x.user_id from identity.sessions x
         where ${ofUser(sql, userId)} and ${isOpen(sql, userId, 0)} limit ${MAX_COUNT + 1}
@@ -201,7 +199,7 @@ async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions>
   } catch {
     // If the connection is gone, this fails too, and with it the transaction.
     await sql`rollback to savepoint counting`;
-    return { count: null, id: null, user_id: userId };
+    return { count: null, id: null, user_id: userId, newest: null };
   }
 }
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { connect } from '../../../../scripts/postgres.ts';
-import { revokeSessions } from '../../../../src/identity/store/sessions.ts';
+import { endSession, revokeSessions } from '../../../../src/identity/store/sessions.ts';
 import { COMMAND_LINE } from '../../../../src/identity/store/audit.ts';
 import { type Answer, ask, logIn } from '../../../support/gatehouse.ts';
 import { startIdentity } from '../../../support/people.ts';
@@ -191,4 +191,41 @@ test('"revoke all" ends the sessions of earlier logins, not of later ones', asyn
     for (const token of [root, ...before]) assert.equal(await isOpen(identity, token), false);
     for (const token of later) assert.equal(await isOpen(identity, token), true);
   }
+});
+
+/** So that the session of the administrator is open again. */
+const forgetRevokeAll = () => sql`update identity.global_revocation set sessions_end_at = null`;
+
+test('"revoke all" ends the session of a login that commits after it', async () => {
+  await forgetRevokeAll();
+  const user = await enter();
+  const { id } = await sessionOf(identity, user.token);
+  await other.begin(async (login) => {
+    await login`update identity.sessions set created_at = clock_timestamp() where id = ${id}`;
+    assertSuccess(await call(admin.token, 'DELETE', '/api/session/revoke/all'));
+  });
+  assert.equal(await isOpen(identity, user.token), false);
+  await sql`update identity.sessions set created_at = clock_timestamp() where user_id = ${admin.id}`;
+  assert.equal((await list(`user=${user.id}&active=true`)).total, 0);
+});
+
+test("sessions from before the database's clock was set back end too", async () => {
+  for (const everyone of [false, true]) {
+    await forgetRevokeAll();
+    const user = await enter();
+    await sql`update identity.sessions set created_at = now() + interval '1 minute' where user_id = ${user.id}`;
+    await revokeSessions(database, COMMAND_LINE, everyone ? null : user.id);
+    assert.equal(await isOpen(identity, user.token), false);
+  }
+});
+
+test('a logout that comes after a revocation changes nothing', async () => {
+  await forgetRevokeAll();
+  const user = await enter();
+  const { id } = await sessionOf(identity, user.token);
+  await revokeSessions(database, COMMAND_LINE, user.id);
+  assert.equal(await endSession(database, COMMAND_LINE, id, 'session.logged_out'), 0);
+  const [row] = (await list(`user=${user.id}`)).rows;
+  assert.deepEqual([row.revoked, row.logged_out], [true, false]);
+  assert.equal((await sql`select from identity.audit where event = 'session.logged_out' and target_id = ${id}`).length, 0);
 });
