@@ -73,7 +73,9 @@ export async function changePassword(
   const { actor } = attempt.failure;
   for (let round = 1; round <= ROUNDS; round += 1) {
     const account = await checkPassword(service, attempt, body.current_password);
-    if (account instanceof Failure) return account.code === 'invalid_credentials' ? WRONG_CURRENT : account;
+    if (account instanceof Failure && account.code !== 'invalid_credentials') return account;
+    // The name may be that of another user by now.
+    if (account instanceof Failure || account.id !== user.id) return WRONG_CURRENT;
     const hash = await createPasswords(service).hash(body.new_password);
     const session = createSession(service, request);
     const ended = await replacePassword(service.database, actor, account, hash, session, attempt.limits[0].key);

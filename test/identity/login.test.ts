@@ -6,8 +6,9 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { hashPassword } from '../../src/crypto/password.ts';
 import { migrate } from '../../src/db/migrate.ts';
 import { Failure } from '../../src/http/errors.ts';
-import { login } from '../../src/identity/login.ts';
+import { changePassword, login } from '../../src/identity/login.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
+import { findUser } from '../../src/identity/store/users.ts';
 import { createIdentity, type IdentityService } from '../../src/identity/service.ts';
 import { createLimiter } from '../../src/runtime/limiter.ts';
 import { createLog } from '../../src/runtime/log.ts';
@@ -155,4 +156,17 @@ test('a login that finds no place for its hash makes no session', async () => {
   release();
   await held;
   assert.equal(await sessionsOf('user-refused'), 0);
+});
+
+test('a password change does not reach another user who has taken over the username', async () => {
+  const [caller, other] = [await findUser(database, await addUser(database, 'first-name')), await addUser(database, 'second-name')];
+  assert.ok(caller);
+  await sql`update identity.users set username = 'third-name', username_key = 'third-name' where id = ${caller.id}`;
+  await sql`update identity.users set username = 'first-name', username_key = 'first-name' where id = ${other}`;
+  const session = { id: '', revoked: false, logged_out: false, expired: false, last_seen_is_old: false, user: caller };
+  const body = { current_password: PASSWORD, new_password: 'another passphrase' };
+  const before = await hashOf('first-name');
+  const outcome = await changePassword({ request, caller: { session, key: null, user: caller }, path: {}, query: {}, body, raw: Buffer.alloc(0) }, withCost(4));
+  assert.equal(outcome instanceof Failure && outcome.code, 'invalid_credentials');
+  assert.equal(await hashOf('first-name'), before);
 });
