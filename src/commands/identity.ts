@@ -5,7 +5,7 @@ import { isUuid } from '../crypto/text.ts';
 import { randomToken } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
-import { type Shape, validate } from '../http/shape.ts';
+import { decimal, object, oneOf, optional, type Shape, validate, withDefault } from '../http/shape.ts';
 import { createKey, newKeyShape } from '../identity/keys.ts';
 import { MIGRATIONS, SCHEMA } from '../identity/migrations.ts';
 import { accountKey, type ApiKey, isUsable, type User, viewAudit, viewKey, viewUser } from '../identity/model.ts';
@@ -13,11 +13,16 @@ import { createPasswords, type Passwords } from '../identity/passwords.ts';
 import * as settings from '../identity/settings.ts';
 import { COMMAND_LINE, EVENTS, listAudit } from '../identity/store/audit.ts';
 import { findKeyById, listKeys, revokeKey } from '../identity/store/keys.ts';
-import { eachUser, findAccount, findUser } from '../identity/store/users.ts';
+import { findAccount, findUser, listUsers } from '../identity/store/users.ts';
 import { changeUser, createUser, newUserShape, removeUser, setPassword, userChangeShape } from '../identity/users.ts';
 import { readServiceSettings } from '../settings.ts';
 
+const all = { page: 1, limit: 2 ** 31 };
 const oneUser = { shown: 'USER', least: 1, most: 1 } as const;
+const auditLimit = withDefault(decimal({ min: 1, max: 10_000 }), 50);
+const auditFilter = object({ event: optional(oneOf(...EVENTS)), limit: auditLimit });
+const mayBeEmpty: Option = { type: 'string', value: 'NAME', help: 'may be empty' };
+const names = { 'first-name': mayBeEmpty, 'last-name': mayBeEmpty };
 const passwordStdin: Option = { type: 'boolean', help: 'read the password from standard input' };
 const trueOrFalse = (help: string): Option => ({ type: 'string', value: 'true|false', help });
 
@@ -27,32 +32,26 @@ export const COMMANDS: readonly Command[] = [
     options: {
       username: { type: 'string', value: 'NAME', required: true, help: 'letter case does not matter' },
       email: { type: 'string', value: 'ADDRESS', required: true, help: 'one account per address' },
-      'first-name': { type: 'string', value: 'NAME', help: 'default empty' },
-      'last-name': { type: 'string', value: 'NAME', help: 'default empty' },
+      ...names,
       'super-admin': { type: 'boolean', help: 'all rights' },
       verified: { type: 'boolean', help: 'mark the user as verified' },
       'password-stdin': passwordStdin,
     },
-    async run(given, terminal) {
-      const { password, show } = await passwordFrom(given, terminal);
+    run: (given, terminal) => withPassword(given, terminal, async (password) => {
       const flags = { verified: given.flag('verified'), super_admin: given.flag('super-admin') };
       const newUser = read('user create', newUserShape, { ...membersOf(given), ...flags, password });
       const user = await inIdentity(async (database, passwords) =>
         orThrow('user create', await createUser(database, COMMAND_LINE, newUser, passwords)));
-      terminal.note(`Created user "${user.username}" with id ${user.id}.`);
-      show();
-    },
+      return `Created user "${user.username}" with id ${user.id}.`;
+    }),
   },
   {
     name: 'user list', summary: 'List the users, oldest first',
     options: { json },
     async run({ flag }, { print }) {
-      const users: User[] = [];
-      await inIdentity(async (database) => {
-        for await (const batch of eachUser(database)) users.push(...batch);
-      });
-      if (flag('json')) return print(JSON.stringify(users.map(viewUser)));
-      printTable(print, ['ID', 'USERNAME', 'EMAIL', 'CREATED', 'FLAGS'], users.map((user) => [
+      const { rows } = await inIdentity((database) => listUsers(database, all));
+      if (flag('json')) return print(JSON.stringify(rows.map(viewUser)));
+      printTable(print, ['ID', 'USERNAME', 'EMAIL', 'CREATED', 'FLAGS'], rows.map((user) => [
         user.id, user.username, user.email, user.created_at.toISOString(), flagsOf(user),
       ]));
     },
@@ -72,21 +71,20 @@ export const COMMANDS: readonly Command[] = [
     options: {
       username: { type: 'string', value: 'NAME', help: 'a new username' },
       email: { type: 'string', value: 'ADDRESS', help: 'a new address' },
-      'first-name': { type: 'string', value: 'NAME', help: 'may be empty' },
-      'last-name': { type: 'string', value: 'NAME', help: 'may be empty' },
+      ...names,
       enabled: trueOrFalse('false ends the sessions and suspends the keys'),
       verified: trueOrFalse('whether the address was verified'),
       'super-admin': trueOrFalse('whether the user has all rights'),
     },
     async run(given, { note }) {
-      const flag = (name: string) => booleanOf(name, given.text(name));
+      // Neither "true" nor "false" fails the check of the shape.
+      const flag = (name: string) => ({ true: true, false: false }[given.text(name) ?? ''] ?? given.text(name));
       const flags = { enabled: flag('enabled'), verified: flag('verified'), super_admin: flag('super-admin') };
       const change = read('user set', userChangeShape, { ...membersOf(given), ...flags });
       if (Object.values(change).every((value) => value === undefined)) {
         throw new UsageError('user set: name at least one option to change');
       }
-      const user = await onUser(given, async (id, database) =>
-        orThrow('user set', await changeUser(database, COMMAND_LINE, id, change)));
+      const user = await onUser('user set', given, (id, database) => changeUser(database, COMMAND_LINE, id, change));
       note(`Changed user "${user.username}" with id ${user.id}.`);
     },
   },
@@ -94,20 +92,17 @@ export const COMMANDS: readonly Command[] = [
     name: 'user password',
     summary: "Set a user's password and end their sessions; without --password-stdin, generate one and print it once",
     positionals: oneUser, options: { 'password-stdin': passwordStdin },
-    async run(given, terminal) {
-      const { password, show } = await passwordFrom(given, terminal);
-      const user = await onUser(given, async (id, database, passwords) =>
-        orThrow('user password', await setPassword(database, COMMAND_LINE, id, password, passwords)));
-      terminal.note(`Set the password of user "${user.username}"; the user's sessions have ended.`);
-      show();
-    },
+    run: (given, terminal) => withPassword(given, terminal, async (password) => {
+      const user = await onUser('user password', given, (id, database, passwords) =>
+        setPassword(database, COMMAND_LINE, id, password, passwords));
+      return `Set the password of user "${user.username}"; the user's sessions have ended.`;
+    }),
   },
   {
     name: 'user delete', summary: 'Delete a user; sessions end, keys are revoked, the name is free again',
     positionals: oneUser, options: {},
     async run(given, { note }) {
-      const user = await onUser(given, async (id, database) =>
-        orThrow('user delete', await removeUser(database, COMMAND_LINE, id)));
+      const user = await onUser('user delete', given, (id, database) => removeUser(database, COMMAND_LINE, id));
       note(`Deleted user "${user.username}" with id ${user.id}.`);
     },
   },
@@ -120,14 +115,15 @@ export const COMMANDS: readonly Command[] = [
       'expires-at': { type: 'string', value: 'TIME', help: 'such as 2030-01-31T12:00:00Z; default never' },
     },
     async run({ text, flag }, { print, note }) {
-      const name = text('user');
-      const hasUser = name !== undefined;
-      if (hasUser === flag('without-user')) throw new UsageError('key create: give either --user or --without-user');
-      const wanted = read('key create', newKeyShape, { name: text('name'), expires_at: text('expires-at') });
+      const user = text('user');
+      if ((user === undefined) !== flag('without-user')) {
+        throw new UsageError('key create: give either --user or --without-user');
+      }
+      const input = { name: text('name'), expires_at: text('expires-at') };
+      const { name, expires_at: expiresAt = null } = read('key create', newKeyShape, input);
       const key = await inIdentity(async (database) => {
-        const userId = hasUser ? (await find(database, name)).id : null;
-        const request = { userId, expiresAt: wanted.expires_at ?? null, name: wanted.name };
-        return orThrow('key create', await createKey(database, COMMAND_LINE, request));
+        const userId = user === undefined ? null : (await find(database, user)).id;
+        return orThrow('key create', await createKey(database, COMMAND_LINE, { userId, expiresAt, name }));
       });
       note(`Created key "${key.name}" with id ${key.id}.\nKey (shown only once):`);
       print(key.key);
@@ -138,7 +134,6 @@ export const COMMANDS: readonly Command[] = [
     options: { user: { type: 'string', value: 'USER', help: 'only the keys of this user, by id or username' }, json },
     async run({ text, flag }, { print }) {
       const name = text('user');
-      const all = { page: 1, limit: 2 ** 31 };
       const { rows } = await inIdentity(async (database) => listKeys(database, all, await idOf(database, name)));
       if (flag('json')) return print(JSON.stringify(rows.map(viewKey)));
       printTable(print, ['ID', 'KEY', 'NAME', 'USER', 'CREATED', 'LAST USED', 'EXPIRES', 'STATE'], rows.map((key) => [
@@ -169,13 +164,9 @@ export const COMMANDS: readonly Command[] = [
       json,
     },
     async run({ text, flag }, { print }) {
-      const [name, kind, max = '50'] = [text('user'), text('event'), text('limit')];
-      const event = EVENTS.find((one) => one === kind) ?? null;
-      if (kind !== undefined && !event) throw new UsageError(`audit list: event must be one of ${EVENTS.join(', ')}`);
-      const limit = /^[0-9]{1,5}$/.test(max) ? Number(max) : 0;
-      if (limit < 1 || limit > 10_000) throw new UsageError('audit list: limit must be a whole number from 1 to 10000');
+      const { event = null, limit } = read('audit list', auditFilter, { event: text('event'), limit: text('limit') });
       const { rows } = await inIdentity(async (database) =>
-        listAudit(database, { page: 1, limit }, { userId: await idOf(database, name), event }));
+        listAudit(database, { page: 1, limit }, { userId: await idOf(database, text('user')), event }));
       if (flag('json')) return print(JSON.stringify(rows.map(viewAudit)));
       printTable(print, ['TIME', 'EVENT', 'ABOUT USER', 'BY', 'IP', 'COUNT', 'DETAIL'], rows.map((row) => [
         row.created_at.toISOString(), row.event, row.user_id ?? '–', row.actor_id ?? row.key_id ?? row.via,
@@ -191,9 +182,10 @@ async function inIdentity<T>(work: (database: Database, passwords: Passwords) =>
   return withDatabase('identity', address, SCHEMA, MIGRATIONS, (database) => work(database, hashing));
 }
 
-const onUser = <T>(
-  { positionals: [name = ''] }: Arguments, work: (id: string, database: Database, passwords: Passwords) => Promise<T>,
-): Promise<T> => inIdentity(async (database, passwords) => work((await find(database, name)).id, database, passwords));
+type UserWork = (id: string, database: Database, passwords: Passwords) => Promise<User | Failure>;
+const onUser = (command: string, { positionals: [name = ''] }: Arguments, work: UserWork): Promise<User> =>
+  inIdentity(async (database, passwords) =>
+    orThrow(command, await work((await find(database, name)).id, database, passwords)));
 
 /** By id or username. */
 async function find(database: Database, name: string): Promise<User> {
@@ -218,21 +210,16 @@ function read<T>(command: string, shape: Shape<T>, input: Readonly<Record<string
   return orThrow(command, checked.ok ? checked.value : new Failure('invalid_body', { fields: checked.errors }));
 }
 
-function booleanOf(name: string, text: string | undefined): boolean | undefined {
-  if (text === undefined) return undefined;
-  if (text !== 'true' && text !== 'false') throw new UsageError(`user set: ${name} must be true or false`);
-  return text === 'true';
-}
-
-/** The password from standard input, or a generated one, which `show` prints. */
-async function passwordFrom({ flag }: Arguments, { readInput, note, print }: Terminal) {
-  if (flag('password-stdin')) return { password: (await readInput()).replace(/\r?\n$/, ''), show: () => {} };
-  const password = randomToken();
-  const show = () => {
-    note('Password (shown only once):');
-    print(password);
-  };
-  return { password, show };
+/** Works with the password from standard input, or a generated one, which it prints. @param work returns what it did */
+async function withPassword(
+  { flag }: Arguments, { readInput, note, print }: Terminal, work: (password: string) => Promise<string>,
+): Promise<void> {
+  const isGiven = flag('password-stdin');
+  const password = isGiven ? (await readInput()).replace(/\r?\n$/, '') : randomToken();
+  note(await work(password));
+  if (isGiven) return;
+  note('Password (shown only once):');
+  print(password);
 }
 
 const flagsOf = ({ super_admin: isAdmin, verified, enabled }: User): string =>
