@@ -8,32 +8,34 @@ import { findCallerByToken } from './store/sessions.ts';
 import { KEY_PREFIX, parseApiKey, parseSessionToken } from './token.ts';
 
 type Headers = RequestInfo['headers'];
-const errors = ['unauthorized', 'service_failed'] as const;
-
-/** A session token or an API key. An unauthenticated client costs one digest and one indexed query at most. */
-export const bearer: Guard<IdentityService, Caller> = {
-  security: ['bearer', 'api_key'], errors,
-  check: async ({ headers }, service) => (await callerOf(headers, service)) ?? UNAUTHORIZED,
-};
-
-/** Also the cookie of a browser behind a proxy. For reading only: a cookie alone must never change anything. */
-export const bearerOrCookie: Guard<IdentityService, Caller> = {
-  security: ['bearer', 'api_key', 'cookie'], errors,
-  check: async ({ headers }, service) => (await callerOf(headers, service, sessionCookie(headers))) ?? UNAUTHORIZED,
-};
 
 const UNAUTHORIZED = new Failure('unauthorized', {
   message: 'Log in and send "Authorization: Bearer session:…", or send an API key as "Authorization: Bearer key:…".',
 });
 
-/** Only the first credential present is checked; there is no fallback to the others. */
-function callerOf(headers: Headers, service: IdentityService, cookie: string | null = null): Promise<Caller | null> {
-  const { authorization, 'x-api-key': key } = headers;
-  // A malformed bearer credential is present too; another scheme is not ours.
-  const token = bearerOf(authorization) ?? (/^bearer\b/i.test(authorization ?? '') ? '' : null);
-  if (token?.startsWith(KEY_PREFIX)) return callerByKey(token, service);
-  if (token === null && key !== undefined) return callerByKey(String(key), service);
-  return callerBySession(token ?? cookie ?? '', service);
+/** A session token or an API key. An unauthenticated client costs one digest and one indexed query at most. */
+export const bearer = createGuard(['bearer', 'api_key'], () => null);
+/** Also the cookie of a browser behind a proxy. For reading only: a cookie alone must never change anything. */
+export const bearerOrCookie = createGuard(['bearer', 'api_key', 'cookie'], sessionCookie);
+
+function createGuard(
+  security: readonly string[], cookieOf: (headers: Headers) => string | null,
+): Guard<IdentityService, Caller> {
+  return {
+    security,
+    errors: ['unauthorized', 'service_failed'],
+    // Only the first credential present is checked; there is no fallback to the others.
+    async check({ headers }, service) {
+      const { authorization, 'x-api-key': header } = headers;
+      // A malformed bearer credential is present too; another scheme is not ours.
+      const token = bearerOf(authorization) ?? (/^bearer\b/i.test(authorization ?? '') ? '' : null);
+      const key = token?.startsWith(KEY_PREFIX) ? token : token === null ? header : undefined;
+      const caller = key === undefined
+        ? await callerBySession(token ?? cookieOf(headers) ?? '', service)
+        : await callerByKey(String(key), service);
+      return caller ?? UNAUTHORIZED;
+    },
+  };
 }
 
 /** With two cookies of this name, a neighboring host may have planted one (RFC 6265, 8.6): then there is none. */
