@@ -11,9 +11,7 @@ import { createPasswords, hashNewPassword, type Passwords } from './passwords.ts
 import { type Ask, forbidden, may } from './policy.ts';
 import type { IdentityService } from './service.ts';
 import { type Actor, COMMAND_LINE } from './store/audit.ts';
-import {
-  anyUserExists, eachUser, findUser, insertUser, listUsers, type Obstacle, updateUser, type UserValues,
-} from './store/users.ts';
+import { anyUserExists, eachUser, findUser, insertUser, listUsers, type Obstacle, updateUser } from './store/users.ts';
 
 /** Control characters, line separators, and characters that reverse the order of a line. */
 const CONTROL_CHARS = /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
@@ -72,9 +70,7 @@ export const changeShape = object({ message: text(), status: oneOf('CHANGED') })
 export type NewUser = Infer<typeof newUserShape>;
 export type UserChange = Infer<typeof userChangeShape>;
 type OfUser = { user_id: string };
-type ListQuery = { page: number | undefined; limit: number | undefined };
-type Obstruction = 'not_found' | 'forbidden' | 'conflict';
-type NotDone = Failure<Obstruction>;
+type ListQuery = Record<'page' | 'limit', number | undefined>;
 
 /** Users change only these members themselves (ASVS 8.2.3). */
 const OWN_MEMBERS = ['first_name', 'last_name'];
@@ -82,13 +78,10 @@ const OWN_MEMBERS = ['first_name', 'last_name'];
 async function valuesOf({ password, ...user }: NewUser, passwords: Passwords) {
   const hash = password === undefined ? null : await hashNewPassword(password, passwords);
   if (hash instanceof Failure) return hash;
-  const keys = { username_key: accountKey(user.username), email_key: accountKey(user.email) };
-  return { ...user, ...keys, password_hash: hash } satisfies UserValues;
+  return { ...user, password_hash: hash };
 }
 
-export async function createUser(
-  database: Database, actor: Actor, user: NewUser, passwords: Passwords,
-): Promise<User | Failure<'invalid_body' | 'conflict'>> {
+export async function createUser(database: Database, actor: Actor, user: NewUser, passwords: Passwords) {
   const values = await valuesOf(user, passwords);
   if (values instanceof Failure) return values;
   return unlessTaken(() => database.write((sql) => insertUser(sql, actor, randomUUID(), values)));
@@ -98,9 +91,7 @@ export async function createUser(
  * Creates the first super administrator if the table is empty.
  * @returns null if there is a user already
  */
-export async function createFirstAdministrator(
-  database: Database, user: NewUser, passwords: Passwords,
-): Promise<User | Failure<'invalid_body'> | null> {
+export async function createFirstAdministrator(database: Database, user: NewUser, passwords: Passwords) {
   if (await database.read(anyUserExists)) return null;
   const values = await valuesOf(user, passwords);
   if (values instanceof Failure) return values;
@@ -113,34 +104,25 @@ export async function createFirstAdministrator(
 export async function changeUser(database: Database, actor: Actor, id: string, change: UserChange) {
   const given = Object.entries(change).filter(([, value]) => value !== undefined);
   if (given.length === 0) return outcomeOf((await findUser(database, id)) ?? 'unknown');
-  const { username, email } = change;
-  const values = {
-    ...Object.fromEntries(given),
-    ...(username === undefined ? {} : { username_key: accountKey(username) }),
-    ...(email === undefined ? {} : { email_key: accountKey(email) }),
-  };
   // Member names and flags only: never a caller's text.
   const detail = given.map(([name, value]) => (typeof value === 'boolean' ? `${name}=${value}` : name)).join(' ');
   const entry = { event: 'user.changed', actor, detail } as const;
-  return unlessTaken(async () => outcomeOf(await updateUser(database, entry, id, values)));
+  return unlessTaken(async () => outcomeOf(await updateUser(database, entry, id, Object.fromEntries(given))));
 }
 
 /** Sets another user's password and ends that user's sessions. */
-export async function setPassword(
-  database: Database, actor: Actor, id: string, password: string, passwords: Passwords,
-): Promise<User | NotDone | Failure<'invalid_body'>> {
+export async function setPassword(db: Database, actor: Actor, id: string, password: string, passwords: Passwords) {
   const hash = await hashNewPassword(password, passwords);
   if (hash instanceof Failure) return hash;
-  return outcomeOf(await updateUser(database, { event: 'password.set', actor }, id, { password_hash: hash }));
+  return outcomeOf(await updateUser(db, { event: 'password.set', actor }, id, { password_hash: hash }));
 }
 
-export async function removeUser(database: Database, actor: Actor, id: string): Promise<User | NotDone> {
-  return outcomeOf(await updateUser(database, { event: 'user.deleted', actor }, id, 'delete'));
-}
+export const removeUser = async (database: Database, actor: Actor, id: string) =>
+  outcomeOf(await updateUser(database, { event: 'user.deleted', actor }, id, 'delete'));
 
 export const unknownUser = () => new Failure('not_found', { message: 'There is no user with this id.' });
 
-function outcomeOf(outcome: User | Obstacle): User | NotDone {
+function outcomeOf(outcome: User | Obstacle) {
   if (outcome === 'unknown') return unknownUser();
   if (outcome === 'demoted') return new Failure('forbidden');
   if (outcome !== 'last administrator') return outcome;
@@ -160,15 +142,16 @@ async function unlessTaken<T>(work: () => Promise<T>): Promise<T | Failure<'conf
 
 const reply = <F extends Failure>(outcome: User | F) =>
   outcome instanceof Failure ? outcome : { data: viewUser(outcome) };
+const done = <F extends Failure, S extends string>(outcome: User | F, data: { message: string; status: S }) =>
+  outcome instanceof Failure ? outcome : { data };
 
 /** All users for a super administrator, otherwise the caller alone. A page only if one is requested. */
 export async function list({ caller, query, request }: Ask<unknown, ListQuery>, { database }: IdentityService) {
   const isPaged = query.page !== undefined || query.limit !== undefined;
   const page = { page: query.page ?? FIRST_PAGE.page, limit: query.limit ?? FIRST_PAGE.limit };
   if (may(caller, 'list every user')) {
-    return isPaged
-      ? pageReply(request.path, page, await listUsers(database, page), viewUser, {})
-      : { items: viewEach(eachUser(database)) };
+    if (!isPaged) return { items: viewEach(eachUser(database)) };
+    return pageReply(request.path, page, await listUsers(database, page), viewUser, {});
   }
   const self = caller.user ? [caller.user] : [];
   if (!isPaged) return { data: self.map(viewUser) };
@@ -204,8 +187,7 @@ export async function change(
 export async function remove({ caller, path, request }: Ask<OfUser>, { database }: IdentityService) {
   if (!may(caller, 'delete a user')) return forbidden(caller);
   const outcome = await removeUser(database, actorOf(caller, request), path.user_id);
-  if (outcome instanceof Failure) return outcome;
-  return { data: { message: 'User deleted. Sessions and keys have ended.', status: 'DELETED' as const } };
+  return done(outcome, { message: 'User deleted. Sessions and keys have ended.', status: 'DELETED' });
 }
 
 export async function setPasswordOf(
@@ -214,8 +196,7 @@ export async function setPasswordOf(
   if (!may(caller, 'set the password of a user')) return forbidden(caller);
   const [actor, passwords] = [actorOf(caller, request), createPasswords(service)];
   const outcome = await setPassword(service.database, actor, path.user_id, body.password, passwords);
-  if (outcome instanceof Failure) return outcome;
-  return { data: { message: "Password set. The user's sessions have ended.", status: 'CHANGED' as const } };
+  return done(outcome, { message: "Password set. The user's sessions have ended.", status: 'CHANGED' });
 }
 
 /** The caller's own record and address. */

@@ -45,9 +45,7 @@ async function openSession(username = 'user-one') {
 
 const newUser = (username: string, email = `${username}@example.org`): UserValues => ({
   username,
-  username_key: username,
   email,
-  email_key: email,
   first_name: '',
   last_name: '',
   password_hash: null,

@@ -1,15 +1,21 @@
 import { takeNamedLock } from '../../db/migrate.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import { SCHEMA } from '../migrations.ts';
-import type { Account, User } from '../model.ts';
+import { type Account, accountKey, type User } from '../model.ts';
 import { type Actor, audited, type AuditEntry } from './audit.ts';
 import { countRows, type Page, type PageOf, userColumns } from './rows.ts';
 import { type EndedCount, endSessions, newSession, type NewSession } from './sessions.ts';
 import { cleared } from './throttles.ts';
 
 /** The columns of a user that may be written. */
-export type UserValues = Omit<Account, 'id' | 'created_at' | 'updated_at' | 'deleted_at'> &
-  { readonly username_key: string; readonly email_key: string };
+export type UserValues = Omit<Account, 'id' | 'created_at' | 'updated_at' | 'deleted_at'>;
+
+/** Names and addresses are unique by their keys. */
+const withKeys = (values: Partial<UserValues>) => ({
+  ...values,
+  ...(values.username === undefined ? {} : { username_key: accountKey(values.username) }),
+  ...(values.email === undefined ? {} : { email_key: accountKey(values.email) }),
+});
 
 export async function findAccount(database: Database, usernameKey: string): Promise<Account | null> {
   const [account] = await database.read((sql) => sql<Account[]>`
@@ -64,7 +70,7 @@ export async function anyUserExists(sql: Sql): Promise<boolean> {
 
 /** @throws Duplicate, with the index's name, if the username or the address is taken */
 export async function insertUser(sql: Sql, actor: Actor, id: string, values: UserValues): Promise<User> {
-  const row = { id, ...values };
+  const row = { id, ...withKeys(values) };
   const [user] = await audited<User>(sql, { event: 'user.created', actor }, sql`
     insert into identity.users as u (${sql(Object.keys(row))}) values ${sql(row)}
     returning ${userColumns(sql)}, u.id as user_id`);
@@ -97,7 +103,7 @@ export function updateUser(
         update identity.api_keys set revoked = true, updated_at = now()
         where user_id = ${id} and deleted_at is null and not revoked returning id, user_id`);
     }
-    const change = values === 'delete' ? sql`deleted_at = now()` : sql(values);
+    const change = values === 'delete' ? sql`deleted_at = now()` : sql(withKeys(values));
     const [user] = await audited<User>(sql, entry, sql`
       update identity.users u set ${change}, updated_at = now() where u.id = ${id}
       returning ${userColumns(sql)}, u.id as user_id`);
