@@ -4,7 +4,7 @@ import type { Database } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
 import { type Infer, nullable, object, optional, text, timestamp, uuid, withDefault } from '../http/shape.ts';
 import { actorOf } from './audit.ts';
-import { type KeyView, viewKey } from './model.ts';
+import { viewKey } from './model.ts';
 import { pageReply } from './paging.ts';
 import { type Ask, forbidden, may } from './policy.ts';
 import type { IdentityService } from './service.ts';
@@ -25,9 +25,7 @@ export const newKeyShape = object(
 );
 
 /** @returns the key's view with the whole key, which is not stored */
-export async function createKey(
-  database: Database, actor: Actor, wanted: KeyRequest,
-): Promise<KeyView | Failure<'not_found' | 'invalid_body'>> {
+export async function createKey(database: Database, actor: Actor, wanted: KeyRequest) {
   const { userId } = wanted;
   const [id, key] = [randomUUID(), createApiKey()];
   const isInserted = await insertKey(database, actor, { ...wanted, id, digest: digest(key), prefix: maskedKey(key) });

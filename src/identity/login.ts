@@ -21,8 +21,6 @@ import { findAccount, replaceHash, replacePassword } from './store/users.ts';
 import { createSessionToken, parseSessionToken } from './token.ts';
 
 type AnonymousCall<Body> = Call<null, unknown, unknown, Body>;
-type Rejection = 'invalid_credentials' | 'too_many_requests';
-type CheckedPassword = Promise<Account | Failure<Rejection>>;
 
 const HOUR = 3_600;
 /** Longer than any browser's; the rest would only fill the table. */
@@ -120,7 +118,7 @@ const createSession = (service: IdentityService, request: RequestInfo): NewSessi
  * Enters the throttle, waits for a hashing slot, and verifies the password.
  * @throws Overloaded if too many passwords wait to be hashed
  */
-async function checkPassword(service: IdentityService, attempt: Attempt, password: string): CheckedPassword {
+async function checkPassword(service: IdentityService, attempt: Attempt, password: string) {
   const { database, hashing, held, countPasswordCheck } = service;
   // Beyond the limit of held answers, an answer is not held.
   const hold = () => held.run(() => sleep(HOLD_MS)).catch(() => {});
@@ -140,7 +138,7 @@ async function checkPassword(service: IdentityService, attempt: Attempt, passwor
 }
 
 /** Runs in a hashing slot. A failure is counted before it is returned. */
-async function verify(service: IdentityService, { name, failure, limits }: Attempt, password: string): CheckedPassword {
+async function verify(service: IdentityService, { name, failure, limits }: Attempt, password: string) {
   const { database, passwords } = service;
   // Others may have failed while this attempt was queued.
   const { wait } = await readThrottle(database, SCHEMA, limits);

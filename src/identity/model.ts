@@ -13,23 +13,24 @@ export const userShape = object({
   ...stamps,
 });
 
-const session = {
+export const sessionShape = object({
   id: uuid(), user_id: uuid(),
   revoked: boolean(), logged_out: boolean(), expires_at: dateTime(),
   ip: nullable(text({ description: 'The address of the login' })),
   user_agent: nullable(text({ description: 'The User-Agent header of the login, cut to 256 characters' })),
   last_seen_at: dateTime(),
   ...stamps,
-};
-export const sessionShape = object({ ...session, user: userShape });
+  user: userShape,
+});
 
-const key = {
+export const keyShape = object({
+  id: uuid(),
+  key: text({ description: 'The whole key in the reply to its creation; afterwards its first characters' }),
   name: text(), user_id: nullable(uuid()),
   revoked: boolean(), expires_at: nullable(dateTime()), last_used_at: nullable(dateTime()),
   ...stamps,
-};
-const shownKey = text({ description: 'The whole key in the reply to its creation; afterwards its first characters' });
-export const keyShape = object({ id: uuid(), key: shownKey, ...key, user: nullable(userShape) });
+  user: nullable(userShape),
+});
 
 export const auditShape = object({
   id: uuid(), created_at: dateTime(), event: text(),
@@ -51,7 +52,6 @@ export type AuditView = Infer<typeof auditShape>;
 type RowOf<View> = {
   readonly [K in keyof View]: K extends `${string}_at` ? (null extends View[K] ? Date | null : Date) : View[K];
 };
-type Columns<Members> = RowOf<{ [K in keyof Members]: Infer<Members[K]> }>;
 
 export type AuditRecord = RowOf<AuditView>;
 export type User = RowOf<UserView>;
@@ -62,20 +62,19 @@ export type Account = User & Readonly<{ password_hash: string | null }>;
 type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 
 /** `revoked`: by itself, or with all sessions of its user or of everyone. */
-export type Session = Columns<typeof session> & Times & Readonly<{ user: User }>;
+export type Session = Omit<RowOf<SessionView>, 'user'> & Times & Readonly<{ user: User }>;
 /** What a bearer check reads of a session. */
 export type CallerSession = Pick<Session, 'id' | 'revoked' | 'logged_out' | 'user' | keyof Times>;
 /** `user`: null for a key without a user. */
-export type ApiKey = Columns<typeof key> & Times & Readonly<{ id: string; key_prefix: string; user: User | null }>;
+export type ApiKey = Omit<RowOf<KeyView>, 'key' | 'user'> & Times & Readonly<{ key_prefix: string; user: User | null }>;
 
 /** Copies exactly the members that the shape names: a column added to the table is not disclosed (ASVS 15.3.1). */
 function viewOf<View extends object>({ schema }: Shape<View>): (row: RowOf<View>) => View {
   const names = Object.keys(schema.properties ?? {});
   return (row) => {
-    const values: Readonly<Record<string, unknown>> = { ...row };
     const view: Record<string, unknown> = {};
     for (const name of names) {
-      const value = values[name];
+      const value: unknown = Reflect.get(row, name);
       view[name] = value instanceof Date ? value.toISOString() : value;
     }
     // By its type, the row has every member of the shape.

@@ -6,17 +6,14 @@ import { accountKey } from './model.ts';
 import type { IdentitySettings } from './settings.ts';
 
 /** How new passwords are checked and hashed. */
-export interface Passwords {
-  readonly minLength: number;
-  hash(password: string): Promise<string>;
-}
-
-type Hashing = { readonly passwords: IdentitySettings['passwords']; readonly hashing?: Limiter };
+export type Passwords = ReturnType<typeof createPasswords>;
+type Hashing = Pick<IdentitySettings, 'passwords'> & { readonly hashing?: Limiter };
 
 /** @param hashing limits the hashes at once. New passwords have priority over logins from unknown networks */
-export const createPasswords = ({ passwords: { minLength, cost }, hashing }: Hashing): Passwords => ({
+export const createPasswords = ({ passwords: { minLength, cost }, hashing }: Hashing) => ({
   minLength,
-  hash: (password) => (hashing ? hashing.run(() => hashPassword(password, cost), true) : hashPassword(password, cost)),
+  hash: (password: string): Promise<string> =>
+    hashing ? hashing.run(() => hashPassword(password, cost), true) : hashPassword(password, cost),
 });
 
 /** Lengths count code points (NIST SP 800-63B). There are no composition rules (ASVS 6.2.5). */

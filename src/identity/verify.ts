@@ -24,10 +24,8 @@ export async function verify({ caller, query }: Ask<unknown, Require>) {
 
 /**
  * A stored name as a header value: characters outside ASCII, and those that separate or quote values, are
- * percent-encoded in UTF-8. `decodeURIComponent` restores the name.
+ * percent-encoded in UTF-8. `decodeURIComponent` restores the name. Unlike `encodeURIComponent`, encodes parentheses.
  */
-export const headerValue = (name: string): string => name.replace(/[^\w .@+!#$&'*/=?^`{|}~-]/gu, percentEncoded);
-
-/** Unlike `encodeURIComponent`, encodes parentheses too. */
-const percentEncoded = (character: string) =>
-  [...Buffer.from(character)].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, '0')}`).join('');
+export const headerValue = (name: string): string =>
+  name.replace(/[^\w .@+!#$&'*/=?^`{|}~-]/gu, (character) =>
+    Buffer.from(character).toString('hex').toUpperCase().replace(/../g, '%$&'));

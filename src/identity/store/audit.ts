@@ -46,13 +46,11 @@ export async function insertAudit(sql: Sql, entry: AuditEntry, { userId, targetI
   await sql`${insertInto(sql, entry, sql`${userId}::uuid, ${targetId}::uuid, ${count}::int`)}`;
 }
 
-/** `userId`: the user it is about, or who did it. */
 type AuditFilter = Readonly<{ userId: string | null; event: AuditEvent | null }>;
 
-/** Newest first. */
-export function listAudit(
-  database: Database, page: Page, { userId, event }: AuditFilter,
-): Promise<PageOf<AuditRecord>> {
+/** Newest first. @param filter `userId`: the user it is about, or who did it */
+export function listAudit(database: Database, page: Page, filter: AuditFilter): Promise<PageOf<AuditRecord>> {
+  const { userId, event } = filter;
   return database.list(async (sql) => {
     const ofUser = userId === null ? sql`true` : sql`(x.user_id = ${userId} or x.actor_id = ${userId})`;
     const where = event === null ? ofUser : sql`${ofUser} and x.event = ${event}`;

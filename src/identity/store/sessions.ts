@@ -64,7 +64,7 @@ export async function insertSession(
 }
 
 type RowOf<S> = Omit<S, 'user'> & JoinedUser & { readonly digest: string };
-const sessionOf = <Row extends JoinedUser>(row: Row) => ({ ...row, user: userOf(row) });
+const sessionOf = (row: RowOf<Session>): Session => ({ ...row, user: userOf(row) });
 
 /** By hexadecimal digests. Runs at every request, so the text is constant: the driver assembles fragments each time. */
 export const findCallerByToken = batched(
@@ -80,7 +80,7 @@ export const findCallerByToken = batched(
         u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at
       from identity.sessions s join identity.users u on u.id = s.user_id cross join identity.global_revocation g
       where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
-    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && sessionOf(row));
+    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && { ...row, user: userOf(row) });
   },
 );
 
@@ -112,13 +112,11 @@ const isOpen = (sql: Sql, userId: string | null, idleSeconds: number): Fragment 
 const ofUser = (sql: Sql, userId: string | null): Fragment =>
   userId === null ? sql`x.deleted_at is null` : sql`x.deleted_at is null and x.user_id = ${userId}`;
 
-/** `active`: only active sessions, only ended ones, or (null) both. */
 type SessionFilter = Readonly<{ userId: string | null; active: boolean | null }>;
 
-/** Newest first. */
-export function listSessions(
-  { database, idleSeconds }: Sessions, page: Page, { userId, active }: SessionFilter,
-): Promise<PageOf<Session>> {
+/** Newest first. @param filter `active`: only active sessions, only ended ones, or (null) both */
+export function listSessions(service: Sessions, page: Page, filter: SessionFilter): Promise<PageOf<Session>> {
+  const [{ database, idleSeconds }, { userId, active }] = [service, filter];
   return database.list(async (sql) => {
     const [table, all, open] = [sql`identity.sessions`, ofUser(sql, userId), isOpen(sql, userId, idleSeconds)];
     const where = active === null ? all : active ? sql`${all} and ${open}` : sql`${all} and not (${open})`;

@@ -1,7 +1,7 @@
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { clearFailures, countFailure, type Limit, type ThrottleState } from '../../db/throttle.ts';
 import { SCHEMA } from '../migrations.ts';
-import { type AuditEntry, audited, insertAudit } from './audit.ts';
+import { type AuditEntry, audited } from './audit.ts';
 
 /** Keys the digests in the table. */
 export async function readThrottleSecret(database: Database): Promise<Buffer> {
@@ -13,16 +13,15 @@ export async function readThrottleSecret(database: Database): Promise<Buffer> {
 export async function recordFailure(
   database: Database, entry: AuditEntry, userId: string | null, limits: readonly Limit[],
 ): Promise<ThrottleState> {
+  const subject = (sql: Sql) => sql`select ${userId}::uuid as id, ${userId}::uuid as user_id`;
   const [counted] = await database.write((sql) => {
     const { parts, state } = countFailure(sql, SCHEMA, limits);
-    const subject = sql`select ${userId}::uuid as id, ${userId}::uuid as user_id`;
-    return audited<ThrottleState>(sql, entry, subject, parts, state);
+    return audited<ThrottleState>(sql, entry, subject(sql), parts, state);
   });
   if (!counted) throw new Error('internal error: the throttle returned no state');
   const delay = { event: 'login.throttled', actor: entry.actor, detail: `for ${Math.ceil(counted.wait)} s` } as const;
   // None for attempts during the delay: attackers could fill the disk.
-  const subject = { userId, targetId: userId, count: 1 };
-  if (counted.wait > 0) await database.write((sql) => insertAudit(sql, delay, subject));
+  if (counted.wait > 0) await database.write((sql) => audited(sql, delay, subject(sql)));
   return counted;
 }
 
