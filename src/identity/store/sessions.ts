@@ -168,7 +168,12 @@ export function revokeSessions(database: Database, actor: Actor, userId: string 
  * a failover may set the clock back, and then new sessions end at once until it catches up.
  */
 export async function endSessions(sql: Sql, actor: Actor, userId: string | null): Promise<EndedCount> {
-  const { count, id, user_id, newest } = await countOpen(sql, userId);
+  await sql`savepoint counting`;
+  const { count, id, user_id, newest } = await countOpen(sql, userId).catch(async () => {
+    // The number is for people: a failure to count does not stop the caller. Without a connection, this fails too.
+    await sql`rollback to savepoint counting`;
+    return { count: null, id: null, user_id: userId, newest: null };
+  });
   const change = sql`sessions_end_at = greatest(sessions_end_at, clock_timestamp(), ${newest}::text::timestamptz)`;
   if (userId === null) await sql`update identity.global_revocation set ${change}`;
   else await sql`update identity.users set ${change} where id = ${userId}`;
@@ -179,26 +184,16 @@ export async function endSessions(sql: Sql, actor: Actor, userId: string | null)
 }
 
 /** `id`: of one session; `user_id`: if all are of one user; `newest`: when the newest session was created. */
-type OpenSessions = Readonly<{ count: EndedCount } & Record<'id' | 'user_id' | 'newest', string | null>>;
-
-/** The number is for people: a failure to count does not stop the caller. */
-async function countOpen(sql: Sql, userId: string | null): Promise<OpenSessions> {
-  await sql`savepoint counting`;
-  try {
-    const [open] = await sql<[OpenSessions]>`
-      select count(*)::int as count, (array_agg(id))[1] as id,
-        case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end as user_id,
-        (select max(x.created_at)::text from identity.sessions x where ${ofUser(sql, userId)}) as newest
-      from (
-        select x.id, x.user_id from identity.sessions x
-        where ${ofUser(sql, userId)} and ${isOpen(sql, userId, 0)} limit ${MAX_COUNT + 1}
-      ) open`;
-    return open;
-  } catch {
-    // If the connection is gone, this fails too, and with it the transaction.
-    await sql`rollback to savepoint counting`;
-    return { count: null, id: null, user_id: userId, newest: null };
-  }
+async function countOpen(sql: Sql, userId: string | null) {
+  const [open] = await sql<[{ count: EndedCount } & Record<'id' | 'user_id' | 'newest', string | null>]>`
+    select count(*)::int as count, (array_agg(id))[1] as id,
+      case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end as user_id,
+      (select max(x.created_at)::text from identity.sessions x where ${ofUser(sql, userId)}) as newest
+    from (
+      select x.id, x.user_id from identity.sessions x
+      where ${ofUser(sql, userId)} and ${isOpen(sql, userId, 0)} limit ${MAX_COUNT + 1}
+    ) open`;
+  return open;
 }
 
 /** Records that these sessions and keys are in use: at most once a minute each, whichever replicas saw it. */
