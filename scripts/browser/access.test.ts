@@ -56,7 +56,7 @@ test('the keyboard alone stores and reveals a secret, and the focus follows', as
   await browser.press(Down, Tab, [KEYS.Control, 'a'], '3', Tab, ...'said by phone', Tab, Enter);
   await browser.untilVisible('made');
   assert.equal(await focused(browser), 'made-heading');
-  assert.match(await browser.text('made'), /It can be read 3 times, until \S/);
+  assert.match(await browser.text('made'), /The secret can be read 3 times, until \S/);
   const link = await browser.value('link');
   service.keys.add(new URL(link).hash.slice(1));
   await browser.press(Tab, Tab, Tab, Space);
@@ -81,9 +81,9 @@ test('the focus stays on the button after an error', async () => {
 });
 
 const FORM_STATE: PageState = ['make', () => openPage(browser, `${service.url}/`), {
-  token: ['textbox', 'Access token'], secret: ['textbox', 'Secret'], 'expires-in': ['combobox', 'Gone after'],
-  'max-reads': ['spinbutton', 'Can be read this many times'],
-  passphrase: ['textbox', 'Passphrase (if you want one)'], submit: ['button', 'Make the link'],
+  token: ['textbox', 'Access token'], secret: ['textbox', 'Secret'], 'expires-in': ['combobox', 'Expires after'],
+  'max-reads': ['spinbutton', 'Maximum number of reads'],
+  passphrase: ['textbox', 'Passphrase (optional)'], submit: ['button', 'Create link'],
 }];
 
 const STATES: readonly PageState[] = [
@@ -99,31 +99,31 @@ const STATES: readonly PageState[] = [
     await browser.click('copy');
     await browser.until('document.getElementById("status").innerText !== ""');
   }, {
-    link: ['textbox', 'Send this to the one it is for'], copy: ['button', 'Copy the link'],
-    again: ['button', 'Make another'],
+    link: ['textbox', 'Send this link to the recipient'], copy: ['button', 'Copy link'],
+    again: ['button', 'Create another link'],
   }],
   ['reveal', async () => openPage(browser, (await service.store('confidential')).link), {
-    submit: ['button', 'Reveal the secret'],
+    submit: ['button', 'Reveal secret'],
   }],
   ['reveal-cut', async () => openPage(browser, (await service.store('confidential')).link.slice(0, -1)), {
-    submit: ['button', 'Reveal the secret'], problem: ['alert', ''],
+    submit: ['button', 'Reveal secret'], problem: ['alert', ''],
   }],
   ['reveal-locked', async () => {
     await openPage(browser, (await service.store('confidential', { passphrase: 'said by phone' })).link);
     await browser.click('submit');
-    await untilProblem(browser, /locked/);
-  }, { passphrase: ['textbox', 'Passphrase'], submit: ['button', 'Reveal the secret'], problem: ['alert', ''] }],
+    await untilProblem(browser, /protected by a passphrase/);
+  }, { passphrase: ['textbox', 'Passphrase'], submit: ['button', 'Reveal secret'], problem: ['alert', ''] }],
   ['revealed', async () => {
     const { link } = await service.store(`a long line: ${'x'.repeat(200)}\nand a short one`);
     await reveal(browser, link);
-  }, { text: ['textbox', 'Secret'], copy: ['button', 'Copy the secret'] }],
+  }, { text: ['textbox', 'Secret'], copy: ['button', 'Copy secret'] }],
   ['reveal-gone', async () => {
     const { id, link } = await service.store('confidential');
     await service.remove(id);
     await openPage(browser, link);
     await browser.click('submit');
-    await untilProblem(browser, /opens nothing/);
-  }, { submit: ['button', 'Reveal the secret'], problem: ['alert', ''] }],
+    await untilProblem(browser, /no longer works/);
+  }, { submit: ['button', 'Reveal secret'], problem: ['alert', ''] }],
 ];
 
 for (const state of STATES) {

@@ -61,7 +61,7 @@ async function show(text: string): Promise<void> {
 
 test('events are listed newest first, 20 at a time, to the last', async () => {
   await list();
-  await untilStatus(/^20 events are listed\.$/);
+  await untilStatus(/^20 events listed\.$/);
   const [first = '', second = '', third = ''] = await listed();
   assert.ok(first.includes(LONG) && first.endsWith('waiting, was busy'));
   assert.match(second, / – push \(github\): dead, the target answered x+$/);
@@ -87,7 +87,7 @@ test('filters by status and name apply to every page', async () => {
   await untilStatus(/^45 events/);
   await browser.fill('of-event', 'no such name');
   await browser.click('submit');
-  await untilStatus(/^There are no such events\.$/);
+  await untilStatus(/^No events match\.$/);
   assert.deepEqual([await listed(), await browser.isVisible('more')], [[], false]);
 });
 
@@ -101,7 +101,7 @@ test('a missing, wrong or sender token is reported', async () => {
     await untilProblem(browser, /operator/);
     await clearProblem(browser);
     await browser.click('live');
-    await untilProblem(browser, /no longer shown: .* Check the token/);
+    await untilProblem(browser, /^Live updates stopped: .* Check the token/);
     assert.equal(await browser.run('return document.getElementById("live").checked'), false);
     await clearProblem(browser);
   }
@@ -122,7 +122,7 @@ test('an event shows its body and failed attempts, and can be redelivered', asyn
     assert.ok(facts.includes(fact), fact);
   }
   await browser.click('again');
-  await untilStatus(/^It will be delivered again\.$/);
+  await untilStatus(/^The event will be delivered again\.$/);
   assert.match(await browser.text('facts'), /Status\s+(waiting|done)/);
   const isDone = async () =>
     (await sql`select from webhook.outcomes where event_id = ${dead} and status = 'done'`).length === 1;
@@ -145,7 +145,7 @@ test('opening an event that was deleted meanwhile reports it', async () => {
 
 async function follow(): Promise<void> {
   await browser.click('live');
-  await untilStatus(/^New events are shown as they come\.$/);
+  await untilStatus(/^New events appear here as they arrive\.$/);
   // The reply has started. An event in the list shows that the service has begun to poll.
   while (!(await isListed('first live event'))) {
     await send('first live event');
@@ -196,9 +196,9 @@ test('the live view applies the filter', async () => {
   await list();
   await browser.fill('of-event', 'wanted*');
   await browser.click('submit');
-  await untilStatus(/^There are no such events/);
+  await untilStatus(/^No events match\.$/);
   await browser.click('live');
-  await untilStatus(/^New events are shown/);
+  await untilStatus(/^New events appear here/);
   while (!(await isListed('wanted'))) {
     await send('unwanted');
     await send('wanted.one');
@@ -219,13 +219,13 @@ test('the keyboard alone operates the page, with a visible focus that follows', 
   }
   await openPage(browser, `${url}/inbox`);
   await browser.press(Tab, ...OPERATOR_TOKEN, Tab, ...'dead', Tab, ...'by keyb*', Enter);
-  await untilStatus(/^1 events? (is|are) listed\.$/);
+  await untilStatus(/^1 event listed\.$/);
   assert.equal(await focused(browser), 'of-event');
   await browser.press(Tab, Tab, Tab, Enter);
   await browser.untilVisible('one');
   assert.equal(await focused(browser), 'one-heading');
   await browser.press(Tab, Tab, Tab, Space);
-  await untilStatus(/^It will be delivered again\.$/);
+  await untilStatus(/^The event will be delivered again\.$/);
   await browser.press(Tab, Enter);
   await browser.untilVisible('list');
   assert.equal(await focused(browser), 'list-heading');
@@ -234,12 +234,12 @@ test('the keyboard alone operates the page, with a visible focus that follows', 
 
 const STATES: readonly PageState[] = [
   ['inbox-empty', () => openPage(browser, `${url}/inbox`), {
-    token: ['textbox', 'Operator token'], 'of-status': ['combobox', 'Status'], 'of-event': ['textbox', 'Event'],
-    submit: ['button', 'Show the events'], live: ['checkbox', 'Show new ones as they come'],
+    token: ['textbox', 'Operator token'], 'of-status': ['combobox', 'Status'], 'of-event': ['textbox', 'Event name'],
+    submit: ['button', 'Load events'], live: ['checkbox', 'Show new events live'],
   }],
   ['inbox-refused', () => list('wrong').then(() => untilProblem(browser, /./)), { problem: ['alert', ''] }],
   ['inbox-list', () => list().then(() => untilStatus(/listed/)), {
-    events: ['list', 'Events, newest first'], more: ['button', 'Show older ones'],
+    events: ['list', 'Events, newest first'], more: ['button', 'Load older events'],
   }],
   ['inbox-event', async () => {
     await list();
@@ -247,8 +247,8 @@ const STATES: readonly PageState[] = [
     await browser.click('submit');
     await show(': dead');
   }, {
-    body: ['textbox', 'Body'], copy: ['button', 'Copy the body'], again: ['button', 'Deliver it again'],
-    back: ['button', 'Back to the list'],
+    body: ['textbox', 'Body'], copy: ['button', 'Copy body'], again: ['button', 'Redeliver'],
+    back: ['button', 'Back to list'],
   }],
 ];
 

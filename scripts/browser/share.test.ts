@@ -15,18 +15,22 @@ const readOnce = await startService({ SECRET_READS: '1' });
 const browser = await startChromium();
 checkAfterEach(browser, service, restricted, readOnce);
 
-const GONE = '^This link opens nothing any more: the secret has been read, has expired or was deleted';
+const GONE = '^This link no longer works\\. '
+  + 'The secret was already read, has expired or was deleted, or the link was changed\\.';
+const INCOMPLETE = '^This link is incomplete or was changed\\. '
+  + 'Open it exactly as you received it, or ask the sender for a new one\\.$';
 
 test('a link reveals its secret once, and explains the second attempt', async () => {
   const link = await createLink(browser, service, 'confidential, "ß" & <b>名前</b>');
   assert.match(link, new RegExp(`^${service.url}/s/[0-9a-f-]{36}#[A-Za-z0-9_-]{43}$`));
-  assert.match(await browser.text('made'), /It can be read once, until \S/);
+  assert.match(await browser.text('made'), /The secret can be read once, until \S/);
   assert.equal(await browser.isVisible('locked'), false);
   assert.equal(await reveal(browser, link), 'confidential, "ß" & <b>名前</b>');
   assert.equal(await focused(browser), 'revealed-heading');
   await openPage(browser, link);
   await browser.click('submit');
-  await untilProblem(browser, new RegExp(`${GONE}, .* tell the sender, and ask for a new one\\.$`));
+  const advice = 'If you have not read the secret, tell the sender and ask for a new link\\.$';
+  await untilProblem(browser, new RegExp(`${GONE} ${advice}`));
   assert.equal(await browser.isVisible('revealed'), false);
 });
 
@@ -34,7 +38,7 @@ test('a wrong key is reported and uses no read', async () => {
   const { id, link, key } = await service.store('still there', { max_reads: 1 });
   await openPage(browser, link.replace(key, randomBytes(32).toString('base64url')));
   await browser.click('submit');
-  await untilProblem(browser, /^This link opens nothing any more: .*or the link was changed on its way\./);
+  await untilProblem(browser, new RegExp(GONE));
   assert.equal(await service.reads(id), 0);
   assert.equal(await reveal(browser, link), 'still there');
 });
@@ -46,13 +50,11 @@ test('a truncated link is reported without a request, and the whole link then op
   const truncated = [link.replace(`#${key}`, ''), link.slice(0, -key.length), link.slice(0, -1)];
   for (const damaged of [...truncated, `${link}.`, link.replace(/\/s\/./, '/s/')]) {
     await openPage(browser, damaged);
-    await untilProblem(
-      browser, /^This link is not whole: .* Open it again exactly as it was sent, or ask for a new one\.$/,
-    );
+    await untilProblem(browser, new RegExp(INCOMPLETE));
     assert.equal(await browser.isEnabled('submit'), false);
   }
   await openPage(browser, link.slice(0, -1));
-  await untilProblem(browser, /not whole/);
+  await untilProblem(browser, /incomplete/);
   await browser.open(link);
   assert.equal(await browser.isVisible('problem'), false);
   assert.equal(requests(), before);
@@ -73,17 +75,17 @@ test('an expired or deleted secret is reported', async () => {
 
 test('a passphrase is required, and a wrong one uses no read', async () => {
   const link = await createLink(browser, service, 'locked away', 'said by phone');
-  const note = /^The passphrase is needed as well\. Do not send it along with the link\.$/;
+  const note = /^The recipient also needs the passphrase\. Do not send it together with the link\.$/;
   assert.match(await browser.text('locked'), note);
   await openPage(browser, link);
   assert.equal(await browser.isVisible('lock'), false);
   await browser.click('submit');
   await untilProblem(
-    browser, /^The sender has locked this secret with a passphrase\. Enter it and press the button again\.$/,
+    browser, /^This secret is protected by a passphrase\. Enter it, then press the button again\.$/,
   );
   assert.equal(await focused(browser), 'passphrase');
   await browser.press(...'wrong', KEYS.Enter);
-  await untilProblem(browser, /^This passphrase is wrong\. Nothing was used up: check it and try again\.$/);
+  await untilProblem(browser, /^The passphrase is wrong\. No read was used\. Check it and try again\.$/);
   await browser.fill('passphrase', 'said by phone');
   await browser.press(KEYS.Enter);
   await browser.untilVisible('revealed');
@@ -95,12 +97,12 @@ test('too many wrong passphrases are reported with the time to wait', async () =
   const { link } = await service.store('locked away', { passphrase: 'said by phone' });
   await openPage(browser, link);
   await browser.click('submit');
-  await untilProblem(browser, /locked/);
+  await untilProblem(browser, /protected by a passphrase/);
   for (let i = 0; i < 6; i += 1) {
     await clearProblem(browser);
     await browser.fill('passphrase', `wrong ${i}`);
     await browser.press(KEYS.Enter);
-    await untilProblem(browser, i < 5 ? /wrong/ : /^Too many attempts have failed\. Try again in 1\d minutes\.$/);
+    await untilProblem(browser, i < 5 ? /wrong/ : /^Too many failed attempts\. Try again in 1\d minutes\.$/);
   }
 });
 
@@ -108,7 +110,7 @@ test('a wrong access token is reported at once, until the right one is entered',
   await openPage(browser, `${service.url}/`);
   await browser.fill('token', 'wrong');
   await browser.press(KEYS.Tab);
-  await untilProblem(browser, /^This access token is not the right one\. Ask the operator of this service for it\.$/);
+  await untilProblem(browser, /^This access token is not valid\. Check it, or ask the operator for a valid one\.$/);
   await clearProblem(browser);
   await browser.fill('secret', 'confidential');
   await browser.click('submit');
@@ -183,7 +185,7 @@ test('a connection error is reported with what may have happened to the secret',
   await browser.click('submit');
   const expected = [
     /^The service did not answer\. Check the connection and try again\./,
-    /If the secret could be read only once, this may have been that time\.$/,
+    /If the secret allowed only one read, that read may have been used\.$/,
   ].map(({ source }) => source).join(' ');
   await untilProblem(browser, new RegExp(expected));
   await emulate(false, -1);
@@ -200,7 +202,7 @@ test('the page states the number of reads that the service sets by default', asy
   await browser.fill('max-reads', '');
   await browser.click('submit');
   await browser.untilVisible('made');
-  assert.match(await browser.text('made'), /It can be read once,/);
+  assert.match(await browser.text('made'), /The secret can be read once,/);
 });
 
 test('a link with a malformed id is reported without technical terms', async () => {

@@ -1,4 +1,4 @@
-/** What all pages share. Texts get onto a page as text only, never as markup. */
+/** What all pages share. Values are put into a page as text, never as markup. */
 
 /**
  * @template {HTMLElement} T
@@ -14,59 +14,71 @@ export function element(id, type) {
 
 /**
  * @template Data
- * @typedef {{ ok: true, data: Data } | { ok: false, code: string, words: string }} Answer `words` for the person on the page
+ * @typedef {{ ok: true, data: Data } | { ok: false, code: string, message: string }} Result `message` is for the user.
  */
 
 /**
- * Asks the service.
- * @template Data as the row of this path replies
+ * Calls the service's API.
+ * @template Data the reply of this route
  * @param {string} path
  * @param {{ token?: string, body?: object, method?: string }} request
- * @returns {Promise<Answer<Data>>}
+ * @returns {Promise<Result<Data>>}
  */
-export async function ask(path, { token, body, method = body ? 'POST' : 'GET' }) {
+export async function callApi(path, { token, body, method = body ? 'POST' : 'GET' }) {
   /** @type {Response} */
   let response;
   try {
     response = await fetch(path, {
       method,
-      headers: { ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }), ...(body ? { 'Content-Type': 'application/json' } : {}) },
+      headers: {
+        ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
+        ...(body ? { 'Content-Type': 'application/json' } : {}),
+      },
       ...(body ? { body: JSON.stringify(body) } : {}),
       cache: 'no-store',
       credentials: 'omit',
     });
   } catch {
-    return { ok: false, code: 'no_answer', words: 'The service did not answer. Check the connection and try again.' };
+    return { ok: false, code: 'no_answer', message: 'The service did not answer. Check the connection and try again.' };
   }
   const reply = await response.json().catch(() => null);
   if (response.ok && reply !== null) return { ok: true, data: reply };
-  const { code = 'no_answer', message = 'The service did not answer as it should. Try again shortly.', fields = [] } = reply?.error ?? {};
-  const minutes = Math.ceil(Number(response.headers.get('Retry-After')) / 60);
-  if (code === 'too_many_requests') return { ok: false, code, words: `Too many attempts have failed. Try again in ${minutes} minute${minutes === 1 ? '' : 's'}.` };
-  return { ok: false, code, words: fields.length > 0 ? fields.map(faultWords).join(' ') : message };
+  const unexpected = 'The service sent an unexpected reply. Try again soon.';
+  const { code = 'no_answer', message = unexpected, fields = [] } = reply?.error ?? {};
+  if (code === 'too_many_requests') {
+    const minutes = Math.ceil(Number(response.headers.get('Retry-After')) / 60);
+    const wait = `${minutes} minute${minutes === 1 ? '' : 's'}`;
+    return { ok: false, code, message: `Too many failed attempts. Try again in ${wait}.` };
+  }
+  return { ok: false, code, message: fields.length > 0 ? fields.map(fieldMessage).join(' ') : message };
 }
 
-/** @param {{ path: string, message: string }} fault */
-const faultWords = ({ path, message }) => {
-  const names = { '/password': 'The secret', '/expires_in': 'The expiry in seconds', '/max_reads': 'The number of reads', '/passphrase': 'The passphrase' };
-  return `${Object.entries(names).find(([name]) => name === path)?.[1] ?? path} ${message}.`;
+/** The names of request members that the user knows by another name. @type {Record<string, string>} */
+const FIELD_NAMES = {
+  '/password': 'The secret',
+  '/expires_in': 'The expiry time in seconds',
+  '/max_reads': 'The maximum number of reads',
+  '/passphrase': 'The passphrase',
 };
 
-/** Says what is wrong, to eyes and screen readers. @param {string} words the empty text to take it back */
-export function complain(words) {
+/** @param {{ path: string, message: string }} error */
+const fieldMessage = ({ path, message }) => `${FIELD_NAMES[path] ?? path} ${message}.`;
+
+/** Shows an error message; screen readers announce it. @param {string} message the empty string to remove it */
+export function showProblem(message) {
   const problem = element('problem', HTMLElement);
-  problem.textContent = words;
-  problem.hidden = words === '';
-  if (words !== '') problem.scrollIntoView({ block: 'nearest' });
+  problem.textContent = message;
+  problem.hidden = message === '';
+  if (message !== '') problem.scrollIntoView({ block: 'nearest' });
 }
 
 /**
- * A button that copies what a field shows.
+ * Makes a button copy the text of a field.
  * @param {HTMLButtonElement} button
  * @param {HTMLInputElement | HTMLTextAreaElement} field
- * @param {() => string} text exactly; a field may have changed the ends of its lines
+ * @param {() => string} text the exact text; the field may have changed its line endings
  */
-export function copies(button, field, text) {
+export function copyOnClick(button, field, text) {
   button.addEventListener('click', async () => {
     const status = element('status', HTMLElement);
     field.select();
@@ -74,15 +86,15 @@ export function copies(button, field, text) {
       await navigator.clipboard.writeText(text());
       status.textContent = 'Copied.';
     } catch {
-      // Without HTTPS, or where the browser forbids it.
-      status.textContent = 'Selected. Copy it with Ctrl+C, or by a long press.';
+      // Without HTTPS, or if the browser forbids it.
+      status.textContent = 'The text is selected. To copy it, press Ctrl+C or touch and hold it.';
     }
   });
 }
 
-/** Shows a part of the page in the place of another, and leads keyboard and screen reader there. @param {string} from @param {string} to */
-export function turnTo(from, to) {
-  complain('');
+/** Hides one section, shows another and moves the focus to its heading. @param {string} from @param {string} to */
+export function switchSection(from, to) {
+  showProblem('');
   element('status', HTMLElement).textContent = '';
   element(from, HTMLElement).hidden = true;
   element(to, HTMLElement).hidden = false;

@@ -1,45 +1,48 @@
-import { ask, complain, copies, element, turnTo } from '/pages/page.js';
+import { callApi, copyOnClick, element, showProblem, switchSection } from '/pages/page.js';
 import { qrCode } from './qr.js';
 
-/** @import { Answer } from '/pages/page.js' */
+/** @import { Result } from '/pages/page.js' */
 
 const form = element('make', HTMLFormElement);
-/** Held by this field alone: neither stored nor sent anywhere but to this service. */
+/** The token is kept only in this field. It is not stored, and only this service receives it. */
 const token = element('token', HTMLInputElement);
 const secret = element('secret', HTMLTextAreaElement);
 const expiry = element('expires-in', HTMLSelectElement);
 const reads = element('max-reads', HTMLInputElement);
 const passphrase = element('passphrase', HTMLInputElement);
 const link = element('link', HTMLInputElement);
-/** What holds where the number of reads is left empty. */
-let usualReads = '';
+/** The limit that applies if the number of reads is left empty; empty for no limit. */
+let defaultReads = '';
 
-/** While the service is asked. Not `disabled`, which would take the focus away and send the keyboard back to the top. */
-let isAsking = false;
-let turn = 0;
+/** True during a request. The button is not disabled, because a disabled button loses the keyboard focus. */
+let isPending = false;
+let latestRequest = 0;
 
-/** Once there is a token, the form offers what the operator allows. */
+/** Once a token is entered, the form offers only what the operator allows. */
 token.addEventListener('change', async () => {
-  const mine = ++turn;
-  /** @type {Answer<{ expires_in: { max: number }, max_reads: { default: number | null, max: number } }>} */
-  const options = await ask('/api/store/options', { token: token.value });
-  // What was said since then is of more use.
-  if (mine === turn) complain(options.ok ? '' : words(options));
+  const thisRequest = ++latestRequest;
+  /** @type {Result<{ expires_in: { max: number }, max_reads: { default: number | null, max: number } }>} */
+  const options = await callApi('/api/store/options', { token: token.value });
+  // The message of a later request stays.
+  if (thisRequest === latestRequest) showProblem(options.ok ? '' : messageFor(options));
   if (!options.ok) return;
-  const { expires_in: life, max_reads: most } = options.data;
-  for (const choice of [...expiry.options]) choice.disabled = Number(choice.value) > life.max;
-  if (expiry.selectedOptions[0]?.disabled !== false) expiry.value = [...expiry.options].findLast((choice) => !choice.disabled)?.value ?? '';
-  reads.max = String(most.max);
-  usualReads = String(most.default ?? '');
+  const { expires_in, max_reads } = options.data;
+  const choices = [...expiry.options];
+  for (const choice of choices) choice.disabled = Number(choice.value) > expires_in.max;
+  if (expiry.selectedOptions[0]?.disabled !== false) {
+    expiry.value = choices.findLast((choice) => !choice.disabled)?.value ?? '';
+  }
+  reads.max = String(max_reads.max);
+  defaultReads = String(max_reads.default ?? '');
 });
 
 form.addEventListener('submit', async (event) => {
   event.preventDefault();
-  if (isAsking) return;
-  isAsking = true;
-  turn += 1;
-  /** @type {Answer<{ id: string, secret: string, expires_at: string | null }>} */
-  const made = await ask('/api/store/encrypt', {
+  if (isPending) return;
+  isPending = true;
+  latestRequest += 1;
+  /** @type {Result<{ id: string, secret: string, expires_at: string | null }>} */
+  const created = await callApi('/api/store/encrypt', {
     token: token.value,
     body: {
       password: secret.value,
@@ -48,30 +51,38 @@ form.addEventListener('submit', async (event) => {
       ...(passphrase.value === '' ? {} : { passphrase: passphrase.value }),
     },
   });
-  isAsking = false;
-  if (!made.ok) return complain(words(made));
-  link.value = `${location.origin}/s/${made.data.id}#${made.data.secret}`;
-  element('until', HTMLElement).textContent = made.data.expires_at === null ? 'without an end' : `until ${new Date(made.data.expires_at).toLocaleString(undefined, { dateStyle: 'long', timeStyle: 'short' })}`;
-  const often = reads.value || usualReads;
-  element('how-often', HTMLElement).textContent = often === '' ? 'as often as it is asked for' : often === '1' ? 'once' : `${often} times`;
+  isPending = false;
+  if (!created.ok) return showProblem(messageFor(created));
+  const { id, secret: key, expires_at } = created.data;
+  link.value = `${location.origin}/s/${id}#${key}`;
+  const until = expires_at === null ? 'with no time limit' : `until ${formatTime(expires_at)}`;
+  element('until', HTMLElement).textContent = until;
+  element('how-often', HTMLElement).textContent = formatReads(reads.value || defaultReads);
   element('locked', HTMLElement).hidden = passphrase.value === '';
   drawQr(link.value);
   secret.value = passphrase.value = '';
-  turnTo('make', 'made');
+  switchSection('make', 'made');
 });
 
 element('again', HTMLButtonElement).addEventListener('click', () => {
   link.value = '';
   drawQr(null);
-  turnTo('made', 'make');
+  switchSection('made', 'make');
 });
 
-copies(element('copy', HTMLButtonElement), link, () => link.value);
+copyOnClick(element('copy', HTMLButtonElement), link, () => link.value);
 
-/** @param {{ code: string, words: string }} failure */
-const words = (failure) => (failure.code === 'unauthorized' ? 'This access token is not the right one. Ask the operator of this service for it.' : failure.words);
+/** @param {string} time */
+const formatTime = (time) => new Date(time).toLocaleString(undefined, { dateStyle: 'long', timeStyle: 'short' });
 
-/** @param {string | null} text */
+/** @param {string} limit empty for no limit */
+const formatReads = (limit) => (limit === '' ? 'any number of times' : limit === '1' ? 'once' : `${limit} times`);
+
+/** @param {{ code: string, message: string }} failure */
+const messageFor = ({ code, message }) =>
+  code === 'unauthorized' ? 'This access token is not valid. Check it, or ask the operator for a valid one.' : message;
+
+/** @param {string | null} text null to remove the picture */
 function drawQr(text) {
   const figure = element('qr', HTMLElement);
   const modules = text === null ? null : qrCode(text);
@@ -79,14 +90,17 @@ function drawQr(text) {
   figure.hidden = modules === null;
   if (!modules) return;
   const create = (/** @type {string} */ name, /** @type {Record<string, string>} */ attributes) => {
-    const made = document.createElementNS('http://www.w3.org/2000/svg', name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    return made;
+    const node = document.createElementNS('http://www.w3.org/2000/svg', name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    return node;
   };
-  const side = modules.length + 8;
-  const picture = create('svg', { viewBox: `0 0 ${side} ${side}`, role: 'img', 'aria-label': 'The link as a QR code' });
-  // Dark on light whatever the colours of the page are: not every reader takes the reverse.
-  const path = modules.flatMap((row, y) => row.flatMap((dark, x) => (dark ? `M${x + 4} ${y + 4}h1v1h-1z` : []))).join('');
-  picture.append(create('rect', { width: String(side), height: String(side), fill: '#fff' }), create('path', { d: path, fill: '#000' }));
+  // With the quiet zone of four modules on each side.
+  const size = modules.length + 8;
+  const label = { role: 'img', 'aria-label': 'The link as a QR code' };
+  const picture = create('svg', { viewBox: `0 0 ${size} ${size}`, ...label });
+  const squares = modules.flatMap((row, y) => row.flatMap((dark, x) => (dark ? `M${x + 4} ${y + 4}h1v1h-1z` : [])));
+  // Always dark on light, because not every scanner reads inverted codes.
+  const background = create('rect', { width: String(size), height: String(size), fill: '#fff' });
+  picture.append(background, create('path', { d: squares.join(''), fill: '#000' }));
   figure.append(picture);
 }

@@ -1,51 +1,67 @@
-import { ask, complain, copies, element, turnTo } from '/pages/page.js';
+import { callApi, copyOnClick, element, showProblem, switchSection } from '/pages/page.js';
 
-/** @import { Answer } from '/pages/page.js' */
+/** @import { Result } from '/pages/page.js' */
 
 const button = element('submit', HTMLButtonElement);
 const passphrase = element('passphrase', HTMLInputElement);
 const text = element('text', HTMLTextAreaElement);
 let secret = '';
-/** While the service is asked. Not `disabled`, which would take the focus away. */
-let isAsking = false;
+/** True during a request. The button is not disabled, because a disabled button loses the keyboard focus. */
+let isPending = false;
 
-/** Behind the `#`, which no browser sends to any server. */
+const ID_PATH = /^\/s\/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\/?$/i;
+const KEY = /^[A-Za-z0-9_-]{43}$/;
+
+const MESSAGES = {
+  revealed: 'You already revealed this secret in this tab. If it allows more reads, open the original link again.',
+  incomplete:
+    'This link is incomplete or was changed. Open it exactly as you received it, or ask the sender for a new one.',
+  passphrase: 'This secret is protected by a passphrase. Enter it, then press the button again.',
+  gone: 'This link no longer works. The secret was already read, has expired or was deleted, or the link was changed. '
+    + 'If you have not read the secret, tell the sender and ask for a new link.',
+  maybeRead: 'If the secret allowed only one read, that read may have been used.',
+};
+
+/** The key is behind the `#`. Browsers do not send that part to a server. */
 const keyOf = () => location.hash.slice(1);
 
 function checkLink() {
-  const isWhole = /^\/s\/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\/?$/i.test(location.pathname) && /^[A-Za-z0-9_-]{43}$/.test(keyOf());
-  button.disabled = !isWhole;
-  if (history.state?.isRevealed && keyOf() === '') return complain('You have revealed this secret in this window. If it may be read more than once, open the link again as it was sent.');
-  complain(isWhole ? '' : 'This link is not whole: something is missing or was changed. Open it again exactly as it was sent, or ask for a new one.');
+  const isComplete = ID_PATH.test(location.pathname) && KEY.test(keyOf());
+  button.disabled = !isComplete;
+  if (history.state?.isRevealed && keyOf() === '') return showProblem(MESSAGES.revealed);
+  showProblem(isComplete ? '' : MESSAGES.incomplete);
 }
 checkLink();
 addEventListener('hashchange', checkLink);
 
 element('reveal', HTMLFormElement).addEventListener('submit', async (event) => {
   event.preventDefault();
-  if (isAsking) return;
-  isAsking = true;
-  /** @type {Answer<{ password: string }>} */
-  const opened = await ask(location.pathname, { body: { secret: keyOf(), ...(passphrase.value === '' ? {} : { passphrase: passphrase.value }) } });
-  isAsking = false;
-  if (!opened.ok) return refuse(opened);
+  if (isPending) return;
+  isPending = true;
+  /** @type {Result<{ password: string }>} */
+  const opened = await callApi(location.pathname, {
+    body: { secret: keyOf(), ...(passphrase.value === '' ? {} : { passphrase: passphrase.value }) },
+  });
+  isPending = false;
+  if (!opened.ok) return showFailure(opened);
   text.value = secret = opened.data.password;
-  text.rows = Math.min(20, text.value.split('\n').reduce((rows, line) => rows + Math.ceil((line.length + 1) / 30), 1));
+  const rows = text.value.split('\n').reduce((sum, line) => sum + Math.ceil((line.length + 1) / 30), 1);
+  text.rows = Math.min(20, rows);
   passphrase.value = '';
-  // Out of the address bar and the way back. The browser's own history keeps the address as it was opened.
+  // Removes the key from the address bar and from the Back button. The browser's history keeps the original address.
   history.replaceState({ isRevealed: true }, '', location.pathname);
-  turnTo('reveal', 'revealed');
+  switchSection('reveal', 'revealed');
 });
 
-/** @param {{ code: string, words: string }} failure */
-function refuse({ code, words }) {
-  if (code === 'passphrase_needed' || code === 'wrong_passphrase') element('lock', HTMLElement).hidden = false;
-  if (code === 'passphrase_needed') complain('The sender has locked this secret with a passphrase. Enter it and press the button again.');
-  else if (code === 'wrong_passphrase') complain('This passphrase is wrong. Nothing was used up: check it and try again.');
-  else if (code === 'not_found') complain('This link opens nothing any more: the secret has been read, has expired or was deleted, or the link was changed on its way. If you have not read it, tell the sender, and ask for a new one.');
-  else if (code === 'no_answer') complain(`${words} If the secret could be read only once, this may have been that time.`);
-  else complain(words);
-  if (!element('lock', HTMLElement).hidden) passphrase.focus();
+/** @param {{ code: string, message: string }} failure */
+function showFailure({ code, message }) {
+  const lock = element('lock', HTMLElement);
+  if (code === 'passphrase_needed' || code === 'wrong_passphrase') lock.hidden = false;
+  if (code === 'passphrase_needed') showProblem(MESSAGES.passphrase);
+  else if (code === 'not_found') showProblem(MESSAGES.gone);
+  else if (code === 'no_answer') showProblem(`${message} ${MESSAGES.maybeRead}`);
+  else showProblem(message);
+  if (!lock.hidden) passphrase.focus();
 }
 
-copies(element('copy', HTMLButtonElement), text, () => secret);
+copyOnClick(element('copy', HTMLButtonElement), text, () => secret);

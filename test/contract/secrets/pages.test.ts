@@ -31,14 +31,14 @@ const HTML = 'text/html; charset=utf-8';
 const FILES: ReadonlyArray<readonly [path: string, file: string, type: string]> = [
   ['/', 'make.html', HTML],
   [`/s/${randomUUID()}`, 'reveal.html', HTML],
-  ['/s/what-is-no-id', 'reveal.html', HTML],
+  ['/s/not-an-id', 'reveal.html', HTML],
   ['/pages/style.css', 'style.css', 'text/css; charset=utf-8'],
   ...['make', 'reveal', 'page', 'qr'].map((name) => [`/pages/${name}.js`, `${name}.js`, SCRIPT] as const),
 ];
 
 test('without SHARE_PAGES: every page is 404 and absent from the OpenAPI document', async (t) => {
   const { url } = await startGatehouse(t, ['secrets'], database.url);
-  const { id, secret } = await secretsClient(url.secrets).keep('behind the bearer');
+  const { id, secret } = await secretsClient(url.secrets).keep('without share pages');
   for (const [method, path] of [
     ...FILES.map(([path]) => ['GET', path] as const), ['HEAD', '/'], ['GET', `/s/${id}`], ['POST', `/s/${id}`],
   ] as const) {
@@ -86,7 +86,7 @@ test('the Content-Security-Policy allows nothing inline, evaluated or of another
   for (const directive of policy.split('; ').slice(0, -1)) assert.match(directive, /^[a-z-]+ '(none|self)'$/);
 });
 
-const NOWHERE = [
+const NOT_FOUND = [
   '/pages/', '/pages', '/pages/x.js', '/pages/STYLE.css', '/pages/style.css.map', '/pages/make.html',
   '/pages/reveal.html', '/pages/style.css%00', '/pages/%00',
   '/pages/..%2f..%2fpackage.json', '/pages/..%2fpages.ts', '/pages/%2e%2e%2froutes.ts', '/pages/..%5croutes.ts',
@@ -94,7 +94,7 @@ const NOWHERE = [
   '/pages/./style.css', '/pages//style.css', '/pages/style.css/x', '/pages/constructor', '/pages/__proto__',
   '/pages/toString', '/pages/%2fetc%2fpasswd', '/s', '/s/', '/s/a/b',
 ];
-for (const path of NOWHERE) {
+for (const path of NOT_FOUND) {
   test(`${path} is 404`, async () => {
     const { status, headers, json } = await raw(`GET ${path}`);
     assert.equal(status, 404);
@@ -154,7 +154,7 @@ test('no page has inline or third-party content, or turns text into markup', () 
       assert.deepEqual(
         addresses.filter((address) => address !== 'http://www.w3.org/2000/svg'),
         [],
-        `${script}: besides the name of a namespace`,
+        `${script}: only the SVG namespace`,
       );
     }
   }
@@ -172,21 +172,21 @@ test('every element that a script uses exists in its pages with the expected typ
     const elements = new Map(
       [...html.matchAll(/<([a-z0-9]+)[^>]*\sid="([^"]+)"/g)].map(([, tag = '', id = '']) => [id, tag]),
     );
-    assert.equal(elements.size, [...html.matchAll(/\sid="/g)].length, `${name} gives no id twice`);
+    assert.equal(elements.size, [...html.matchAll(/\sid="/g)].length, `${name}: every id is unique`);
     for (const script of scripts) {
-      const asked = [
+      const used = [
         ...read(script).matchAll(/element\('([^']+)', (\w+)\)/g),
       ].map(([, id = '', type = '']) => [id, type] as const);
-      const turned = [
-        ...read(script).matchAll(/turnTo\('([^']+)', '([^']+)'\)/g),
+      const switched = [
+        ...read(script).matchAll(/switchSection\('([^']+)', '([^']+)'\)/g),
       ].flatMap(([, from = '', to = '']) => [from, to, `${to}-heading`].map((id) => [id, 'HTMLElement'] as const));
-      if (script !== 'qr.js') assert.ok(asked.length > 0, script);
-      for (const [id, type] of [...asked, ...turned]) {
-        assert.match(elements.get(id) ?? '', TAGS[type] ?? assert.fail(type), `${script} asks ${name} for ${id}`);
+      if (script !== 'qr.js') assert.ok(used.length > 0, script);
+      for (const [id, type] of [...used, ...switched]) {
+        assert.match(elements.get(id) ?? '', TAGS[type] ?? assert.fail(type), `${script} uses ${id} of ${name}`);
       }
     }
     for (const [, ids = ''] of html.matchAll(/\s(?:for|aria-describedby|aria-labelledby|aria-controls)="([^"]+)"/g)) {
-      for (const id of ids.split(' ')) assert.ok(elements.has(id), `${name} points to ${id}`);
+      for (const id of ids.split(' ')) assert.ok(elements.has(id), `${name} refers to ${id}`);
     }
   }
 });

@@ -10,7 +10,7 @@ import { exchange } from '../../support/socket.ts';
 const inbox = await openInbox({ after }, { INBOX_PAGE: 'on', LOG_LEVEL: 'debug' });
 const base = inbox.url;
 const source = new URL('../../../src/webhook/pages/', import.meta.url);
-/** Files of all pages. */
+/** The files that all pages share. */
 const shared = new URL('../../../src/http/pages/', import.meta.url);
 const read = (name: string) =>
   readFileSync(new URL(name, readdirSync(shared).includes(name) ? shared : source), 'utf8');
@@ -25,7 +25,7 @@ const FILES: ReadonlyArray<readonly [path: string, file: string, type: string]> 
   ['/pages/inbox.js', 'inbox.js', SCRIPT],
 ];
 
-test('without INBOX_PAGE there is no page, and the inbox routes work', async (t) => {
+test('without INBOX_PAGE the page is 404, and the inbox routes work', async (t) => {
   const { url, call } = await openInbox(t);
   for (const [path] of FILES) {
     const answer = await ask('GET', url + path);
@@ -46,7 +46,7 @@ test('with INBOX_PAGE the page needs no token, and the routes it reads do', asyn
 });
 
 for (const [path, file, type] of FILES) {
-  test(`${path} is the file ${file}, with exactly these headers`, async () => {
+  test(`${path} is the file ${file}, with these headers`, async () => {
     for (const method of ['GET', 'HEAD']) {
       const { status, headers, body } = await raw(`${method} ${path}`);
       assert.equal(status, 200);
@@ -65,12 +65,12 @@ for (const [path, file, type] of FILES) {
   });
 }
 
-test('the page answers GET and nothing else', async () => {
+test('the page answers only GET and HEAD', async () => {
   for (const method of ['POST', 'PUT', 'DELETE', 'PATCH'])
     assert.equal((await ask(method, `${base}/inbox`, { bearer: OPERATOR_TOKEN })).status, 405, method);
 });
 
-const NOWHERE = [
+const NOT_FOUND = [
   '/pages/',
   '/pages',
   '/pages/x.js',
@@ -92,8 +92,8 @@ const NOWHERE = [
   '/',
   '/s/x',
 ];
-for (const path of NOWHERE) {
-  test(`there is nothing at ${path}`, async () => {
+for (const path of NOT_FOUND) {
+  test(`${path} is 404`, async () => {
     const { status, headers, json } = await raw(`GET ${path}`);
     assert.equal(status, 404);
     assert.match(json.error.code, /^(not_found|no_such_path)$/);
@@ -104,7 +104,7 @@ for (const path of NOWHERE) {
 const html = read('inbox.html');
 const SCRIPTS = ['inbox.js', 'page.js'];
 
-test('the page loads exactly what is served', async () => {
+test('every file that the page loads is served, and no other', async () => {
   const loaded = [
     ...html.matchAll(/(?:href|src)="\/pages\/([^"]+)"/g),
     ...[...read('inbox.js').matchAll(/^import .* from '\/pages\/([^']+)'/gm)],
@@ -116,7 +116,7 @@ test('the page loads exactly what is served', async () => {
   for (const name of loaded) assert.equal((await ask('GET', `${base}/pages/${name}`)).status, 200, name);
 });
 
-test('nothing in the page is inline, foreign, stored or able to render a text as markup', () => {
+test('the page has no inline or third-party content, stores nothing and renders no markup', () => {
   assert.doesNotMatch(
     html,
     /<style|\sstyle=|\son[a-z]+\s*=|javascript:|<base|<iframe|<object|<embed|<img|http-equiv|srcdoc|action=|\/\//i,
@@ -148,24 +148,24 @@ const TAGS: Readonly<Record<string, RegExp>> = {
   HTMLUListElement: /^ul$/,
 };
 
-test('every element that a script asks for is in the page and has the right type', () => {
+test('every element that a script uses exists in the page with the expected type', () => {
   const elements = new Map(
     [...html.matchAll(/<([a-z0-9]+)[^>]*\sid="([^"]+)"/g)].map(([, tag = '', id = '']) => [id, tag]),
   );
-  assert.equal(elements.size, [...html.matchAll(/\sid="/g)].length, 'no id is given twice');
+  assert.equal(elements.size, [...html.matchAll(/\sid="/g)].length, 'every id is unique');
   for (const name of SCRIPTS) {
-    const asked = [...read(name).matchAll(/element\('([^']+)', (\w+)\)/g)].map(
+    const used = [...read(name).matchAll(/element\('([^']+)', (\w+)\)/g)].map(
       ([, id = '', type = '']) => [id, type] as const,
     );
-    const turned = [...read(name).matchAll(/turnTo\('([^']+)', '([^']+)'\)/g)].flatMap(([, from = '', to = '']) =>
-      [from, to, `${to}-heading`].map((id) => [id, 'HTMLElement'] as const),
-    );
-    assert.ok(asked.length > 0, name);
-    for (const [id, type] of [...asked, ...turned])
-      assert.match(elements.get(id) ?? '', TAGS[type] ?? assert.fail(type), `${name} asks for ${id}`);
+    const switched = [
+      ...read(name).matchAll(/switchSection\('([^']+)', '([^']+)'\)/g),
+    ].flatMap(([, from = '', to = '']) => [from, to, `${to}-heading`].map((id) => [id, 'HTMLElement'] as const));
+    assert.ok(used.length > 0, name);
+    for (const [id, type] of [...used, ...switched])
+      assert.match(elements.get(id) ?? '', TAGS[type] ?? assert.fail(type), `${name} uses ${id}`);
   }
   for (const [, ids = ''] of html.matchAll(/\s(?:for|aria-describedby|aria-labelledby|aria-controls)="([^"]+)"/g)) {
-    for (const id of ids.split(' ')) assert.ok(elements.has(id), `the page points to ${id}`);
+    for (const id of ids.split(' ')) assert.ok(elements.has(id), `the page refers to ${id}`);
   }
 });
 
@@ -176,17 +176,17 @@ test('the page offers every status', async () => {
   assert.deepEqual(offered, ['all', ...status.schema.enum]);
 });
 
-test('loading the page shows nothing of the inbox, and no token was logged', async () => {
+test('the page contains no events, and no token is logged', async () => {
   await inbox.send('a marked event');
-  const plain = await raw('GET /inbox');
-  const known = await exchange(base, [
+  const anonymous = await raw('GET /inbox');
+  const authenticated = await exchange(base, [
     'GET /inbox HTTP/1.1',
     'Host: x',
     `Authorization: Bearer ${OPERATOR_TOKEN}`,
     'Connection: close',
   ]);
-  assert.equal(known.body, plain.body);
-  assert.ok(!plain.body.includes('marked'));
+  assert.equal(authenticated.body, anonymous.body);
+  assert.ok(!anonymous.body.includes('marked'));
   await inbox.call('GET', '/events');
   await ask('GET', `${base}/inbox?token=${OPERATOR_TOKEN}`);
   const written = inbox.gatehouse.stdout() + inbox.gatehouse.stderr();
