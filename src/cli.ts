@@ -73,8 +73,6 @@ let isRead = true;
 const terminal: Terminal = {
   print: (line) => void process.stdout.write(`${line}\n`),
   note: (line) => void process.stderr.write(`${line}\n`),
-  readInput: async () => (await import('./commands/terminal.ts')).readAll(process.stdin),
-  openLines: async () => (await import('./commands/terminal.ts')).linesOf(process.stdin),
   isRead: () => isRead,
   isShown: process.stdout.isTTY,
 };

@@ -7,7 +7,7 @@ import { anonymous, bindRoutes, route, type RouteMatcher, routeDefaults } from '
 import { livez } from './http/probes.ts';
 import { createListener, type Listener } from './http/server.ts';
 import type { ServiceContext } from './runtime/context.ts';
-import { describeError, Overloaded, StartupError, Unavailable } from './runtime/errors.ts';
+import { describeError, StartupError, Unavailable } from './runtime/errors.ts';
 import { type Job, startJobs } from './runtime/jobs.ts';
 import { createLimiter } from './runtime/limiter.ts';
 import { createLineWriter, createLog, type Log } from './runtime/log.ts';
@@ -54,9 +54,7 @@ export type Configuration = ReturnType<typeof readSettings<Open>>;
 
 /** Reads the settings of the named services. @throws ConfigurationError */
 export async function configure(
-  names: readonly string[],
-  purpose: 'serve' | 'administer',
-  environment?: Environment,
+  names: readonly string[], purpose: 'serve' | 'administer', environment?: Environment,
 ): Promise<Configuration> {
   const readers = await Promise.all(Object.entries(SERVICES).map(([name, load]) => load(name)));
   return readSettings(readers, names, purpose, environment);
@@ -147,7 +145,7 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
     hashing,
     isServing: () => isPrepared && !state.isStopping,
     announce: (line) => void output.stderr.write(`${line}\n`),
-    print: (line) => print(output, line),
+    stdout: output.stdout,
   };
   let loading: Promise<Service> | null = null;
   const load = () => (loading ??= open(serviceContext));
@@ -185,11 +183,8 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
 }
 
 /** Waits for a database that is unreachable at the start, without limit. One that rejects us ends the start. */
-async function prepareUntilDone(
-  service: RunningService,
-  { log, state }: ProcessContext,
-  signal: AbortSignal,
-): Promise<void> {
+async function prepareUntilDone(service: RunningService, context: ProcessContext, signal: AbortSignal): Promise<void> {
+  const { log, state } = context;
   for (let pause = 250; !state.isStopping; pause = Math.min(pause * 2, 5_000)) {
     try {
       return await service.prepare();
@@ -236,14 +231,4 @@ function metricsListener(context: ProcessContext, address: Address) {
   const style = { envelope: 'bare', unavailable: 'unavailable' } as const;
   const listener = createListener({ ...listenerDefaults(context), ...address, name, routes, style, log });
   return { listener, listen: () => listen(name, address, log, listener) };
-}
-
-/** What may wait for a reader of standard output that has stopped. Beyond it, senders are told to come back. */
-const MAX_UNPRINTED_BYTES = 8 * 1024 * 1024;
-
-function print({ stdout }: Output, line: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    if (stdout.writableLength > MAX_UNPRINTED_BYTES) return reject(new Overloaded('standard output is not being read'));
-    stdout.write(line, (error) => (error ? reject(new Unavailable('standard output is closed', false)) : resolve()));
-  });
 }

@@ -93,9 +93,7 @@ function listenerPort(fallback: number): Variable<number | null> {
 }
 
 export function serviceReader<V extends Variables, S, Use>(
-  name: string,
-  module: ServiceSettings<V, S>,
-  bind: (settings: S) => Use,
+  name: string, module: ServiceSettings<V, S>, bind: (settings: S) => Use,
 ): ServiceReader<Use> {
   const prefix = `${name.toUpperCase()}_`;
   const host = { ...text(null), fallback: '0.0.0.0' };

@@ -14,24 +14,10 @@ export interface Arguments {
   readonly positionals: readonly string[];
 }
 
-/** What a command asks for, one item after the other. */
-export interface LineReader {
-  /** The next line. */
-  next(prompt: string): Promise<string>;
-  /** All that follows, without a newline at its end, which `echo`, editors and Enter add. */
-  rest(prompt: string): Promise<string>;
-  /** Whether a person types the lines unseen, and may mistype. */
-  readonly isTyped: boolean;
-  close(): void;
-}
-
 export interface Terminal {
   readonly print: (line: string) => void;
   /** Standard error: for people, where standard output may be read by a program. */
   readonly note: (line: string) => void;
-  readonly readInput: () => Promise<string>;
-  /** Asks for secrets: on a terminal without showing what is typed, from a pipe line by line. The caller closes it. */
-  readonly openLines: () => Promise<LineReader>;
   /** Whether standard output still has a reader. */
   readonly isRead: () => boolean;
   /** Whether standard output is a terminal, which obeys control characters. */
@@ -60,9 +46,7 @@ export class OperationFailed extends Error {
 
 /** @returns null if the general help was asked for and has been printed. @throws UsageError */
 export function findCommand(
-  commands: readonly Command[],
-  words: readonly string[],
-  print: Terminal['print'],
+  commands: readonly Command[], words: readonly string[], print: Terminal['print'],
 ): Command | null {
   const [first = '', second = ''] = words;
   const found = commands.find(({ name }) => name === first || name === `${first} ${second}`);

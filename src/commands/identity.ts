@@ -1,6 +1,6 @@
 import { type Arguments, type Command, OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
 import { orThrow, withDatabase } from './database.ts';
-import { json, printTable } from './terminal.ts';
+import { json, printTable, readInput } from './terminal.ts';
 import { isUuid } from '../crypto/text.ts';
 import { randomToken } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
@@ -212,7 +212,7 @@ function read<T>(command: string, shape: Shape<T>, input: Readonly<Record<string
 
 /** Works with the password from standard input, or a generated one, which it prints. @param work returns what it did */
 async function withPassword(
-  { flag }: Arguments, { readInput, note, print }: Terminal, work: (password: string) => Promise<string>,
+  { flag }: Arguments, { note, print }: Terminal, work: (password: string) => Promise<string>,
 ): Promise<void> {
   const isGiven = flag('password-stdin');
   const password = isGiven ? (await readInput()).replace(/\r?\n$/, '') : randomToken();

@@ -1,7 +1,7 @@
 import { connect, connectToSecrets, PassphraseNeeded, textsOf } from './client.ts';
-import { type Command, type LineReader, OperationFailed, type Terminal, UsageError } from './command.ts';
+import { type Command, OperationFailed, type Terminal, UsageError } from './command.ts';
 import { withDatabase } from './database.ts';
-import { json, parseDuration, printTable, stripControlChars } from './terminal.ts';
+import { json, type LineReader, openLines, parseDuration, printTable, stripControlChars } from './terminal.ts';
 import { createServerKey } from '../crypto/box.ts';
 import { isUuid } from '../crypto/text.ts';
 import { MIGRATIONS, SCHEMA } from '../secrets/migrations.ts';
@@ -29,7 +29,7 @@ export const COMMANDS: readonly Command[] = [
       if (maxReads !== undefined && !/^[0-9]{1,10}$/.test(maxReads)) throw new UsageError(NO_NUMBER);
       const max_reads = maxReads === undefined ? undefined : Number(maxReads);
       const service = connectToSecrets('secret put', terminal.note);
-      const input = await withLines(terminal, async (lines) => {
+      const input = await withLines(async (lines) => {
         const passphrase = flag('passphrase') ? await lines.next('Passphrase: ') : undefined;
         const repeated = flag('passphrase') && lines.isTyped ? await lines.next('Repeat the passphrase: ') : passphrase;
         if (repeated !== passphrase) throw new UsageError('secret put: the passphrases do not match');
@@ -50,7 +50,7 @@ export const COMMANDS: readonly Command[] = [
     positionals: { shown: 'LINK|ID', least: 1, most: 1 }, options: {},
     async run({ positionals: [target = ''] }, terminal) {
       const open = openerOf(target, terminal);
-      const reply = await withLines(terminal, async (lines) => {
+      const reply = await withLines(async (lines) => {
         // The whole link is accepted too.
         const secret = (await lines.next('Key (the part of the link after #): ')).replace(/^.*#/, '').trim();
         if (secret === '') throw new UsageError('secret get: no key on standard input');
@@ -116,7 +116,7 @@ function openerOf(target: string, { note }: Terminal) {
   return (body: object) => send('POST', '', body);
 }
 
-async function withLines<T>({ openLines }: Terminal, work: (lines: LineReader) => Promise<T>): Promise<T> {
+async function withLines<T>(work: (lines: LineReader) => Promise<T>): Promise<T> {
   const lines = await openLines();
   return work(lines).finally(() => lines.close());
 }

@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
-import { type LineReader, OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
+import { OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
 
 export const json: Option = { type: 'boolean', help: 'print JSON' };
 
@@ -29,14 +29,27 @@ export function printTable(print: Terminal['print'], head: readonly string[], ro
   for (const row of all) print(row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ').trimEnd());
 }
 
-export async function readAll(input: NodeJS.ReadStream): Promise<string> {
-  const whole = await buffer(input);
+/** What a command asks for, one item after the other. */
+export interface LineReader {
+  /** The next line. */
+  next(prompt: string): Promise<string>;
+  /** All that follows, without a newline at its end, which `echo`, editors and Enter add. */
+  rest(prompt: string): Promise<string>;
+  /** Whether a person types the lines unseen, and may mistype. */
+  readonly isTyped: boolean;
+  close(): void;
+}
+
+/** All of standard input. */
+export async function readInput(): Promise<string> {
+  const whole = await buffer(process.stdin);
   if (!isUtf8(whole)) throw new UsageError('standard input is not UTF-8 text');
   return whole.toString('utf8');
 }
 
-export const linesOf = async (input: NodeJS.ReadStream): Promise<LineReader> =>
-  input.isTTY ? hiddenLines(input) : pipedLines(await readAll(input));
+/** Asks for secrets: on a terminal without echo, from a pipe line by line. The caller closes the reader. */
+export const openLines = async (): Promise<LineReader> =>
+  process.stdin.isTTY ? hiddenLines(process.stdin) : pipedLines(await readInput());
 
 function pipedLines(text: string): LineReader {
   let left = text;

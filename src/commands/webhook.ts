@@ -13,7 +13,7 @@ import { countByKey, listTokens, revokeToken, type Token } from '../webhook/stor
 import { acceptPending, createToken, fingerprint, rotateToken, showPending } from '../webhook/tokens.ts';
 import { type Command, OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
 import { withDatabase } from './database.ts';
-import { json, parseDuration, printTable } from './terminal.ts';
+import { json, parseDuration, printTable, readInput } from './terminal.ts';
 
 const oneId = { shown: 'ID', least: 1, most: 1 };
 export const option = (value: string, help: string): Option => ({ type: 'string', value, help });
@@ -39,7 +39,7 @@ export const COMMANDS: readonly Command[] = [
       if (!isSource(source)) throw wrong(`--source must be one of ${SOURCE_NAMES.join(', ')}`);
       if (role !== 'sender' && role !== 'operator') throw wrong('--role must be sender or operator');
       if (role === 'operator' && source !== 'generic') throw wrong('an operator has no source');
-      const secret = await readSecret('token create', text('signing-secret-file'), source, terminal);
+      const secret = await readSecret('token create', text('signing-secret-file'), source);
       // Notion sends its secret later. Until then its events are rejected.
       const isOptional = SOURCES[source].scheme === null || source === 'notion';
       if (secret === null && !isOptional) throw wrong(`source ${source} needs --signing-secret-file`);
@@ -71,7 +71,7 @@ export const COMMANDS: readonly Command[] = [
       const token = await withWebhook(async (database, key) => {
         const known = (await listTokens(database)).find((one) => one.id === id && one.revoked_at === null);
         if (!known) return false;
-        const secret = await readSecret('token rotate', text('signing-secret-file'), known.source, terminal);
+        const secret = await readSecret('token rotate', text('signing-secret-file'), known.source);
         return rotateToken(database, id, overlap, await sealed(secret, key, database, terminal.note));
       });
       if (token === false) throw new OperationFailed('no active token has this id; see: gatehouse token list');
@@ -120,7 +120,7 @@ function cells({ id, name, role, source, created_at, last_used_at, revoked_at, p
 }
 
 /** @returns null if no file is given */
-async function readSecret(command: string, file: string | undefined, source: SourceName, { readInput }: Terminal) {
+async function readSecret(command: string, file: string | undefined, source: SourceName) {
   if (file === undefined) return null;
   const wrong = (problem: string) => new UsageError(`${command}: ${problem}`);
   const { scheme } = SOURCES[source];

@@ -28,8 +28,6 @@ export interface Call<Caller, Path, Search, Body> {
   readonly path: Path;
   readonly query: Search;
   readonly body: Body;
-  /** The body as received, byte for byte. */
-  readonly raw: Buffer;
 }
 
 export type Pagination = Readonly<Record<'page' | 'limit' | 'total' | 'total_pages', number>>;
@@ -136,7 +134,7 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
       if (!checkedQuery.ok) return invalid('invalid_query', checkedQuery.errors);
       const parsed = body.parse(raw);
       if (!parsed.ok) return invalid('invalid_body', parsed.errors);
-      const call = { request, caller, path: checkedPath.value, query: checkedQuery.value, body: parsed.value, raw };
+      const call = { request, caller, path: checkedPath.value, query: checkedQuery.value, body: parsed.value };
       return row.handle(call, service);
     },
   };

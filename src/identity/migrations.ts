@@ -1,4 +1,5 @@
-import { locksTable, type Migration } from '../db/migrate.ts';
+import { locksTable } from '../db/lock.ts';
+import type { Migration } from '../db/migrate.ts';
 import { throttlesTable } from '../db/throttle.ts';
 
 export const SCHEMA = 'identity';

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { withNamedLock } from '../db/migrate.ts';
+import { withNamedLock } from '../db/lock.ts';
 import { type Database, Duplicate } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
 import { boolean, type Infer, object, oneOf, optional, text, withDefault } from '../http/shape.ts';

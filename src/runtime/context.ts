@@ -1,3 +1,4 @@
+import type { Writable } from 'node:stream';
 import type { Limiter } from './limiter.ts';
 import type { Log } from './log.ts';
 import type { Metrics } from './metrics.ts';
@@ -12,6 +13,6 @@ export interface ServiceContext {
   readonly isServing: () => boolean;
   /** Shows the operator something once, as plain text outside the log: a first password or token. */
   readonly announce: (text: string) => void;
-  /** Standard output, for anything that is not a log line. Resolves once the line has left the process. */
-  readonly print: (line: string) => Promise<void>;
+  /** For what is not a log line. */
+  readonly stdout: Writable;
 }

@@ -20,10 +20,7 @@ export const BATCH_ROWS = 500;
  * @param table with its schema  @param remove removes at most `limit` rows, and returns how many it removed
  */
 export function removalJob(
-  metrics: Metrics,
-  table: string,
-  everySeconds: number,
-  remove: (limit: number) => Promise<number>,
+  metrics: Metrics, table: string, everySeconds: number, remove: (limit: number) => Promise<number>,
 ): Job {
   const count = metrics.counter('gatehouse_rows_removed_total', 'Rows removed by background jobs.', ['table']);
   const batch = async () => {

@@ -47,10 +47,7 @@ export interface SettingsInput<V extends Variables, Address> {
 
 /** Reads the variables of a table under `prefix` + name. An empty one counts as unset, as in container files. */
 export function readVariables<V extends Variables>(
-  variables: V,
-  environment: Environment,
-  findings: Findings,
-  prefix = '',
+  variables: V, environment: Environment, findings: Findings, prefix = '',
 ): Values<V> {
   const entries = Object.entries(variables).map(([name, variable]) => {
     const given = readText(environment, prefix + name, findings);

@@ -1,4 +1,4 @@
-import { locksTable, type Migration } from '../db/migrate.ts';
+import type { Migration } from '../db/migrate.ts';
 import { throttlesTable } from '../db/throttle.ts';
 
 export const SCHEMA = 'secrets';
@@ -8,7 +8,6 @@ export const MIGRATIONS: readonly Migration[] = [
   {
     name: 'secrets',
     statements: [
-      locksTable(SCHEMA),
       `create table secrets.secrets (
         id uuid primary key,
         key_id text not null, -- the server secret it was encrypted under

@@ -4,7 +4,7 @@ import { isReady } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
 import type { RequestInfo } from '../http/call.ts';
 import type { ServiceContext } from '../runtime/context.ts';
-import { createKeyedQueue } from '../runtime/limiter.ts';
+import { createKeyedQueue } from '../runtime/queue.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import type { SecretsSettings } from './settings.ts';
 import { countByKey, type KeyCount } from './store.ts';

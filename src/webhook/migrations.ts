@@ -1,4 +1,5 @@
-import { type Migration, locksTable } from '../db/migrate.ts';
+import { locksTable } from '../db/lock.ts';
+import type { Migration } from '../db/migrate.ts';
 
 export const SCHEMA = 'webhook';
 

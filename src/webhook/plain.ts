@@ -1,19 +1,22 @@
 import { randomUUID } from 'node:crypto';
+import type { Writable } from 'node:stream';
 import { digest, sameDigest } from '../crypto/token.ts';
+import { type BodyRule, json } from '../http/body.ts';
 import type { Call, Guard, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import type { ServiceContext } from '../runtime/context.ts';
+import { Overloaded, Unavailable } from '../runtime/errors.ts';
 import { bearerOrQuery, SEND_A_TOKEN } from './guard.ts';
 import type { WebhookSettings } from './settings.ts';
-import { readDeliveryId, type ReceiveReply, SOURCES } from './sources.ts';
+import { genericShape, readDeliveryId, type ReceiveReply, SOURCES } from './sources.ts';
 
 export type PlainService = ReturnType<typeof createPlain>;
 
 /** The plain variant: no database. Each event becomes one JSON line on standard output. */
-export function createPlain({ token, appName }: WebhookSettings, { print, isServing }: ServiceContext) {
+export function createPlain({ token, appName }: WebhookSettings, { stdout, isServing }: ServiceContext) {
   /** Null: no token is required. */
   const tokenDigest = token === null ? null : digest(token);
-  return { tokenDigest, appName, print, ready: async () => isServing() };
+  return { tokenDigest, appName, stdout, ready: async () => isServing() };
 }
 
 export const plainToken: Guard<PlainService, null> = {
@@ -26,9 +29,29 @@ export const plainToken: Guard<PlainService, null> = {
   },
 };
 
+/** What may wait for a reader of standard output that has stopped. Beyond it, senders get 503. */
+const MAX_UNPRINTED_BYTES = 8 * 1024 * 1024;
+
+function print(stdout: Writable, line: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (stdout.writableLength > MAX_UNPRINTED_BYTES) return reject(new Overloaded('standard output is not being read'));
+    stdout.write(line, (error) => (error ? reject(new Unavailable('standard output is closed', false)) : resolve()));
+  });
+}
+
+const generic = json(genericShape, 'required');
+/** Checks a generic event and keeps its bytes. */
+export const plainBody: BodyRule<Buffer> = {
+  ...generic,
+  parse(raw) {
+    const parsed = generic.parse(raw);
+    return parsed.ok ? { ok: true, value: raw } : parsed;
+  },
+};
+
 /** Prints a valid generic event. The reply is sent once the line has left the process. */
 export async function receivePlain(
-  { request, raw }: Call<null, unknown, unknown, unknown>, { appName, print }: PlainService,
+  { request, body }: Call<null, unknown, unknown, Buffer>, { appName, stdout }: PlainService,
 ): Promise<Reply<ReceiveReply> | Failure<'invalid_header' | 'invalid_body'>> {
   const { headers, requestId } = request;
   const deliveryId = readDeliveryId(SOURCES.generic, headers, {});
@@ -37,7 +60,7 @@ export async function receivePlain(
   const facts = { time, app: appName, message: 'event', id, request_id: requestId, delivery_id: deliveryId };
   // The sender's own text: parsing and printing it again would change long numbers. It is valid JSON, so a line break
   // can only stand between two tokens.
-  const text = raw.toString('utf8').replace(/[\r\n]+/g, ' ');
-  await print(`${JSON.stringify(facts).slice(0, -1)},"body":${text}}\n`);
+  const text = body.toString('utf8').replace(/[\r\n]+/g, ' ');
+  await print(stdout, `${JSON.stringify(facts).slice(0, -1)},"body":${text}}\n`);
   return { data: { id, status: 'accepted' } };
 }

@@ -1,4 +1,3 @@
-import { json } from '../http/body.ts';
 import { type Route, route, routeDefaults } from '../http/call.ts';
 import { withBuiltIns } from '../http/probes.ts';
 import {
@@ -6,10 +5,10 @@ import {
 } from '../http/shape.ts';
 import { operator, sender } from './guard.ts';
 import * as inbox from './inbox.ts';
-import { type PlainService, plainToken, receivePlain } from './plain.ts';
+import { plainBody, type PlainService, plainToken, receivePlain } from './plain.ts';
 import { eventBody, receive } from './receive.ts';
 import type { WebhookService } from './service.ts';
-import { genericShape, replyShape } from './sources.ts';
+import { replyShape } from './sources.ts';
 import { STATUSES } from './store/events.ts';
 
 const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
@@ -57,7 +56,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
 const plain: ReadonlyArray<Route<PlainService>> = [
   route({ ...webhook,
     summary: 'Accept an event; the reply is sent once it is printed',
-    guard: plainToken, body: json(genericShape, 'required'),
+    guard: plainToken, body: plainBody,
     errors: [...inputErrors, 'unavailable'], handle: receivePlain,
   }),
 ];

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { ServerKey } from '../crypto/box.ts';
 import { digest, randomToken } from '../crypto/token.ts';
-import { withNamedLock } from '../db/migrate.ts';
+import { withNamedLock } from '../db/lock.ts';
 import type { Database } from '../db/pool.ts';
 import { SCHEMA } from './migrations.ts';
 import { openSecret, type SealedSecret, sealSecret } from './signing.ts';

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { connect } from '../../scripts/postgres.ts';
-import { isCurrent, isReady, migrate, type Migration, withNamedLock, requireCurrent, locksTable } from '../../src/db/migrate.ts';
+import { locksTable, withNamedLock } from '../../src/db/lock.ts';
+import { isCurrent, isReady, migrate, type Migration, requireCurrent } from '../../src/db/migrate.ts';
 import { Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { openConnections, untilSql } from '../support/connections.ts';

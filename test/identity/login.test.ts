@@ -31,7 +31,7 @@ const request = { requestId: 'test', path: '/api/auth/login', parameters: {}, qu
 
 async function tryLogin(service: IdentityService, username: string, password: string): Promise<'session' | string> {
   const body = { username, password };
-  const outcome = await login({ request, caller: null, path: {}, query: {}, body, raw: Buffer.alloc(0) }, service);
+  const outcome = await login({ request, caller: null, path: {}, query: {}, body }, service);
   return outcome instanceof Failure ? outcome.code : 'session';
 }
 
@@ -166,7 +166,7 @@ test('a password change does not reach another user who has taken over the usern
   const session = { id: '', revoked: false, logged_out: false, expired: false, last_seen_is_old: false, user: caller };
   const body = { current_password: PASSWORD, new_password: 'another passphrase' };
   const before = await hashOf('first-name');
-  const outcome = await changePassword({ request, caller: { session, key: null, user: caller }, path: {}, query: {}, body, raw: Buffer.alloc(0) }, withCost(4));
+  const outcome = await changePassword({ request, caller: { session, key: null, user: caller }, path: {}, query: {}, body }, withCost(4));
   assert.equal(outcome instanceof Failure && outcome.code, 'invalid_credentials');
   assert.equal(await hashOf('first-name'), before);
 });

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Overloaded } from '../../src/runtime/errors.ts';
-import { createKeyedQueue, createLimiter } from '../../src/runtime/limiter.ts';
+import { createLimiter } from '../../src/runtime/limiter.ts';
+import { createKeyedQueue } from '../../src/runtime/queue.ts';
 
 /** Lets everything happen that is due. */
 const settle = () => new Promise((resolve) => setImmediate(resolve));

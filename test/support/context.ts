@@ -1,4 +1,5 @@
 /** What the process would give to a service, for tests that call a service's own functions. */
+import { PassThrough } from 'node:stream';
 import { createLimiter } from '../../src/runtime/limiter.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
@@ -10,6 +11,6 @@ export const quiet = (more: Partial<ServiceContext> = {}): ServiceContext => ({
   hashing: createLimiter(2, 32, 'a password hash'),
   isServing: () => true,
   announce: () => {},
-  print: async () => {},
+  stdout: new PassThrough(),
   ...more,
 });

@@ -1,4 +1,4 @@
-import { takeNamedLock } from '../../db/migrate.ts';
+import { takeNamedLock } from '../../db/lock.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import { SCHEMA } from '../migrations.ts';
 import { type Account, accountKey, type User } from '../model.ts';
