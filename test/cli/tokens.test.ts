@@ -103,10 +103,11 @@ test('a token for each source works at once and is listed without the token itse
     assert.equal(new Date(String(created_at)).toISOString(), created_at);
   }
   const { id, token } = await create(t, 'me', '--role', 'operator');
-  assert.equal((await ask('GET', `${webhook}/events`, { bearer: token })).status, 200);
-  assert.equal(await use(token), 401);
+  // Before its first use, which the service records within seconds.
   const line = await lineOf(t, id);
   assert.deepEqual([line.slice(1, 4), line.at(-2), line.at(-1)], [['me', 'operator', 'generic'], '–', 'active']);
+  assert.equal((await ask('GET', `${webhook}/events`, { bearer: token })).status, 200);
+  assert.equal(await use(token), 401);
   const [head, first] = (await run(t, ['list'])).stdout.split('\n');
   assert.match(head ?? '', /^ID +NAME +ROLE +SOURCE +CREATED +LAST USED +STATE$/);
   assert.match(first ?? '', / first /, 'oldest first');
