@@ -2,31 +2,20 @@ import type { DocumentFacts, Envelope, Route } from './call.ts';
 import { type ErrorCode, ERRORS } from './errors.ts';
 import type { JsonSchema } from './shape.ts';
 
-const error: JsonSchema = {
-  type: 'object',
-  properties: {
-    code: { type: 'string' },
-    message: { type: 'string' },
-    fields: {
-      type: 'array',
-      items: { type: 'object', properties: { path: { type: 'string' }, message: { type: 'string' } } },
-    },
-  },
-  required: ['code', 'message'],
-};
-const meta: JsonSchema = { type: 'object', properties: { request_id: { type: 'string' } }, required: ['request_id'] };
-const members = (names: readonly string[], schema: JsonSchema): JsonSchema => ({
-  type: 'object',
-  properties: Object.fromEntries(names.map((name) => [name, schema])),
-  required: names,
-});
-const failure: JsonSchema = {
-  type: 'object',
-  properties: { data: { nullable: true, enum: [null] }, error, _meta: meta },
-  required: ['data', 'error', '_meta'],
-};
+type Properties = Readonly<Record<string, JsonSchema>>;
+
+const object = (properties: Properties, required: readonly string[] = Object.keys(properties)): JsonSchema =>
+  ({ type: 'object', properties, required });
+const members = (names: readonly string[], schema: JsonSchema): JsonSchema =>
+  object(Object.fromEntries(names.map((name) => [name, schema])));
+
+const string: JsonSchema = { type: 'string' };
+const fields: JsonSchema = { type: 'array', items: { type: 'object', properties: { path: string, message: string } } };
+const error = object({ code: string, message: string, fields }, ['code', 'message']);
+const meta = object({ request_id: string });
+const failure = object({ data: { nullable: true, enum: [null] }, error, _meta: meta });
 const pagination = members(['page', 'limit', 'total', 'total_pages'], { type: 'integer' });
-const links = members(['first', 'last', 'prev', 'next'], { type: 'string' });
+const links = members(['first', 'last', 'prev', 'next'], string);
 
 /** The OpenAPI 3.0.3 document, from the rows that also route, authenticate and validate. */
 export function describe<Service>(routes: ReadonlyArray<Route<Service>>, facts: DocumentFacts): object {
@@ -39,22 +28,15 @@ export function describe<Service>(routes: ReadonlyArray<Route<Service>>, facts: 
     openapi: '3.0.3',
     info: { title: facts.title, version: facts.version },
     paths,
-    components: {
-      securitySchemes: facts.securitySchemes,
-      schemas: { Error: failure },
-    },
+    components: { securitySchemes: facts.securitySchemes, schemas: { Error: failure } },
   };
 }
 
 function operation<Service>(route: Route<Service>, envelope: Envelope): object {
   const { path, query, body, reply } = route.schemas;
   const parametersIn = (location: 'path' | 'query', schema: JsonSchema) =>
-    Object.entries(schema.properties ?? {}).map(([name, one]) => ({
-      name,
-      in: location,
-      required: schema.required?.includes(name) ?? false,
-      schema: one,
-    }));
+    Object.entries(schema.properties ?? {}).map(([name, one]) =>
+      ({ name, in: location, required: schema.required?.includes(name) ?? false, schema: one }));
   const parameters = [...parametersIn('path', path), ...parametersIn('query', query)];
   return {
     summary: route.summary,
@@ -73,20 +55,10 @@ function operation<Service>(route: Route<Service>, envelope: Envelope): object {
 
 function wrapped(reply: JsonSchema, envelope: Envelope, paged: Route<unknown>['paged']): JsonSchema {
   if (envelope === 'bare') return reply;
-  if (paged === 'never') {
-    return { type: 'object', properties: { data: reply, _meta: meta }, required: ['data', '_meta'] };
-  }
+  if (paged === 'never') return object({ data: reply, _meta: meta });
   const always = paged === 'always';
-  const pagedMeta = {
-    ...meta,
-    properties: { ...meta.properties, pagination },
-    required: ['request_id', ...(always ? ['pagination'] : [])],
-  };
-  return {
-    type: 'object',
-    properties: { data: reply, _meta: pagedMeta, _links: links },
-    required: ['data', '_meta', ...(always ? ['_links'] : [])],
-  };
+  const pagedMeta = object({ request_id: string, pagination }, always ? undefined : ['request_id']);
+  return object({ data: reply, _meta: pagedMeta, _links: links }, always ? undefined : ['data', '_meta']);
 }
 
 function errorResponses(codes: readonly ErrorCode[]): Record<string, object> {

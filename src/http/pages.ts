@@ -16,31 +16,20 @@ const HEADERS = {
   'Cross-Origin-Resource-Policy': 'same-origin',
 } as const;
 
-const TYPES: Readonly<Record<string, string>> = {
-  html: 'text/html; charset=utf-8',
-  css: 'text/css; charset=utf-8',
-  js: 'text/javascript; charset=utf-8',
-};
+const TYPES: Readonly<Record<string, string>> = { html: 'html', css: 'css', js: 'javascript' };
 
 /** A file, read once. There are no templates, so a request cannot put anything into a page. */
 function file(directory: URL, name: string): Reply<never> {
-  const contentType = TYPES[name.split('.').at(-1) ?? ''] ?? '';
+  const contentType = `text/${TYPES[name.split('.').at(-1) ?? ''] ?? 'plain'}; charset=utf-8`;
   return { text: readFileSync(new URL(name, directory), 'utf8'), contentType, headers: HEADERS };
 }
 
 /** A page, and its file in a directory. Loading it changes nothing. */
-export interface Page {
-  readonly pattern: string;
-  readonly summary: string;
-  readonly name: string;
-}
+export type Page = Readonly<{ pattern: string; summary: string; name: string }>;
 
 /** The routes of pages, of their scripts in the same directory, and of the files that all pages share. */
 export function pageRows<Service>(
-  directory: URL,
-  pages: readonly Page[],
-  scripts: readonly string[],
-  summary: string,
+  directory: URL, pages: readonly Page[], scripts: readonly string[], summary: string,
 ): ReadonlyArray<Route<Service>> {
   const shared = new URL('pages/', import.meta.url);
   const files = new Map<string, Reply<never>>();
@@ -55,11 +44,7 @@ export function pageRows<Service>(
       return route({ ...defaults, pattern, summary, path, handle: async () => html });
     }),
     route({
-      ...defaults,
-      pattern: '/pages/{file}',
-      summary,
-      path: object({ file: text() }),
-      errors: ['not_found'],
+      ...defaults, pattern: '/pages/{file}', summary, path: object({ file: text() }), errors: ['not_found'],
       handle: async ({ path }) => files.get(path.file) ?? new Failure('not_found', { message: 'No such file.' }),
     }),
   ];
