@@ -224,7 +224,7 @@ function metricsListener(context: ProcessContext, address: Address) {
   const name = 'metrics';
   const log = context.log.with({ service: name });
   const row = route({
-    ...routeDefaults, method: 'GET', pattern: '/metrics', summary: 'Metrics for Prometheus', guard: anonymous, reply: null,
+    ...routeDefaults, method: 'GET', pattern: '/metrics', summary: 'Prometheus metrics', guard: anonymous, reply: null,
     handle: async () => ({ text: context.metrics.text(), contentType: 'text/plain; version=0.0.4; charset=utf-8' }),
   });
   const routes = async () => bindRoutes([row, livez], null);

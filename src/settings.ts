@@ -213,7 +213,8 @@ function checkPorts(listeners: ReadonlyArray<Address & { readonly name: string }
   const byPort = new Map<number, string>();
   for (const { name, port } of listeners.filter((listener) => listener.port !== 0)) {
     const other = byPort.get(port);
-    if (other !== undefined) problems.push(`${other} and ${name} cannot both listen on port ${port}. Change one of them.`);
+    const problem = `${other} and ${name} cannot both listen on port ${port}. Change one of them.`;
+    if (other !== undefined) problems.push(problem);
     byPort.set(port, name);
   }
 }

@@ -22,11 +22,13 @@ export function constraintOf(error: unknown): string | null {
 
 export const lostCreationRace = (error: unknown): boolean => ALREADY_EXISTS.has(codeOf(error));
 export const isUniqueViolation = (error: unknown): boolean => codeOf(error) === '23505';
-/** Whether the connection has ended or the server is about to end it. */
-export const endsConnection = (error: unknown): boolean =>
+const isConnectionLost = (error: unknown): boolean =>
   NOT_SERVING.has(codeOf(error)) || CONNECTION_FAILED.has(codeOf(error));
+/** Whether the connection is of no more use. After a FATAL error, the server closes it. */
+export const endsConnection = (error: unknown): boolean =>
+  isConnectionLost(error) || (error instanceof Error && 'severity' in error && error.severity === 'FATAL');
 /** Whether waiting may help, as opposed to a wrong password or a missing database. */
-export const isTemporary = (error: unknown): boolean => endsConnection(error) || RETRYABLE.has(codeOf(error));
+export const isTemporary = (error: unknown): boolean => isConnectionLost(error) || RETRYABLE.has(codeOf(error));
 
 /** Repeats work after a short random pause while the database reports a conflict. */
 export async function withRetry<T>(work: () => Promise<T>): Promise<T> {

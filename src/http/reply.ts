@@ -113,8 +113,8 @@ function isUnread({ complete, headers }: IncomingMessage): boolean {
 }
 
 /**
- * The inactivity limit of the socket ends the wait for a client that stopped reading. The socket's events count, because
- * a reply that waits behind another one (pipelining) has none when the client leaves.
+ * The inactivity limit of the socket ends the wait for a client that stopped reading. The socket's events count: a
+ * reply that waits behind another one (pipelining) has none when the client leaves.
  */
 const drained = ({ socket }: IncomingMessage, response: ServerResponse): Promise<void> =>
   new Promise((resolve) => {

@@ -233,3 +233,16 @@ test('an IPv6 address works as a host', async (t) => {
   assert.deepEqual(await ask(database, 'read', 'select 1 as one'), { one: 1 });
   assert.ok(sockets.size > 0);
 });
+
+test('a call after a connection that the server rejected opens a new one', async (t) => {
+  const own = await createDatabase(t);
+  const database = openConnections(t, own.url, 'rejected');
+  const name = new URL(own.url).pathname.slice(1);
+  await file.sql`alter database ${file.sql(name)} with allow_connections false`;
+  // A call on the rejected connection would fail as "reconnected", and hide the server's reason.
+  for (let call = 0; call < 5; call += 1) {
+    await assert.rejects(database.list((sql) => sql`select 1`), /SQLSTATE 55000/);
+  }
+  await file.sql`alter database ${file.sql(name)} with allow_connections true`;
+  await database.list((sql) => sql`select 1`);
+});
