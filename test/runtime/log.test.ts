@@ -67,5 +67,5 @@ for (const [what, thrown, said] of THROWN) {
 }
 
 test('a logged error has the stack frame that threw it', () => {
-  assert.match(describeError(new TypeError('here')).stack ?? '', /log\.test\.ts/);
+  assert.match(describeError(new TypeError('here')).stack ?? '', /log\.test\.[jt]s/);
 });
