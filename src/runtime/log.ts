@@ -42,8 +42,6 @@ export function createLog(level: LogLevel, write: (line: string) => void, common
 const MAX_UNWRITTEN = 4 * 1024 * 1024;
 const DROPPED = 'log lines dropped: the reader is too slow';
 
-export type LineWriter = ReturnType<typeof createLineWriter>;
-
 /** Gathers the lines of one turn of the event loop into one write. The line after a gap tells how many are missing. */
 export function createLineWriter(output: Writable) {
   let gathered = '';
