@@ -1,27 +1,24 @@
 #!/usr/bin/env node
-import {
-  type Command, findCommand, OperationFailed, parseCommand, printHelp, type Terminal, UsageError,
-} from './commands/command.ts';
 import { describeError, StartupError, Unavailable } from './runtime/errors.ts';
 import { configure, migrateAll, serve, SERVICE_NAMES } from './serve.ts';
 import { ConfigurationError } from './settings.ts';
 
-/** By the shells' custom 2 is wrong use; sysexits(3) has 78 for wrong configuration. */
-const EXIT = { done: 0, failed: 1, usage: 2, configuration: 78 } as const;
+/** 78 is for a wrong configuration, as in sysexits(3). `commands/command.ts` adds 2 for wrong use. */
+const EXIT = { done: 0, failed: 1, configuration: 78 } as const;
 
 /** How long a reader may take for the last log lines. */
 const LAST_LINES_MS = 1_000;
 
 const output = { stdout: process.stdout, stderr: process.stderr };
-const services = { shown: '[SERVICE…]', least: 0, most: SERVICE_NAMES.length };
+const positionals = { shown: '[SERVICE…]', least: 0, most: SERVICE_NAMES.length, among: SERVICE_NAMES };
 
-const SERVE: Command = {
+const SERVE = {
   name: 'serve',
   summary: `Serve ${SERVICE_NAMES.join(', ')}: those named, or all, in one process`,
-  positionals: services,
+  positionals,
   options: {},
-  async run({ positionals }) {
-    const configuration = await configure(serviceNames(positionals), 'serve');
+  async run({ positionals }: { readonly positionals: readonly string[] }) {
+    const configuration = await configure(namedOrAll(positionals), 'serve');
     const stop = new AbortController();
     // A second signal ends the process at once.
     const onSignal = () => (stop.signal.aborted ? process.exit(EXIT.failed) : stop.abort());
@@ -32,13 +29,13 @@ const SERVE: Command = {
   },
 };
 
-const MIGRATE: Command = {
+const MIGRATE = {
   name: 'migrate',
   summary: 'Bring the database schemas of the named services, or of all, up to date',
-  positionals: services,
+  positionals,
   options: {},
-  async run({ positionals }, { print }) {
-    const applied = await migrateAll(await configure(serviceNames(positionals), 'administer'), output);
+  async run({ positionals }: { readonly positionals: readonly string[] }, { print }: typeof terminal) {
+    const applied = await migrateAll(await configure(namedOrAll(positionals), 'administer'), output);
     for (const [name, steps] of applied) {
       print(`${name}: ${steps === 0 ? 'is up to date' : `applied ${steps} step${steps === 1 ? '' : 's'}`}`);
     }
@@ -52,48 +49,35 @@ const GROUPS = {
   webhook: [/^(token|event)$/, () => [import('./commands/webhook.ts'), import('./commands/events.ts')]],
 } as const;
 
-async function commandsFor(word: string): Promise<readonly Command[]> {
-  const own = [SERVE, MIGRATE].filter(({ name }) => name === word);
-  if (own.length > 0) return own;
-  const groups = Object.values(GROUPS);
-  const named = groups.filter(([first]) => first.test(word));
-  const modules = await Promise.all((named.length > 0 ? named : groups).flatMap(([, load]) => load()));
-  return [SERVE, MIGRATE, ...modules.flatMap((module) => module.COMMANDS)];
-}
-
-function serviceNames(words: readonly string[]): readonly string[] {
-  const unknown = words.find((word) => !SERVICE_NAMES.includes(word));
-  if (unknown !== undefined) {
-    throw new UsageError(`there is no service "${unknown}"; the services are ${SERVICE_NAMES.join(', ')}`);
-  }
-  return words.length === 0 ? SERVICE_NAMES : words;
-}
+const namedOrAll = (names: readonly string[]) => (names.length > 0 ? names : SERVICE_NAMES);
 
 let isRead = true;
-const terminal: Terminal = {
-  print: (line) => void process.stdout.write(`${line}\n`),
-  note: (line) => void process.stderr.write(`${line}\n`),
+const terminal = {
+  print: (line: string) => void process.stdout.write(`${line}\n`),
+  /** Standard error: for people, where standard output may be read by a program. */
+  note: (line: string) => void process.stderr.write(`${line}\n`),
   isRead: () => isRead,
   isShown: process.stdout.isTTY,
 };
 
 /** @returns the exit code; what went wrong is one line on standard error, never a stack */
 async function main(words: readonly string[]): Promise<number> {
-  let help = 'gatehouse --help';
   try {
-    const command = findCommand(await commandsFor(words[0] ?? ''), words, terminal.print);
-    if (!command) return EXIT.done;
-    help = `gatehouse ${command.name} --help`;
-    const given = parseCommand(command, words.slice(command.name.split(' ').length));
-    if (given.flag('help')) printHelp(command, terminal.print);
-    else await command.run(given, terminal);
-    return EXIT.done;
-  } catch (error) {
-    if (error instanceof UsageError) return fail(EXIT.usage, `${error.message}. See: ${help}`);
-    if (error instanceof ConfigurationError) return fail(EXIT.configuration, error.problems.join('\ngatehouse: '));
-    if (error instanceof StartupError || error instanceof Unavailable || error instanceof OperationFailed) {
-      return fail(EXIT.failed, error.message);
+    const [first = '', ...rest] = words;
+    const own = [SERVE, MIGRATE].find(({ name }) => name === first);
+    // Without options or mistakes, a service starts without reading the code of the commands.
+    if (own && rest.length <= SERVICE_NAMES.length && rest.every((word) => SERVICE_NAMES.includes(word))) {
+      await own.run({ positionals: rest }, terminal);
+      return EXIT.done;
     }
+    const { runCommand } = await import('./commands/command.ts');
+    const groups = Object.values(GROUPS);
+    const named = groups.filter(([words]) => words.test(first));
+    const modules = await Promise.all((named.length > 0 ? named : groups).flatMap(([, load]) => load()));
+    return await runCommand([SERVE, MIGRATE, ...modules.flatMap((module) => module.COMMANDS)], words, terminal);
+  } catch (error) {
+    if (error instanceof ConfigurationError) return fail(EXIT.configuration, error.problems.join('\ngatehouse: '));
+    if (error instanceof StartupError || error instanceof Unavailable) return fail(EXIT.failed, error.message);
     const { error: reason, stack = '' } = describeError(error);
     return fail(EXIT.failed, `internal error: ${reason} ${stack}`);
   }

@@ -29,7 +29,13 @@ export interface Command {
   readonly name: string;
   readonly summary: string;
   /** As shown behind the name, such as `ID` or `[SERVICE…]`. */
-  readonly positionals?: { readonly shown: string; readonly least: number; readonly most: number };
+  readonly positionals?: {
+    readonly shown: string;
+    readonly least: number;
+    readonly most: number;
+    /** The words that are accepted; any word if left out. */
+    readonly among?: readonly string[];
+  };
   readonly options: Readonly<Record<string, Option>>;
   run(given: Arguments, terminal: Terminal): Promise<void>;
 }
@@ -44,8 +50,32 @@ export class OperationFailed extends Error {
   override readonly name = 'OperationFailed';
 }
 
+/** By the shells' custom, 2 is wrong use. */
+const EXIT = { done: 0, failed: 1, usage: 2 } as const;
+
+/** Runs the command that the words name. @returns the exit code */
+export async function runCommand(
+  commands: readonly Command[], words: readonly string[], terminal: Terminal,
+): Promise<number> {
+  let help = 'gatehouse --help';
+  try {
+    const command = findCommand(commands, words, terminal.print);
+    if (!command) return EXIT.done;
+    help = `gatehouse ${command.name} --help`;
+    const given = parseCommand(command, words.slice(command.name.split(' ').length));
+    if (given.flag('help')) printHelp(command, terminal.print);
+    else await command.run(given, terminal);
+    return EXIT.done;
+  } catch (error) {
+    if (!(error instanceof UsageError || error instanceof OperationFailed)) throw error;
+    const isUsage = error instanceof UsageError;
+    terminal.note(`gatehouse: ${error.message}${isUsage ? `. See: ${help}` : ''}`);
+    return isUsage ? EXIT.usage : EXIT.failed;
+  }
+}
+
 /** @returns null if the general help was asked for and has been printed. @throws UsageError */
-export function findCommand(
+function findCommand(
   commands: readonly Command[], words: readonly string[], print: Terminal['print'],
 ): Command | null {
   const [first = '', second = ''] = words;
@@ -67,13 +97,15 @@ export function findCommand(
 }
 
 /** Parses the words behind a command's name. @throws UsageError */
-export function parseCommand(command: Command, words: readonly string[]): Arguments {
+function parseCommand(command: Command, words: readonly string[]): Arguments {
   const options = { ...command.options, help: { type: 'boolean', help: 'print this help', short: 'h' } } as const;
   const { values, positionals } = parseWords();
-  const { least, most, shown } = command.positionals ?? { least: 0, most: 0, shown: '' };
+  const { least, most, shown, among } = command.positionals ?? { least: 0, most: 0, shown: '' };
   const given = new Map<string, unknown>(Object.entries(values));
   if (given.get('help') !== true) {
     if (positionals.length < least || positionals.length > most) throw new UsageError(`${command.name} takes ${shown}`);
+    const unknown = positionals.find((word) => among && !among.includes(word));
+    if (unknown !== undefined) throw new UsageError(`"${unknown}" is not one of ${among?.join(', ')}`);
     const missing = Object.keys(command.options).find((name) => command.options[name]?.required && !given.has(name));
     if (missing !== undefined) throw new UsageError(`${command.name} needs --${missing}`);
   }
@@ -97,7 +129,7 @@ export function parseCommand(command: Command, words: readonly string[]): Argume
   }
 }
 
-export function printHelp({ name, summary, positionals, options }: Command, print: Terminal['print']): void {
+function printHelp({ name, summary, positionals, options }: Command, print: Terminal['print']): void {
   print(`Usage: gatehouse ${[name, positionals?.shown, '[OPTION…]'].filter(Boolean).join(' ')}\n\n${summary}.\n`);
   for (const [option, { value, required, help }] of Object.entries(options)) {
     print(`  ${`--${option}${value ? ` ${value}` : ''}`.padEnd(26)} ${help}${required ? ' (required)' : ''}`);
