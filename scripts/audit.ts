@@ -1,8 +1,9 @@
 /**
  * `make audit`, or `make audit SERVICE=secrets`: what a reviewer of one service needs. The files in reading order with
- * their lines, the environment variables, the routes, the SQL statements, and every import from outside the project.
+ * their lines, those loaded on demand, the environment variables, the routes, the SQL statements, and every import from
+ * outside the project.
  */
-import { BUDGET, linesOf, readingLists, readingSizes, readTree, staticImports, type Tree } from './reading.ts';
+import { BUDGET, linesOf, onDemand, readingLists, readingSizes, readTree, staticImports, type Tree } from './reading.ts';
 import { SERVICES } from '../src/serve.ts';
 import { allVariables } from '../src/settings.ts';
 
@@ -68,10 +69,12 @@ for (const [name, files] of services) {
   if (wanted.length > 0 && !wanted.includes(name)) continue;
   print(`\n=== serve ${name}`);
   printFiles(`Files of ${name}, its routes first`, files);
+  const demanded = onDemand(tree, files).filter((file) => !core.includes(file));
+  if (demanded.length > 0) printFiles('Loaded on demand, if the settings ask for it', demanded);
   const load = Object.entries(SERVICES).find(([service]) => service === name)?.[1];
   print('\nEnvironment variables: name, default');
   for (const [variable, { fallback }] of Object.entries(allVariables(load ? [await load(name)] : []))) print(`  ${variable.padEnd(30)} ${fallback}`);
   printRoutes(name);
   printStatements([...files, ...core]);
-  printOutside(tree, [...core, ...files]);
+  printOutside(tree, [...core, ...files, ...demanded]);
 }

@@ -33,6 +33,12 @@ export function reachable(tree: Tree, entries: readonly string[]): string[] {
   return [...found];
 }
 
+/** Modules that these files load on demand, with what else is then read. */
+export function onDemand(tree: Tree, files: readonly string[]): string[] {
+  const entries = files.flatMap((file) => dynamicImports(file, tree.get(file) ?? ''));
+  return reachable(tree, entries).filter((file) => !files.includes(file));
+}
+
 export const linesOf = (text: string | undefined): number => (text === undefined ? 0 : text.split('\n').length - 1);
 
 const sum = (tree: Tree, files: readonly string[]) => files.reduce((total, file) => total + linesOf(tree.get(file)), 0);

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
-import { BUDGET, dynamicImports, linesOf, overBudget, readingLists, readingSizes, readTree, root, staticImports, type Tree } from '../scripts/reading.ts';
+import { BUDGET, dynamicImports, linesOf, onDemand, overBudget, readingLists, readingSizes, readTree, root, staticImports, type Tree } from '../scripts/reading.ts';
 
 const source = readTree();
 
@@ -126,7 +126,15 @@ test('type imports count as reading, and imports on demand do not', () => {
     ['src/two/start.ts', ''],
   ]);
   assert.deepEqual(readingLists(tree).core, ['src/cli.ts', 'src/a.ts', 'src/c.ts']);
+  assert.deepEqual(onDemand(tree, ['src/cli.ts']), ['src/b.ts']);
   assert.equal(linesOf(tree.get('src/cli.ts')), 2);
+});
+
+test('the webhook service loads only the delivery target in use', () => {
+  const files = readingLists(source).services.get('webhook') ?? [];
+  const targets = (list: readonly string[]) => list.filter((file) => file.startsWith('src/webhook/targets/')).sort();
+  assert.deepEqual(targets(files), []);
+  assert.deepEqual(targets(onDemand(source, files)), targets([...source.keys()]));
 });
 
 const run = promisify(execFile);

@@ -17,9 +17,6 @@ import type { DeliverySettings, TargetSettings, WebhookSettings } from './settin
 import { removeEnded, type Status } from './store/events.ts';
 import { countByKey, findTokenCaller, markTokensUsed } from './store/tokens.ts';
 import { readBacklog } from './store/work.ts';
-import { createCommandTarget } from './targets/command.ts';
-import { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } from './targets/forward.ts';
-import { createHandlerTarget } from './targets/handler.ts';
 import { createFirstToken } from './tokens.ts';
 import { type DeliveryTarget, startWorker } from './worker.ts';
 
@@ -33,8 +30,9 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
   const { log, metrics } = context;
   const database = createDatabase(settings.database, SCHEMA, log, metrics);
   const service = createWebhook(settings, database, context);
-  const startWork = target && (() => {
-    const worker = startWorker(database, createTarget(target, delivery), delivery, log, metrics);
+  const createTarget = target && (await loadTarget(target, delivery));
+  const startWork = createTarget && (() => {
+    const worker = startWorker(database, createTarget(), delivery, log, metrics);
     service.notifyWorker = worker.notify;
     return worker;
   });
@@ -60,20 +58,30 @@ async function firstRun(
   log.warn('WEBHOOK_TOKEN ignored: tokens already exist and it is not among the active ones');
 }
 
-/** @throws StartupError if every attempt would fail, and all events would end as dead */
-function createTarget(settings: TargetSettings, { concurrency, environment }: DeliverySettings): DeliveryTarget {
+/** Loads the target in use. @returns a function that throws StartupError if every attempt would fail */
+async function loadTarget(settings: TargetSettings, delivery: DeliverySettings): Promise<() => DeliveryTarget> {
+  const { concurrency, environment } = delivery;
   if (settings.kind === 'forward') {
-    if (settings.allowPrivate || !hasPrivateAddress(settings.url)) return createForwardTarget(settings, concurrency);
-    throw new StartupError(`webhook: WEBHOOK_FORWARD_URL: ${PRIVATE_TARGET}.`);
+    const { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } = await import('./targets/forward.ts');
+    return () => {
+      if (settings.allowPrivate || !hasPrivateAddress(settings.url)) return createForwardTarget(settings, concurrency);
+      throw new StartupError(`webhook: WEBHOOK_FORWARD_URL: ${PRIVATE_TARGET}.`);
+    };
   }
   if (settings.kind === 'handler') {
-    checkAccess(settings.module, mode.R_OK, 'WEBHOOK_HANDLER names a module that cannot be read');
-    return createHandlerTarget(settings.module, environment);
+    const { createHandlerTarget } = await import('./targets/handler.ts');
+    return () => {
+      checkAccess(settings.module, mode.R_OK, 'WEBHOOK_HANDLER names a module that cannot be read');
+      return createHandlerTarget(settings.module, environment);
+    };
   }
-  const [program] = settings.command;
-  // A name without a path is looked up in PATH at each attempt.
-  if (isAbsolute(program)) checkAccess(program, mode.X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
-  return createCommandTarget(settings.command, environment);
+  const { createCommandTarget } = await import('./targets/command.ts');
+  return () => {
+    const [program] = settings.command;
+    // A name without a path is looked up in PATH at each attempt.
+    if (isAbsolute(program)) checkAccess(program, mode.X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
+    return createCommandTarget(settings.command, environment);
+  };
 }
 
 function checkAccess(path: string, access: number, problem: string): void {
