@@ -70,7 +70,7 @@ bench-sessions: dist/.built ## measure the session check and the session list wi
 bench-flood: dist/.built ## measure the effect of a flood of wrong passwords on other requests and on memory
 	@node --import tsx scripts/bench/flood.ts
 
-bench-drain: node_modules/.installed ## measure the delivery of 10,000 waiting events with and without 1,000,000 delivered ones
+bench-drain: node_modules/.installed ## measure the delivery of 10,000 waiting events with and without 1,000,000 delivered ones, and delivery in order
 	@node --import tsx scripts/bench/drain.ts
 
 clean: ## remove installed packages and build output; keep the data

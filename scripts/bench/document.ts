@@ -110,6 +110,7 @@ only the named benchmarks.
 Three benchmarks have their own targets and conditions:
 
 - \`make bench-sessions\`: bearer check and session list at 10,000 and 1,000,000 sessions.
-- \`make bench-drain\`: delivery of 10,000 waiting events in a table with 1,000,000 delivered ones.
+- \`make bench-drain\`: delivery of 10,000 waiting events in a table with 1,000,000 delivered ones; delivery
+  in order while 50,000 events of one page wait (at least 300 events/s).
 - \`make bench-flood\`: effect of a flood of wrong passwords on other requests.
 `;

@@ -1,7 +1,7 @@
 /**
  * `make bench-drain`: time to deliver 10,000 waiting events to a handler that does nothing, in a database with
  * 1,000,000 delivered events, in alternation with an otherwise empty one. A round counts only if every event was
- * delivered once.
+ * delivered once. Then the rate at which events of one page are delivered in order, while 50,000 of them wait.
  */
 import { cpus } from 'node:os';
 import { join } from 'node:path';
@@ -16,6 +16,8 @@ import { createHandlerTarget } from '../../src/webhook/targets/handler.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/webhook/migrations.ts';
 import { createToken } from '../../src/webhook/tokens.ts';
 import { startWorker } from '../../src/webhook/worker.ts';
+import { insertEvent } from '../../src/webhook/store/events.ts';
+import { newEvent } from '../../test/support/work.ts';
 import { connect } from '../postgres.ts';
 import { createDatabase, withPostgres } from './database.ts';
 import { median, spread } from './service.ts';
@@ -24,6 +26,10 @@ const ROUNDS = 3;
 const WAITING = Number(process.env.DRAIN_WAITING ?? 10_000);
 const DONE = Number(process.env.DRAIN_DONE ?? 1_000_000);
 const MAX_RATIO = 1.2;
+const BEHIND = Number(process.env.DRAIN_BEHIND ?? 50_000);
+/** Events of one page in a round, and their least rate per second. */
+const IN_ORDER = Number(process.env.DRAIN_IN_ORDER ?? 2_000);
+const MIN_RATE = 300;
 /** The service's defaults, except for the backoff. */
 const SETTINGS = { concurrency: 10, timeoutMs: 30_000, maxAttempts: 12, backoffBase: 1 };
 
@@ -104,6 +110,39 @@ async function drain({ history, database, sql }: Subject): Promise<number> {
   }
 }
 
+/** Delivers events of one page in order. @returns the seconds for IN_ORDER of them while at least BEHIND wait */
+async function drainPage({ database, sql }: Subject, page: string): Promise<number> {
+  const [token] = await sql<[{ id: string }]>`select id from webhook.tokens`;
+  const total = IN_ORDER + BEHIND;
+  for (let first = 0; first < total; first += 1_000) {
+    const numbers = Array.from({ length: Math.min(1_000, total - first) }, (_, index) => first + index);
+    const body = Buffer.alloc(300, ' ');
+    const events = numbers.map((number) => newEvent(token.id, { event: String(number), orderKey: page, body }));
+    await Promise.all(events.map((event) => insertEvent(database, event)));
+  }
+  await sql`vacuum analyze`;
+  await sql`checkpoint`;
+  const handler = createHandlerTarget(join(import.meta.dirname, 'noop.mjs'), {});
+  const delivered: number[] = [];
+  let [startedAt, seconds] = [0, 0];
+  const target: typeof handler = {
+    deliver(task, stop) {
+      // The rest fails, and its page waits.
+      if (delivered.length === IN_ORDER) return Promise.resolve({ error: 'enough', retryAfter: 3_600 });
+      delivered.push(Number(task.event));
+      seconds = (performance.now() - startedAt) / 1_000;
+      return handler.deliver(task, stop);
+    },
+    close: handler.close,
+  };
+  startedAt = performance.now();
+  const worker = startWorker(database, target, SETTINGS, log(), createMetrics());
+  while (delivered.length < IN_ORDER) await sleep(10);
+  await worker.stop();
+  if (delivered.every((number, index) => number === index)) return seconds;
+  throw new Error('the events of one page were not delivered in order');
+}
+
 async function countDone(sql: Sql): Promise<number> {
   const [row] = await sql<[{ n: number }]>`select count(*)::int as n from webhook.outcomes where status = 'done'`;
   return row.n;
@@ -130,6 +169,15 @@ await withPostgres(async (postgres) => {
       const rate = (WAITING / median(seconds)).toFixed(0);
       console.log(`with ${history} delivered: ${spread(seconds)} s, ${rate} events/s`);
     }
+    const inOrder: number[] = [];
+    for (let round = 0; round <= ROUNDS; round += 1) {
+      await empty.sql`truncate webhook.work, webhook.pages, webhook.events`;
+      const seconds = await drainPage(empty, `page ${round}`);
+      if (round > 0) inOrder.push(seconds);
+    }
+    const rate = IN_ORDER / median(inOrder);
+    console.log(`${IN_ORDER} events of one page, ${BEHIND} behind them: ${spread(inOrder)} s, ${rate.toFixed(0)} events/s`);
+    if (!(rate >= MIN_RATE)) throw new Error(`less than ${MIN_RATE} events/s in order`);
     if (!(ratio <= MAX_RATIO)) throw new Error(`the ratio exceeds ${MAX_RATIO}`);
   } finally {
     for (const { database, sql } of subjects) await Promise.all([database.close(), sql.end()]);

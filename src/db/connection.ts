@@ -66,16 +66,18 @@ const GOODBYE_MS = 250; // how long a closing server may take to close its side
 /** Plans once, by the indexes: planning costs more than a point read, and a plan made for a small table would stay. */
 const OFF = { enable_seqscan: 'off', enable_hashjoin: 'off', enable_mergejoin: 'off', jit: 'off' } as const;
 const BY_INDEX = { plan_cache_mode: 'force_generic_plan', ...OFF } as const;
+/** How statements find their rows: `byIndex` whatever their values, `inIndexOrder` without reading all and sorting. */
+const PLANS = { any: {}, byIndex: BY_INDEX, inIndexOrder: { ...BY_INDEX, enable_bitmapscan: 'off' } } as const;
+export type Plans = keyof typeof PLANS;
 
 /**
  * Opens a client, which connects at its first statement and never again. Left to itself, `postgres` 3.4.9 reconnects
  * and resends what was left of the old connection's statements, or dials without a pause a proxy that closes at once.
  * @param onEnd called when the connection has ended: the client must not be used any more
- * @param isByIndex for statements that find their rows by an index, whatever their values
  */
 export function connect(
   { host, port, database, user, password, sslmode }: DatabaseAddress, name: string, log: Log,
-  onEnd: (client: Client) => void, isByIndex = false,
+  onEnd: (client: Client) => void, plans: Plans = 'any',
 ): Client {
   let socket: Socket | null = null;
   // Every option is set: `postgres` takes missing ones from PG… variables of the environment.
@@ -90,7 +92,7 @@ export function connect(
       statement_timeout: STATEMENT_MS, idle_in_transaction_session_timeout: STATEMENT_MS,
       // An acknowledged write must survive a crash, whatever the default of the server or the role.
       synchronous_commit: 'on',
-      ...(isByIndex ? BY_INDEX : {}),
+      ...PLANS[plans],
     },
     // Asynchronous: `postgres` does not listen yet for an error raised at once (EMFILE), which would end the process.
     async socket() {

@@ -1,6 +1,6 @@
 import postgres, { type Sql } from 'postgres';
 import type { Log } from '../runtime/log.ts';
-import { type Client, connect, type DatabaseAddress } from './connection.ts';
+import { type Client, connect, type DatabaseAddress, type Plans } from './connection.ts';
 import { createLimiter } from '../runtime/limiter.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { Overloaded, Unavailable } from '../runtime/errors.ts';
@@ -51,13 +51,13 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   const closable = new Set<Pick<Client, 'close'>>();
   let isClosed = false;
 
-  function open(onEnd: (client: Client) => void, isByIndex = false): Client {
+  function open(onEnd: (client: Client) => void, plans: Plans = 'any'): Client {
     // Work that goes on after the shutdown must not open a connection that nobody closes.
     if (isClosed) throw new Unavailable('the database connections are closed', true);
-    return connect(address, name, log, onEnd, isByIndex);
+    return connect(address, name, log, onEnd, plans);
   }
-  function create(purpose: string, isByIndex = false): Connection {
-    const connection = createConnection((onEnd) => open(onEnd, isByIndex), address, purpose);
+  function create(purpose: string, plans: Plans = 'any'): Connection {
+    const connection = createConnection((onEnd) => open(onEnd, plans), address, purpose);
     const help = 'Statements and transactions under way or waiting, by connection.';
     metrics.gauge('gatehouse_database_pending', help, { service: name, connection: purpose }, connection.pending);
     closable.add(connection);
@@ -67,10 +67,10 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   const transactions = ['transaction 1', 'transaction 2'].map((purpose) => create(purpose));
   const limiter = createLimiter(transactions.length, MAX_WAITING_TRANSACTIONS, 'a database transaction');
   return {
-    read: create('read', true).run,
-    write: create('write', true).run,
+    read: create('read', 'byIndex').run,
+    write: create('write', 'byIndex').run,
     list: create('list').run,
-    claim: create('claim').run,
+    claim: create('claim', 'inIndexOrder').run,
     readiness: create('readiness').run,
     transaction: (work) =>
       limiter.run(async () => {

@@ -3,6 +3,9 @@ import type { Migration } from '../db/migrate.ts';
 
 export const SCHEMA = 'webhook';
 
+/** Rows that change at each delivery. */
+const QUEUE = '(fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)';
+
 /** Published steps never change. A change is a new step at the end. */
 export const MIGRATIONS: readonly Migration[] = [
   {
@@ -45,14 +48,22 @@ export const MIGRATIONS: readonly Migration[] = [
       'create unique index events_delivery on webhook.events (token_id, delivery_id)',
       'create index events_newest on webhook.events (received_at desc, id desc)',
       // Only events that are not delivered yet: its size does not depend on the history. A claim moves due_at to the
-      // end of its lease, so that one index finds new events, retries and expired leases. Events with the same
-      // order_key are delivered in order. Only the holder of the lease may complete, return or renew.
+      // end of its lease, so that one index finds new events, retries and expired leases. Only the holder of the lease
+      // may complete, return or renew. An event with an order_key is due with its page.
       `create table webhook.work (
-        event_id uuid primary key, received_at timestamptz not null, order_key text,
+        event_id uuid primary key, received_at timestamptz not null, order_key text, seq bigint,
         attempts integer not null default 0, due_at timestamptz not null default now(), lease uuid
-      ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)`,
-      'create index work_due on webhook.work (due_at)',
-      'create index work_order on webhook.work (order_key, received_at, event_id) where order_key is not null',
+      ) with ${QUEUE}`,
+      'create index work_due on webhook.work (due_at) where order_key is null',
+      'create index work_order on webhook.work (order_key, seq) where order_key is not null',
+      // The events of one order_key, of which the one with the least seq is due, at due_at, or under a lease until then.
+      // Every seq below head has ended; tail is the last. Both change under the row's lock, which is held until the
+      // commit: seq is the order of commits, and nothing else is claimed while one of its events is leased.
+      `create table webhook.pages (
+        order_key text primary key, head bigint not null default 1, tail bigint not null,
+        due_at timestamptz not null default now()
+      ) with ${QUEUE}`,
+      'create index pages_due on webhook.pages (due_at) where head <= tail',
       // Other programs may insert here, too. "skipped": WEBHOOK_EVENTS does not select the event.
       `create table webhook.outcomes (
         event_id uuid primary key,

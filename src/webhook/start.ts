@@ -14,7 +14,7 @@ import { WRONG_SECRET } from './receive.ts';
 import { createPlainRoutes, createRoutes } from './routes.ts';
 import { createWebhook, type WebhookService } from './service.ts';
 import type { DeliverySettings, TargetSettings, WebhookSettings } from './settings.ts';
-import { removeEnded, type Status } from './store/events.ts';
+import { removeEnded, removeIdlePages, type Status } from './store/events.ts';
 import { countByKey, findTokenCaller, markTokensUsed } from './store/tokens.ts';
 import { readBacklog } from './store/work.ts';
 import { createFirstToken } from './tokens.ts';
@@ -115,6 +115,7 @@ function jobs({ database, pendingLastSeen }: WebhookService, settings: WebhookSe
   return [
     { name: 'record the last use of tokens', everySeconds: 5, batch: recordUse },
     { name: 'measure the backlog', everySeconds: 15, batch: measure },
+    removalJob(metrics, 'webhook.pages', 300, (limit) => removeIdlePages(database, limit)),
     remove('done', eventSeconds), remove('skipped', eventSeconds), remove('dead', deadSeconds),
   ];
 }

@@ -48,7 +48,7 @@ const SETTINGS = {
 } as const;
 
 /** Whoever connects by way of here is told the plan of each statement as a notice, which is read in passing. */
-export async function observe(owner: Owner, { url, sql }: TestDatabase): Promise<Observatory> {
+export async function observe(owner: Owner, { url, sql }: Pick<TestDatabase, 'url' | 'sql'>): Promise<Observatory> {
   for (const [name, value] of Object.entries(SETTINGS)) await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set ${name} = '${value}'`);
   const found: Scan[] = [];
   const proxy = await startProxy(owner, url, () => reader((notice) => found.push(...scansOf(notice))));

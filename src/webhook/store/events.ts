@@ -39,14 +39,20 @@ export const insertEvent = batched(
             ${all(({ status }) => status)}::text::text[], ${all(({ orderKey }) => orderKey)}::text::text[]
           ) with ordinality as given (id, token_id, source, delivery_id, event, headers, ip, body, status, order_key, n)
         ), event as (
-          -- Each gets a later received_at, for ordered delivery. The same order in all replicas avoids deadlocks.
+          -- Each gets a later received_at, for lists. The same order in all replicas avoids deadlocks.
           insert into webhook.events (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
           select id, token_id, source, delivery_id, event, headers, ip, body, now() + n * interval '1 microsecond'
           from given order by token_id, delivery_id, n
           on conflict (token_id, delivery_id) do nothing returning id, received_at
+        ), page as (
+          insert into webhook.pages (order_key, tail)
+          select order_key, count(*) from event join given using (id) where order_key is not null
+          group by order_key order by order_key
+          on conflict (order_key) do update set tail = pages.tail + excluded.tail returning order_key, tail
         ), work as (
-          insert into webhook.work (event_id, received_at, order_key)
-          select id, received_at, order_key from event join given using (id) where status = 'waiting'
+          insert into webhook.work (event_id, received_at, order_key, seq)
+          select id, received_at, order_key, tail + 1 - row_number() over (partition by order_key order by n desc)
+          from event join given using (id) left join page using (order_key) where status = 'waiting'
         ), outcome as (
           insert into webhook.outcomes (event_id, status, attempts)
           select id, 'skipped', 0 from event join given using (id) where status = 'skipped'
@@ -147,7 +153,9 @@ export async function redeliver(database: Database, ids: readonly string[]): Pro
     with redelivered as (
       insert into webhook.work (event_id, received_at)
       select id, received_at from webhook.events where id = any (${arrayLiteral(ids)}::text::uuid[]) for key share
-      on conflict (event_id) do update set due_at = now() where work.lease is null returning event_id
+      on conflict (event_id) do update set due_at = now() where work.lease is null returning event_id, order_key, seq
+    ), page as (
+      update webhook.pages p set due_at = now() from redelivered r where p.order_key = r.order_key and p.head = r.seq
     ), removed as (delete from webhook.outcomes where event_id in (select event_id from redelivered))
     select event_id from redelivered`);
   return result.count;
@@ -166,6 +174,14 @@ export async function idsWithStatus(
       order by received_at limit ${limit}`;
   });
   return rows.map(({ id }) => id);
+}
+
+/** Removes pages without a waiting event. @returns how many, at most `limit` */
+export async function removeIdlePages(database: Database, limit: number): Promise<number> {
+  const result = await database.write((sql) => sql`
+    delete from webhook.pages where order_key = any (array(
+      select order_key from webhook.pages where head > tail limit ${limit} for update skip locked))`);
+  return result.count;
 }
 
 /** Removes events that ended more than `seconds` ago, with their failures. @returns how many, at most `limit` */

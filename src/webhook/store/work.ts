@@ -1,5 +1,5 @@
 import { arrayLiteral, batched } from '../../db/batch.ts';
-import type { Database } from '../../db/pool.ts';
+import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import type { EventDetails } from './events.ts';
 
 type StoredEvent = Pick<EventDetails, 'id' | 'event' | 'source' | 'delivery_id' | 'received_at' | 'headers' | 'body'>;
@@ -13,15 +13,21 @@ export type LeasedEvent = StoredEvent & { readonly lease: string; readonly attem
  */
 export function claimWork(database: Database, lease: string, seconds: number, limit: number): Promise<LeasedEvent[]> {
   return database.claim((sql) => sql<LeasedEvent[]>`
-    with claimed as (
+    with event as (
+      select event_id, due_at from webhook.work where due_at <= now() and order_key is null
+      order by due_at limit ${limit} for update skip locked
+    ), page as (
+      select w.event_id, p.due_at from webhook.pages p join webhook.work w on w.order_key = p.order_key and w.seq = (
+        select min(seq) from webhook.work where order_key = p.order_key and seq >= p.head)
+      where p.due_at <= now() and p.head <= p.tail order by p.due_at limit ${limit} for update of p, w skip locked
+    ), claimed as (
       update webhook.work
       set lease = ${lease}, attempts = attempts + 1, due_at = now() + make_interval(secs => ${seconds})
       where event_id = any (array(
-        select event_id from webhook.work w where due_at <= now() and (order_key is null or event_id = (
-          select event_id from webhook.work first where first.order_key = w.order_key
-          order by received_at, event_id limit 1))
-        order by due_at limit ${limit} for update skip locked
-      )) returning event_id, attempts
+        select event_id from (select * from event union all select * from page) due order by due_at limit ${limit}
+      )) returning event_id, attempts, order_key, due_at
+    ), leased as (
+      update webhook.pages p set due_at = c.due_at from claimed c where p.order_key = c.order_key
     )
     select e.id, ${lease}::text as lease, c.attempts as attempt, e.event, e.source, e.delivery_id, e.received_at,
       e.headers, e.body
@@ -33,13 +39,24 @@ export type Lease = Pick<LeasedEvent, 'id' | 'lease'>;
 const columns = (leases: readonly Lease[]) =>
   [arrayLiteral(leases.map(({ id }) => id)), arrayLiteral(leases.map(({ lease }) => lease))] as const;
 
+/** A CTE that locks the pages of events in the order in which acceptance locks them, which avoids deadlocks. */
+const lockPages = (sql: Sql, events: 'renewed' | 'ended'): Fragment => sql`
+  locked as (
+    select order_key from webhook.pages where order_key in (select order_key from ${sql(events)})
+    order by order_key for update
+  )`;
+
 /** Extends the leases that are still held. */
 export async function renewLeases(database: Database, leases: readonly Lease[], leaseSeconds: number): Promise<void> {
   const [ids, leaseIds] = columns(leases);
   await database.write((sql) => sql`
-    update webhook.work w set due_at = now() + make_interval(secs => ${leaseSeconds})
-    from unnest(${ids}::text::uuid[], ${leaseIds}::text::uuid[]) as held (id, lease)
-    where w.event_id = held.id and w.lease = held.lease`);
+    with renewed as (
+      update webhook.work w set due_at = now() + make_interval(secs => ${leaseSeconds})
+      from unnest(${ids}::text::uuid[], ${leaseIds}::text::uuid[]) as held (id, lease)
+      where w.event_id = held.id and w.lease = held.lease returning w.order_key, w.due_at
+    ), ${lockPages(sql, 'renewed')}
+    update webhook.pages p set due_at = r.due_at from renewed r join locked using (order_key)
+    where p.order_key = r.order_key`);
 }
 
 /** Ends events that were delivered at about the same time in one statement. If it fails, they are delivered again. */
@@ -56,7 +73,11 @@ export async function endWork(
   await database.write((sql) => sql`
     with ended as (
       delete from webhook.work w using unnest(${ids}::text::uuid[], ${leaseIds}::text::uuid[]) as held (id, lease)
-      where w.event_id = held.id and w.lease = held.lease returning w.event_id, w.attempts - ${unused} as attempts
+      where w.event_id = held.id and w.lease = held.lease
+      returning w.event_id, w.attempts - ${unused} as attempts, w.order_key, w.seq
+    ), ${lockPages(sql, 'ended')}, page as (
+      update webhook.pages p set head = e.seq + 1, due_at = now() from ended e join locked using (order_key)
+      where p.order_key = e.order_key
     ), failed as (
       insert into webhook.failures (event_id, attempt, error)
       select event_id, attempts, ${error}::text from ended where ${error}::text is not null
@@ -73,7 +94,9 @@ export async function returnWork(
     with returned as (
       update webhook.work set lease = null, attempts = attempts - ${error === null ? 1 : 0},
         due_at = now() + make_interval(secs => ${delaySeconds})
-      where event_id = ${id} and lease = ${lease} returning event_id, attempts
+      where event_id = ${id} and lease = ${lease} returning event_id, attempts, order_key, due_at
+    ), page as (
+      update webhook.pages p set due_at = r.due_at from returned r where p.order_key = r.order_key
     )
     insert into webhook.failures (event_id, attempt, error)
     select event_id, attempts, ${error}::text from returned where ${error}::text is not null`);

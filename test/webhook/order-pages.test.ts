@@ -1,0 +1,296 @@
+/** Delivery in order: one event of a page at a time, in the order of commits, whatever waits behind it. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { accept } from '../../src/webhook/receive.ts';
+import { redeliver, removeIdlePages } from '../../src/webhook/store/events.ts';
+import { claimWork, endWork, type LeasedEvent, renewLeases, returnWork } from '../../src/webhook/store/work.ts';
+import { LEASE_SECONDS } from '../../src/webhook/worker.ts';
+import { openConnections, untilSql } from '../support/connections.ts';
+import { createDatabase } from '../support/database.ts';
+import { ask, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
+import { observe } from '../support/plans.ts';
+import { buildProgram, startProgram } from '../support/process.ts';
+import { startRecorder } from '../support/recorder.ts';
+import { bounded, until } from '../support/until.ts';
+import { FAILED, latch, newEvent, openWorkQueue, type WorkQueue } from '../support/work.ts';
+
+const queue = await openWorkQueue({ after });
+const { sql, database } = queue;
+const claim = (limit = 100) => claimWork(database, randomUUID(), LEASE_SECONDS, limit);
+const names = (events: readonly LeasedEvent[]) => events.map(({ event }) => event).sort();
+const endLeases = async () => {
+  await sql`update webhook.work set due_at = now() - interval '1 second'`;
+  await sql`update webhook.pages set due_at = now() - interval '1 second'`;
+};
+const nothingWaits = () => untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
+const clear = () => sql`truncate webhook.work, webhook.pages, webhook.outcomes, webhook.failures, webhook.events`;
+
+/** A further replica that stores events. */
+async function createReplica({ databaseUrl, sql }: WorkQueue) {
+  const replica = openConnections({ after }, databaseUrl, 'webhook');
+  const [token] = await sql<[{ id: string }]>`select id from webhook.tokens`;
+  return (event: string, page: string) => accept(replica, newEvent(token.id, { event, orderKey: page }));
+}
+
+/** Runs a statement before the commit of each event whose name matches. */
+async function delayCommits({ sql }: WorkQueue, pattern: string, statement: string): Promise<void> {
+  await sql.unsafe(`create function delay() returns trigger language plpgsql as $$ begin ${statement}; return null; end $$`);
+  await sql.unsafe(`create constraint trigger delay after insert on webhook.events deferrable initially deferred
+    for each row when (new.event like '${pattern}') execute function delay()`);
+}
+
+test('an event that commits late is never delivered at once with another of its page', bounded, async (t) => {
+  const own = await openWorkQueue(t);
+  await own.sql`create table gate (id integer primary key)`;
+  await own.sql`insert into gate values (1)`;
+  await delayCommits(own, 'late', 'perform 1 from gate for share');
+  const [first, second] = [await createReplica(own), await createReplica(own)];
+  const finish = latch();
+  const [begun, active] = [new Array<string>(), new Set<string>()];
+  let overlaps = 0;
+  const worker = own.startWorker(async ({ event }) => {
+    begun.push(event);
+    overlaps += active.size;
+    active.add(event);
+    await finish.opened;
+    active.delete(event);
+    return null;
+  });
+  const stored = await own.sql.begin(async (gate) => {
+    await gate`select from gate for update`;
+    // In another transaction: each one sees these statistics as they were at its first look.
+    const waiting = () => own.database.list(async (sql) =>
+      (await sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).length);
+    const late = first('late', 'page');
+    await untilSql(async () => (await waiting()) === 1, 'the first event waits for its commit');
+    let isStored = false;
+    const next = second('next', 'page').then(() => (isStored = true));
+    await untilSql(async () => isStored || (await waiting()) === 2, 'the second is stored, or waits, too');
+    worker.notify();
+    if (isStored) await until(() => begun.length > 0, 'its delivery begins');
+    return { commits: [late, next] };
+  });
+  await Promise.all(stored.commits);
+  worker.notify();
+  await until(() => begun.length > 0, 'a delivery begins');
+  // Both are stored, so a claim that took the other one, too, would find it.
+  assert.equal((await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10)).length, 0);
+  finish.open();
+  await untilSql(async () => (await own.sql`select from webhook.work`).length === 0, 'nothing waits');
+  assert.deepEqual([overlaps, begun], [0, ['late', 'next']]);
+  await worker.stop();
+});
+
+test('events of three replicas with slow commits are delivered in their order by two workers', bounded, async (t) => {
+  const own = await openWorkQueue(t);
+  await delayCommits(own, '%', 'perform pg_sleep(random() * 0.02)');
+  const PAGES = ['p', 'q', 'r'];
+  /** A clock of this process. */
+  let time = 0;
+  const sent = new Map<string, { from: number; to: number }>();
+  const [begun, active] = [new Map<string, number>(), new Map<string, number>()];
+  let overlaps = 0;
+  const workers = [1, 2].map(() => own.startWorker(async ({ event, attempt }) => {
+    const page = event.slice(0, 1);
+    active.set(page, (active.get(page) ?? 0) + 1);
+    if (active.get(page) !== 1) overlaps += 1;
+    if (!begun.has(event)) begun.set(event, (time += 1));
+    await sleep(Math.random() * 3);
+    active.set(page, (active.get(page) ?? 0) - 1);
+    return attempt === 1 && event.endsWith('7') ? FAILED : null;
+  }, { concurrency: 4 }));
+  await Promise.all([1, 2, 3].map(async (number) => {
+    const store = await createReplica(own);
+    const send = async (page: string, index: number) => {
+      const event = `${page} ${number} ${index}`;
+      const span = { from: (time += 1), to: Infinity };
+      sent.set(event, span);
+      await store(event, page);
+      span.to = time += 1;
+      for (const { notify } of workers) notify();
+    };
+    for (let index = 0; index < 20; index += 1) await Promise.all(PAGES.map((page) => send(page, index)));
+  }));
+  await untilSql(async () => (await own.sql`select from webhook.work`).length === 0, 'nothing waits');
+  await Promise.all(workers.map((worker) => worker.stop()));
+  assert.deepEqual([overlaps, begun.size], [0, 180]);
+  for (const page of PAGES) {
+    const order = [...begun.keys()].filter((event) => event.startsWith(page)).map((event) => ({ event, ...sent.get(event) }));
+    for (const [index, { event, from = 0 }] of order.entries()) {
+      const overtaken = order.slice(index + 1).find(({ to = 0 }) => to < from);
+      assert.equal(overtaken, undefined, `${event} was sent after ${overtaken?.event} was stored, and delivered before it`);
+    }
+  }
+});
+
+test('a claim reads the same number of rows, whatever waits for its page and however many pages wait', async (t) => {
+  const own = await openWorkQueue(t);
+  const observatory = await observe(t, { ...own, url: own.databaseUrl });
+  const observed = openConnections(t, observatory.url, 'webhook');
+  const put = async (count: number, pageOf: (index: number) => string | null) => {
+    for (let first = 0; first < count; first += 500) {
+      const numbers = Array.from({ length: Math.min(500, count - first) }, (_, index) => first + index);
+      await Promise.all(numbers.map((number) => own.put({ orderKey: pageOf(number) })));
+    }
+  };
+  const deliver = async () => {
+    const events = await claimWork(observed, randomUUID(), LEASE_SECONDS, 1);
+    assert.equal(events.length, 1);
+    await endWork(observed, events, 'done', null);
+  };
+  const rowsOfClaim = async () => {
+    observatory.scans();
+    const events = await claimWork(observed, randomUUID(), LEASE_SECONDS, 1);
+    const scans = observatory.scans().filter(({ statement }) => statement.includes('skip locked'));
+    await endWork(observed, events, 'done', null);
+    assert.ok(scans.length > 0);
+    return { rows: scans.reduce((sum, { rows }) => sum + rows, 0), scans };
+  };
+  await put(20, () => 'page');
+  // Planned for a small table. No statement is replanned after this.
+  for (let round = 0; round < 10; round += 1) await deliver();
+  for (const [count, pageOf] of [
+    [3_000, () => 'page'],
+    [1_000, (index: number) => `page ${index}`],
+    [1_000, () => null],
+  ] as const) {
+    await put(count, pageOf);
+    const { rows, scans } = await rowsOfClaim();
+    assert.ok(rows <= 20, `${rows} rows: ${JSON.stringify(scans)}`);
+  }
+});
+
+test('one event of a page is leased at a time, by its lease, its retry and its end', async () => {
+  await clear();
+  for (const event of ['a1', 'a2', 'a3']) await queue.put({ event, orderKey: 'a' });
+  for (const event of ['b1', 'b2']) await queue.put({ event, orderKey: 'b' });
+  await queue.put({ event: 'c' });
+  assert.equal((await claim(2)).length, 2, 'at most as many as asked for');
+  await endLeases();
+  const first = await claim();
+  assert.deepEqual(names(first), ['a1', 'b1', 'c']);
+  assert.equal((await claim()).length, 0, 'while the leases hold');
+  await endLeases();
+  await renewLeases(database, first, LEASE_SECONDS);
+  assert.equal((await claim()).length, 0, 'a renewal extends the lease of a page');
+  await endLeases();
+  const second = await claim();
+  assert.deepEqual(names(second), ['a1', 'b1', 'c'], 'the same after the leases expire');
+  await endWork(database, first, 'done', null);
+  await renewLeases(database, first, 3_600);
+  for (const event of first) await returnWork(database, event, 'from an old lease', 0);
+  assert.equal((await claim()).length, 0, 'an old lease ends nothing');
+  const [a, b, c] = second.sort((one, other) => (one.event < other.event ? -1 : 1));
+  assert.ok(a && b && c);
+  await returnWork(database, a, 'failed', 3_600);
+  await endWork(database, [b], 'dead', 'failed');
+  assert.deepEqual(names(await claim()), ['b2'], 'a2 waits behind the retry of a1');
+  assert.equal(await redeliver(database, [a.id]), 1);
+  const [again] = await claim();
+  assert.deepEqual([again?.event, again?.attempt], ['a1', 4], 'redelivered by hand, the event that waits is due now');
+});
+
+test('a page goes on after an event was deleted by hand, and idle pages are removed', async () => {
+  await clear();
+  for (const event of ['a1', 'a2', 'a3']) await queue.put({ event, orderKey: 'a' });
+  await sql`delete from webhook.work where event_id in (select id from webhook.events where event = 'a1')`;
+  for (const expected of ['a2', 'a3']) {
+    const events = await claim();
+    assert.deepEqual(names(events), [expected]);
+    assert.equal(await removeIdlePages(database, 10), 0);
+    await endWork(database, events, 'done', null);
+  }
+  assert.equal(await removeIdlePages(database, 10), 1);
+  await queue.put({ event: 'a4', orderKey: 'a' });
+  assert.deepEqual(names(await claim()), ['a4']);
+});
+
+test('events are stored while idle pages are removed, and each is delivered', bounded, async () => {
+  await clear();
+  const removed = { count: 0, goesOn: true };
+  const delivered: string[] = [];
+  const worker = queue.startWorker(async ({ event }) => (delivered.push(event), null));
+  const removing = (async () => {
+    while (removed.goesOn) removed.count += await removeIdlePages(database, 10);
+  })();
+  const store = await createReplica(queue);
+  for (let number = 0; number < 300; number += 1) {
+    await store(String(number), 'page');
+    worker.notify();
+    if (number % 3 === 0) await sleep(Math.random() * 5);
+  }
+  await nothingWaits();
+  removed.goesOn = false;
+  await removing;
+  assert.deepEqual(delivered, Array.from({ length: 300 }, (_, number) => String(number)));
+  assert.ok(removed.count > 0);
+  await worker.stop();
+});
+
+test('after a change of WEBHOOK_ORDER the waiting events keep theirs, and all are delivered', bounded, async () => {
+  await clear();
+  for (let number = 0; number < 40; number += 1) {
+    await queue.put({ event: String(number), orderKey: Math.floor(number / 10) % 2 ? null : 'page' });
+  }
+  const delivered: number[] = [];
+  const worker = queue.startWorker(async ({ event }) => (delivered.push(Number(event)), null));
+  await nothingWaits();
+  assert.equal(delivered.length, 40);
+  const ordered = delivered.filter((number) => Math.floor(number / 10) % 2 === 0);
+  assert.deepEqual(ordered, [...ordered].sort((one, other) => one - other));
+  await worker.stop();
+});
+
+test('kill -9 of a replica that delivers a page ends neither the order nor the delivery', bounded, async (t) => {
+  const own = await createDatabase(t);
+  const recorder = await startRecorder(t);
+  const active = new Map<string, number>();
+  const begun: string[] = [];
+  let [overlaps, held] = [0, true];
+  const replies: Array<() => void> = [];
+  recorder.answer((response, { body }) => {
+    const { event, data: { page_id } }: { event: string; data: { page_id: string } } = JSON.parse(body);
+    active.set(page_id, (active.get(page_id) ?? 0) + 1);
+    if (active.get(page_id) !== 1) overlaps += 1;
+    response.once('close', () => active.set(page_id, (active.get(page_id) ?? 0) - 1));
+    begun.push(event);
+    const end = () => response.writeHead(200).end();
+    if (held) replies.push(end);
+    else setTimeout(end, Math.random() * 5);
+  });
+  const environment = {
+    ...variables(own.url), WEBHOOK_FORWARD_URL: recorder.url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on', WEBHOOK_ORDER: 'page_id',
+  };
+  const start = async () => {
+    const program = startProgram(t, buildProgram(), ['serve', 'webhook'], environment);
+    await program.ready('webhook');
+    return program;
+  };
+  const first = await start();
+  const send = async (from: number, to: number, url: string) => {
+    for (let number = from; number < to; number += 1) {
+      for (const page_id of ['p', 'q']) {
+        const body = { event: `${page_id} ${number}`, data: { page_id } };
+        assert.equal((await ask('POST', `${url}/webhook`, { bearer: WEBHOOK_TOKEN, body })).status, 200);
+      }
+    }
+  };
+  await send(0, 20, await first.url('webhook'));
+  await until(() => begun.length === 2, 'both pages are being delivered');
+  first.signal('SIGKILL');
+  await first.ended;
+  held = false;
+  const others = [await start(), await start()];
+  await Promise.all(others.map(async (program, index) => index === 0 && send(20, 40, await program.url('webhook'))));
+  assert.equal(begun.length, 2, 'the leases of the killed replica hold');
+  await own.sql`update webhook.work set due_at = now() where lease is not null`;
+  await own.sql`update webhook.pages set due_at = now()`;
+  await untilSql(async () => (await own.sql`select from webhook.work`).length === 0, 'nothing waits');
+  assert.equal(overlaps, 0);
+  for (const page of ['p', 'q']) {
+    const expected = [0, ...Array.from({ length: 40 }, (_, number) => number)].map((number) => `${page} ${number}`);
+    assert.deepEqual(begun.filter((event) => event.startsWith(page)), expected, 'the interrupted one twice, then in order');
+  }
+});
