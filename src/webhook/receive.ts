@@ -10,7 +10,9 @@ import { Overloaded } from '../runtime/errors.ts';
 import type { WebhookService } from './service.ts';
 import { verify } from './signatures.ts';
 import { openSecret, sealSecret } from './signing.ts';
-import { genericShape, type JsonObject, readDeliveryId, type ReceiveReply, type Source, SOURCES } from './sources.ts';
+import {
+  genericShape, isRepetition, type JsonObject, readDeliveryId, type ReceiveReply, type Source, SOURCES,
+} from './sources.ts';
 import { findRepeated, insertEvent, type NewEvent, redeliver } from './store/events.ts';
 import { insertPending, type TokenCaller } from './store/tokens.ts';
 
@@ -150,7 +152,7 @@ export async function accept(database: Database, event: NewEvent) {
     if (await insertEvent(database, event)) return { id: event.id, status: 'accepted' } as const;
     const first = await findRepeated(database, event);
     if (!first) continue;
-    if (!first.has_same_body) return 'conflict';
+    if (first.other_body && !isRepetition(SOURCES[event.source], first.other_body, event.body)) return 'conflict';
     if (first.is_dead && (await redeliver(database, [first.id])) === 0) continue;
     return { id: first.id, status: 'duplicate' } as const;
   }
