@@ -47,6 +47,9 @@ const PRIVATE = [
   ['fec0::', 'feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
   ['ff00::', 'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
   ['64:ff9b:1::', '64:ff9b:1:ffff:ffff:ffff:ffff:ffff'],
+  ['2001::', '2001:1ff:ffff:ffff:ffff:ffff:ffff:ffff'],
+  ['5f00::', '5f00:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
+  ['168.63.129.16', '168.63.129.16'],
 ] as const;
 /** The addresses next to these ranges, and others of the public network. */
 const PUBLIC = [
@@ -69,6 +72,15 @@ const PUBLIC = [
   '198.20.0.0',
   '223.255.255.255',
   '8.8.8.8',
+  '168.63.129.15',
+  '168.63.129.17',
+  '2001:200::',
+  '5eff:ffff::1',
+  '5f01::',
+  '2606:4700::1:5efe:1:2',
+  '2606:4700::200:5eff:1:2',
+  '2606:4700:0:5efe:1:2:3:4',
+  '2606:4700::5efe',
   'fbff:ffff:ffff:ffff:ffff:ffff:ffff:ffff',
   'fe00::',
   'fe7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff',
@@ -101,6 +113,15 @@ test('an IPv6 address that contains a private IPv4 address is private, in any sp
   }
 });
 
+test('the metadata services of the clouds are private', () => {
+  // AWS, Google, Azure and DigitalOcean; containers of AWS; AWS and Google by IPv6; Alibaba; Oracle; Azure's own.
+  for (const address of [
+    '169.254.169.254', '169.254.170.2', 'fd00:ec2::254', 'fd20:ce::254', '100.100.100.200', '192.0.0.192', '168.63.129.16',
+  ])
+    assert.equal(isPrivate(address), true, address);
+  for (const zone of ['fe80::1%eth0', 'fe80::1%2']) assert.equal(isPrivate(zone), true, zone);
+});
+
 test('an address that NAT64 or 6to4 maps to a private IPv4 address is private', () => {
   for (const address of [
     '64:ff9b::127.0.0.1',
@@ -125,7 +146,7 @@ const IPV4 = {
   public: PUBLIC.filter((address) => /^[0-9.]+$/.test(address)),
 };
 
-test('every IPv6 form of an IPv4 address is as private as it; 6to4 and Teredo are always private', () => {
+test('every IPv6 form of an IPv4 address is as private as it; 6to4, Teredo and ISATAP always are', () => {
   for (const address of IPV4.private) {
     const [dotted, hex] = [address, pieces(address)];
     for (const outer of [
@@ -139,6 +160,13 @@ test('every IPv6 form of an IPv4 address is as private as it; 6to4 and Teredo ar
       `2002:${hex}::`,
       `2002:${hex}::1`,
       `2001:0:${hex}::1`,
+      `::5efe:${dotted}`,
+      `::0200:5EFE:${dotted}`,
+      `fe80::5efe:${hex}`,
+      `fe80::200:5efe:${dotted}`,
+      `2606:4700::5efe:${hex}`,
+      `2606:4700:1:2:0:5efe:${dotted}`,
+      `2606:4700:1:2:0200:5efe:${hex}`,
     ]) {
       assert.equal(isPrivate(outer), true, outer);
     }
@@ -146,7 +174,7 @@ test('every IPv6 form of an IPv4 address is as private as it; 6to4 and Teredo ar
   for (const address of IPV4.public) {
     for (const outer of [`::ffff:${address}`, `::ffff:${pieces(address)}`, `64:ff9b::${address}`])
       assert.equal(isPrivate(outer), false, outer);
-    for (const outer of [`2002:${pieces(address)}::1`, `2001:0:${pieces(address)}::1`, `::${address}`])
+    for (const outer of [`2606:4700:1:2:0:5efe:${address}`, `2002:${pieces(address)}::1`, `2001:0:${pieces(address)}::1`, `::${address}`])
       assert.equal(isPrivate(outer), true, outer);
   }
 });
@@ -182,6 +210,9 @@ const SPELLINGS = [
   '[fc00::1]',
   '[fd12:3456::1]',
   '[fe80::1]',
+  '[::5efe:127.0.0.1]',
+  '168.63.129.16',
+  '0xa83f8110',
   '[ff02::1]',
   'localhost',
   'LOCALHOST',

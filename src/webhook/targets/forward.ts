@@ -8,14 +8,17 @@ import { SCHEMES } from '../signatures.ts';
 import type { LeasedEvent } from '../store/work.ts';
 import type { DeliveryFailure, DeliveryTarget } from '../worker.ts';
 
-/** IANA special-purpose networks, which only this host or its neighbors can reach (SSRF, ASVS 1.3.6). */
+/**
+ * IANA special-purpose networks, which only this host or its neighbors can reach, and 168.63.129.16, at which Azure
+ * serves each virtual machine (SSRF, ASVS 1.3.6). The metadata services of other clouds are in these networks.
+ */
 const PRIVATE_IPV4 = [
   ['0.0.0.0', 8], ['10.0.0.0', 8], ['100.64.0.0', 10], ['127.0.0.0', 8], ['169.254.0.0', 16], ['172.16.0.0', 12],
-  ['192.0.0.0', 24], ['192.168.0.0', 16], ['198.18.0.0', 15], ['224.0.0.0', 3],
+  ['192.0.0.0', 24], ['192.168.0.0', 16], ['198.18.0.0', 15], ['224.0.0.0', 3], ['168.63.129.16', 32],
 ] as const;
 const PRIVATE_IPV6 = [
-  ['::', 96], ['::ffff:0:0:0', 96], ['64:ff9b:1::', 48], ['2001::', 32], ['2002::', 16], ['fc00::', 7], ['fe80::', 10],
-  ['fec0::', 10], ['ff00::', 8],
+  ['::', 96], ['::ffff:0:0:0', 96], ['64:ff9b:1::', 48], ['2001::', 23], ['2002::', 16], ['5f00::', 16], ['fc00::', 7],
+  ['fe80::', 10], ['fec0::', 10], ['ff00::', 8],
 ] as const;
 const PRIVATE = new BlockList();
 for (const [network, bits] of PRIVATE_IPV4) {
@@ -25,10 +28,16 @@ for (const [network, bits] of PRIVATE_IPV4) {
 }
 for (const [network, bits] of PRIVATE_IPV6) PRIVATE.addSubnet(network, bits, 'ipv6');
 
+/** The end of an ISATAP address, which contains an IPv4 address under any prefix (RFC 5214, 6.1). */
+const ISATAP = /:(0|200|):5efe:([0-9a-f]+:[0-9a-f]+|:)\]$/;
+
 /** An IPv6 address that contains a private IPv4 address is private, too. So is a text that is no address. */
 export function isPrivate(address: string): boolean {
   const family = isIP(address);
-  return family === 0 || PRIVATE.check(address, family === 4 ? 'ipv4' : 'ipv6');
+  if (family !== 6) return family === 0 || PRIVATE.check(address);
+  const url = `http://[${address}]`;
+  // In its canonical form. An address with a zone has none, and is link-local.
+  return PRIVATE.check(address, 'ipv6') || !URL.canParse(url) || ISATAP.test(new URL(url).hostname);
 }
 
 /**
