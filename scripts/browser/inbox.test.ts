@@ -207,6 +207,20 @@ test('the live view applies the filter', async () => {
   assert.equal(await isListed('unwanted'), false);
 });
 
+test('no event name stops the live view with a filter of many stars', async () => {
+  await list();
+  await browser.fill('of-event', '*a*a*a*a*b');
+  await browser.click('submit');
+  await untilStatus(/^No events match\.$/);
+  await browser.click('live');
+  await untilStatus(/^New events appear here/);
+  while (!(await isListed('aaaab'))) {
+    await send('a'.repeat(1_024));
+    await send('aaaab');
+    await sql`select pg_sleep(0.2)`;
+  }
+});
+
 const FORM = ['token', 'of-status', 'of-event', 'submit', 'live'];
 
 test('the keyboard alone operates the page, with a visible focus that follows', async () => {

@@ -65,7 +65,7 @@ const plain: ReadonlyArray<Route<PlainService>> = [
 async function pageRoutes(): Promise<ReadonlyArray<Route<WebhookService>>> {
   const { pageRows } = await import('../http/pages.ts');
   const page = { pattern: '/inbox', summary: 'Inbox page for operators', name: 'inbox.html' };
-  return pageRows(new URL('pages/', import.meta.url), [page], ['inbox.js'], 'Inbox page: script and style sheet');
+  return pageRows(new URL('pages/', import.meta.url), [page], ['inbox.js', 'pattern.js'], 'Inbox page: scripts and style sheet');
 }
 
 const facts = {

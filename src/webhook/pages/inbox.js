@@ -1,4 +1,5 @@
 import { callApi, copyOnClick, element, showProblem, switchSection } from '/pages/page.js';
+import { matchesPattern } from '/pages/pattern.js';
 
 /** @import { Result } from '/pages/page.js' */
 /**
@@ -38,8 +39,7 @@ const messageFor = ({ code, message }) =>
 
 /** @param {EventSummary} event */
 function matchesFilter({ event, status }) {
-  const escaped = filter.event.split('*').map((part) => part.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&'));
-  const isNameMatching = filter.event === '' || new RegExp(`^${escaped.join('.*')}$`, 's').test(event);
+  const isNameMatching = filter.event === '' || matchesPattern(filter.event, event);
   return isNameMatching && (filter.status === '' || filter.status === status);
 }
 

@@ -4,6 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { after, test } from 'node:test';
 import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
+import { createSelector } from '../../../src/webhook/service.ts';
 import { PAGE_SECURITY, SCRIPT } from '../../support/pages.ts';
 import { exchange } from '../../support/socket.ts';
 
@@ -23,6 +24,7 @@ const FILES: ReadonlyArray<readonly [path: string, file: string, type: string]> 
   ['/pages/style.css', 'style.css', 'text/css; charset=utf-8'],
   ['/pages/page.js', 'page.js', SCRIPT],
   ['/pages/inbox.js', 'inbox.js', SCRIPT],
+  ['/pages/pattern.js', 'pattern.js', SCRIPT],
 ];
 
 test('without INBOX_PAGE the page is 404, and the inbox routes work', async (t) => {
@@ -102,7 +104,7 @@ for (const path of NOT_FOUND) {
 }
 
 const html = read('inbox.html');
-const SCRIPTS = ['inbox.js', 'page.js'];
+const SCRIPTS = ['inbox.js', 'page.js', 'pattern.js'];
 
 test('every file that the page loads is served, and no other', async () => {
   const loaded = [
@@ -160,7 +162,7 @@ test('every element that a script uses exists in the page with the expected type
     const switched = [
       ...read(name).matchAll(/switchSection\('([^']+)', '([^']+)'\)/g),
     ].flatMap(([, from = '', to = '']) => [from, to, `${to}-heading`].map((id) => [id, 'HTMLElement'] as const));
-    assert.ok(used.length > 0, name);
+    assert.equal(used.length > 0, name !== 'pattern.js', name);
     for (const [id, type] of [...used, ...switched])
       assert.match(elements.get(id) ?? '', TAGS[type] ?? assert.fail(type), `${name} uses ${id}`);
   }
@@ -191,4 +193,30 @@ test('the page contains no events, and no token is logged', async () => {
   await ask('GET', `${base}/inbox?token=${OPERATOR_TOKEN}`);
   const written = inbox.gatehouse.stdout() + inbox.gatehouse.stderr();
   for (const mark of [OPERATOR_TOKEN, WEBHOOK_TOKEN, 'marked']) assert.ok(!written.includes(mark), mark);
+});
+
+const { matchesPattern }: { matchesPattern: (pattern: string, name: string) => boolean } =
+  await import(new URL('pattern.js', source).href);
+/** Every text of these letters, up to a length. */
+const textsOf = (letters: string, length: number): string[] =>
+  length === 0 ? [''] : ['', ...[...letters].flatMap((letter) => textsOf(letters, length - 1).map((rest) => letter + rest))];
+
+test('the page filters names as WEBHOOK_EVENTS selects them', () => {
+  const names = ['', 'page.updated', 'page.', 'pageXupdated', 'a\nb', '(a|b)', ...textsOf('ab', 5)];
+  for (const pattern of ['page.*', '*.*d', '(a|b)', '*\n*', ...textsOf('ab*', 5)]) {
+    const isSelected = createSelector([pattern]);
+    for (const name of names) assert.equal(matchesPattern(pattern, name), isSelected(name), `"${pattern}" and "${name}"`);
+  }
+});
+
+test('no event name makes a filter with many stars slow', () => {
+  assert.equal(matchesPattern(`${'*a'.repeat(500)}*b`, 'a'.repeat(1_024)), false, 'a regular expression would take hours');
+  assert.doesNotMatch(read('inbox.js'), /new RegExp/);
+});
+
+test('no event name makes a list by a filter with many stars slow', async () => {
+  await inbox.put({ event: 'a'.repeat(1_024), status: 'done' });
+  const filter = `${'*a'.repeat(200)}*b`;
+  const { status, json } = await inbox.call('GET', `/events?event=${encodeURIComponent(filter)}`);
+  assert.deepEqual([status, json], [200, []]);
 });
