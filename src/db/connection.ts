@@ -56,6 +56,8 @@ function parseUrl(url: URL): DatabaseAddress | Expected {
 /** A client of `postgres` for exactly one connection. */
 export interface Client {
   readonly sql: Sql;
+  /** Under way, as counted by the user of this client. */
+  calls: number;
   bytes(): { readonly received: number; readonly sent: number };
   /** Statements under way may finish within this time. Then they fail, and those that wait too. */
   close(seconds: number): Promise<void>;
@@ -69,6 +71,12 @@ const BY_INDEX = { plan_cache_mode: 'force_generic_plan', ...OFF } as const;
 /** How statements find their rows: `byIndex` whatever their values, `inIndexOrder` without reading all and sorting. */
 const PLANS = { any: {}, byIndex: BY_INDEX, inIndexOrder: { ...BY_INDEX, enable_bitmapscan: 'off' } } as const;
 export type Plans = keyof typeof PLANS;
+
+/**
+ * After some errors, recognised by this field, `postgres` 3.4.9 sends the statement again without holding back those
+ * behind it. All later results then go to the wrong callers. Without the field, the error goes to its caller.
+ */
+Object.defineProperty(postgres.PostgresError.prototype, 'routine', { set() {} });
 
 /**
  * Opens a client, which connects at its first statement and never again. Left to itself, `postgres` 3.4.9 reconnects
@@ -104,6 +112,7 @@ export function connect(
   };
   const client: Client = {
     sql: postgres(options),
+    calls: 0,
     bytes: () => ({ received: socket?.bytesRead ?? 0, sent: socket?.bytesWritten ?? 0 }),
     async close(seconds) {
       await client.sql.end({ timeout: seconds });

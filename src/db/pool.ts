@@ -4,7 +4,9 @@ import { type Client, connect, type DatabaseAddress, type Plans } from './connec
 import { createLimiter } from '../runtime/limiter.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { Overloaded, Unavailable } from '../runtime/errors.ts';
-import { codeOf, constraintOf, endsConnection, isUniqueViolation, isTemporary, withRetry } from './retry.ts';
+import {
+  codeOf, constraintOf, endsConnection, hasStaleStatements, isUniqueViolation, isTemporary, withRetry,
+} from './retry.ts';
 
 export type { DatabaseAddress, Sql };
 export type Fragment = postgres.Fragment; // a part of a statement
@@ -23,7 +25,7 @@ export class Duplicate extends Error {
 export class Rejected extends Unavailable {}
 
 type Work<T> = (sql: Sql) => Promise<T>;
-/** Work may run again after a serialization failure or a deadlock (SQLSTATE 40001, 40P01). */
+/** Work may run again after an error that undid it: a serialization failure, a deadlock, a stale statement. */
 type Run = <T>(work: Work<T>) => Promise<T>;
 
 /**
@@ -118,7 +120,7 @@ async function inTransaction<T>(sql: Sql, work: Work<T>): Promise<T> {
 type Connection = Pick<Client, 'close'> & { readonly run: Run; readonly pending: () => number };
 type Open = (onEnd: (client: Client) => void) => Client;
 
-/** Opens a new client when the last one has ended. */
+/** Opens a new client when the last one has ended or its prepared statements are stale. */
 function createConnection(open: Open, address: DatabaseAddress, purpose: string): Connection {
   let current: Client | null = null;
   let pending = 0;
@@ -126,6 +128,26 @@ function createConnection(open: Open, address: DatabaseAddress, purpose: string)
     if (current !== client) return;
     current = null;
     void client.close(0); // calls that still wait for it fail now
+  }
+  /** Other calls of a client whose statements are stale may finish: some may have been executed already. */
+  function replace(client: Client): void {
+    if (current !== client) return;
+    current = null;
+    setTimeout(() => void client.close(0), DEAD_AFTER_SECONDS * 1_000).unref();
+  }
+  async function attempt<T>(work: Work<T>): Promise<T> {
+    const client = (current ??= open(retire));
+    client.calls += 1;
+    try {
+      return await work(client.sql);
+    } catch (error) {
+      if (endsConnection(error)) retire(client);
+      else if (hasStaleStatements(error)) replace(client);
+      throw error;
+    } finally {
+      client.calls -= 1;
+      if (client.calls === 0 && current !== client) void client.close(0);
+    }
   }
 
   let last = { received: 0, sent: 0 };
@@ -144,12 +166,10 @@ function createConnection(open: Open, address: DatabaseAddress, purpose: string)
   return {
     async run(work) {
       if (pending >= MAX_PENDING) throw new Overloaded(`too many calls wait for the database connection "${purpose}"`);
-      const client = (current ??= open(retire));
       pending += 1;
       try {
-        return await withRetry(() => work(client.sql));
+        return await withRetry(() => attempt(work));
       } catch (error) {
-        if (endsConnection(error)) retire(client);
         throw translate(error, address);
       } finally {
         pending -= 1;

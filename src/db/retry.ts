@@ -1,5 +1,7 @@
 /** A serialization failure and a deadlock. READ COMMITTED seldom reports the first; distributed databases do. */
 const RETRYABLE = new Set(['40001', '40P01']);
+/** A table has changed since the statement was prepared, or a pooler has deallocated the statement. */
+const STALE = new Set(['0A000', '26000', '42804', '42883']);
 /** Lost a creation race: unique violation; schema, table or object that already exists. */
 const ALREADY_EXISTS = new Set(['23505', '42P06', '42P07', '42710']);
 /** The server cannot serve now: starting up, shutting down, out of connections, read-only after a failover. */
@@ -27,16 +29,18 @@ const isConnectionLost = (error: unknown): boolean =>
 /** Whether the connection is of no more use. After a FATAL error, the server closes it. */
 export const endsConnection = (error: unknown): boolean =>
   isConnectionLost(error) || (error instanceof Error && 'severity' in error && error.severity === 'FATAL');
+/** Whether a new connection, which prepares its statements again, may help. */
+export const hasStaleStatements = (error: unknown): boolean => STALE.has(codeOf(error));
 /** Whether waiting may help, as opposed to a wrong password or a missing database. */
 export const isTemporary = (error: unknown): boolean => isConnectionLost(error) || RETRYABLE.has(codeOf(error));
 
-/** Repeats work after a short random pause while the database reports a conflict. */
+/** Repeats work after a short random pause while the database reports an error that may pass. */
 export async function withRetry<T>(work: () => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {
       return await work();
     } catch (error) {
-      if (attempt >= MAX_TRIES || !RETRYABLE.has(codeOf(error))) throw error;
+      if (attempt >= MAX_TRIES || !(RETRYABLE.has(codeOf(error)) || hasStaleStatements(error))) throw error;
       await new Promise((resolve) => setTimeout(resolve, Math.random() * 10 * 2 ** attempt));
     }
   }
