@@ -1,0 +1,27 @@
+/** Changes of the schema, and of the server's memory of statements, while all three services serve. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { startGatehouse } from '../support/gatehouse.ts';
+import { createDatabase } from '../support/database.ts';
+import { startLoad } from '../support/load.ts';
+import { bounded, until } from '../support/until.ts';
+
+test('column types change while the services serve: no request fails, and the books balance', bounded, async (t) => {
+  const { url: databaseUrl, sql } = await createDatabase(t);
+  const { url, log } = await startGatehouse(t, ['identity', 'secrets', 'webhook'], databaseUrl);
+  const books = await startLoad(url, 12);
+  const goesOn = async () => {
+    const enough = books.rounds() + 24;
+    await until(() => books.rounds() >= enough, 'further rounds');
+  };
+  await goesOn();
+  for (const length of [400, 401, 402, 403]) {
+    await sql.unsafe(`alter table identity.users alter column first_name type varchar(${length})`);
+    await sql.unsafe(`alter table secrets.secrets alter column key_id type varchar(${length})`);
+    await sql.unsafe(`alter table webhook.tokens alter column name type varchar(${length})`);
+    await goesOn();
+  }
+  assert.deepEqual(books.problems(), {});
+  await books.balance(sql);
+  assert.deepEqual(log().filter(({ level }) => level === 'error' || level === 'warn'), []);
+});
