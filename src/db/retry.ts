@@ -34,13 +34,14 @@ export const hasStaleStatements = (error: unknown): boolean => STALE.has(codeOf(
 /** Whether waiting may help, as opposed to a wrong password or a missing database. */
 export const isTemporary = (error: unknown): boolean => isConnectionLost(error) || RETRYABLE.has(codeOf(error));
 
-/** Repeats work after a short random pause while the database reports an error that may pass. */
+/** Repeats work while the database reports stale statements, or after a short random pause a conflict. */
 export async function withRetry<T>(work: () => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {
       return await work();
     } catch (error) {
       if (attempt >= MAX_TRIES || !(RETRYABLE.has(codeOf(error)) || hasStaleStatements(error))) throw error;
+      if (hasStaleStatements(error)) continue;
       await new Promise((resolve) => setTimeout(resolve, Math.random() * 10 * 2 ** attempt));
     }
   }
