@@ -5,7 +5,7 @@
  * events and the sequence of kills with their pauses, but not what each kill interrupts.
  */
 import assert from 'node:assert/strict';
-import { createHmac, randomInt } from 'node:crypto';
+import { createHmac } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,11 +17,11 @@ import { until } from '../../test/support/until.ts';
 import { connect, type PostgresServer, startPostgres } from '../postgres.ts';
 import { makeTemporary, removeTemporary } from '../temporary.ts';
 import { checkEntry, type Entry, readLedger } from './ledger.ts';
+import { createRandom, SEED } from './random.ts';
 
 const SECONDS = Number(process.env.FAULTS_SECONDS ?? 60);
 const MIN_KILLS = 20;
 const SENDERS = 12;
-const SEED = Number(process.env.FAULTS_SEED ?? randomInt(2 ** 31));
 const MAX_ATTEMPTS = 5;
 /** As in src/webhook/worker.ts. */
 const LEASE_MS = 30_000;
@@ -34,17 +34,6 @@ const NAMES = [...Array.from({ length: 6 }, () => 'succeeds'), 'fails at first',
 /** For the suspended receiver: the second attempt begins elsewhere before the first one ends. */
 const SLOW_NAMES = Array.from({ length: 8 }, (_, number) => (number % 2 ? 'succeeds slowly' : 'fails slowly'));
 const SUSPENDED_MS = LEASE_MS + 3_500;
-
-/** mulberry32: the same seed gives the same numbers on every machine. */
-function createRandom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 /** PostgreSQL behind a fixed address: after each restart it listens on another port. */
 async function startDatabase(t: TestContext, directory: string) {

@@ -1,0 +1,106 @@
+/**
+ * Clients of the three services. They record what was acknowledged to them, hold every reply against it, and check
+ * all of it once more at the end:
+ *
+ * - No acknowledged write is lost: users, passwords, sessions, keys, their ends, secrets, events.
+ * - No secret for one reader is served twice, and no delivery id is stored twice.
+ * - No credential is accepted after its end was acknowledged.
+ * - A right credential never gets 401, 403 or 404 because of a failure, and nobody gets the reply of another.
+ * - Every stored event reaches its target.
+ */
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { ADMIN_PASSWORD, AUTH_TOKEN, WEBHOOK_TOKEN } from '../../../test/support/gatehouse.ts';
+import { createRandom, SEED } from '../random.ts';
+import { SERVICES, type System } from '../system.ts';
+import { createIdentityClient } from './identity.ts';
+import { createRequests, type Requests } from './requests.ts';
+import { createSecretsClient } from './secrets.ts';
+import { createWebhookClient } from './webhook.ts';
+
+export interface LoadClient {
+  /** One action. */
+  step(): Promise<void>;
+  /** Compares everything that was acknowledged with what the services say now. */
+  check(): Promise<void>;
+  /** How much of each kind there is. */
+  summary(): Readonly<Record<string, number>>;
+}
+
+export interface Load {
+  readonly requests: Requests;
+  /** Requests that failed so far, of all services. */
+  failed(): number;
+  /** Resolves when each service has answered this many more requests. */
+  progress(count: number): Promise<void>;
+  stop(): Promise<void>;
+  /** After `stop`: fails with a list of everything that was lost. @returns what was checked */
+  check(): Promise<string>;
+}
+
+const CLIENTS = 4;
+const PAUSE_MS = 15;
+const PROGRESS_MS = 90_000;
+const MAX_SHOWN = 25;
+
+interface Owner {
+  after(fn: () => Promise<void> | void): void;
+}
+
+export async function startLoad(t: Owner, system: System): Promise<Load> {
+  const requests = createRequests(system.url);
+  const login = { about: 'administrator', expected: [200], body: { username: 'admin', password: ADMIN_PASSWORD } };
+  const reply = await requests.send('identity', 'POST', '/api/auth/login', login);
+  const admin = reply?.body.data?.session ?? '';
+  const clients = Array.from({ length: CLIENTS }, (_, number) => {
+    const random = createRandom(SEED + 1_000 + number);
+    return [
+      createIdentityClient(requests, random, number, admin),
+      createSecretsClient(requests, random, number, AUTH_TOKEN),
+      createWebhookClient(requests, random, number, WEBHOOK_TOKEN, system.target, system.directUrl),
+    ];
+  }).flat();
+  let isRunning = true;
+  // A failed test must not wait for its clients.
+  t.after(() => void (isRunning = false));
+  const loops = Promise.all(clients.map(async (client) => {
+    for (; isRunning; await sleep(PAUSE_MS)) await client.step();
+  }));
+  loops.catch(() => {});
+
+  const failed = () => SERVICES.reduce((sum, service) => sum + requests.counts[service].failed, 0);
+  return {
+    requests,
+    failed,
+    async progress(count) {
+      const before = structuredClone(requests.counts);
+      const deadline = Date.now() + PROGRESS_MS;
+      const isDone = (service: (typeof SERVICES)[number]) =>
+        requests.counts[service].answered >= before[service].answered + count;
+      while (!SERVICES.every(isDone)) {
+        const late = SERVICES.filter((service) => !isDone(service));
+        assert.ok(Date.now() < deadline, `no progress within ${PROGRESS_MS} ms: ${late.join()}\n${shown(requests)}`);
+        await Promise.race([sleep(50), loops]);
+      }
+    },
+    async stop() {
+      isRunning = false;
+      await loops;
+    },
+    async check() {
+      requests.expectNoFailure();
+      await Promise.all(clients.map((client) => client.check()));
+      assert.equal(requests.problems.length, 0, shown(requests));
+      const total: Record<string, number> = {};
+      for (const client of clients) {
+        for (const [name, count] of Object.entries(client.summary())) total[name] = (total[name] ?? 0) + count;
+      }
+      return `acknowledged: ${JSON.stringify(total)}; requests: ${JSON.stringify(requests.counts)}`;
+    },
+  };
+}
+
+function shown({ problems }: Requests): string {
+  const more = problems.length > MAX_SHOWN ? [`… and ${problems.length - MAX_SHOWN} more`] : [];
+  return [`${problems.length} replies or records are wrong:`, ...problems.slice(0, MAX_SHOWN), ...more].join('\n');
+}

@@ -1,0 +1,141 @@
+/** The three services, each in a process of its own, on a PostgreSQL of their own behind a proxy. */
+import assert from 'node:assert/strict';
+import { cpSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { variables } from '../../test/support/gatehouse.ts';
+import { buildProgram, type Running, startProgram } from '../../test/support/process.ts';
+import { type Proxy, startProxy } from '../../test/support/proxy.ts';
+import { type PostgresServer, startPostgres } from '../postgres.ts';
+import { makeTemporary, removeTemporary } from '../temporary.ts';
+import { startTarget, type Target } from './load/webhook.ts';
+import { createRandom, SEED } from './random.ts';
+
+export const SERVICES = ['identity', 'secrets', 'webhook'] as const;
+export type ServiceName = (typeof SERVICES)[number];
+
+interface Owner {
+  after(fn: () => Promise<void> | void): void;
+}
+
+export interface Database {
+  /** Through the proxy: the same after a restart and a failover. */
+  readonly url: string;
+  readonly proxy: Proxy;
+  /** Holds the server's files. */
+  readonly directory: string;
+  server(): PostgresServer;
+  /** Kills the server and its connections. */
+  kill(): Promise<void>;
+  /** Starts the server again, which has ended. */
+  restart(): Promise<void>;
+  /** Stops the server, copies its files, and starts it again. */
+  copyTo(directory: string): Promise<void>;
+  /** Lets the proxy lead to another server. */
+  moveTo(server: PostgresServer): Promise<void>;
+}
+
+/** @param directory where its files are; by default a temporary directory */
+export async function startDatabase(t: Owner, directory = temporary(t)): Promise<Database> {
+  let server: PostgresServer = await startPostgres({ directory, durable: true });
+  // Stops the server even if the test has failed to start it again.
+  t.after(() => server.stop());
+  const proxy = await startProxy(t, server.url);
+  const restart = async () => {
+    server = await startPostgres({ directory, durable: true });
+    await proxy.restore(server.url);
+  };
+  return {
+    url: proxy.url, proxy, directory, restart,
+    server: () => server,
+    async kill() {
+      process.kill(server.processId, 'SIGKILL');
+      await server.ended;
+      await proxy.cut();
+    },
+    async copyTo(copy) {
+      await server.stop();
+      cpSync(directory, copy, { recursive: true, preserveTimestamps: true });
+      await restart();
+    },
+    async moveTo(other) {
+      server = other;
+      await proxy.restore(server.url);
+    },
+  };
+}
+
+export function temporary(t: Owner): string {
+  const directory = makeTemporary(tmpdir(), 'gatehouse-faults');
+  t.after(() => removeTemporary(directory));
+  return directory;
+}
+
+export interface System {
+  readonly database: Database;
+  readonly target: Target;
+  readonly environment: Readonly<Record<string, string>>;
+  readonly url: (service: ServiceName) => string;
+  readonly directUrl: () => string;
+  running(service: ServiceName): Running;
+  /** Kills a service and starts it again. */
+  killService(service: ServiceName): Promise<void>;
+  /** Sends the requests to another process from now on. */
+  useProcess(service: ServiceName, process: Running): Promise<void>;
+  /** Resolves when all three services say that they are ready. */
+  untilReady(): Promise<void>;
+}
+
+const READY_MS = 45_000;
+
+export async function startSystem(t: Owner, database?: Database): Promise<System> {
+  const target = await startTarget(t, createRandom(SEED + 1));
+  const used = database ?? (await startDatabase(t));
+  const program = buildProgram();
+  const environment = {
+    ...variables(used.url),
+    TRUSTED_PROXIES: '127.0.0.1', WEBHOOK_FORWARD_URL: target.url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+    // The target fails now and then, and is never the reason for a late delivery.
+    WEBHOOK_BACKOFF_BASE_MS: '50', LOG_LEVEL: 'warn',
+  };
+  const processes = new Map<ServiceName, Running>();
+  const urls = new Map<ServiceName, string>();
+  const useProcess = async (service: ServiceName, running: Running) => {
+    processes.set(service, running);
+    urls.set(service, await running.url(service));
+  };
+  const start = (service: ServiceName) =>
+    useProcess(service, startProgram(t, program, ['serve', service], { ...environment, LOG_LEVEL: 'info' }));
+  const running = (service: ServiceName) => processes.get(service) ?? assert.fail(`${service} is not running`);
+  const url = (service: ServiceName) => urls.get(service) ?? '';
+  await Promise.all(SERVICES.map(start));
+  await Promise.all(SERVICES.map((service) => running(service).ready(service)));
+  return {
+    database: used, target, environment, url, running, useProcess,
+    directUrl: () => used.server().url,
+    async killService(service) {
+      running(service).signal('SIGKILL');
+      await running(service).ended;
+      await start(service);
+    },
+    async untilReady() {
+      for (const deadline = Date.now() + READY_MS; ; await sleep(100)) {
+        const statuses = await Promise.all(SERVICES.map((service) => readiness(url(service))));
+        if (statuses.every((status) => status === 200)) return;
+        const text = JSON.stringify(Object.fromEntries(SERVICES.map((service, index) => [service, statuses[index]])));
+        assert.ok(Date.now() < deadline, `not ready ${READY_MS} ms after the fault: ${text}`);
+      }
+    },
+  };
+}
+
+/** @returns the status of the probe; 0 if there is none */
+export async function readiness(url: string): Promise<number> {
+  try {
+    const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(5_000) });
+    await response.text();
+    return response.status;
+  } catch {
+    return 0;
+  }
+}
