@@ -1,6 +1,6 @@
 /** The three services, each in a process of its own, on a PostgreSQL of their own behind a proxy. */
 import assert from 'node:assert/strict';
-import { cpSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { variables } from '../../test/support/gatehouse.ts';
@@ -55,7 +55,8 @@ export async function startDatabase(t: Owner, directory = temporary(t)): Promise
     },
     async copyTo(copy) {
       await server.stop();
-      cpSync(directory, copy, { recursive: true, preserveTimestamps: true });
+      // With the owner, who may be another user: PostgreSQL does not run as root.
+      execFileSync('cp', ['-a', directory, copy]);
       await restart();
     },
     async moveTo(other) {
