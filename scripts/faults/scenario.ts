@@ -13,16 +13,18 @@ export interface Scenario {
   readonly random: () => number;
 }
 
-interface Options {
+export interface Options {
   /** Makes the database, if it is a special one. */
   readonly database?: (t: TestContext) => Promise<Database>;
-  /** How long the fault may take altogether. */
-  readonly timeout?: number;
+  /** Why it cannot run here. */
+  readonly skip?: string | boolean;
 }
+
+const TIMEOUT_MS = 280_000;
 
 /** @param cause causes the fault and ends it  @returns a test that needs no clean-up */
 export function scenario(name: string, cause: (scenario: Scenario) => Promise<void>, options: Options = {}): void {
-  test(`${name} (FAULTS_SEED=${SEED})`, { timeout: options.timeout ?? 240_000 }, async (t) => {
+  test(`${name} (FAULTS_SEED=${SEED})`, { timeout: TIMEOUT_MS, skip: options.skip ?? false }, async (t) => {
     const database = await options.database?.(t);
     const system = await startSystem(t, database);
     const load = await startLoad(t, system);

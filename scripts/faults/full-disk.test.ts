@@ -1,0 +1,66 @@
+/** The disk of PostgreSQL, with its write-ahead log, is full until an operator makes room. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { appendFileSync, mkdtempSync, rmSync, statfsSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { withConnection } from '../postgres.ts';
+import { removeTemporary } from '../temporary.ts';
+import { expectFailures, type Options, scenario } from './scenario.ts';
+import { startDatabase } from './system.ts';
+
+/** First tables cannot grow, then the write-ahead log neither. */
+const TABLES_MS = 3_000;
+const LOG_MS = 3_000;
+
+/** @returns a small disk, or why there can be none */
+function mountDisk(): { readonly directory: string } | string {
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-disk-'));
+  const mount = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=200m,mode=0755', 'gatehouse-disk', directory]);
+  if (mount.status === 0) return { directory };
+  removeTemporary(directory);
+  return `no small disk can be mounted here: ${mount.error?.message ?? mount.stderr.toString().trim()}`;
+}
+
+/** Lazily: whatever still uses it keeps it until its end. */
+function unmountDisk(directory: string): void {
+  spawnSync('umount', ['-l', directory]);
+  removeTemporary(directory);
+}
+
+const trial = mountDisk();
+if (typeof trial !== 'string') unmountDisk(trial.directory);
+
+async function startOnSmallDisk(t: TestContext) {
+  const disk = mountDisk();
+  assert.ok(typeof disk !== 'string', String(disk));
+  t.after(() => unmountDisk(disk.directory));
+  return startDatabase(t, disk.directory);
+}
+
+const options: Options = { database: startOnSmallDisk, skip: typeof trial === 'string' && trial };
+
+scenario('a full disk', async (fault) => {
+  const { database, load, t } = fault;
+  const filler = join(database.directory, 'filler');
+  const fill = () => {
+    const { bavail, bsize } = statfsSync(database.directory);
+    if (bavail > 0) appendFileSync(filler, Buffer.alloc(bavail * bsize));
+  };
+  await expectFailures(fault, async () => {
+    let hasEnded = false;
+    void database.server().ended.then(() => (hasEnded = true));
+    for (const end = Date.now() + TABLES_MS; Date.now() < end; await sleep(50)) fill();
+    const failed = load.failed();
+    for (const end = Date.now() + LOG_MS; Date.now() < end; await sleep(100)) {
+      fill();
+      // The next segment has no room: PostgreSQL panics, and cannot recover.
+      if (!hasEnded) await withConnection(database.server().url, (sql) => sql`select pg_switch_wal()`).catch(() => {});
+    }
+    t.diagnostic(`${failed} requests failed before PostgreSQL ${hasEnded ? 'ended' : 'was given room, which did not end'}`);
+    rmSync(filler);
+    if (hasEnded) await database.restart();
+  });
+}, options);
