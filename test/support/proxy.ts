@@ -9,8 +9,8 @@ export interface Proxy {
   connections(): number;
   /** Closes every connection. New ones are refused, or accepted and closed at once as by a proxy without a server. */
   cut(manner?: 'refused' | 'closed'): Promise<void>;
-  /** Forwards nothing more, in either direction, on open and on new connections. They stay open. */
-  stall(): void;
+  /** Forwards nothing more, in both directions or in one, on open and on new connections. They stay open. */
+  stall(what?: Stalled): void;
   /**
    * Drops the next reply that reports updated rows, and everything the server sends after it on that connection.
    * @returns resolves when that reply has arrived here
@@ -20,6 +20,7 @@ export interface Proxy {
   restore(databaseUrl?: string): Promise<void>;
 }
 
+type Stalled = 'all' | 'statements' | 'replies';
 type Observe = () => (chunk: Buffer) => void;
 
 interface Owner {
@@ -33,19 +34,20 @@ const MAX_UPDATED_LENGTH = 'UPDATE 1000\0'.length;
 /** @param observe is called for each connection. Its result gets everything the server sends on it. */
 export async function startProxy(owner: Owner, databaseUrl: string, observe?: Observe): Promise<Proxy> {
   let target = portOf(databaseUrl);
-  let mode: 'forward' | 'cut' | 'stall' = 'forward';
+  let mode: 'forward' | 'cut' | Stalled = 'forward';
   let accepted = 0;
   let dropped: (() => void) | null = null;
-  const sockets = new Set<Socket>();
+  /** Each connection's two sockets, with what is read from them. */
+  const sockets = new Map<Socket, Stalled>();
   const stalled = new Set<Socket>();
 
   const server = createServer({ noDelay: true }, (client) => {
     accepted += 1;
     if (mode === 'cut') return void client.destroy();
     const upstream = connect({ port: target, host: '127.0.0.1', noDelay: true });
-    if (mode === 'stall') stalled.add(client).add(upstream);
-    for (const [socket, other] of [[client, upstream], [upstream, client]] as const) {
-      sockets.add(socket);
+    for (const [socket, other, what] of [[client, upstream, 'statements'], [upstream, client, 'replies']] as const) {
+      sockets.set(socket, what);
+      if (mode === 'all' || mode === what) stalled.add(socket);
       // What breaks on one side breaks on the other. The error itself is what the test provokes.
       socket.on('error', () => {}).on('close', () => {
         sockets.delete(socket);
@@ -79,7 +81,7 @@ export async function startProxy(owner: Owner, databaseUrl: string, observe?: Ob
     return typeof bound === 'object' && bound ? bound.port : 0;
   };
   owner.after(async () => {
-    for (const socket of sockets) socket.destroy();
+    for (const socket of sockets.keys()) socket.destroy();
     server.close();
   });
   const port = await listen(0);
@@ -90,12 +92,12 @@ export async function startProxy(owner: Owner, databaseUrl: string, observe?: Ob
     connections: () => accepted,
     async cut(manner = 'refused') {
       mode = 'cut';
-      for (const socket of sockets) socket.destroy();
+      for (const socket of sockets.keys()) socket.destroy();
       if (manner === 'refused') await new Promise((resolve) => server.close(resolve));
     },
-    stall() {
-      mode = 'stall';
-      for (const socket of sockets) stalled.add(socket);
+    stall(what = 'all') {
+      mode = what;
+      for (const [socket, kind] of sockets) if (what === 'all' || what === kind) stalled.add(socket);
     },
     drop: () => new Promise((resolve) => (dropped = resolve)),
     async restore(movedTo) {
