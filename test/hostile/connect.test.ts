@@ -1,4 +1,4 @@
-/** CONNECT asks for a tunnel, which no service offers. It must not affect other clients. */
+/** CONNECT asks for a tunnel and TRACE for an echo. No service offers them, and neither must affect other clients. */
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { test } from 'node:test';
@@ -32,4 +32,11 @@ test('CONNECT gets 400, and a half-open connection does not delay the shutdown',
   // With no grace at all: it would wait for this client for ever.
   for (const end of ends) await end();
   socket.destroy();
+});
+
+test('TRACE gets 405 and no echo of its headers (ASVS 13.4.4)', async (t) => {
+  const { url } = await startListener(t, rows);
+  const { status, body } = await exchange(url, ['TRACE /a HTTP/1.1', 'Host: x', 'X-Secret: 4b1d']);
+  assert.equal(status, 405);
+  assert.doesNotMatch(body, /4b1d/);
 });
