@@ -1,6 +1,6 @@
 /**
- * Whether the check of the load notices what it is there for: without any fault, one acknowledged record of each kind is
- * changed by SQL, and each must be reported.
+ * Whether the check of the load notices what it is there for: without any fault, one acknowledged record of each kind
+ * is changed by SQL, and each change must be reported.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -23,12 +23,14 @@ const LOSSES: ReadonlyArray<readonly [loss: string, statement: string, reported:
   ['a logout', `
     update identity.sessions set logged_out = false where id = (
       select s.id from identity.sessions s join identity.users u on u.id = s.user_id
-      where s.logged_out and not s.revoked and u.enabled and u.sessions_end_at is null and u.deleted_at is null limit 1)`,
+      where s.logged_out and not s.revoked and u.enabled and u.sessions_end_at is null and u.deleted_at is null
+      limit 1)`,
   /session of u\S+, ended by "log out": GET \/api\/test\/ answered 200/],
   ['a revocation', `
     update identity.sessions set revoked = false where id = (
       select s.id from identity.sessions s join identity.users u on u.id = s.user_id
-      where s.revoked and not s.logged_out and u.enabled and u.sessions_end_at is null and u.deleted_at is null limit 1)`,
+      where s.revoked and not s.logged_out and u.enabled and u.sessions_end_at is null and u.deleted_at is null
+      limit 1)`,
   /session of u\S+, ended by "revoke": GET \/api\/test\/ answered 200/],
   ['the end of all sessions of a user', `
     update identity.users set sessions_end_at = null where sessions_end_at is not null and enabled`,

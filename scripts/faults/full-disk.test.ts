@@ -11,9 +11,8 @@ import { removeTemporary } from '../temporary.ts';
 import { expectFailures, type Options, scenario } from './scenario.ts';
 import { startDatabase } from './system.ts';
 
-/** First tables cannot grow, then the write-ahead log neither. */
-const TABLES_MS = 3_000;
-const LOG_MS = 3_000;
+/** How long each phase may take: until a table cannot grow, and until the write-ahead log cannot. */
+const PHASE_MS = 10_000;
 
 /** @returns a small disk, or why there can be none */
 function mountDisk(): { readonly directory: string } | string {
@@ -52,14 +51,16 @@ scenario('a full disk', async (fault) => {
   await expectFailures(fault, async () => {
     let hasEnded = false;
     void database.server().ended.then(() => (hasEnded = true));
-    for (const end = Date.now() + TABLES_MS; Date.now() < end; await sleep(50)) fill();
-    const failed = load.failed();
-    for (const end = Date.now() + LOG_MS; Date.now() < end; await sleep(100)) {
+    const before = load.failed();
+    for (const end = Date.now() + PHASE_MS; Date.now() < end && load.failed() < before + 10; await sleep(50)) fill();
+    const failed = load.failed() - before;
+    for (const end = Date.now() + PHASE_MS; Date.now() < end && !hasEnded; await sleep(50)) {
       fill();
       // The next segment has no room: PostgreSQL panics, and cannot recover.
-      if (!hasEnded) await withConnection(database.server().url, (sql) => sql`select pg_switch_wal()`).catch(() => {});
+      await withConnection(database.server().url, (sql) => sql`select pg_switch_wal()`).catch(() => {});
     }
-    t.diagnostic(`${failed} requests failed before PostgreSQL ${hasEnded ? 'ended' : 'was given room, which did not end'}`);
+    t.diagnostic(`${failed} requests failed because of tables; then PostgreSQL ${hasEnded ? 'ended' : 'did not end'}`);
+    await sleep(1_000);
     rmSync(filler);
     if (hasEnded) await database.restart();
   });

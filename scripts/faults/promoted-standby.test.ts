@@ -1,6 +1,6 @@
 /**
- * A synchronous standby takes over: the replication stalls, the primary is killed, and the standby is promoted. What was
- * not on the standby must not have been acknowledged.
+ * A synchronous standby takes over: the replication stalls, the primary is killed, and the standby is promoted. What
+ * was not on the standby must not have been acknowledged.
  */
 import { appendFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,7 +1,7 @@
 /**
- * A newer release beside this one: two of its processes start and migrate at once, an old process starts after that, and
- * then the old ones are stopped. There is no released version yet: the newer one is a copy of this program with one more
- * step in each schema, a new column, table and index, as CONTRIBUTING.md requires of migrations.
+ * A newer release beside this one: two of its processes start and migrate at once, an old process starts after that,
+ * and then the old ones are stopped. There is no released version yet: the newer one is a copy of this program with one
+ * more step in each schema, a new column, table and index, as CONTRIBUTING.md requires of migrations.
  */
 import assert from 'node:assert/strict';
 import { appendFileSync, cpSync, symlinkSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { buildProgram, startProgram } from '../../test/support/process.ts';
 import { withConnection } from '../postgres.ts';
 import { scenario } from './scenario.ts';
-import { readiness, SERVICES, temporary } from './system.ts';
+import { SERVICES, temporary } from './system.ts';
 
 /** The table of each schema that grows a column. */
 const TABLES = { identity: 'users', secrets: 'secrets', webhook: 'events' } as const;
@@ -37,7 +37,6 @@ scenario('a rolling upgrade', async ({ t, system, database, load }) => {
   const newer = buildNewer(temporary(t));
   const environment = { ...system.environment, LOG_LEVEL: 'info' };
   const old = SERVICES.map((service) => system.running(service));
-  const oldUrls = SERVICES.map(system.url);
   const start = (program: string) => startProgram(t, program, ['serve'], environment);
 
   const pair = [start(newer), start(newer)];
@@ -47,7 +46,8 @@ scenario('a rolling upgrade', async ({ t, system, database, load }) => {
     select name from secrets.migrations where name = 'newer' union all
     select name from webhook.migrations where name = 'newer'`);
   assert.equal(steps.length, SERVICES.length, 'each step was applied once');
-  assert.deepEqual(await Promise.all(oldUrls.map(readiness)), [200, 200, 200], 'the old processes stay ready');
+  // The old processes.
+  await system.untilReady();
   await load.progress(50);
 
   // After a rollback, an old process starts on the newer schema.

@@ -131,7 +131,7 @@ export async function startSystem(t: Owner, database?: Database): Promise<System
 }
 
 /** @returns the status of the probe; 0 if there is none */
-export async function readiness(url: string): Promise<number> {
+async function readiness(url: string): Promise<number> {
   try {
     const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(5_000) });
     await response.text();

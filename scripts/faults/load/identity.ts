@@ -55,7 +55,8 @@ export function createIdentityClient(
 
   async function logIn(account: Account): Promise<void> {
     const body = { username: account.username, password: account.passwords[0] };
-    const reply = await send('POST', '/api/auth/login', `right password of ${account.username}`, [200], undefined, body);
+    const about = `right password of ${account.username}`;
+    const reply = await send('POST', '/api/auth/login', about, [200], undefined, body);
     addCredential(account, 'session', reply?.body.data?.session);
   }
 

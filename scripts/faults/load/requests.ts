@@ -30,7 +30,7 @@ export interface RequestOptions {
 }
 
 export interface Requests {
-  /** @returns null if the request failed for a reason that a fault explains: then it may or may not have had an effect */
+  /** @returns null if the request failed, for a reason that a fault explains: it may or may not have had its effect */
   send(service: ServiceName, method: string, path: string, options: RequestOptions): Promise<Reply | null>;
   /** From now on no request may fail. */
   expectNoFailure(): void;

@@ -40,7 +40,8 @@ export function createSecretsClient(
     if (reply?.status !== 200) return reply?.status ?? null;
     secret.received += 1;
     if (reply.body.password !== secret.text) requests.report(`${describe(secret)}: another text was received`);
-    if (secret.isReadOnce && secret.received > 1) requests.report(`${describe(secret)}: served ${secret.received} times`);
+    const isServedAgain = secret.isReadOnce && secret.received > 1;
+    if (isServedAgain) requests.report(`${describe(secret)}: served ${secret.received} times`);
     return 200;
   }
 
@@ -84,7 +85,8 @@ export function createSecretsClient(
     },
     summary() {
       const once = secrets.filter(({ isReadOnce }) => isReadOnce);
-      return { secrets: secrets.length, once: once.length, received: once.filter(({ received }) => received > 0).length };
+      const received = once.filter((secret) => secret.received > 0).length;
+      return { secrets: secrets.length, once: once.length, received };
     },
   };
 }
