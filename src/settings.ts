@@ -3,8 +3,8 @@ import { networks } from './http/address.ts';
 import type { ResponseStyle } from './http/server.ts';
 import { LOG_LEVELS, type LogLevel } from './runtime/log.ts';
 import {
-  type Environment, Expected, Findings, number, numberOrNull, oneOf, readVariables, type SettingsInput, text, toggle,
-  type Values, type Variable, type Variables,
+  type Environment, Expected, Findings, number, numberOrNull, oneOf, readVariables, SECRET_ADVICE, type SettingsInput,
+  text, toggle, type Values, type Variable, type Variables,
 } from './runtime/variables.ts';
 
 /** What `<service>/settings.ts` exports. */
@@ -74,6 +74,7 @@ export const SHARED_VARIABLES = {
   SHUTDOWN_GRACE: number(10, 0, 600),
   IGNORE_VARIABLES: text(null),
   PASSWORD_HASHES: number(2, 1, 64),
+  ALLOW_WEAK_SECRETS: toggle('off'),
 } as const;
 
 /** Variables of earlier versions, with what to do instead. */
@@ -106,6 +107,7 @@ export function serviceReader<V extends Variables, S, Use>(
     read(environment, { shared, purpose, isAlone, foreign, findings }) {
       const own = readVariables(address, environment, findings, prefix);
       const values = readVariables(module.VARIABLES, environment, findings);
+      checkSecrets(module.VARIABLES, values, shared.ALLOW_WEAK_SECRETS, findings);
       const database = own.DATABASE_URL ?? shared.DATABASE_URL;
       if (purpose === 'administer' || (module.needsDatabase?.(values) ?? true)) {
         if (database) warnIfUnencrypted(database, findings.warnings);
@@ -123,6 +125,22 @@ export function serviceReader<V extends Variables, S, Use>(
       };
     },
   };
+}
+
+const ADVISED_LENGTH = 32;
+
+/** Nothing slows down a guess at a secret: it is compared, or keys are derived from it, without a slow hash. */
+function checkSecrets(
+  variables: Variables, values: Readonly<Record<string, unknown>>, allowsWeak: boolean, findings: Findings,
+): void {
+  for (const [name, { minLength }] of Object.entries(variables)) {
+    if (minLength === undefined) continue;
+    const length = Math.min(...[values[name] ?? []].flat().map((one) => String(one).length));
+    const isTooShort = length < minLength && !allowsWeak;
+    const fact = `${name} has fewer than ${isTooShort ? minLength : ADVISED_LENGTH} characters; ${SECRET_ADVICE}`;
+    if (isTooShort) findings.problems.push(`${fact}. Only for tests, ALLOW_WEAK_SECRETS=on accepts it.`);
+    else if (length < ADVISED_LENGTH) findings.warnings.push(fact);
+  }
 }
 
 function warnIfUnencrypted({ host, sslmode }: DatabaseAddress, warnings: string[]): void {
@@ -155,6 +173,7 @@ export function readSettings<Use>(
   for (const [name, value] of Object.entries(environment)) {
     if (value !== undefined && !isKnown(name, known)) foreign[name] = value;
   }
+  if (shared.ALLOW_WEAK_SECRETS) findings.warnings.push('ALLOW_WEAK_SECRETS is on: use it only for tests.');
   const readers = all.filter(({ name }) => names.includes(name));
   const common = { shared, purpose, isAlone: readers.length === 1, foreign, findings };
   const services = readers.map((reader) => reader.read(environment, common));

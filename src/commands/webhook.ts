@@ -1,14 +1,14 @@
 import { readFile } from 'node:fs/promises';
 import { ConfigurationError, readServiceSettings } from '../settings.ts';
-import type { ServerKey } from '../crypto/box.ts';
 import { isUuid } from '../crypto/text.ts';
 import type { Database } from '../db/pool.ts';
 import { codeOf } from '../db/retry.ts';
 import { MIGRATIONS, SCHEMA } from '../webhook/migrations.ts';
 import * as settings from '../webhook/settings.ts';
 import { SCHEMES } from '../webhook/signatures.ts';
-import { createSigningKey, sealSecret } from '../webhook/signing.ts';
+import { createSigningKey, openSecret, sealSecret, type SigningKeys } from '../webhook/signing.ts';
 import { isSource, SOURCE_NAMES, type SourceName, SOURCES } from '../webhook/sources.ts';
+import { resealSecrets } from '../webhook/store/seals.ts';
 import { countByKey, listTokens, revokeToken, type Token } from '../webhook/store/tokens.ts';
 import { acceptPending, createToken, fingerprint, rotateToken, showPending } from '../webhook/tokens.ts';
 import { type Command, OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
@@ -21,6 +21,7 @@ const secretFile = option('FILE', "the sender's signing secret; '-' for standard
 const ONCE = 'Token (shown only once):';
 const NOT_PENDING = 'no signing secret is pending; have the sender send it again, and see: gatehouse token list';
 const OTHER_KEY = 'the pending secret is sealed under another WEBHOOK_SECRET; set the one that the service has';
+const UNOPENED = 'add the WEBHOOK_SECRET that they are sealed under to WEBHOOK_SECRET_PREVIOUS, or rotate them';
 const OTHER_KEYS = 'Warning: signing secrets exist that are sealed under another WEBHOOK_SECRET than the one set here.';
 
 export const COMMANDS: readonly Command[] = [
@@ -43,8 +44,8 @@ export const COMMANDS: readonly Command[] = [
       // Notion sends its secret later. Until then its events are rejected.
       const isOptional = SOURCES[source].scheme === null || source === 'notion';
       if (secret === null && !isOptional) throw wrong(`source ${source} needs --signing-secret-file`);
-      const { id, token } = await withWebhook(async (database, key) =>
-        createToken(database, { name, role, source }, await sealed(secret, key, database, terminal.note)));
+      const { id, token } = await withWebhook(async (database, keys) =>
+        createToken(database, { name, role, source }, await sealed(secret, keys, database, terminal.note)));
       terminal.note(`Created token "${name}" with id ${id}.\n${ONCE}`);
       terminal.print(token);
     },
@@ -68,11 +69,11 @@ export const COMMANDS: readonly Command[] = [
     async run({ positionals: [id = ''], text }, terminal) {
       requireUuid(id, 'token rotate');
       const overlap = parseDuration('token rotate: --overlap', text('overlap') ?? '24h');
-      const token = await withWebhook(async (database, key) => {
+      const token = await withWebhook(async (database, keys) => {
         const known = (await listTokens(database)).find((one) => one.id === id && one.revoked_at === null);
         if (!known) return false;
         const secret = await readSecret('token rotate', text('signing-secret-file'), known.source);
-        return rotateToken(database, id, overlap, await sealed(secret, key, database, terminal.note));
+        return rotateToken(database, id, overlap, await sealed(secret, keys, database, terminal.note));
       });
       if (token === false) throw new OperationFailed('no active token has this id; see: gatehouse token list');
       const [what, once] = token === null ? ['the signing secret of token', ''] : ['token', `\n${ONCE}`];
@@ -87,20 +88,35 @@ export const COMMANDS: readonly Command[] = [
     async run({ positionals: [id = ''], text }, { note, print }) {
       requireUuid(id, 'token confirm');
       const accepted = text('accept');
-      await withWebhook(async (database, serverKey) => {
-        const key = requireKey(serverKey);
+      await withWebhook(async (database, signingKeys) => {
+        const keys = requireKeys(signingKeys);
         if (accepted !== undefined) {
-          const isActive = await acceptPending(database, id, key, accepted, 86_400);
+          const isActive = await acceptPending(database, id, keys, accepted, 86_400);
           if (isActive) return note(`The signing secret of token ${id} is active.`);
           throw new OperationFailed(`no pending secret has this fingerprint; see: gatehouse token confirm ${id}`);
         }
-        const secret = await showPending(database, id, key);
+        const secret = await showPending(database, id, keys);
         if (secret === null) throw new OperationFailed(OTHER_KEY);
         if (secret === false) throw new OperationFailed(NOT_PENDING);
         note('Anyone with the token can send a secret. Activate this one only if it is the one that the sender shows.');
         note(`To activate it, run: gatehouse token confirm ${id} --accept ${fingerprint(secret)}`);
         print(secret);
       });
+    },
+  },
+  {
+    name: 'token reseal', options: {},
+    summary: 'Encrypt all signing secrets under WEBHOOK_SECRET, to replace WEBHOOK_SECRET_PREVIOUS',
+    async run(_given, { note }) {
+      const { replaced, kept } = await withWebhook((database, signingKeys) => {
+        const keys = requireKeys(signingKeys);
+        return resealSecrets(database, keys[0].id, (sealed) => {
+          const secret = openSecret(keys, sealed);
+          return secret === null ? null : sealSecret(keys[0], secret);
+        });
+      });
+      note(`${replaced} signing secret${replaced === 1 ? '' : 's'} encrypted under WEBHOOK_SECRET.`);
+      if (kept > 0) throw new OperationFailed(`${kept} could not be decrypted: ${UNOPENED}`);
     },
   },
   {
@@ -134,15 +150,16 @@ async function readSecret(command: string, file: string | undefined, source: Sou
 }
 
 /** Seals a signing secret. The service can open it only if it has the same WEBHOOK_SECRET. */
-async function sealed(secret: string | null, key: ServerKey | null, database: Database, note: Terminal['note']) {
+async function sealed(secret: string | null, keys: SigningKeys | null, database: Database, note: Terminal['note']) {
   if (secret === null) return null;
-  const { id } = requireKey(key);
-  if ((await countByKey(database)).some(({ key_id }) => key_id !== id)) note(OTHER_KEYS);
-  return sealSecret(requireKey(key), secret);
+  const [key, ...others] = requireKeys(keys);
+  const known = [key, ...others].map(({ id }) => id);
+  if ((await countByKey(database)).some(({ key_id }) => !known.includes(key_id))) note(OTHER_KEYS);
+  return sealSecret(key, secret);
 }
 
-function requireKey(key: ServerKey | null): ServerKey {
-  if (key) return key;
+function requireKeys(keys: SigningKeys | null): SigningKeys {
+  if (keys) return keys;
   throw new ConfigurationError(['WEBHOOK_SECRET must be set to the value that the service has.']);
 }
 
@@ -151,10 +168,10 @@ export function requireUuid(id: string, command: string, list = 'token list'): s
   return id;
 }
 
-/** Runs work on the webhook database. The key is null without WEBHOOK_SECRET. */
-export async function withWebhook<T>(work: (database: Database, key: ServerKey | null) => Promise<T>): Promise<T> {
-  const { database, secret } = readServiceSettings('webhook', settings);
+/** Runs work on the webhook database. The keys are null without WEBHOOK_SECRET. */
+export async function withWebhook<T>(work: (database: Database, keys: SigningKeys | null) => Promise<T>): Promise<T> {
+  const { database, secrets } = readServiceSettings('webhook', settings);
   if (!database) throw new Error('internal error: administration needs a database');
-  const key = secret === null ? null : createSigningKey(secret);
-  return withDatabase('webhook', database, SCHEMA, MIGRATIONS, (open) => work(open, key));
+  const [key, ...earlier] = secrets.map(createSigningKey);
+  return withDatabase('webhook', database, SCHEMA, MIGRATIONS, (open) => work(open, key ? [key, ...earlier] : null));
 }

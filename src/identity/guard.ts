@@ -5,7 +5,7 @@ import type { Caller } from './policy.ts';
 import type { IdentityService } from './service.ts';
 import { findKeyByDigest } from './store/keys.ts';
 import { findCallerByToken } from './store/sessions.ts';
-import { KEY_PREFIX, parseApiKey, parseSessionToken } from './token.ts';
+import { KEY_PREFIX, parseApiKey, parseSessionToken, plainToken } from './token.ts';
 
 type Headers = RequestInfo['headers'];
 
@@ -23,17 +23,15 @@ function createGuard(
 ): Guard<IdentityService, Caller> {
   return {
     security,
-    errors: ['unauthorized', 'service_failed'],
+    errors: ['unauthorized', 'too_many_requests', 'service_failed'],
     // Only the first credential present is checked; there is no fallback to the others.
-    async check({ headers }, service) {
+    async check({ headers, address }, service) {
       const { authorization, 'x-api-key': header } = headers;
       // A malformed bearer credential is present too; another scheme is not ours.
       const token = bearerOf(authorization) ?? (/^bearer\b/i.test(authorization ?? '') ? '' : null);
       const key = token?.startsWith(KEY_PREFIX) ? token : token === null ? header : undefined;
-      const caller = key === undefined
-        ? await callerBySession(token ?? cookieOf(headers) ?? '', service)
-        : await callerByKey(String(key), service);
-      return caller ?? UNAUTHORIZED;
+      if (key !== undefined) return callerByKey(String(key), address, service);
+      return callerBySession(token ?? cookieOf(headers) ?? '', address, service);
     },
   };
 }
@@ -42,22 +40,29 @@ function createGuard(
 function sessionCookie(headers: Headers): string | null {
   const pairs = (headers.cookie ?? '').split(';').map((pair) => pair.trim());
   const [found, duplicate] = pairs.filter((pair) => pair.startsWith('session='));
+  if (!found || duplicate !== undefined) return null;
   // Some frameworks percent-encode the colon.
-  return found && duplicate === undefined ? found.slice('session='.length).replace(/%3a/i, ':') : null;
+  const value = found.slice('session='.length).replace(/%3a/i, ':');
+  // Other programs use this name, too: such a cookie is none, rather than a wrong one, which would count as a guess.
+  return plainToken(value) === null ? null : value;
 }
 
-async function callerBySession(value: string, service: IdentityService): Promise<Caller | null> {
-  const token = parseSessionToken(value);
-  const session = token && (await findCallerByToken(service, token));
-  if (!session || !isActive(session)) return null;
+/** A session that has ended is no guess: a browser may send its cookie for as long as it likes. */
+async function callerBySession(value: string, address: string, service: IdentityService): Promise<Caller | Failure> {
+  if (value === '') return UNAUTHORIZED;
+  const find = (token: string) => findCallerByToken(service, token);
+  const session = await service.limitGuesses(address, parseSessionToken(value), find);
+  if (session instanceof Failure) return session;
+  if (!session || !isActive(session)) return UNAUTHORIZED;
   if (session.last_seen_is_old) markSeen(service.pendingLastSeen.sessions, session.id);
   return { session, key: null, user: session.user };
 }
 
-async function callerByKey(value: string, { database, pendingLastSeen }: IdentityService): Promise<Caller | null> {
-  const digest = parseApiKey(value);
-  const key = digest && (await findKeyByDigest(database, digest));
-  if (!key || !isUsable(key)) return null;
+async function callerByKey(value: string, address: string, service: IdentityService): Promise<Caller | Failure> {
+  const { database, pendingLastSeen, limitGuesses } = service;
+  const key = await limitGuesses(address, parseApiKey(value), (digest) => findKeyByDigest(database, digest));
+  if (key instanceof Failure) return key;
+  if (!key || !isUsable(key)) return UNAUTHORIZED;
   if (key.last_seen_is_old) markSeen(pendingLastSeen.keys, key.id);
   return { session: null, key, user: key.user };
 }

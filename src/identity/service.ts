@@ -1,5 +1,6 @@
 import { isReady } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
+import { createGuessLimit } from '../http/guesses.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { createLimiter } from '../runtime/limiter.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
@@ -24,6 +25,7 @@ export function createIdentity(
     log,
     metrics,
     hashing,
+    limitGuesses: createGuessLimit(),
     /** Throttled logins whose answer is held back. */
     held: createLimiter(MAX_HELD, 0, 'a throttled login'),
     countPasswordCheck: metrics.counter(...CHECKS, ['outcome']),

@@ -17,6 +17,8 @@ export interface Variable<T> {
   /** The value of an unset variable. */
   readonly unset: T;
   readonly parse: (text: string) => T | Expected;
+  /** Of a secret: a shorter one is an error unless ALLOW_WEAK_SECRETS is on. */
+  readonly minLength?: number;
 }
 
 export type Variables = Readonly<Record<string, Variable<unknown>>>;
@@ -82,6 +84,8 @@ function readText(environment: Environment, name: string, { problems }: Findings
 }
 
 export const DAY = 86_400;
+export const MIN_SECRET = 16;
+export const SECRET_ADVICE = 'make a long random one with: openssl rand -base64 32';
 
 export function number(fallback: number, min: number, max: number): Variable<number> {
   const parse = (text: string) => {
@@ -112,6 +116,24 @@ export function text(fallback: string | null, check?: (text: string) => string |
     return form === null ? value : new Expected(form);
   };
   return { fallback: fallback ?? '–', unset: fallback, parse };
+}
+
+const checkSecret = (value: string): string | null =>
+  value.includes(',') || value !== value.trim() ? 'a text without commas, and without spaces around it' : null;
+
+/** A secret that an operator chooses. After a rotation its value goes into a list, which is separated by commas. */
+export function secret(check = checkSecret): Variable<string | null> {
+  return { ...text(null, check), minLength: MIN_SECRET };
+}
+
+/** The earlier values of a secret. @param minLength 0 if they only decrypt: an error would prevent their replacement */
+export function earlierSecrets(minLength: number, check = checkSecret): Variable<readonly string[]> {
+  const parse = (value: string) => {
+    const values = value.split(',').map((one) => one.trim()).filter(Boolean);
+    const form = values.map(check).find((found) => found !== null);
+    return form ? new Expected(`a comma-separated list, each ${form}`) : values;
+  };
+  return { fallback: '–', unset: [], parse, minLength };
 }
 
 export function oneOf<T extends string>(fallback: T, choices: readonly T[]): Variable<T> {

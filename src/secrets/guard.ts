@@ -3,13 +3,24 @@ import { bearerOf, type Guard } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import type { SecretsService } from './service.ts';
 
-/** The bearer token of AUTH_TOKEN, compared in constant time. Needs no database. */
+const UNAUTHORIZED =
+  new Failure('unauthorized', { message: 'Send the value of AUTH_TOKEN as "Authorization: Bearer …".' });
+
+/** AUTH_TOKEN or one of AUTH_TOKEN_PREVIOUS, compared in constant time. Needs no database. */
 export const bearer: Guard<SecretsService, null> = {
   security: ['bearer'],
-  errors: ['unauthorized'],
-  async check(request, service) {
-    const token = bearerOf(request.headers.authorization);
-    if (token !== null && sameDigest(digest(token), service.authDigest)) return null;
-    return new Failure('unauthorized', { message: 'Send the value of AUTH_TOKEN as "Authorization: Bearer …".' });
+  errors: ['unauthorized', 'too_many_requests'],
+  async check({ headers, address }, { authDigests, limitGuesses, countToken }) {
+    const token = bearerOf(headers.authorization);
+    if (token === null) return UNAUTHORIZED;
+    const sent = digest(token);
+    const found = await limitGuesses(address, sent.toString('hex'), async () => {
+      const index = authDigests.findIndex((one) => sameDigest(one, sent));
+      return index < 0 ? null : index;
+    });
+    if (found === null) return UNAUTHORIZED;
+    if (found instanceof Failure) return found;
+    countToken([found === 0 ? 'current' : 'previous']);
+    return null;
   },
 };

@@ -3,6 +3,7 @@ import { digest } from '../crypto/token.ts';
 import { isReady } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
 import type { RequestInfo } from '../http/call.ts';
+import { createGuessLimit } from '../http/guesses.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { createKeyedQueue } from '../runtime/queue.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
@@ -16,10 +17,11 @@ const MAX_READERS = 32;
 
 /** What handlers work with: keys and digests instead of the texts they are derived from. */
 export function createSecrets(settings: SecretsSettings, database: Database, context: ServiceContext) {
-  const { serverSecret, previousSecrets, authToken, ...others } = settings;
+  const { serverSecret, previousSecrets, authTokens, ...others } = settings;
   const { log, metrics, hashing, isServing } = context;
   const serverKey = createServerKey(serverSecret);
   const help = 'Secrets stored, read, deleted and expired, and failed reads, by event.';
+  const tokens = 'Requests with AUTH_TOKEN (current) or AUTH_TOKEN_PREVIOUS (previous).';
   return {
     ...others,
     database,
@@ -31,7 +33,9 @@ export function createSecrets(settings: SecretsSettings, database: Database, con
     /** Encrypts; also the first of `openingKeys`. */
     serverKey,
     openingKeys: [serverKey, ...previousSecrets.map(createServerKey)],
-    authDigest: digest(authToken),
+    authDigests: authTokens.map(digest),
+    countToken: metrics.counter('gatehouse_auth_tokens_total', tokens, ['token']),
+    limitGuesses: createGuessLimit(),
     ready: async () => isServing() && isReady(database, SCHEMA, MIGRATIONS),
   };
 }

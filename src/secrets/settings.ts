@@ -1,18 +1,17 @@
 import { scryptCost } from '../crypto/password.ts';
 import type { DatabaseAddress } from '../db/connection.ts';
-import { DAY, number, numberOrNull, numberOrOff, type SettingsInput, text, toggle } from '../runtime/variables.ts';
+import {
+  DAY, earlierSecrets, MIN_SECRET, number, numberOrNull, numberOrOff, secret, SECRET_ADVICE, type SettingsInput, text,
+  toggle,
+} from '../runtime/variables.ts';
 
 export const PORT = 8080;
 export const STYLE = { envelope: 'bare', unavailable: 'unavailable' } as const;
 export const PREFIXES = ['SECRET_', 'RECEIPT_'];
 
-/** After a rotation the value goes into SERVER_SECRET_PREVIOUS, which is separated by commas. */
-const checkServerSecret = (value: string) =>
-  value.includes(',') || value !== value.trim() ? 'a text without commas, and without spaces around it' : null;
-
 /** What an Authorization header can hold. */
 const checkBearerToken = (value: string) =>
-  /^[\x21-\x7e]+$/.test(value) ? null : 'visible ASCII characters without spaces';
+  /^[\x21-\x2b\x2d-\x7e]+$/.test(value) ? null : 'visible ASCII characters without spaces and commas';
 
 const checkBaseUrl = (value: string) =>
   /^https?:\/\/[^\s/?#@]+\/?$/.test(value) && URL.canParse(value)
@@ -21,9 +20,10 @@ const checkBaseUrl = (value: string) =>
 
 export const VARIABLES = {
   PASSWORD_SCRYPT: scryptCost(),
-  SERVER_SECRET: text(null, checkServerSecret),
-  SERVER_SECRET_PREVIOUS: text(null),
-  AUTH_TOKEN: text(null, checkBearerToken),
+  SERVER_SECRET: secret(),
+  SERVER_SECRET_PREVIOUS: earlierSecrets(0),
+  AUTH_TOKEN: secret(checkBearerToken),
+  AUTH_TOKEN_PREVIOUS: earlierSecrets(MIN_SECRET, checkBearerToken),
   SECRET_TTL: number(7 * DAY, 0, 366 * DAY),
   SECRET_TTL_MAX: numberOrNull(30 * DAY, 1, 366 * DAY),
   SECRET_READS: numberOrOff(1, 1_000),
@@ -35,32 +35,19 @@ export const VARIABLES = {
 
 export type SecretsSettings = ReturnType<typeof read>;
 
-/** A secret or token with fewer characters causes a warning. */
-const ADVISED_LENGTH = 32;
-const ADVICE = 'make a long random one with: openssl rand -base64 32';
-
 export function read({ values, database, purpose, findings }: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const { problems, warnings } = findings;
   for (const name of ['SERVER_SECRET', 'AUTH_TOKEN'] as const) {
-    const length = values[name]?.length ?? 0;
-    const isMissing = length === 0 && purpose === 'serve' && !findings.reports(name);
-    if (isMissing) problems.push(`${name} must be set; ${ADVICE}`);
-    if (length > 0 && length < ADVISED_LENGTH) {
-      warnings.push(`${name} has fewer than ${ADVISED_LENGTH} characters; ${ADVICE}`);
-    }
-  }
-  const listed = (values.SERVER_SECRET_PREVIOUS ?? '').split(',');
-  const previousSecrets = listed.map((one) => one.trim()).filter(Boolean);
-  if (previousSecrets.some((one) => one.length < ADVISED_LENGTH)) {
-    warnings.push(`SERVER_SECRET_PREVIOUS has a value of fewer than ${ADVISED_LENGTH} characters; check it`);
+    const isMissing = values[name] === null && purpose === 'serve' && !findings.reports(name);
+    if (isMissing) findings.problems.push(`${name} must be set; ${SECRET_ADVICE}`);
   }
   return {
     database,
     /** Empty only in a command. */
     serverSecret: values.SERVER_SECRET ?? '',
     /** These decrypt only. */
-    previousSecrets,
-    authToken: values.AUTH_TOKEN ?? '',
+    previousSecrets: values.SERVER_SECRET_PREVIOUS,
+    /** Any of them authenticates. The first is AUTH_TOKEN. */
+    authTokens: [values.AUTH_TOKEN ?? '', ...values.AUTH_TOKEN_PREVIOUS],
     /** By the members that `GET /api/store/options` shows; a default of null: without a limit. */
     limits: {
       expires_in: limit(values.SECRET_TTL, values.SECRET_TTL_MAX, 30 * DAY),

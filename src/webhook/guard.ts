@@ -17,14 +17,20 @@ export const bearerOrQuery: TokenOf = (request) => {
 function guard(role: Role, security: string[], tokenOf: TokenOf, message: string): Guard<WebhookService, TokenCaller> {
   return {
     security,
-    errors: ['unauthorized', 'unavailable'],
+    errors: ['unauthorized', 'too_many_requests', 'unavailable'],
     async check(request, service) {
       const token = tokenOf(request);
-      const caller = token === null ? null : await findTokenCaller(service.database, digest(token));
+      const caller = token === null ? null : await findCaller(token, request.address, service);
+      if (caller instanceof Failure) return caller;
       if (caller?.last_seen_is_old) service.pendingLastSeen.add(caller.id);
       return caller?.role === role ? caller : new Failure('unauthorized', { message });
     },
   };
+}
+
+function findCaller(token: string, address: string, { database, limitGuesses }: WebhookService) {
+  const sent = digest(token);
+  return limitGuesses(address, sent.toString('hex'), () => findTokenCaller(database, sent));
 }
 
 const SEND_AN_OPERATORS =

@@ -4,6 +4,7 @@ import { digest, sameDigest } from '../crypto/token.ts';
 import { type BodyRule, json } from '../http/body.ts';
 import type { Call, Guard, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
+import { createGuessLimit } from '../http/guesses.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { Overloaded, Unavailable } from '../runtime/errors.ts';
 import { bearerOrQuery, SEND_A_TOKEN } from './guard.ts';
@@ -16,15 +17,19 @@ export type PlainService = ReturnType<typeof createPlain>;
 export function createPlain({ token, appName }: WebhookSettings, { stdout, isServing }: ServiceContext) {
   /** Null: no token is required. */
   const tokenDigest = token === null ? null : digest(token);
-  return { tokenDigest, appName, stdout, ready: async () => isServing() };
+  return { tokenDigest, appName, stdout, limitGuesses: createGuessLimit(), ready: async () => isServing() };
 }
 
 export const plainToken: Guard<PlainService, null> = {
   security: ['token', 'bearer'],
-  errors: ['unauthorized'],
-  async check(request, { tokenDigest }) {
+  errors: ['unauthorized', 'too_many_requests'],
+  async check(request, { tokenDigest, limitGuesses }) {
+    if (tokenDigest === null) return null;
     const token = bearerOrQuery(request);
-    const isValid = tokenDigest === null || (token !== null && sameDigest(digest(token), tokenDigest));
+    const sent = digest(token ?? '');
+    const compare = async () => (sameDigest(sent, tokenDigest) ? true : null);
+    const isValid = token === null ? null : await limitGuesses(request.address, sent.toString('hex'), compare);
+    if (isValid instanceof Failure) return isValid;
     return isValid ? null : new Failure('unauthorized', { message: SEND_A_TOKEN });
   },
 };

@@ -76,8 +76,8 @@ const SIGNATURE_MESSAGES = {
 } as const;
 
 function checkSignature(scheme: NonNullable<Source['scheme']>, call: ReceiveCall, service: WebhookService) {
-  const [{ request, caller, body }, { signingKey }] = [call, service];
-  const secrets = caller.secrets.flatMap((sealed) => (signingKey && openSecret(signingKey, sealed)) ?? []);
+  const { request, caller, body } = call;
+  const secrets = caller.secrets.flatMap((sealed) => openSecret(service.signingKeys, sealed) ?? []);
   const verdict = verify(scheme, request.headers, body, secrets, Date.now() / 1000);
   if (verdict === 'valid') return null;
   // The signature may belong to a secret that cannot be opened. Then the sender made no mistake.
@@ -96,7 +96,7 @@ function keyUnknown(tokenId: string, { log }: WebhookService): Failure<'key_unkn
 
 /** Anyone with the token could send a secret. An operator must confirm it, and the active one stays until then. */
 async function keepPending(tokenId: string, secret: string, service: WebhookService): Outcome<'key_unknown'> {
-  const { database, signingKey, log } = service;
+  const { database, signingKeys: [signingKey], log } = service;
   if (!signingKey) return keyUnknown(tokenId, service);
   await insertPending(database, tokenId, sealSecret(signingKey, secret));
   log.warn('signing secret received from a sender; confirm it with: gatehouse token confirm', { token_id: tokenId });

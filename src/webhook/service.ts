@@ -1,6 +1,8 @@
 import { isReady } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
+import { createGuessLimit } from '../http/guesses.ts';
 import type { ServiceContext } from '../runtime/context.ts';
+import { createRateLimit } from '../runtime/rate.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import type { WebhookSettings } from './settings.ts';
 import { createSigningKey } from './signing.ts';
@@ -9,20 +11,21 @@ import { createSigningKey } from './signing.ts';
 export type WebhookService = ReturnType<typeof createWebhook>;
 
 export function createWebhook(
-  { secret, target, delivery, rate }: WebhookSettings, database: Database, { log, metrics, isServing }: ServiceContext,
+  { secrets, target, delivery, rate }: WebhookSettings, database: Database, { log, metrics, isServing }: ServiceContext,
 ) {
   const received = 'Webhook events accepted, by source and by whether they are duplicates.';
   const service = {
     database,
     log,
     isServing,
-    /** Opens signing secrets. Null without WEBHOOK_SECRET. */
-    signingKey: secret === null ? null : createSigningKey(secret),
+    /** Open signing secrets; the first also seals them. None without WEBHOOK_SECRET. */
+    signingKeys: secrets.map(createSigningKey),
+    limitGuesses: createGuessLimit(),
     /** Null without a target: events stay stored. `isSelected` applies WEBHOOK_EVENTS, `isOrdered` is WEBHOOK_ORDER. */
     delivery: target && { isSelected: createSelector(delivery.events), isOrdered: delivery.isOrdered },
     /** Tells the worker that events are due. Does nothing while there is none. */
     notifyWorker: () => {},
-    limitRate: createRateLimit(rate),
+    limitRate: createRateLimit(rate, rate).take,
     countReceived: metrics.counter('gatehouse_events_received_total', received, ['source', 'status']),
     /** Tokens whose last use is not written yet: a job does that, outside of requests. */
     pendingLastSeen: new Set<string>(),
@@ -54,16 +57,4 @@ function matches(pattern: string, event: string): boolean {
     end = found + piece.length;
   }
   return event.endsWith(last) && event.length - last.length >= end;
-}
-
-/** A token bucket for each key, in this process alone. @returns 0, or the seconds until the next request is allowed */
-export function createRateLimit(perSecond: number, now = () => performance.now()): (key: string) => number {
-  const buckets = new Map<string, { left: number; at: number }>();
-  return (key) => {
-    const time = now();
-    const bucket = buckets.get(key) ?? { left: perSecond, at: time };
-    const left = Math.min(perSecond, bucket.left + ((time - bucket.at) / 1000) * perSecond);
-    buckets.set(key, { left: left >= 1 ? left - 1 : left, at: time });
-    return left >= 1 ? 0 : (1 - left) / perSecond;
-  };
 }

@@ -2,7 +2,7 @@ import { isAbsolute } from 'node:path';
 import { fromBase64 } from '../crypto/text.ts';
 import type { DatabaseAddress } from '../db/connection.ts';
 import {
-  DAY, Expected, number, oneOf, type SettingsInput, text, toggle, type Values, type Variable,
+  DAY, earlierSecrets, Expected, number, oneOf, secret, type SettingsInput, text, toggle, type Values, type Variable,
 } from '../runtime/variables.ts';
 
 export const PORT = 8000;
@@ -12,8 +12,9 @@ export const OWNS_HOST_AND_PORT = true;
 
 export const VARIABLES = {
   WEBHOOK_VARIANT: oneOf('extended', ['extended', 'plain']),
-  WEBHOOK_SECRET: text(null),
-  WEBHOOK_TOKEN: text(null, checkToken),
+  WEBHOOK_SECRET: secret(),
+  WEBHOOK_SECRET_PREVIOUS: earlierSecrets(0),
+  WEBHOOK_TOKEN: secret(checkToken),
   APP_NAME: text('gatehouse-webhook'),
   WEBHOOK_FORWARD_URL: text(null, checkForwardUrl),
   WEBHOOK_FORWARD_SECRET: text(null, checkForwardSecret),
@@ -52,12 +53,15 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
   if (isPlain && values.WEBHOOK_TOKEN === null) {
     findings.warnings.push('WEBHOOK_TOKEN is not set: the plain webhook receiver accepts events from anyone.');
   }
+  if (values.WEBHOOK_SECRET === null && values.WEBHOOK_SECRET_PREVIOUS.length > 0) {
+    findings.problems.push('WEBHOOK_SECRET_PREVIOUS requires WEBHOOK_SECRET.');
+  }
   return {
     /** Null: the plain variant. */
     database: isPlain ? null : database,
     token: values.WEBHOOK_TOKEN,
-    /** Seals signing secrets. Null: tokens cannot have one. */
-    secret: values.WEBHOOK_SECRET,
+    /** The first seals signing secrets, all of them open them. None: tokens cannot have one. */
+    secrets: values.WEBHOOK_SECRET === null ? [] : [values.WEBHOOK_SECRET, ...values.WEBHOOK_SECRET_PREVIOUS],
     appName: values.APP_NAME ?? 'gatehouse-webhook',
     /** Where events are delivered. Null: they stay stored. */
     target: targetOf(values, isPlain, findings.problems),
@@ -98,7 +102,7 @@ function targetOf(values: WebhookValues, isPlain: boolean, problems: string[]) {
 
 /** These characters need no encoding in a query or a header. */
 function checkToken(value: string): string | null {
-  return /^[A-Za-z0-9._~-]{16,512}$/.test(value) ? null : '16 to 512 characters of A-Z a-z 0-9 . _ ~ -';
+  return /^[A-Za-z0-9._~-]{1,512}$/.test(value) ? null : 'at most 512 characters of A-Z a-z 0-9 . _ ~ -';
 }
 
 function checkForwardUrl(value: string): string | null {

@@ -11,8 +11,11 @@ export interface SealedSecret {
   readonly blob: Buffer;
 }
 
-/** @param secret WEBHOOK_SECRET */
+/** @param secret WEBHOOK_SECRET, or one of WEBHOOK_SECRET_PREVIOUS */
 export const createSigningKey = (secret: string): ServerKey => deriveServerKey(secret, 'gatehouse/webhook/v1/');
+
+/** The first seals, all of them open. */
+export type SigningKeys = readonly [ServerKey, ...ServerKey[]];
 
 export function sealSecret(key: ServerKey, secret: string): SealedSecret {
   const [id, client_key] = [randomUUID(), createClientKey()];
@@ -20,9 +23,9 @@ export function sealSecret(key: ServerKey, secret: string): SealedSecret {
   return { id, key_id: key.id, client_key, ...sealed };
 }
 
-/** @returns null if the secret is sealed under another WEBHOOK_SECRET or was altered */
-export function openSecret(key: ServerKey, sealed: SealedSecret): string | null {
-  if (sealed.key_id !== key.id) return null;
-  const text = unseal(key, sealed.client_key, { id: sealed.id, expiresAt: null, maxReads: null }, sealed);
+/** @returns null if the secret is sealed under none of these keys or was altered */
+export function openSecret(keys: readonly ServerKey[], sealed: SealedSecret): string | null {
+  const key = keys.find(({ id }) => id === sealed.key_id);
+  const text = key && unseal(key, sealed.client_key, { id: sealed.id, expiresAt: null, maxReads: null }, sealed);
   return Buffer.isBuffer(text) ? text.toString('utf8') : null;
 }

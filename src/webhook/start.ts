@@ -45,11 +45,14 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
   };
 }
 
+const RESEAL = 'signing secrets are sealed under WEBHOOK_SECRET_PREVIOUS; before you remove it: gatehouse token reseal';
+
 async function firstRun(
-  { database, signingKey, log }: WebhookService, given: string | null, announce: ServiceContext['announce'],
+  { database, signingKeys, log }: WebhookService, given: string | null, announce: ServiceContext['announce'],
 ): Promise<void> {
   for (const { key_id, secrets } of await countByKey(database)) {
-    if (key_id !== signingKey?.id) log.error(WRONG_SECRET, { key_id, secrets });
+    if (!signingKeys.some(({ id }) => id === key_id)) log.error(WRONG_SECRET, { key_id, secrets });
+    else if (key_id !== signingKeys[0]?.id) log.info(RESEAL, { key_id, secrets });
   }
   const token = await createFirstToken(database, given);
   const shown = given === null ? token : 'that of WEBHOOK_TOKEN';

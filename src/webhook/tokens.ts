@@ -4,7 +4,7 @@ import { digest, randomToken } from '../crypto/token.ts';
 import { withNamedLock } from '../db/lock.ts';
 import type { Database } from '../db/pool.ts';
 import { SCHEMA } from './migrations.ts';
-import { openSecret, type SealedSecret, sealSecret } from './signing.ts';
+import { openSecret, type SealedSecret, sealSecret, type SigningKeys } from './signing.ts';
 import {
   anyTokenExists, findPending, insertSecret, insertToken, lockToken, type NewToken, removePending, replaceDigest,
 } from './store/tokens.ts';
@@ -38,9 +38,9 @@ export async function rotateToken(
 }
 
 /** @returns the pending signing secret, null if it is sealed under another key, or false if there is none */
-export async function showPending(database: Database, id: string, key: ServerKey): Promise<string | null | false> {
+export async function showPending(database: Database, id: string, keys: readonly ServerKey[]): Promise<string | null | false> {
   const pending = await database.read((sql) => findPending(sql, id));
-  return pending ? openSecret(key, pending) : false;
+  return pending ? openSecret(keys, pending) : false;
 }
 
 /** Identifies a pending secret, so that an operator confirms the one that was shown. */
@@ -53,14 +53,14 @@ export const fingerprint = (secret: string): string => digest(secret).toString('
  * @returns whether that secret was pending
  */
 export async function acceptPending(
-  database: Database, id: string, key: ServerKey, expected: string, overlap: number,
+  database: Database, id: string, keys: SigningKeys, expected: string, overlap: number,
 ): Promise<boolean> {
   return database.transaction(async (sql) => {
     const pending = (await lockToken(sql, id)) && (await findPending(sql, id));
-    const secret = pending && openSecret(key, pending);
+    const secret = pending && openSecret(keys, pending);
     if (!secret || fingerprint(secret) !== expected) return false;
     await removePending(sql, id);
-    await insertSecret(sql, id, sealSecret(key, secret), overlap);
+    await insertSecret(sql, id, sealSecret(keys[0], secret), overlap);
     return true;
   });
 }

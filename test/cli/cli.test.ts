@@ -25,7 +25,7 @@ function assertFailure(finished: Finished, code: number, lines = 1): void {
 
 const COMMANDS = [
   'serve', 'migrate', 'user create', 'user list', 'user show', 'user set', 'user password', 'user delete', 'key create', 'key list', 'key revoke', 'audit list',
-  'token create', 'token list', 'token rotate', 'token confirm', 'token revoke', 'event list', 'event show', 'event redeliver', 'event tail',
+  'token create', 'token list', 'token rotate', 'token confirm', 'token reseal', 'token revoke', 'event list', 'event show', 'event redeliver', 'event tail',
 ];
 
 test('--help tells every command, and needs no configuration', async (t) => {

@@ -128,10 +128,33 @@ test('a command needs only the database settings', () => {
   assert.equal(readConfig(['webhook'], 'administer', { ...NEEDED, WEBHOOK_VARIANT: 'plain' }).webhook?.database?.database, 'gatehouse');
 });
 
+test('a secret of fewer than 16 characters is an error unless ALLOW_WEAK_SECRETS is on', () => {
+  const weak = {
+    SERVER_SECRET: 'b', AUTH_TOKEN: 'a', AUTH_TOKEN_PREVIOUS: `${LONG},${'a'.repeat(15)}`, WEBHOOK_SECRET: 'c'.repeat(15),
+    WEBHOOK_TOKEN: 'd',
+  };
+  const advice = 'make a long random one with: openssl rand -base64 32. Only for tests, ALLOW_WEAK_SECRETS=on accepts it.';
+  const expected = Object.keys(weak).map((name) => `${name} has fewer than 16 characters; ${advice}`);
+  assert.deepEqual([...problems(weak)].sort(), expected.sort());
+  assert.deepEqual(problems({ ...weak, ALLOW_WEAK_SECRETS: 'on' }), []);
+  for (const name of Object.keys(weak)) {
+    assert.deepEqual(problems({ [name]: 'a'.repeat(16) }), [], name);
+  }
+});
+
+test('WEBHOOK_SECRET_PREVIOUS requires WEBHOOK_SECRET', () => {
+  assert.deepEqual(problems({ WEBHOOK_SECRET_PREVIOUS: LONG }), ['WEBHOOK_SECRET_PREVIOUS requires WEBHOOK_SECRET.']);
+});
+
 const remote = 'postgres://u@db.example/d';
 const warned: ReadonlyArray<readonly [what: string, given: Given, warnings: readonly RegExp[]]> = [
   ['a short SERVER_SECRET', { SERVER_SECRET: 'a'.repeat(31) }, [/^SERVER_SECRET has fewer than 32 characters/]],
   ['a short AUTH_TOKEN', { AUTH_TOKEN: 'a'.repeat(31) }, [/^AUTH_TOKEN has fewer than 32 characters/]],
+  ['a short value of SERVER_SECRET_PREVIOUS', { SERVER_SECRET_PREVIOUS: `${LONG},b` }, [/^SERVER_SECRET_PREVIOUS has fewer than 32/]],
+  ['a short value of WEBHOOK_SECRET_PREVIOUS', { WEBHOOK_SECRET: LONG, WEBHOOK_SECRET_PREVIOUS: 'b' }, [/^WEBHOOK_SECRET_PREVIOUS has fewer than 32/]],
+  ['a short WEBHOOK_SECRET', { WEBHOOK_SECRET: 'a'.repeat(31) }, [/^WEBHOOK_SECRET has fewer than 32 characters/]],
+  ['a short WEBHOOK_TOKEN', { WEBHOOK_TOKEN: 'a'.repeat(31) }, [/^WEBHOOK_TOKEN has fewer than 32 characters/]],
+  ['weak secrets that are allowed', { ALLOW_WEAK_SECRETS: 'on', AUTH_TOKEN: 'a' }, [/^ALLOW_WEAK_SECRETS is on/, /^AUTH_TOKEN has fewer/]],
   ['nothing at 32 characters', { SERVER_SECRET: 'a'.repeat(32), AUTH_TOKEN: 'b'.repeat(32) }, []],
   ['a remote database without TLS, once for all services', { DATABASE_URL: remote }, [/database at db\.example may be unencrypted/]],
   ['a remote database with sslmode=disable', { DATABASE_URL: `${remote}?sslmode=disable` }, [/may be unencrypted/]],

@@ -104,8 +104,8 @@ const texts: ReadonlyArray<readonly [name: string, good: readonly string[], bad:
     ['ln=15', 'ln=30,r=8,p=1', 'ln=0,r=8,p=1', 'ln=15,r=0,p=1', 'ln=15,r=8,p=0', 'N=32768,r=8,p=3', 'ln=15, r=8, p=3'],
     'a cost such as ln=15,r=8,p=3 that needs at most 256 MiB',
   ],
-  ['AUTH_TOKEN', [LONG, 'a/b+c='.repeat(6)], ['two words are not a token at all 123', 'naïve-token-0123456789-0123456789'], 'visible ASCII characters without spaces'],
-  ['WEBHOOK_TOKEN', [LONG, 'a'.repeat(512)], ['short', 'a'.repeat(513), 'a-token-with-a-slash/0123456789', 'a token with a space'], '16 to 512 characters of A-Z a-z 0-9 . _ ~ -'],
+  ['AUTH_TOKEN', [LONG, 'a/b+c='.repeat(6)], ['two words are not a token at all 123', 'naïve-token-0123456789-0123456789', `${LONG},${LONG}`], 'visible ASCII characters without spaces and commas'],
+  ['WEBHOOK_TOKEN', [LONG, 'a'.repeat(512)], ['a'.repeat(513), 'a-token-with-a-slash/0123456789', 'a token with a space'], 'at most 512 characters of A-Z a-z 0-9 . _ ~ -'],
 ];
 
 for (const [name, good, bad, accepts] of texts) {
@@ -202,6 +202,15 @@ test('a file that is not UTF-8 is rejected', () => {
   assert.ok(found.some((problem) => problem.startsWith('SERVER_SECRET')), 'random bytes were taken for text');
 });
 
-test('SERVER_SECRET_PREVIOUS is a list without empty entries', () => {
-  assert.deepEqual(read({ SERVER_SECRET_PREVIOUS: 'one, two ,,three,' }).secrets?.previousSecrets, ['one', 'two', 'three']);
+test('the earlier values of a secret are a list without empty entries', () => {
+  const [one, two] = [`${LONG}-1`, `${LONG}-2`];
+  const list = `${one}, ${two} ,,three,`;
+  const { secrets, webhook } = read({
+    SERVER_SECRET_PREVIOUS: list, AUTH_TOKEN_PREVIOUS: `${one}, ${two},`, WEBHOOK_SECRET: LONG, WEBHOOK_SECRET_PREVIOUS: list,
+  });
+  assert.deepEqual(secrets?.previousSecrets, [one, two, 'three']);
+  assert.deepEqual(secrets?.authTokens, [LONG, one, two]);
+  assert.deepEqual(webhook?.secrets, [LONG, one, two, 'three']);
+  const form = 'a comma-separated list, each visible ASCII characters without spaces and commas';
+  assert.deepEqual(problems({ AUTH_TOKEN_PREVIOUS: `${LONG},two words in one token` }), [`AUTH_TOKEN_PREVIOUS must be ${form}.`]);
 });

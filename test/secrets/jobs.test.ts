@@ -14,7 +14,7 @@ const config = readConfig(
 ).secrets ?? assert.fail();
 const lines: string[] = [];
 const { jobs, storage } = await start(
-  { ...config, serverSecret: SERVER_SECRET, authToken: AUTH_TOKEN },
+  { ...config, serverSecret: SERVER_SECRET, authTokens: [AUTH_TOKEN] },
   quiet({ log: createLog('info', (line) => void lines.push(line)) }),
 );
 after(() => storage.database.close());

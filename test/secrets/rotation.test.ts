@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { createServerKey } from '../../src/crypto/box.ts';
 import { createDatabase } from '../support/database.ts';
-import { SERVER_SECRET, startGatehouse } from '../support/gatehouse.ts';
+import { ask, AUTH_TOKEN, SERVER_SECRET, startGatehouse } from '../support/gatehouse.ts';
 import { secretsClient } from '../support/secrets.ts';
 
 const OLD = SERVER_SECRET;
@@ -76,6 +76,20 @@ test('a server secret can be both current and previous', async (t) => {
   const { id, secret } = await both.keep('x', { max_reads: 1 });
   assert.equal((await both.decrypt(id, secret)).status, 200);
   assert.equal((await both.decrypt(id, secret)).status, 404);
+});
+
+test('a new AUTH_TOKEN: callers with the earlier one are accepted until it is removed', async (t) => {
+  const NEXT = 'next-auth-token-0123456789abcdefghijklmnop';
+  const statusOf = async (url: string, bearer: string) => (await ask('GET', `${url}/api/store/options`, { bearer })).status;
+  const during = await startGatehouse(t, ['secrets'], database.url, { AUTH_TOKEN: NEXT, AUTH_TOKEN_PREVIOUS: AUTH_TOKEN });
+  for (const [bearer, status] of [[NEXT, 200], [AUTH_TOKEN, 200], [AUTH_TOKEN, 200], [`${NEXT},${AUTH_TOKEN}`, 401]] as const) {
+    assert.equal(await statusOf(during.url.secrets, bearer), status);
+  }
+  const { text } = await ask('GET', `${during.url.metrics}/metrics`);
+  for (const count of ['current"} 1', 'previous"} 2']) assert.ok(text.includes(`gatehouse_auth_tokens_total{token="${count}`));
+  const afterwards = await startGatehouse(t, ['secrets'], database.url, { AUTH_TOKEN: NEXT });
+  assert.equal(await statusOf(afterwards.url.secrets, NEXT), 200);
+  assert.equal(await statusOf(afterwards.url.secrets, AUTH_TOKEN), 401);
 });
 
 test('wrong passphrases: 5 attempts in all on replicas with different current server secrets', async (t) => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createRateLimit } from '../../src/webhook/service.ts';
+import { createRateLimit } from '../../src/runtime/rate.ts';
 import { connect } from '../../scripts/postgres.ts';
 import { createDatabase } from '../support/database.ts';
 import { type Answer, ask, type Gatehouse, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
@@ -12,8 +12,8 @@ const file = await createDatabase();
 /** A rate limit whose clock the test moves. */
 function clocked(perSecond: number) {
   const clock = { ms: 1_000_000 };
-  const rate = createRateLimit(perSecond, () => clock.ms);
-  return { wait: (key = 'one') => rate(key), pass: (ms: number) => void (clock.ms += ms) };
+  const rate = createRateLimit(perSecond, perSecond, () => clock.ms);
+  return { wait: (key = 'one') => rate.take(key), pass: (ms: number) => void (clock.ms += ms) };
 }
 
 test('a burst of one second passes, then one request per share of a second', () => {

@@ -5,6 +5,7 @@ import { after, test } from 'node:test';
 import { createSigningKey, sealSecret } from '../../src/webhook/signing.ts';
 import { rotateToken } from '../../src/webhook/tokens.ts';
 import { createDatabase } from '../support/database.ts';
+import { buildProgram, runProgram } from '../support/process.ts';
 import { ask, type Gatehouse, startGatehouse } from '../support/gatehouse.ts';
 import { addToken, openWebhook, signatureOf, type SignedSource, WEBHOOK_SECRET } from '../support/senders.ts';
 
@@ -78,4 +79,40 @@ test('of two overlapping secrets each replica accepts the one it can open, and n
       assert.equal(await countEvents(), events, `${source}, ${which}`);
     }
   }
+});
+
+test('a replica with both values opens the secrets under either, and seals them all anew with token reseal', async (t) => {
+  const given = { WEBHOOK_SECRET: SECRETS.now, WEBHOOK_SECRET_PREVIOUS: SECRETS.before };
+  const tokens: Array<{ source: SignedSource; token: string }> = [];
+  for (const source of SOURCES) {
+    tokens.push({ source, token: (await addToken(database, source, OWN[source].before, SECRETS.before)).token });
+  }
+  const both = await startGatehouse(t, ['webhook'], url, given);
+  const sendTo = async (to: Gatehouse) => {
+    for (const { source, token } of tokens) {
+      assert.equal((await send(to, source, token, OWN[source].before)).json.status, 'accepted', source);
+    }
+  };
+  await sendTo(both);
+  assert.equal(keyErrors(both), 0);
+  assert.ok(both.log().some(({ message }) => String(message).includes('token reseal')), 'the log says how to finish');
+
+  const reseal = (more: Readonly<Record<string, string>>) =>
+    runProgram(t, buildProgram(), ['token', 'reseal'], { DATABASE_URL: url, WEBHOOK_SECRET: SECRETS.now, ...more });
+  const count = async () => {
+    const rows = await sql`select key_id, count(*)::int as count from webhook.signing_secrets group by key_id`;
+    return Object.fromEntries(rows.map((row) => [String(row.key_id), Number(row.count)]));
+  };
+  const [ids, before] = [{ old: createSigningKey(SECRETS.before).id, now: createSigningKey(SECRETS.now).id }, await count()];
+  const blind = await reseal({});
+  assert.equal(blind.code, 1, blind.stderr);
+  assert.match(blind.stderr, new RegExp(`${before[ids.old]} could not be decrypted: add the WEBHOOK_SECRET`));
+  assert.deepEqual(await count(), before, 'what cannot be opened is kept');
+
+  const done = await reseal(given);
+  assert.deepEqual([done.code, done.stderr], [0, `${before[ids.old]} signing secrets encrypted under WEBHOOK_SECRET.\n`]);
+  assert.deepEqual(await count(), { [ids.now]: (before[ids.old] ?? 0) + (before[ids.now] ?? 0) });
+  await sendTo(both);
+  await sendTo(replicas.now);
+  assert.match((await reseal(given)).stderr, /^0 signing secrets/);
 });

@@ -97,14 +97,14 @@ test('notion: its secret is pending until it is confirmed, and no event is accep
   await storesNothing(async () =>
     assert.deepEqual(refusal(await send('notion', token, event(), NOTION)), UNAUTHORIZED, 'before it is confirmed'),
   );
-  assert.equal(await showPending(database, id, key), NOTION);
+  assert.equal(await showPending(database, id, [key]), NOTION);
   await storesNothing(async () =>
     assert.deepEqual(refusal(await send('notion', token, event(), NOTION)), UNAUTHORIZED, 'after a mere look'),
   );
-  assert.equal(await acceptPending(database, id, key, fingerprint(NOTION), DAY), true);
+  assert.equal(await acceptPending(database, id, [key], fingerprint(NOTION), DAY), true);
   assert.equal(await isPending(), false);
   assert.deepEqual(
-    [await showPending(database, id, key), await acceptPending(database, id, key, fingerprint(NOTION), DAY)],
+    [await showPending(database, id, [key]), await acceptPending(database, id, [key], fingerprint(NOTION), DAY)],
     [false, false],
     'there is no other',
   );
@@ -133,7 +133,7 @@ test('notion: an active secret stays active, and the last secret sent is pending
       { pending: true, expires_at: null },
     ],
   );
-  assert.equal(await showPending(database, id, key), 'secret_of_an_attacker_2');
+  assert.equal(await showPending(database, id, [key]), 'secret_of_an_attacker_2');
 });
 
 test('notion: only the secret with the given fingerprint is activated; the old one expires later', async () => {
@@ -147,9 +147,9 @@ test('notion: only the secret with the given fingerprint is activated; the old o
     fingerprint(since).slice(0, -1),
     `${fingerprint(since)}0`,
   ])
-    assert.equal(await acceptPending(database, id, key, wrong, DAY), false);
+    assert.equal(await acceptPending(database, id, [key], wrong, DAY), false);
   assert.deepEqual(refusal(await send('notion', token, event(), since)), UNAUTHORIZED);
-  assert.equal(await acceptPending(database, id, key, fingerprint(since), DAY), true);
+  assert.equal(await acceptPending(database, id, [key], fingerprint(since), DAY), true);
   for (const secret of [NOTION, since])
     assert.equal((await send('notion', token, event(), secret)).json.status, 'accepted');
   assert.deepEqual(refusal(await send('notion', token, event(), seen)), UNAUTHORIZED);

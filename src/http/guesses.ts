@@ -1,0 +1,32 @@
+import { createRateLimit, createRecentMap } from '../runtime/rate.ts';
+import { networkOf } from './address.ts';
+import { Failure } from './errors.ts';
+
+/** How many wrong credentials one network may send at once, and then in each second. */
+const [BURST, PER_SECOND] = [100, 1];
+/** How many accepted credentials are remembered at least. */
+const MAX_ACCEPTED = 10_000;
+const MESSAGE = 'Too many wrong credentials came from your network. This one was not checked. Try again after Retry-After.';
+
+/**
+ * Limits the wrong credentials of each network, in this process (ASVS 2.4.1, 6.3.1). Beyond the limit a credential is
+ * rejected before it is compared or looked up. One that this network has sent successfully is still checked: somebody
+ * who guesses behind the same proxy or NAT must not lock out its other clients.
+ */
+export function createGuessLimit() {
+  const wrong = createRateLimit(BURST, PER_SECOND);
+  const accepted = createRecentMap<true>(MAX_ACCEPTED);
+  /** @param digest of the credential; null if it is malformed  @param check returns null for a wrong credential */
+  return async <T>(address: string, digest: string | null, check: (digest: string) => Promise<T | null>) => {
+    const network = networkOf(address);
+    const key = `${network} ${digest}`;
+    const retryAfterSeconds = wrong.wait(network);
+    if (retryAfterSeconds > 0 && !accepted.get(key)) {
+      return new Failure('too_many_requests', { message: MESSAGE, retryAfterSeconds });
+    }
+    const found = digest === null ? null : await check(digest);
+    if (found === null) wrong.take(network);
+    else accepted.set(key, true);
+    return found;
+  };
+}

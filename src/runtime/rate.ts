@@ -1,0 +1,28 @@
+/** Keeps the `size` entries that were set last, and at most as many more: a flood of keys cannot fill the memory. */
+export function createRecentMap<V>(size: number) {
+  let recent = new Map<string, V>();
+  let older = new Map<string, V>();
+  return {
+    get: (key: string): V | undefined => recent.get(key) ?? older.get(key),
+    set(key: string, value: V): void {
+      if (recent.size >= size && !recent.has(key)) [recent, older] = [new Map(), recent];
+      recent.set(key, value);
+    },
+  };
+}
+
+/** A token bucket for each key, in this process alone. Both functions return 0, or the seconds until there is a token. */
+export function createRateLimit(burst: number, perSecond: number, now = () => performance.now()) {
+  const buckets = createRecentMap<{ left: number; at: number }>(10_000);
+  const leftOf = (key: string) => {
+    const { left, at } = buckets.get(key) ?? { left: burst, at: now() };
+    return Math.min(burst, left + ((now() - at) / 1000) * perSecond);
+  };
+  const wait = (key: string): number => Math.max(0, 1 - leftOf(key)) / perSecond;
+  const take = (key: string): number => {
+    const [left, seconds] = [leftOf(key), wait(key)];
+    buckets.set(key, { left: seconds > 0 ? left : left - 1, at: now() });
+    return seconds;
+  };
+  return { wait, take };
+}
