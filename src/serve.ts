@@ -69,7 +69,7 @@ export interface Output {
 /** What exists once in a process. */
 type ProcessContext = ReturnType<typeof createProcessContext>;
 
-/** How many callers may wait for a password hash. */
+/** How many callers of one service may wait for a password hash. */
 const HASHES_WAITING = 32;
 
 function createProcessContext(settings: ProcessSettings, output: Output) {
@@ -142,7 +142,7 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
   const serviceContext: ServiceContext = {
     log,
     metrics,
-    hashing,
+    hashing: hashing.share(),
     isServing: () => isPrepared && !state.isStopping,
     announce: (line) => void output.stderr.write(`${line}\n`),
     stdout: output.stdout,

@@ -7,7 +7,7 @@ import type { Metrics } from './metrics.ts';
 export interface ServiceContext {
   readonly log: Log;
   readonly metrics: Metrics;
-  /** Shared by all services: each password hash takes memory and a thread. */
+  /** This service's share of the slots of the process: each password hash takes memory and a thread. */
   readonly hashing: Limiter;
   /** False until the first run is done, and again once the process shuts down. */
   readonly isServing: () => boolean;

@@ -7,35 +7,49 @@ export interface Limiter {
    * @param hasPriority waits in a second queue of the same length that is served first
    */
   run<T>(work: () => Promise<T>, hasPriority?: boolean): Promise<T>;
+  /** How much runs in all slots, and waits in all queues. */
   readonly running: number;
   readonly waiting: number;
+  /** A limiter of the same slots with queues of its own. All are served in turn: nobody waits for all that others do. */
+  share(): Limiter;
 }
+
+type Queue = Array<() => void>;
 
 /** @param what is waited for, as in "too many are waiting for a password hash" */
 export function createLimiter(slots: number, queueLength: number, what: string): Limiter {
   let running = 0;
-  const priority: Array<() => void> = [];
-  const others: Array<() => void> = [];
-  return {
-    get running() {
-      return running;
-    },
-    get waiting() {
-      return priority.length + others.length;
-    },
-    async run(work, hasPriority = false) {
-      const queue = hasPriority ? priority : others;
-      if (running < slots) running += 1;
-      else if (queue.length >= queueLength) throw new Overloaded(`too many are waiting for ${what}`);
-      // Finished work hands over its slot: `running` does not change, so that nothing else can take it.
-      else await new Promise<void>((resolve) => queue.push(resolve));
-      try {
-        return await work();
-      } finally {
-        const next = priority.shift() ?? others.shift();
-        if (next) next();
-        else running -= 1;
-      }
-    },
-  };
+  /** The one that was served last is the last. */
+  const shares: Array<readonly [priority: Queue, others: Queue]> = [];
+  const lengthOf = ([priority, others]: (typeof shares)[number]) => priority.length + others.length;
+  function share(): Limiter {
+    const [priority, others]: [Queue, Queue] = [[], []];
+    shares.push([priority, others]);
+    return {
+      share,
+      get running() {
+        return running;
+      },
+      get waiting() {
+        return shares.reduce((sum, one) => sum + lengthOf(one), 0);
+      },
+      async run(work, hasPriority = false) {
+        const queue = hasPriority ? priority : others;
+        if (running < slots) running += 1;
+        else if (queue.length >= queueLength) throw new Overloaded(`too many are waiting for ${what}`);
+        // Finished work hands over its slot: `running` does not change, so that nothing else can take it.
+        else await new Promise<void>((resolve) => queue.push(resolve));
+        try {
+          return await work();
+        } finally {
+          const next = shares.find((one) => lengthOf(one) > 0);
+          if (next) shares.push(...shares.splice(shares.indexOf(next), 1));
+          const start = next?.[0].shift() ?? next?.[1].shift();
+          if (start) start();
+          else running -= 1;
+        }
+      },
+    };
+  }
+  return share();
 }

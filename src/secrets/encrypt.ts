@@ -35,7 +35,7 @@ export async function encrypt({ body, request }: EncryptCall, service: SecretsSe
   const { passphrase, max_reads = limits.max_reads.default, expires_in = limits.expires_in.default } = body;
   const kdfParams = createKdfParams(passphraseCost);
   // Before the time is read, because the hash may wait for a slot.
-  const stretched = passphrase === undefined ? null : await hashing.run(() => stretch(passphrase, kdfParams), true);
+  const stretched = passphrase === undefined ? null : await hashing.run(() => stretch(passphrase, kdfParams));
   const ends = expires_in === null ? null : (await currentTime(database, null)).getTime() + expires_in * 1000;
   const expires_at = ends === null ? null : new Date(ends);
   const [id, key_id, clientKey] = [randomUUID(), serverKey.id, createClientKey()];

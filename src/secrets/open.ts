@@ -84,8 +84,7 @@ async function openSecret(service: SecretsService, request: RequestInfo, id: str
     // By the key of the row: during a rotation, replicas with different current keys share the counts.
     const limits = [limitOf(serverKey, 'network', id, networkOf(request.address)), limitOf(serverKey, 'secret', id)];
     const unlocked = await tryPassphrase(service, id, limits, async () => {
-      // With priority: this caller has the key, and a flood of logins must not delay it.
-      const stretched = await service.hashing.run(() => stretch(passphrase, locked.kdfParams), true);
+      const stretched = await service.hashing.run(() => stretch(passphrase, locked.kdfParams));
       return unlock(serverKey, clientKey, metadata, locked, stretched);
     });
     if (unlocked instanceof Failure) return unlocked;

@@ -144,6 +144,31 @@ test('limiter: work with priority has its own queue, which is served first', asy
   assert.deepEqual(started, ['priority', 'other']);
 });
 
+test('limiter: shares are served in turn, however much waits in one of them', async () => {
+  const limiter = createLimiter(1, 100, 'a slot');
+  const [flood, few] = [limiter.share(), limiter.share()];
+  const started: string[] = [];
+  const work = (name: string) => async () => {
+    started.push(name);
+    await settle();
+  };
+  const all = Array.from({ length: 10 }, () => flood.run(work('flood'), true));
+  all.push(few.run(work('few')), few.run(work('few')), few.run(work('few with priority'), true));
+  assert.deepEqual([limiter.waiting, limiter.running], [12, 1]);
+  await Promise.all(all);
+  assert.deepEqual(started.slice(0, 7), ['flood', 'flood', 'few with priority', 'flood', 'few', 'flood', 'few']);
+  assert.deepEqual([limiter.waiting, limiter.running], [0, 0]);
+});
+
+test('limiter: the full queue of one share rejects no work of another', async () => {
+  const limiter = createLimiter(1, 1, 'a slot');
+  const [full, other] = [limiter.share(), limiter.share()];
+  const work = [full.run(settle), full.run(settle), other.run(settle), other.run(settle, true)];
+  await assert.rejects(full.run(settle), Overloaded);
+  await assert.rejects(other.run(settle), Overloaded);
+  await Promise.all(work);
+});
+
 test('keyed queue: work with one key runs in order, work with another at the same time', async () => {
   const queue = createKeyedQueue(3, 'a key');
   const { started, work, end } = manualWork();

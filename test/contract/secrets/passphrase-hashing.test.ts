@@ -55,7 +55,25 @@ beforeEach(async () => {
   assert.deepEqual(await hashes(), { running: 0, waiting: 0 });
 });
 
-test('passphrases are hashed before waiting logins', async () => {
+test('logins and passphrases take turns: a flood of either delays the other by its own number', async () => {
+  const kept = await keep(TEXT, { passphrase: PASSPHRASE });
+  let done = 0;
+  const locks = await rush(60, 30, async (number) => {
+    const answer = await (number < 10 ? decrypt(kept.id, kept.secret, PASSPHRASE) : lock());
+    if (answer.status !== 503) done += 1;
+    return answer;
+  });
+  const [before, count] = [done, 5];
+  const logins = await Promise.all(Array.from({ length: count }, (_, number) => logIn(number)));
+  const meanwhile = done - before;
+  for (const { status } of logins) assert.equal(status, 401);
+  assert.ok(locks.open() > 0, 'passphrases were still waiting');
+  // One for each login, one that was running, and some until the logins had reached the queue.
+  assert.ok(meanwhile <= 2 * count + 5, `${meanwhile} passphrases were hashed before ${count} logins`);
+  await locks.answers;
+});
+
+test('passphrases do not wait for all logins', async () => {
   const kept = await keep(TEXT, { passphrase: PASSPHRASE });
   const logins = await rush(30, 20, logIn);
   assert.equal((await decrypt(kept.id, kept.secret, PASSPHRASE)).json.password, TEXT);
