@@ -5,6 +5,7 @@ import { migrate, type Migration, requireCurrent } from './db/migrate.ts';
 import type { Database } from './db/pool.ts';
 import { anonymous, bindRoutes, route, type RouteMatcher, routeDefaults } from './http/call.ts';
 import { livez } from './http/probes.ts';
+import { createBodyReader } from './http/receive.ts';
 import { createListener, type Listener } from './http/server.ts';
 import type { ServiceContext } from './runtime/context.ts';
 import { describeError, StartupError, Unavailable } from './runtime/errors.ts';
@@ -80,7 +81,7 @@ function createProcessContext(settings: ProcessSettings, output: Output) {
   metrics.gauge('gatehouse_password_hashes_waiting', 'Password hashes waiting for a slot.', {}, () => hashing.waiting);
   const log = createLog(settings.logLevel, lines.write);
   const state = { isStopping: false };
-  return { settings, output, log, lines, metrics, hashing, state };
+  return { settings, output, log, lines, metrics, hashing, state, readBody: createBodyReader() };
 }
 
 /** A service in this process. */
@@ -199,8 +200,8 @@ async function prepareUntilDone(service: RunningService, context: ProcessContext
 }
 
 /** What all listeners of a process have in common. */
-const listenerDefaults = ({ settings: { maxBodyBytes, trustedProxies }, metrics }: ProcessContext) =>
-  ({ maxBodyBytes, trustedProxies, metrics });
+const listenerDefaults = ({ settings: { maxBodyBytes, trustedProxies }, metrics, readBody }: ProcessContext) =>
+  ({ maxBodyBytes, trustedProxies, metrics, readBody });
 
 /** @throws StartupError with what the operator can do, if the port cannot be had */
 async function listen(name: string, { host, port }: Address, log: Log, listener: Listener): Promise<void> {

@@ -1,4 +1,4 @@
-import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import type { IncomingHttpHeaders } from 'node:http';
 import { type ErrorCode, Failure } from './errors.ts';
 import { type JsonSchema, type Shape, type Validation, validate } from './shape.ts';
 
@@ -58,33 +58,4 @@ function parseJson(raw: Buffer): Validation<unknown> {
   } catch (error) {
     return invalid(error instanceof SyntaxError ? 'the body must be valid JSON' : 'the body must be encoded in UTF-8');
   }
-}
-
-/** The client left before its body was complete, so nobody waits for a reply. */
-export class ClientGone extends Error {
-  override readonly name = 'ClientGone';
-}
-
-/**
- * Reads a body up to `limit` bytes, whether or not its length was announced.
- * @returns the bytes, or `body_too_large`; throws `ClientGone`
- */
-export async function readBody(request: IncomingMessage, limit: number): Promise<Buffer | Failure> {
-  if (Number(request.headers['content-length'] ?? 0) > limit) return new Failure('body_too_large');
-  // A client that left while its credential was checked causes no further event.
-  if (request.destroyed) throw new ClientGone();
-  return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = [];
-    let size = 0;
-    const onData = (chunk: Buffer) => {
-      size += chunk.length;
-      if (size <= limit) return void chunks.push(chunk);
-      request.off('data', onData).pause();
-      resolve(new Failure('body_too_large'));
-    };
-    const onGone = () => {
-      if (!request.readableEnded) reject(new ClientGone());
-    };
-    request.on('data', onData).on('end', () => resolve(Buffer.concat(chunks))).on('close', onGone).on('error', onGone);
-  });
 }

@@ -143,7 +143,7 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
 const invalid = (code: ErrorCode, fields: readonly FieldError[]) => new Failure(code, { fields });
 
 /** A route with its service bound, so that a listener does not need to know the type of the service. */
-interface BoundRoute extends RouteFacts {
+interface BoundRoute extends RouteFacts, Pick<Route<unknown>, 'security'> {
   answer(request: RequestInfo, readBody: ReadBody): Promise<Reply<unknown> | Failure>;
 }
 

@@ -6,11 +6,11 @@ import type { Duplex } from 'node:stream';
 import { describeError, Overloaded, Unavailable } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { canonicalAddress, clientAddress, isTrusted } from './address.ts';
-import { ClientGone, readBody } from './body.ts';
+import { canonicalAddress, clientAddress, isTrusted, networkOf } from './address.ts';
 import type { Envelope, RouteMatcher } from './call.ts';
 import { type ErrorCode, Failure } from './errors.ts';
 import { EARLY_ROUTES } from './probes.ts';
+import { type BodyReader, ClientGone } from './receive.ts';
 import { renderAllow, renderFailure, renderRaw, renderSuccess, type RenderedReply, writeReply } from './reply.ts';
 import { parseTarget } from './router.ts';
 
@@ -33,8 +33,8 @@ const SERVER_LIMITS = {
   maxConnections: 4_096,
   maxRequestsPerSocket: 100_000,
 };
-/** Bodies being received. Requests without one, such as probes, do not count. */
-const MAX_BODIES = 1_024;
+/** For routes without a credential. Their largest valid body is a login with a password of 4,096 characters. */
+const MAX_ANONYMOUS_BODY = 8 * 1024;
 
 /** How a service wraps its successes, and the error it returns if a dependency fails. */
 export interface ResponseStyle {
@@ -51,6 +51,8 @@ export interface ListenerOptions {
   readonly routes: () => Promise<RouteMatcher>;
   readonly style: ResponseStyle;
   readonly maxBodyBytes: number;
+  /** One for all listeners of a process. */
+  readonly readBody: BodyReader;
   readonly trustedProxies: BlockList;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -80,7 +82,6 @@ interface Connection {
 export function createListener({ name, log, metrics, style, trustedProxies, ...options }: ListenerOptions) {
   let matchRoute: RouteMatcher | null = null;
   let inFlight = 0;
-  let bodies = 0;
   let isClosing = false;
   const connections = new Map<Duplex, Connection>();
   metrics.gauge('gatehouse_requests_in_flight', 'Requests being processed.', { service: name }, () => inFlight);
@@ -107,13 +108,10 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     }
     const { route, parameters } = match;
     exchange.route = `${route.method} ${route.pattern}`;
-    const readLimited = async () => {
-      if (bodies >= MAX_BODIES) return new Failure('overloaded');
-      if (expects && Number(headers['content-length'] ?? 0) <= options.maxBodyBytes) response.writeContinue();
-      bodies += 1;
-      return readBody(request, options.maxBodyBytes).finally(() => (bodies -= 1));
-    };
     const { requestId, address } = exchange;
+    const limit = route.security.length > 0 ? options.maxBodyBytes : Math.min(options.maxBodyBytes, MAX_ANONYMOUS_BODY);
+    const begin = () => void (expects && response.writeContinue());
+    const readLimited = () => options.readBody(request, limit, networkOf(address), begin);
     const { path, query } = target;
     const outcome = await route.answer({ requestId, path, parameters, query, headers, address }, readLimited);
     if (outcome instanceof Failure) return fail(outcome);

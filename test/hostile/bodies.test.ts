@@ -5,7 +5,7 @@ import { createDatabase } from '../support/database.ts';
 import { ask, AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { connectTo, exchange, headOf } from '../support/socket.ts';
 
-const LIMIT = 64 * 1024;
+const MAX_BODY_BYTES = 64 * 1024;
 const database = await createDatabase();
 const { url } = await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], database.url);
 
@@ -16,16 +16,19 @@ interface Endpoint {
   /** A valid body, which white space may follow. */
   readonly good: string;
   readonly success: number;
+  /** The largest body in bytes: without a credential, 8 KiB. */
+  readonly limit: number;
 }
 const endpoints: Readonly<Record<string, Endpoint>> = {
-  login: { url: url.identity, head: ['POST /api/auth/login HTTP/1.1', 'Host: a', TYPE], good: '{"username":"nobody","password":"wrong"}', success: 401 },
+  login: { url: url.identity, head: ['POST /api/auth/login HTTP/1.1', 'Host: a', TYPE], good: '{"username":"nobody","password":"wrong"}', success: 401, limit: 8 * 1024 },
   encrypt: {
     url: url.secrets,
     head: ['POST /api/store/encrypt HTTP/1.1', 'Host: a', `Authorization: Bearer ${AUTH_TOKEN}`],
     good: '{"password":"a"}',
     success: 201,
+    limit: MAX_BODY_BYTES,
   },
-  webhook: { url: url.webhook, head: [`POST /webhook?token=${WEBHOOK_TOKEN} HTTP/1.1`, 'Host: a', TYPE], good: '{"event":"a","data":{"page_id":"b"}}', success: 200 },
+  webhook: { url: url.webhook, head: [`POST /webhook?token=${WEBHOOK_TOKEN} HTTP/1.1`, 'Host: a', TYPE], good: '{"event":"a","data":{"page_id":"b"}}', success: 200, limit: MAX_BODY_BYTES },
 };
 const length = (size: number) => `Content-Length: ${size}`;
 const CHUNKED = 'Transfer-Encoding: chunked';
@@ -63,7 +66,7 @@ for (const [name, endpoint] of Object.entries(endpoints)) {
 
   test(`${name}: a Content-Length over the limit gets 413 before the body is read`, () =>
     storesNothing(async () => {
-      for (const size of [LIMIT + 1, 1e9, Number.MAX_SAFE_INTEGER]) {
+      for (const size of [endpoint.limit + 1, 1e9, Number.MAX_SAFE_INTEGER]) {
         const answer = await exchange(endpoint.url, [...endpoint.head, length(size)]);
         assert.deepEqual([answer.status, answer.json.error.code], [413, 'body_too_large']);
         assert.equal(answer.headers.get('connection'), 'close');
@@ -74,15 +77,15 @@ for (const [name, endpoint] of Object.entries(endpoints)) {
     storesNothing(async () => {
       const client = await connectTo(endpoint.url);
       client.send(headOf([...endpoint.head, CHUNKED]));
-      for (let sent = 0; sent <= LIMIT; sent += 8_192) client.send(chunk(' '.repeat(8_192)));
+      for (let sent = 0; sent <= endpoint.limit; sent += 1_024) client.send(chunk(' '.repeat(1_024)));
       const answer = await client.answer();
       assert.deepEqual([answer.status, answer.json.error.code], [413, 'body_too_large']);
       client.leave();
     }));
 
   test(`${name}: a body of exactly the limit is accepted`, async () => {
-    const body = endpoint.good.padEnd(LIMIT);
-    assert.equal((await exchange(endpoint.url, [...endpoint.head, length(LIMIT)], body)).status, endpoint.success);
+    const body = endpoint.good.padEnd(endpoint.limit);
+    assert.equal((await exchange(endpoint.url, [...endpoint.head, length(endpoint.limit)], body)).status, endpoint.success);
     assert.equal((await exchange(endpoint.url, [...endpoint.head, CHUNKED], `${chunk(body.slice(0, 100))}${chunk(body.slice(100))}0\r\n\r\n`)).status, endpoint.success);
     assert.equal((await exchange(endpoint.url, [...endpoint.head, CHUNKED], `${chunk(body)}${chunk(' ')}0\r\n\r\n`)).status, 413);
   });
@@ -101,8 +104,8 @@ const BAD: ReadonlyArray<readonly [what: string, body: (good: string) => string 
   ['a NUL', (good) => replaced(good, [0])],
   ['a byte order mark', (good) => `\ufeff${good}`],
   ['UTF-16', (good) => Buffer.from(`\ufeff${good}`, 'utf16le')],
-  ['30,000 arrays in one another', () => DEEP],
-  ['30,000 arrays, never closed', () => '['.repeat(30_000)],
+  ['4,000 arrays in one another', () => '['.repeat(4_000) + ']'.repeat(4_000)],
+  ['8,000 arrays, never closed', () => '['.repeat(8_000)],
   ['an array', (good) => `[${good}]`],
   ['null', () => 'null'],
   ['wrong types', (good) => good.replaceAll(/"(\w+)":"\w+"/g, '"$1":{"$1":1}')],

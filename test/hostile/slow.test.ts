@@ -46,6 +46,14 @@ describe('slow clients', { concurrency: true }, () => {
     for (const client of slow) client.leave();
   });
 
+  test('a body below 1 KiB per second gets 408 and is disconnected', { timeout: 20_000 }, async () => {
+    const client = await connectTo(url);
+    client.send(headOf(['POST /a HTTP/1.1', HOST, 'Content-Length: 8000']));
+    const startedAt = performance.now();
+    await trickle(client, '{');
+    assert.ok(performance.now() - startedAt < 9_000, 'long before the limit of a whole request');
+  });
+
   test('a slow body gets 408, and its slot is freed', async (t) => {
     const own = await startListener(t, rows);
     const servers = new Set<Server>();
@@ -56,7 +64,7 @@ describe('slow clients', { concurrency: true }, () => {
     subscribe('http.server.request.start', note);
     t.after(() => void unsubscribe('http.server.request.start', note));
     const client = await connectTo(own.url);
-    client.send(headOf(['POST /a HTTP/1.1', HOST, 'Content-Length: 20000']));
+    client.send(headOf(['POST /a HTTP/1.1', HOST, 'Content-Length: 8000']));
     await until(() => servers.size === 1, 'the request');
     const [server] = servers;
     assert.ok(server && server.requestTimeout > 0 && server.requestTimeout <= 30_000);

@@ -4,6 +4,7 @@ import { BlockList } from 'node:net';
 import { after, test } from 'node:test';
 import { livez } from '../../src/http/probes.ts';
 import { bindRoutes, type RouteMatcher } from '../../src/http/call.ts';
+import { createBodyReader } from '../../src/http/receive.ts';
 import { createListener } from '../../src/http/server.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
@@ -24,6 +25,7 @@ async function startLoading() {
     routes: () => new Promise<RouteMatcher>((resolve, reject) => void asked.push({ come: () => resolve(all), fail: () => reject(new TypeError('marked')) })),
     style: { envelope: 'bare', unavailable: 'unavailable' },
     maxBodyBytes: 1_024,
+    readBody: createBodyReader(),
     trustedProxies: new BlockList(),
     log: createLog('info', (line) => lines.push(JSON.parse(line))),
     metrics,

@@ -3,6 +3,7 @@ import { BlockList } from 'node:net';
 import { json } from '../../src/http/body.ts';
 import { anonymous, bindRoutes, type Guard, type Route, route, routeDefaults } from '../../src/http/call.ts';
 import { Failure } from '../../src/http/errors.ts';
+import { createBodyReader } from '../../src/http/receive.ts';
 import { createListener } from '../../src/http/server.ts';
 import { object, text } from '../../src/http/shape.ts';
 import { createLog } from '../../src/runtime/log.ts';
@@ -31,6 +32,7 @@ export async function startListener(owner: Owner, routes: ReadonlyArray<Route<nu
     routes: async () => bindRoutes(routes, null),
     style: { envelope: 'bare', unavailable: 'unavailable' },
     maxBodyBytes: MAX_BODY_BYTES,
+    readBody: createBodyReader(),
     trustedProxies: new BlockList(),
     log: createLog('info', (line) => lines.push(JSON.parse(line))),
     metrics,
@@ -66,7 +68,7 @@ export const post = (pattern: string, guard: Guard<null, null> = anonymous, done
 
 /** Accepts `Authorization: Bearer good`. */
 export const bearerGuard: Guard<null, null> = {
-  security: [],
+  security: ['bearer'],
   errors: ['unauthorized'],
   check: async ({ headers }) => (headers.authorization === 'Bearer good' ? null : new Failure('unauthorized')),
 };

@@ -41,6 +41,8 @@ interface StartOptions {
   readonly cwd?: string;
   /** How many files, sockets and pipes it may have open. */
   readonly files?: number;
+  /** The directory of a memory cgroup (version 1) that the process joins before it starts. */
+  readonly cgroup?: string;
   /** Closes standard output at once, as `… | head -0` does. */
   readonly deaf?: boolean;
 }
@@ -51,11 +53,12 @@ export function startProgram(
   directory: string,
   words: readonly string[],
   environment: Readonly<Record<string, string>>,
-  { input = '', deaf = false, files, ...options }: StartOptions = {},
+  { input = '', deaf = false, files, cgroup, ...options }: StartOptions = {},
 ): Running {
   const command = [process.execPath, join(directory, 'dist/cli.js'), ...words];
-  const limited = ['/bin/sh', '-c', `ulimit -n ${files} && exec "$@"`, 'sh', ...command];
-  const [program = '', ...rest] = files === undefined ? command : limited;
+  const limits = [...(files === undefined ? [] : [`ulimit -n ${files}`]), ...(cgroup === undefined ? [] : [`echo $$ > ${cgroup}/cgroup.procs`])];
+  const limited = ['/bin/sh', '-c', [...limits, 'exec "$@"'].join(' && '), 'sh', ...command];
+  const [program = '', ...rest] = limits.length === 0 ? command : limited;
   const child = spawn(program, rest, { env: { ...environment }, cwd: directory, ...options });
   const stdout = createLines(parseLine);
   let stderr = '';

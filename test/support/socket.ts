@@ -24,10 +24,10 @@ export interface RawClient {
   leave(): void;
 }
 
-/** @param url `http://127.0.0.1:…` */
-export async function connectTo(url: string): Promise<RawClient> {
+/** @param url `http://127.0.0.1:…`  @param from the client's address: Linux has all of 127.0.0.0/8 */
+export async function connectTo(url: string, from?: string): Promise<RawClient> {
   const { hostname, port } = new URL(url);
-  const socket = open({ host: hostname, port: Number(port) });
+  const socket = open({ host: hostname, port: Number(port), ...(from === undefined ? {} : { localAddress: from }) });
   await once(socket, 'connect');
   let received = Buffer.alloc(0);
   let isClosed = false;
@@ -84,8 +84,8 @@ export async function connectTo(url: string): Promise<RawClient> {
 }
 
 /** One request on a connection of its own. @param head request line and headers, without the empty line */
-export async function exchange(url: string, head: readonly string[], body: string | Buffer = ''): Promise<RawAnswer> {
-  const client = await connectTo(url);
+export async function exchange(url: string, head: readonly string[], body: string | Buffer = '', from?: string): Promise<RawAnswer> {
+  const client = await connectTo(url, from);
   try {
     client.send(headOf(head), body);
     return await client.answer(head[0]?.startsWith('HEAD ') ? 'HEAD' : 'GET');

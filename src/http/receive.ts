@@ -1,0 +1,95 @@
+import type { IncomingMessage } from 'node:http';
+import { Failure } from './errors.ts';
+
+/** The client left before its body was complete, so nobody waits for a reply. */
+export class ClientGone extends Error {
+  override readonly name = 'ClientGone';
+}
+
+/** Bodies being received. Requests without one, such as probes, do not count. */
+const MAX_BODIES = 1_024;
+const MAX_BODIES_PER_NETWORK = MAX_BODIES / 4;
+/** Of all bodies together. A route that accepts larger bodies may exceed it by two of them. */
+const MAX_BYTES = 16 * 1024 * 1024;
+/** A body that is not complete after the grace must have arrived at this rate. */
+const GRACE_SECONDS = 2;
+const MIN_BYTES_PER_SECOND = 1_024;
+
+const ALL_TAKEN = 'Too many request bodies are being received. Nothing was stored. Try again soon.';
+const SHARE_TAKEN = 'Too many request bodies of your network are being received. Complete some, then try again.';
+const TOO_SLOW = `The request body must arrive with at least ${MIN_BYTES_PER_SECOND} bytes per second. Send it again.`;
+
+export type BodyReader = ReturnType<typeof createBodyReader>;
+
+/**
+ * Bounds the memory of unfinished bodies in a process: their number, in total and for each network, and their bytes.
+ * @returns a function that reads a body of up to `limit` bytes; throws `ClientGone`
+ */
+export function createBodyReader() {
+  const countOf = new Map<string, number>();
+  let count = 0;
+  let bytes = 0;
+  /** @param begin is called once the body is accepted, before a byte of it is read */
+  return async (request: IncomingMessage, limit: number, network: string, begin: () => void) => {
+    if (Number(request.headers['content-length'] ?? 0) > limit) return tooLarge(limit);
+    // A client that left while its credential was checked causes no further event.
+    if (request.destroyed) throw new ClientGone();
+    const own = countOf.get(network) ?? 0;
+    if (count >= MAX_BODIES) return new Failure('overloaded', { message: ALL_TAKEN });
+    if (own >= MAX_BODIES_PER_NETWORK) return new Failure('overloaded', { message: SHARE_TAKEN });
+    let held = 0;
+    const hold = (more: number) => {
+      if (bytes + more > Math.max(MAX_BYTES, 2 * limit)) return false;
+      bytes += more;
+      held += more;
+      return true;
+    };
+    count += 1;
+    countOf.set(network, own + 1);
+    begin();
+    return receive(request, limit, hold).finally(() => {
+      const left = (countOf.get(network) ?? 0) - 1;
+      if (left > 0) countOf.set(network, left);
+      else countOf.delete(network);
+      count -= 1;
+      bytes -= held;
+    });
+  };
+}
+
+const tooLarge = (limit: number) =>
+  new Failure('body_too_large', { message: `The request body is larger than ${limit} bytes. Send less.` });
+
+function receive(request: IncomingMessage, limit: number, hold: (bytes: number) => boolean): Promise<Buffer | Failure> {
+  return new Promise((resolve, reject) => {
+    const startedAt = performance.now();
+    let buffer: Buffer = Buffer.alloc(0);
+    let size = 0;
+    const finish = (outcome: Buffer | Failure) => {
+      clearInterval(timer);
+      if (outcome instanceof Failure) request.off('data', onData).pause();
+      resolve(outcome);
+    };
+    const timer = setInterval(() => {
+      const seconds = (performance.now() - startedAt) / 1000 - GRACE_SECONDS;
+      if (size < seconds * MIN_BYTES_PER_SECOND) finish(new Failure('request_timeout', { message: TOO_SLOW }));
+    }, 1_000);
+    // Copied into one buffer that doubles: a list of one-byte chunks would take a hundred times their size.
+    const onData = (chunk: Buffer) => {
+      const total = size + chunk.length;
+      if (total > limit) return finish(tooLarge(limit));
+      if (total > buffer.length) {
+        const length = size === 0 ? total : Math.min(limit, 2 * total);
+        if (!hold(length - buffer.length)) return finish(new Failure('overloaded', { message: ALL_TAKEN }));
+        buffer = size === 0 ? chunk : Buffer.concat([buffer.subarray(0, size), chunk], length);
+      } else chunk.copy(buffer, size);
+      size = total;
+    };
+    const onGone = () => {
+      clearInterval(timer);
+      if (!request.readableEnded) reject(new ClientGone());
+    };
+    request.on('data', onData).on('end', () => finish(buffer.subarray(0, size)));
+    request.on('close', onGone).on('error', onGone);
+  });
+}
