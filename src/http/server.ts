@@ -1,13 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { BlockList, Socket } from 'node:net';
+import type { BlockList } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { describeError, Overloaded, Unavailable } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { canonicalAddress, clientAddress, isTrusted, networkOf } from './address.ts';
+import { clientAddress, networkOf } from './address.ts';
 import type { Envelope, RouteMatcher } from './call.ts';
+import { type Connection, createConnections, isFree } from './connections.ts';
 import { type ErrorCode, Failure } from './errors.ts';
 import { EARLY_ROUTES } from './probes.ts';
 import { type BodyReader, ClientGone } from './receive.ts';
@@ -30,7 +31,6 @@ const SERVER_OPTIONS = {
 const SERVER_LIMITS = {
   /** A connection without any traffic, such as that of a client that stopped reading its reply. */
   timeout: 30_000,
-  maxConnections: 4_096,
   maxRequestsPerSocket: 100_000,
 };
 /** For routes without a credential. Their largest valid body is a login with a password of 4,096 characters. */
@@ -69,25 +69,18 @@ interface Exchange {
   route: string;
 }
 
-interface Connection {
-  readonly socket: Socket;
-  readonly address: string;
-  readonly isProxy: boolean;
-  /** Exchanges that are not finished. */
-  running: number;
-  latest: { readonly request: IncomingMessage; readonly response: ServerResponse } | null;
-}
-
 /** The only code that sees a socket. */
 export function createListener({ name, log, metrics, style, trustedProxies, ...options }: ListenerOptions) {
   let matchRoute: RouteMatcher | null = null;
   let inFlight = 0;
   let isClosing = false;
-  const connections = new Map<Duplex, Connection>();
   metrics.gauge('gatehouse_requests_in_flight', 'Requests being processed.', { service: name }, () => inFlight);
   const labels = ['service', 'route'];
   const countRequest = metrics.counter('gatehouse_requests_total', 'Requests answered.', [...labels, 'status']);
   const countRejection = metrics.counter('gatehouse_requests_refused_total', 'Error replies.', [...labels, 'reason']);
+  const closed = 'Connections closed because of a limit: of all connections, or of those of a network.';
+  const countClosed = metrics.counter('gatehouse_connections_closed_total', closed, ['service', 'limit']);
+  const connections = createConnections(trustedProxies, (limit) => countClosed([name, limit]));
   const observeDuration = metrics.histogram('gatehouse_request_duration_seconds', 'From head to reply.', labels);
 
   async function answer(exchange: Exchange, request: IncomingMessage, response: ServerResponse, expects: boolean) {
@@ -133,7 +126,7 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     const connection = connections.get(request.socket);
     if (!connection) return void response.destroy();
     const exchange = startExchange(request, connection, trustedProxies);
-    connection.running += 1;
+    connections.begin(connection);
     connection.latest = { request, response };
     inFlight += 1;
     let rendered: RenderedReply | null = null;
@@ -149,7 +142,7 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
       await writeReply(request, response, exchange.requestId, rendered, isClosing);
     } finally {
       inFlight -= 1;
-      connection.running -= 1;
+      connections.finish(connection);
       // A reply that was started before the shutdown has no `Connection: close`.
       if (isClosing) setImmediate(() => server.closeIdleConnections());
       finishExchange(exchange, request.method ?? '', rendered);
@@ -169,11 +162,7 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   }
 
   const server = Object.assign(createServer(SERVER_OPTIONS), SERVER_LIMITS);
-  server.on('connection', (socket: Socket) => {
-    const address = canonicalAddress(socket.remoteAddress ?? '');
-    connections.set(socket, { socket, address, isProxy: isTrusted(address, trustedProxies), running: 0, latest: null });
-    socket.on('close', () => connections.delete(socket));
-  });
+  server.on('connection', connections.open);
   server.on('request', (request, response) => void handle(request, response, false));
   // Without this listener, Node sends 100 before the credential is checked.
   server.on('checkContinue', (request, response) => void handle(request, response, true));
@@ -221,21 +210,14 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   };
 }
 
-function startExchange(request: IncomingMessage, { address, isProxy }: Connection, proxies: BlockList): Exchange {
+function startExchange(request: IncomingMessage, { address, network }: Connection, proxies: BlockList): Exchange {
   const { 'x-request-id': given, 'x-forwarded-for': forwarded } = request.headers;
   return {
     requestId: typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given) ? given : randomUUID(),
-    address: isProxy ? clientAddress(address, String(forwarded ?? ''), proxies) : address,
+    address: network === null ? clientAddress(address, String(forwarded ?? ''), proxies) : address,
     startedAt: performance.now(),
     route: '(none)',
   };
-}
-
-/** Whether the parser rejected the next request of a connection, and not the rest of one without a complete reply. */
-function isFree({ running, latest }: Connection): boolean {
-  if (!latest) return true;
-  if (running > 1) return false;
-  return latest.request.complete ? latest.response.writableFinished : !latest.response.headersSent;
 }
 
 const PARSER_ERRORS: Readonly<Record<string, ErrorCode>> = {

@@ -1,5 +1,6 @@
 /** More bodies and connections than the process accepts. */
 import assert from 'node:assert/strict';
+import { BlockList } from 'node:net';
 import { after, test } from 'node:test';
 import { bearerGuard, get, post, startListener } from '../support/listener.ts';
 import { connectTo, exchange, headOf, type RawClient } from '../support/socket.ts';
@@ -12,14 +13,14 @@ const { url, inFlight } = await startListener({ after }, [get('/a', async () => 
 const BODY = '{"name":"posted"}';
 const postFrom = (from: string) => exchange(url, ['POST /a HTTP/1.1', HOST, `Content-Length: ${BODY.length}`], BODY, from);
 
-/** Clients that each send one byte of a body and wait. */
+/** Clients that each hold back the last byte of a body. The minimum rate ends a body of fewer bytes earlier. */
 async function holdBodies(count: number, from: (n: number) => string): Promise<RawClient[]> {
   const clients = await Promise.all(Array.from({ length: count }, (_, n) => connectTo(url, from(n))));
-  for (const client of clients) client.send(headOf(['POST /a HTTP/1.1', HOST, 'Content-Length: 10']), 'x');
+  for (const client of clients) client.send(headOf(['POST /a HTTP/1.1', HOST, 'Content-Length: 8000']), ' '.repeat(7_999));
   return clients;
 }
 
-test('one network that holds 1,024 slow bodies does not block the bodies of another', async () => {
+test('one network with 1,024 unfinished bodies does not block the bodies of another', async () => {
   const clients = await holdBodies(MAX_BODIES, () => '127.0.0.2');
   await until(() => inFlight() === MAX_BODIES / 4, 'its share is used up and the rest is refused');
   const [own, other] = [await postFrom('127.0.0.2'), await postFrom('127.0.0.3')];
@@ -67,17 +68,69 @@ test('a body is read correctly from chunks of one byte', async () => {
   client.leave();
 });
 
-test('beyond 4,096 connections a new one is closed, and the others go on', { timeout: 60_000 }, async (t) => {
-  const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
+const GET = headOf(['GET /a HTTP/1.1', HOST]);
+const MAX_CONNECTIONS = 4_096;
+const SHARE = MAX_CONNECTIONS / 4;
+
+/** Connections that have had one request, or none, in the order in which they were opened. */
+async function holdConnections(to: string, count: number, from: string, isSilent = false): Promise<RawClient[]> {
   const clients = [];
   // In waves, because the kernel's accept queue is limited.
-  for (let wave = 0; wave < 32; wave += 1) clients.push(...(await Promise.all(Array.from({ length: 128 }, () => connectTo(own.url)))));
-  const [first, second] = clients;
-  assert.ok(first && second);
-  first.send(headOf(['GET /a HTTP/1.1', HOST]));
-  assert.equal((await first.answer()).status, 200);
-  await (await connectTo(own.url)).closed();
-  second.send(headOf(['GET /a HTTP/1.1', HOST]));
-  assert.equal((await second.answer()).status, 200);
+  for (let wave = 0; wave < count; wave += 128) {
+    const opened = await Promise.all(Array.from({ length: Math.min(128, count - wave) }, () => connectTo(to, from)));
+    for (const client of opened) {
+      if (isSilent) continue;
+      client.send(GET);
+      await client.answer();
+    }
+    clients.push(...opened);
+  }
+  return clients;
+}
+
+const isOpen = (client: RawClient | undefined) => client?.socket.readable === true && client.socket.writable;
+const getFrom = (to: string, from: string) => exchange(to, ['GET /a HTTP/1.1', HOST], '', from);
+
+test('4,096 idle connections of four networks do not shut out a fifth', { timeout: 60_000 }, async (t) => {
+  const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
+  const clients: RawClient[] = [];
+  for (const last of [2, 3, 4, 5]) clients.push(...(await holdConnections(own.url, SHARE, `127.0.0.${last}`)));
+  const [first, second, third] = clients;
+  // The first connection is no longer the one that has been idle for longest.
+  first?.send(GET);
+  assert.equal((await first?.answer())?.status, 200);
+  assert.equal((await getFrom(own.url, '127.0.0.6')).status, 200);
+  await second?.closed();
+  assert.deepEqual([first, third, clients.at(-1)].map(isOpen), [true, true, true]);
+  assert.match(own.metrics(), /^gatehouse_connections_closed_total\{service="test",limit="connections"\} 1$/m);
+  for (const client of clients) client.leave();
+});
+
+test('4,096 silent connections of four networks do not shut out a fifth', { timeout: 60_000 }, async (t) => {
+  const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
+  const clients: RawClient[] = [];
+  for (const last of [2, 3, 4, 5]) clients.push(...(await holdConnections(own.url, SHARE, `127.0.0.${last}`, true)));
+  assert.equal((await getFrom(own.url, '127.0.0.6')).status, 200);
+  for (const client of clients) client.leave();
+});
+
+test('one network holds a quarter of the connections, and its own longest idle one is closed', { timeout: 60_000 }, async (t) => {
+  const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))]);
+  const [other] = await holdConnections(own.url, 1, '127.0.0.3');
+  const clients = await holdConnections(own.url, SHARE, '127.0.0.2');
+  assert.equal((await getFrom(own.url, '127.0.0.2')).status, 200);
+  await clients[0]?.closed();
+  assert.deepEqual([clients[1], clients.at(-1), other].map(isOpen), [true, true, true]);
+  assert.match(own.metrics(), /^gatehouse_connections_closed_total\{service="test",limit="network"\} 1$/m);
+  for (const client of [...clients, other]) client?.leave();
+});
+
+test('the share of one network does not apply to a trusted proxy', { timeout: 60_000 }, async (t) => {
+  const proxies = new BlockList();
+  proxies.addAddress('127.0.0.2');
+  const own = await startListener(t, [get('/a', async () => ({ data: 'a' }))], proxies);
+  const clients = await holdConnections(own.url, SHARE + 1, '127.0.0.2');
+  assert.equal((await getFrom(own.url, '127.0.0.3')).status, 200);
+  assert.ok(clients.every(isOpen));
   for (const client of clients) client.leave();
 });

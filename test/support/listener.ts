@@ -12,6 +12,8 @@ import { createMetrics } from '../../src/runtime/metrics.ts';
 export interface TestListener {
   readonly url: string;
   readonly inFlight: () => number;
+  /** The metrics in Prometheus format. */
+  readonly metrics: () => string;
   /** The log lines of finished exchanges. */
   readonly requests: () => Array<Record<string, unknown>>;
 }
@@ -22,7 +24,7 @@ interface Owner {
 
 export const MAX_BODY_BYTES = 64 * 1024;
 
-export async function startListener(owner: Owner, routes: ReadonlyArray<Route<null>>): Promise<TestListener> {
+export async function startListener(owner: Owner, routes: ReadonlyArray<Route<null>>, trustedProxies = new BlockList()): Promise<TestListener> {
   const lines: Array<Record<string, unknown>> = [];
   const metrics = createMetrics();
   const listener = createListener({
@@ -33,7 +35,7 @@ export async function startListener(owner: Owner, routes: ReadonlyArray<Route<nu
     style: { envelope: 'bare', unavailable: 'unavailable' },
     maxBodyBytes: MAX_BODY_BYTES,
     readBody: createBodyReader(),
-    trustedProxies: new BlockList(),
+    trustedProxies,
     log: createLog('info', (line) => lines.push(JSON.parse(line))),
     metrics,
   });
@@ -42,6 +44,7 @@ export async function startListener(owner: Owner, routes: ReadonlyArray<Route<nu
   return {
     url: `http://127.0.0.1:${port}`,
     inFlight: () => Number(/^gatehouse_requests_in_flight\{.*\} ([0-9]+)$/m.exec(metrics.text())?.[1]),
+    metrics: metrics.text,
     requests: () => lines.filter((line) => line.message === 'request'),
   };
 }

@@ -1,0 +1,78 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { BlockList, Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { canonicalAddress, isTrusted, networkOf } from './address.ts';
+
+const MAX_CONNECTIONS = 4_096;
+const MAX_PER_NETWORK = MAX_CONNECTIONS / 4;
+
+export interface Connection {
+  readonly socket: Socket;
+  readonly address: string;
+  /** Null for a trusted proxy. */
+  readonly network: string | null;
+  /** Exchanges that are not finished. */
+  running: number;
+  latest: { readonly request: IncomingMessage; readonly response: ServerResponse } | null;
+}
+
+/**
+ * The open connections of a listener. At a limit, a new connection takes the place of the one that has been idle for
+ * longest, so that nobody can shut others out with idle connections.
+ * @param countClosed gets `connections` or `network`, the limit because of which a connection was closed
+ */
+export function createConnections(trustedProxies: BlockList, countClosed: (limit: 'connections' | 'network') => void) {
+  const all = new Map<Duplex, Connection>();
+  /** Without a request being processed. The longest idle comes first. */
+  const idle = new Set<Connection>();
+  const countOf = new Map<string | null, number>();
+  const remove = (connection: Connection) => {
+    const { socket, network } = connection;
+    if (!all.delete(socket)) return;
+    idle.delete(connection);
+    const left = (countOf.get(network) ?? 0) - 1;
+    if (left > 0) countOf.set(network, left);
+    else countOf.delete(network);
+  };
+  const longestIdle = (network: string | null) => {
+    for (const connection of idle) if (network === null || connection.network === network) return connection;
+    return null;
+  };
+  return {
+    get: (socket: Duplex) => all.get(socket),
+    values: () => all.values(),
+    open(socket: Socket): void {
+      const address = canonicalAddress(socket.remoteAddress ?? '');
+      // All clients of a trusted proxy come through it, so it has no share.
+      const network = isTrusted(address, trustedProxies) ? null : networkOf(address);
+      const isShareTaken = network !== null && (countOf.get(network) ?? 0) >= MAX_PER_NETWORK;
+      if (isShareTaken || all.size >= MAX_CONNECTIONS) {
+        countClosed(isShareTaken ? 'network' : 'connections');
+        const replaced = longestIdle(isShareTaken ? network : null);
+        if (!replaced) return void socket.destroy();
+        remove(replaced);
+        replaced.socket.destroy();
+      }
+      const connection = { socket, address, network, running: 0, latest: null };
+      all.set(socket, connection);
+      idle.add(connection);
+      countOf.set(network, (countOf.get(network) ?? 0) + 1);
+      socket.on('close', () => remove(connection));
+    },
+    begin(connection: Connection): void {
+      connection.running += 1;
+      idle.delete(connection);
+    },
+    finish(connection: Connection): void {
+      connection.running -= 1;
+      if (connection.running === 0 && all.has(connection.socket)) idle.add(connection);
+    },
+  };
+}
+
+/** Whether the parser rejected the next request of a connection, and not the rest of one without a complete reply. */
+export function isFree({ running, latest }: Connection): boolean {
+  if (!latest) return true;
+  if (running > 1) return false;
+  return latest.request.complete ? latest.response.writableFinished : !latest.response.headersSent;
+}
