@@ -107,6 +107,7 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
 ): Route<Service> {
   const { guard, path, query, body, reply } = row;
   const errors: ErrorCode[] = [...guard.errors, ...body.errors, ...row.errors, 'internal', 'overloaded'];
+  if (row.method !== 'GET') errors.push('cross_site');
   if (path.schema !== noInput.schema) errors.push('invalid_path');
   if (query.schema !== noInput.schema) errors.push('invalid_query');
   return {

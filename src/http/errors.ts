@@ -14,6 +14,7 @@ export const ERRORS = {
   invalid_credentials: { status: 401, message: 'The username or password is wrong, or the account may not log in.' },
   invalid_session: { status: 401, message: 'The session is unknown or has ended. Log in again.' },
   forbidden: { status: 403, message: 'You do not have permission to do this. Ask a super administrator.' },
+  cross_site: { status: 403, message: 'A page of another site sent this request. Send it from a page of this host.' },
   passphrase_needed: { status: 403, message: 'This secret needs its passphrase as well. No read was used.' },
   wrong_passphrase: { status: 403, message: 'The passphrase is wrong. No read was used. Check it and try again.' },
   no_such_path: { status: 404, message: 'This path does not exist. See /openapi.json for the paths that do.' },

@@ -2,17 +2,22 @@
 export type Query = ReadonlyMap<string, readonly string[]>;
 const NO_QUERY: Query = new Map();
 
+/** A request target. `authority` is set in its absolute form, which every server must accept (RFC 9112, 3.2.2). */
+type Target = { authority: string | null; path: string; segments: string[]; query: Query };
+
 /**
  * Splits a request target. `new URL('//host/x', base)` would read a host where there is only a path.
- * @returns null if the target does not start with exactly one `/`, or holds a malformed percent escape
+ * @returns null if the path does not start with exactly one `/`, or the target holds a malformed percent escape
  */
-export function parseTarget(target: string): { path: string; segments: string[]; query: Query } | null {
+export function parseTarget(given: string): Target | null {
+  const [, authority = null, rest = given] = /^https?:\/\/([^/?#]+)(.*)$/is.exec(given) ?? [];
+  const target = authority !== null && !rest.startsWith('/') ? `/${rest}` : rest;
   if (!target.startsWith('/') || target.startsWith('//')) return null;
   const mark = target.indexOf('?');
   const path = mark < 0 ? target : target.slice(0, mark);
   try {
     const segments = splitPath(path).map(decodeURIComponent);
-    return { path, segments, query: mark < 0 ? NO_QUERY : parseQuery(target.slice(mark + 1)) };
+    return { authority, path, segments, query: mark < 0 ? NO_QUERY : parseQuery(target.slice(mark + 1)) };
   } catch {
     return null; // URIError: a malformed escape, or bytes that are not UTF-8
   }

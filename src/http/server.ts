@@ -10,6 +10,7 @@ import { clientAddress, networkOf } from './address.ts';
 import type { Envelope, RouteMatcher } from './call.ts';
 import { type Connection, createConnections, isFree } from './connections.ts';
 import { type ErrorCode, Failure } from './errors.ts';
+import { hostOf, isCrossSite } from './host.ts';
 import { EARLY_ROUTES } from './probes.ts';
 import { type BodyReader, ClientGone } from './receive.ts';
 import { renderAllow, renderFailure, renderRaw, renderSuccess, type RenderedReply, writeReply } from './reply.ts';
@@ -86,9 +87,10 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   async function answer(exchange: Exchange, request: IncomingMessage, response: ServerResponse, expects: boolean) {
     const fail = (failure: Failure) => renderFailure(failure, exchange.requestId);
     const { headers, method = '' } = request;
-    if (request.httpVersion === '1.1' && headers.host === undefined) return fail(new Failure('invalid_request'));
     const target = parseTarget(request.url ?? '');
     if (!target) return fail(new Failure('invalid_target'));
+    const host = hostOf(request, target.authority);
+    if (host === null) return fail(new Failure('invalid_request', { message: 'Send exactly one valid Host header.' }));
     let match = (matchRoute ?? EARLY_ROUTES)(method, target.segments);
     if (!matchRoute && match.kind !== 'found') {
       matchRoute = await options.routes();
@@ -101,6 +103,10 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     }
     const { route, parameters } = match;
     exchange.route = `${route.method} ${route.pattern}`;
+    const isProxy = connections.get(request.socket)?.network === null;
+    const hosts = [host, ...(isProxy ? String(headers['x-forwarded-host'] ?? '').split(',') : [])];
+    // Before the credential is checked and before the request counts as an attempt.
+    if (route.method !== 'GET' && isCrossSite(headers, hosts)) return fail(new Failure('cross_site'));
     const { requestId, address } = exchange;
     const limit = route.security.length > 0 ? options.maxBodyBytes : Math.min(options.maxBodyBytes, MAX_ANONYMOUS_BODY);
     const begin = () => void (expects && response.writeContinue());

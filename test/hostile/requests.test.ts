@@ -101,7 +101,7 @@ for (const [what, headers] of AMBIGUOUS) {
 }
 
 const TARGETS = [
-  '//evil.example/a/1', 'http://evil.example/a/1', 'https://gatehouse.test/a/1', '*', 'a/1', '/a/%', '/a/%zz', '/a/%ff', '/a/%c0%af', '/a/1?b=%', '/a/1?%ff',
+  '//evil.example/a/1', 'http://', 'http:///a/1', '*', 'a/1', '/a/%', '/a/%zz', '/a/%ff', '/a/%c0%af', '/a/1?b=%', '/a/1?%ff',
 ];
 
 test('a target that is not a path gets a JSON error', async () => {
@@ -127,8 +127,35 @@ test('an encoded NUL, slash or dot in a path is an ordinary value', async () => 
   }
 });
 
-test('a missing Host gets a JSON error, and an unknown expectation is ignored', async () => {
-  assertError(await exchange(url, ['GET /a/1 HTTP/1.1']), 400, 'invalid_request', 'no Host');
+test('an absolute target is accepted, whatever the Host header names', async () => {
+  for (const target of ['http://evil.example/a/1', 'https://gatehouse.test:8443/a/1?b', 'HTTP://[::1]:80/a/1']) {
+    assert.equal((await exchange(url, [`GET ${target} HTTP/1.1`, HOST])).json, '1', target);
+  }
+});
+
+const INVALID_HOSTS = [
+  [], [HOST, HOST], [HOST, 'Host: evil.example'], [HOST, 'hOST: gatehouse.test'], ['Host: a b'], ['Host: a/b'], ['Host: a, b'],
+  ['Host: user@gatehouse.test'], ['Host: a:b'], ['Host: a:123456'], ['Host: [::1'], ['Host: ::1'], ['Host: a%zz'], ['Host: ä'], ['Host: http://a'],
+];
+
+test('no, two or a malformed Host gets 400', async () => {
+  for (const hosts of INVALID_HOSTS) {
+    const answer = await exchange(url, ['GET /a/1 HTTP/1.1', ...hosts]);
+    assertError(answer, 400, 'invalid_request', hosts.join(' and '));
+    assert.match(answer.json.error.message, /Host header/);
+    assertError(await exchange(url, ['GET http://gatehouse.test/a/1 HTTP/1.1', ...hosts]), 400, 'invalid_request', 'absolute');
+  }
+  assertError(await exchange(url, ['GET http://user@gatehouse.test/a/1 HTTP/1.1', HOST]), 400, 'invalid_request', 'a user in the target');
+  assertError(await exchange(url, ['GET /a/1 HTTP/1.0', HOST, HOST]), 400, 'invalid_request', 'two in HTTP/1.0');
+});
+
+test('a name, an address or a port is a valid Host', async () => {
+  for (const host of ['a', 'A.Example:8080', '127.0.0.1:3000', '[2001:db8::1]', '[::1]:3000', 'a:', 'a_b.example', 'xn--a.example', '']) {
+    assert.equal((await exchange(url, ['GET /a/1 HTTP/1.1', `Host: ${host}`])).json, '1', host);
+  }
+});
+
+test('an unknown expectation is ignored', async () => {
   assert.equal((await exchange(url, ['GET /a/1 HTTP/1.1', HOST, 'Expect: a-miracle'])).json, '1', 'RFC 9110, 10.1.1: may be ignored');
 });
 

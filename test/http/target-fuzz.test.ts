@@ -4,7 +4,7 @@ import { parseTarget } from '../../src/http/router.ts';
 import { seeded } from '../support/seeded.ts';
 
 /** The canonical form. A trailing slash that does not matter is left out. */
-function printTarget({ segments, query }: NonNullable<ReturnType<typeof parseTarget>>): string {
+function printTarget({ segments, query }: Pick<NonNullable<ReturnType<typeof parseTarget>>, 'segments' | 'query'>): string {
   const slash = segments.length > 1 && segments.at(-1) === '' ? '/' : '';
   const pairs = [...query].flatMap(([name, values]) =>
     values.map((value) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`),

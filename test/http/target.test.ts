@@ -9,7 +9,10 @@ const REFUSED = [
   ['?a=1', 'no path'],
   ['//', 'two slashes'],
   ['//evil.example/livez', 'a host where there is only a path'],
-  ['http://evil.example/livez', 'the absolute form'],
+  ['http:///livez', 'the absolute form without a host'],
+  ['http:/a/livez', 'one slash after the scheme'],
+  ['ftp://a/livez', 'another scheme'],
+  ['http://a//livez', 'two slashes after the host'],
   ['evil.example:443', 'the authority form'],
   ['\\\\evil.example/livez', 'backslashes'],
   ['/%', 'an unfinished escape'],
@@ -50,6 +53,21 @@ const PATHS: ReadonlyArray<readonly [target: string, segments: readonly string[]
 
 test('a path is split, decoded once, and loses one trailing slash', () => {
   for (const [target, segments] of PATHS) assert.deepEqual(parseTarget(target)?.segments, segments, target);
+});
+
+const ABSOLUTE = [
+  ['http://a.example/livez?b=1', 'a.example', '/livez'],
+  ['HTTPS://a.example:8443/livez/', 'a.example:8443', '/livez/'],
+  ['http://[::1]:80', '[::1]:80', '/'],
+  ['http://a.example?b=1', 'a.example', '/'],
+] as const;
+
+test('the absolute form has a host and a path', () => {
+  for (const [target, authority, path] of ABSOLUTE) {
+    const parsed = parseTarget(target);
+    assert.deepEqual([parsed?.authority, parsed?.path], [authority, path], target);
+  }
+  assert.equal(parseTarget('/livez')?.authority, null);
 });
 
 test('the path is also kept undecoded, without the query', () => {

@@ -1,0 +1,29 @@
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+
+/** A name or an address, and perhaps a port (RFC 3986, 3.2.2 and 3.2.3). */
+const AUTHORITY = /^(\[[0-9a-f:.]+\]|([\w.~!$&'()*+,;=-]|%[0-9a-f]{2})*)(:[0-9]{0,5})?$/i;
+
+/**
+ * The host that a request is for. Two readers might choose different ones of two Host headers (RFC 9112, 3.2).
+ * @param authority of an absolute target, which then counts
+ * @returns null unless there is exactly one Host, which HTTP/1.0 may omit, and it is valid
+ */
+export function hostOf({ rawHeaders, httpVersion }: IncomingMessage, authority: string | null): string | null {
+  const isHost = (_value: string, index: number) => index % 2 === 1 && rawHeaders[index - 1]?.toLowerCase() === 'host';
+  const [host, second] = rawHeaders.filter(isHost);
+  if (second !== undefined || (host === undefined && httpVersion !== '1.0')) return null;
+  return [host ?? '', authority ?? ''].every((one) => AUTHORITY.test(one)) ? (authority ?? host ?? '') : null;
+}
+
+/**
+ * Whether a page of another site sent the request, as far as browsers tell. Other clients send neither header.
+ * @param hosts under which this listener is known to the browser
+ */
+export function isCrossSite({ 'sec-fetch-site': site, origin }: IncomingHttpHeaders, hosts: readonly string[]): boolean {
+  if (site !== undefined) return site !== 'same-origin' && site !== 'none';
+  if (origin === undefined) return false;
+  // A proxy that terminates TLS changes the scheme, but the default port is that of the origin's scheme.
+  const hostIn = (url: string) => (URL.canParse(url) ? new URL(url).host : null);
+  const [own, scheme] = [hostIn(origin), origin.split('//', 1)[0]];
+  return own === null || !hosts.some((host) => hostIn(`${scheme}//${host.trim()}`) === own);
+}
