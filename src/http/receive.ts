@@ -58,7 +58,7 @@ export function createBodyReader() {
 }
 
 const tooLarge = (limit: number) =>
-  new Failure('body_too_large', { message: `The request body is larger than ${limit} bytes. Send less.` });
+  new Failure('body_too_large', { message: `The request body is too large. Send at most ${limit} bytes.` });
 
 function receive(request: IncomingMessage, limit: number, hold: (bytes: number) => boolean): Promise<Buffer | Failure> {
   return new Promise((resolve, reject) => {
