@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { type BodyRule, noBody } from './body.ts';
 import { type ErrorCode, Failure, type FieldError } from './errors.ts';
 import { createRouter, type Query } from './router.ts';
-import { type JsonSchema, noInput, type Shape, validate } from './shape.ts';
+import { type JsonSchema, noInput, noQuery, type Shape, validate } from './shape.ts';
 
 /** A request before its credential and input are checked. Plain data: no socket. */
 export interface RequestInfo {
@@ -57,9 +57,9 @@ export interface Guard<Service, Caller> {
 /** Needs no credential. */
 export const anonymous: Guard<unknown, null> = { security: [], errors: [], check: async () => null };
 
-/** What most routes have in common. */
+/** What most routes have in common. A query is refused unless a row takes parameters or, by `noInput`, ignores them. */
 export const routeDefaults = {
-  path: noInput, query: noInput, body: noBody, success: 200, paged: 'never', errors: [],
+  path: noInput, query: noQuery, body: noBody, success: 200, paged: 'never', errors: [],
 } as const;
 
 /** What routing and the OpenAPI document need to know of a route. */

@@ -35,7 +35,8 @@ export function pageRows<Service>(
   const files = new Map<string, Reply<never>>();
   for (const name of ['style.css', 'page.js']) files.set(name, file(shared, name));
   for (const name of scripts) files.set(name, file(directory, name));
-  const defaults = { ...routeDefaults, method: 'GET', guard: anonymous, reply: null } as const;
+  // Programs that share a link may add parameters to it.
+  const defaults = { ...routeDefaults, query: noInput, method: 'GET', guard: anonymous, reply: null } as const;
   return [
     ...pages.map(({ pattern, summary, name }) => {
       const html = file(directory, name);

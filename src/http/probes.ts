@@ -1,9 +1,9 @@
 import { anonymous, bindRoutes, type DocumentFacts, type Route, route, routeDefaults } from './call.ts';
 import { type ErrorCode, Failure } from './errors.ts';
-import { object, text } from './shape.ts';
+import { noInput, object, text } from './shape.ts';
 
 const status = object({ status: text() });
-const probe = { ...routeDefaults, method: 'GET', guard: anonymous, reply: status } as const;
+const probe = { ...routeDefaults, query: noInput, method: 'GET', guard: anonymous, reply: status } as const;
 
 export const livez: Route<unknown> = route({
   ...probe, pattern: '/livez', summary: 'Whether the process answers',

@@ -188,9 +188,11 @@ export const jsonObject = (): Shape<Readonly<Record<string, unknown>>> =>
 const isObject = (input: unknown): input is Readonly<Record<string, unknown>> =>
   typeof input === 'object' && input !== null && !Array.isArray(input);
 
-/** The parameters of a query. One that is given twice is rejected: two readers might choose different values. */
-export function queryParameters<M extends Members>(members: M, unknown: UnknownMembers = 'ignored'): Shape<Values<M>> {
-  const unknownMessage = unknown === 'refused' ? 'is not a known parameter' : null;
+/**
+ * The parameters of a query. One that is given twice is rejected: two readers might choose different values. So is an
+ * unknown one: a misspelled filter must not select everything.
+ */
+export function queryParameters<M extends Members>(members: M): Shape<Values<M>> {
   const givenOnce = ({ read, ...shape }: Shape<unknown>): Shape<unknown> => ({
     ...shape,
     read: (values, at, errors) =>
@@ -200,15 +202,17 @@ export function queryParameters<M extends Members>(members: M, unknown: UnknownM
   });
   const single = Object.fromEntries(Object.entries(members).map(([name, shape]) => [name, givenOnce(shape)]));
   return {
-    schema: objectSchema(members),
+    schema: { ...objectSchema(members), additionalProperties: false },
     read(input, _at, errors) {
       const query: Query = input instanceof Map ? input : new Map();
-      return readMembers<M>(single, Object.fromEntries(query), (name) => name, unknownMessage, errors);
+      return readMembers<M>(single, Object.fromEntries(query), (name) => name, 'is not a known parameter', errors);
     },
   };
 }
 
 const NO_INPUT = {};
+/** No parameters at all. */
+export const noQuery = queryParameters({});
 /** No input is expected, and any is ignored. */
 export const noInput: Shape<Record<never, never>> = { schema: {}, read: () => NO_INPUT };
 

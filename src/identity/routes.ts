@@ -47,8 +47,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     handle: changePassword }),
   route({ ...routeDefaults, method: 'GET', pattern: '/api/auth/verify',
     summary: 'Forward authentication: the caller, as headers for a proxy',
-    // A misspelled parameter must not admit everyone.
-    guard: bearerOrCookie, query: queryParameters({ require: optional(oneOf('super_admin')) }, 'refused'),
+    guard: bearerOrCookie, query: queryParameters({ require: optional(oneOf('super_admin')) }),
     reply: nil, errors: ['forbidden'], handle: verify }),
   route({ ...authenticated, method: 'GET', pattern: '/api/user/',
     summary: 'Users, oldest first, all or a page; without super administrator rights, only yourself',
@@ -75,8 +74,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     reply: keyShape, errors: ['invalid_body', 'forbidden', 'not_found'], handle: keys.create }),
   route({ ...authenticated, method: 'GET', pattern: '/api/key/',
     summary: 'API keys, newest first; without super administrator rights, only your own',
-    // Here and below, a misspelled filter must not return everything.
-    query: queryParameters({ ...pageQuery, user: optional(uuid('Only the keys of the user with this id')) }, 'refused'),
+    query: queryParameters({ ...pageQuery, user: optional(uuid('Only the keys of the user with this id')) }),
     reply: list(keyShape), paged: 'always', errors: ['forbidden'], handle: keys.list }),
   route({ ...authenticated, method: 'DELETE', pattern: '/api/key/{key_id}/revoke', summary: 'Revoke an API key',
     path: object({ key_id: uuid() }),
@@ -103,7 +101,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
   route({ ...authenticated, method: 'GET', pattern: '/api/test/', summary: "The caller's user record and address",
     reply: object({ ip: text(), user: userShape }), errors: ['forbidden'], handle: users.test }),
   route({ ...authenticated, method: 'GET', pattern: '/api/audit/', summary: 'The audit trail, newest first',
-    query: queryParameters({ ...pageQuery, user: involving, event: optional(oneOf(...EVENTS)) }, 'refused'),
+    query: queryParameters({ ...pageQuery, user: involving, event: optional(oneOf(...EVENTS)) }),
     reply: list(auditShape), paged: 'always', errors: ['forbidden'], handle: audit.list }),
 ];
 

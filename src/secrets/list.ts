@@ -10,7 +10,7 @@ const NIL_UUID = '00000000-0000-0000-0000-000000000000';
 export const listQuery = queryParameters({
   limit: optional(decimal({ min: 1, max: PAGE, description: 'Secrets per page; all of them without limit and after' })),
   after: optional(uuid('The last id of the previous page')),
-}, 'refused');
+});
 
 type ListCall = Call<null, unknown, Infer<typeof listQuery>, null>;
 const itemOf = ({ id, blob }: ListedSecret) => ({ id, secret: blob.toString('base64url') });

@@ -1,7 +1,7 @@
 import { type Route, route, routeDefaults } from '../http/call.ts';
 import { withBuiltIns } from '../http/probes.ts';
 import {
-  decimal, list, object, oneOf, optional, queryParameters, text, timestamp, uuid, withDefault, withoutNul,
+  decimal, list, noInput, object, oneOf, optional, queryParameters, text, timestamp, uuid, withDefault, withoutNul,
 } from '../http/shape.ts';
 import { operator, sender } from './guard.ts';
 import * as inbox from './inbox.ts';
@@ -12,7 +12,8 @@ import { replyShape } from './sources.ts';
 import { STATUSES } from './store/events.ts';
 
 const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
-const webhook = { ...routeDefaults, method: 'POST', pattern: '/webhook', reply: replyShape } as const;
+/** The guard reads the token. Senders may add parameters of their own. */
+const webhook = { ...routeDefaults, method: 'POST', pattern: '/webhook', query: noInput, reply: replyShape } as const;
 
 const name = (description: string) => optional(text({ min: 1, max: 1_024, check: withoutNul, description }));
 const listQuery = queryParameters({
@@ -22,7 +23,7 @@ const listQuery = queryParameters({
   since: optional(timestamp('Only events received at this time or later')),
   after: optional(uuid('The last id of the previous page')),
   limit: withDefault(decimal({ min: 1, max: 100 }), 20),
-}, 'refused');
+});
 const eventPath = object({ id: uuid() });
 
 const extended: ReadonlyArray<Route<WebhookService>> = [
@@ -38,8 +39,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
   }),
   route({ ...routeDefaults, method: 'GET', pattern: '/events/stream',
     summary: 'Stream new events as server-sent events',
-    guard: operator, query: queryParameters({}, 'refused'),
-    reply: null, errors: ['unavailable'], handle: inbox.streamEvents,
+    guard: operator, reply: null, errors: ['unavailable'], handle: inbox.streamEvents,
   }),
   route({ ...routeDefaults, method: 'GET', pattern: '/events/{id}',
     summary: 'Show an event with its body, headers and failed attempts',
