@@ -47,7 +47,8 @@ export function clientAddress(socketAddress: string, forwardedFor: string | unde
   let client = canonicalAddress(socketAddress);
   if (!isTrusted(client, trusted)) return client;
   for (const entry of (forwardedFor ?? '').split(',').reverse()) {
-    const address = canonicalAddress(entry.trim());
+    // Azure and IIS append the port.
+    const address = canonicalAddress(entry.trim().replace(/^\[([0-9a-f:.]+)\](:\d{1,5})?$|^([\d.]+):\d{1,5}$/i, '$1$3'));
     if (isIP(address) === 0) break;
     client = address;
     if (!isTrusted(address, trusted)) break;
