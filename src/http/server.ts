@@ -121,7 +121,7 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   function failureFor(error: unknown, exchange: Exchange): Failure {
     const fields = { request_id: exchange.requestId, route: exchange.route, ...describeError(error) };
     if (error instanceof Overloaded) {
-      log.warn('request rejected: overloaded', fields);
+      log.limited('request rejected: overloaded', fields);
       return new Failure('overloaded');
     }
     log.error(error instanceof Unavailable ? 'dependency failed' : 'internal error', fields);

@@ -10,6 +10,8 @@ export interface Log {
   info(message: string, fields?: Fields): void;
   warn(message: string, fields?: Fields): void;
   error(message: string, fields?: Fields): void;
+  /** A warning that clients can cause: five lines a second for each message and route, then the number omitted. */
+  limited(message: string, fields?: Fields): void;
   /** The same log with additional fields on every line. */
   with(fields: Fields): Log;
 }
@@ -34,7 +36,29 @@ export function createLog(level: LogLevel, write: (line: string) => void, common
     info: at('info'),
     warn: at('warn'),
     error: at('error'),
+    limited: limitPerSecond(at('warn')),
     with: (fields) => createLog(level, write, { ...common, ...fields }),
+  };
+}
+
+const MAX_PER_SECOND = 5;
+
+/** Otherwise a flood of rejected requests would fill the disk and push other lines out of the log. */
+function limitPerSecond(write: Log['warn']): Log['limited'] {
+  const counts = new Map<string, number>();
+  return (message, fields) => {
+    const route = fields?.route;
+    const kind = `${message} ${route}`;
+    const count = (counts.get(kind) ?? 0) + 1;
+    counts.set(kind, count);
+    if (count <= MAX_PER_SECOND) write(message, fields);
+    if (count > 1) return;
+    const end = () => {
+      const omitted = (counts.get(kind) ?? 0) - MAX_PER_SECOND;
+      counts.delete(kind);
+      if (omitted > 0) write(message, { route, omitted });
+    };
+    setTimeout(end, 1_000).unref();
   };
 }
 

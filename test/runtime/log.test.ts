@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createLog, LOG_LEVELS, type LogLevel } from '../../src/runtime/log.ts';
 import { describeError, Overloaded, Unavailable } from '../../src/runtime/errors.ts';
+import { bounded, until } from '../support/until.ts';
 
 const NAMES = ['debug', 'info', 'warn', 'error'] as const;
 
@@ -45,6 +46,23 @@ test('fields of a derived log are not added to the original', () => {
   log.with({ service: 'identity' });
   log.info('a message');
   assert.equal(lines()[0]?.service, undefined);
+});
+
+test('a flood of one warning is five lines a second and one that counts the rest', bounded, async () => {
+  const { log, lines } = memory();
+  const flood = (route: string, count: number) => {
+    for (let number = 1; number <= count; number += 1) log.limited('rejected', { route, number });
+  };
+  flood('/a', 1_000);
+  flood('/b', 6);
+  log.limited('another');
+  const five = (route: string) => [1, 2, 3, 4, 5].map((number) => ['rejected', route, number, undefined]);
+  const rows = () => lines().map(({ message, route, number, omitted }) => [message, route, number, omitted]);
+  assert.deepEqual(rows(), [...five('/a'), ...five('/b'), ['another', undefined, undefined, undefined]], 'the first of each kind at once');
+  await until(() => lines().length === 13);
+  assert.deepEqual(rows().slice(11), [['rejected', '/a', undefined, 995], ['rejected', '/b', undefined, 1]]);
+  flood('/a', 1);
+  assert.deepEqual(rows().slice(13), [['rejected', '/a', 1, undefined]], 'the next second begins anew');
 });
 
 const THROWN: ReadonlyArray<readonly [what: string, thrown: unknown, said: string]> = [

@@ -4,9 +4,10 @@ import { after, test } from 'node:test';
 import { createDatabase } from '../../../support/database.ts';
 import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { assertError, assertSuccess } from '../../../support/users.ts';
+import { until } from '../../../support/until.ts';
 
 const { url: databaseUrl } = await createDatabase();
-const { url } = await startGatehouse({ after }, ['identity'], databaseUrl, { PASSWORD_SCRYPT: 'ln=15,r=8,p=1', PASSWORD_HASHES: '1' });
+const { url, log } = await startGatehouse({ after }, ['identity'], databaseUrl, { PASSWORD_SCRYPT: 'ln=15,r=8,p=1', PASSWORD_HASHES: '1' });
 
 test('logins beyond the hashing queue are 503, while other endpoints answer', async () => {
   const bearer = await logIn(url.identity);
@@ -28,6 +29,14 @@ test('logins beyond the hashing queue are 503, while other endpoints answer', as
   for (const answer of answers.filter((one) => one.status !== 503)) assertError(answer, 401, 'invalid_credentials');
   // One place and 32 seats.
   assert.ok(refused.length > 0 && refused.length <= 60 - 33, `${refused.length} of 60 were refused`);
+  // An attacker must not fill the log: a few lines, then one that counts the others.
+  const warnings = () => log().filter(({ message }) => message === 'request rejected: overloaded');
+  const accounted = () => warnings().reduce((sum, { omitted }) => sum + Number(omitted ?? 1), 0);
+  await until(() => accounted() === refused.length);
+  assert.ok(refused.length > 10 && warnings().length <= 12, `${warnings().length} warnings for ${refused.length} refusals`);
+  const metrics = (await ask('GET', `${url.metrics}/metrics`)).text;
+  const series = 'gatehouse_requests_refused_total{service="identity",route="POST /api/auth/login",reason="overloaded"}';
+  assert.ok(metrics.includes(`\n${series} ${refused.length}\n`), 'the metrics count every one');
   // And afterwards it lets people in again.
   await logIn(url.identity);
 });
