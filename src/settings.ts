@@ -145,8 +145,7 @@ function checkSecrets(
 
 function warnIfUnencrypted({ host, sslmode }: DatabaseAddress, warnings: string[]): void {
   if (isThisHost(host) || !['disable', 'prefer'].includes(sslmode)) return;
-  const warning = `The connection to the database at ${host} may be unencrypted; add ?sslmode=verify-full to its URL.`;
-  if (!warnings.includes(warning)) warnings.push(warning);
+  warnings.push(`The connection to the database at ${host} may be unencrypted; add ?sslmode=verify-full to its URL.`);
 }
 
 /** Every variable of the process and of these services. The documentation is checked against it, both ways. */
@@ -194,7 +193,7 @@ export function readSettings<Use>(
       /** How many passwords are hashed at once, whichever service asks. */
       passwordHashes: shared.PASSWORD_HASHES,
       /** What is allowed, but should be known to an operator. */
-      warnings: findings.warnings,
+      warnings: [...new Set(findings.warnings)],
     },
     services,
   } as const;

@@ -23,6 +23,11 @@ export function isAffordable({ logN, r, p }: ScryptCost): boolean {
   return isValid && 128 * 2 ** logN * r <= MAX_BYTES && 2 ** logN * r * p <= MAX_WORK;
 }
 
+/** @returns a warning if a cost is below the minimum of the OWASP password storage cheat sheet (ASVS 11.4.2) */
+export const costWarnings = ({ logN, r, p }: ScryptCost): string[] =>
+  2 ** logN * r >= 2 ** 13 * 8 && 2 ** logN * r * p >= 2 ** 13 * 8 * 10 ? [] : [COST_WARNING];
+const COST_WARNING = 'PASSWORD_SCRYPT is below the minimum of OWASP; set ln=15,r=8,p=3 or at least ln=13,r=8,p=10.';
+
 /** A variable that holds a cost. */
 export function scryptCost(): Variable<ScryptCost> {
   const parse = (text: string) => {

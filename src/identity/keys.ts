@@ -13,7 +13,8 @@ import { findKeyById, insertKey, type KeyRequest, listKeys, revokeKey } from './
 import type { Page } from './store/rows.ts';
 import { findUser } from './store/users.ts';
 import { createApiKey, maskedKey } from './token.ts';
-import { controlCharError, unknownUser } from './users.ts';
+import { controlCharError } from './rules.ts';
+import { unknownUser } from './users.ts';
 
 export const newKeyShape = object(
   {

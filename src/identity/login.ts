@@ -10,8 +10,9 @@ import { describeError, Overloaded } from '../runtime/errors.ts';
 import { actorOf } from './audit.ts';
 import { SCHEMA } from './migrations.ts';
 import { type Account, accountKey, isActive, mayLogIn, viewSession } from './model.ts';
-import { createPasswords, passwordError } from './passwords.ts';
+import { createPasswords } from './passwords.ts';
 import { type Ask, type Caller, may } from './policy.ts';
+import { passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { endedText } from './sessions.ts';
 import type { AuditEntry } from './store/audit.ts';
@@ -65,7 +66,7 @@ export async function changePassword(
     return new Failure('forbidden', { message: 'Log in: an API key cannot change a password.' });
   }
   // Before the current password is checked, so that a rejected new one counts no failure.
-  const error = passwordError(body.new_password, service.passwords.minLength);
+  const error = passwordError(body.new_password, service.passwords, user);
   if (error !== null) return new Failure('invalid_body', { fields: [{ path: '/new_password', message: error }] });
   const attempt = await createAttempt(service, request, caller, user.username, 'password.failed');
   const { actor } = attempt.failure;

@@ -101,7 +101,11 @@ export const isUsable = (row: ApiKey): boolean =>
   !row.revoked && !row.expired && row.deleted_at === null && (row.user ? mayLogIn(row.user) : row.user_id === null);
 
 /**
- * The form by which names and addresses are compared: `Ａdmin`, `ADMIN` and `admin` are one account. Normalized again
- * at the end, because some letters compose with their mark only in lower case.
+ * The form by which names and addresses are compared: NFKC and full case folding, so that `Ａdmin` and `ADMIN`,
+ * `ß` and `SS`, or `ς` and `Σ` are one account. `ı`, `i` and `İ` are one letter, too.
  */
-export const accountKey = (name: string): string => name.normalize('NFKC').toLowerCase().normalize('NFKC');
+export function accountKey(name: string): string {
+  // JavaScript has no case folding. Upper case expands `ß`, but not its capital, and lower case has a final sigma.
+  const folded = name.normalize('NFKC').toLowerCase().toUpperCase().toLowerCase().replaceAll('ς', 'σ');
+  return folded.normalize('NFD').replace(/(?<=[ij]\p{M}*)\u0307/gu, '').normalize('NFKC');
+}

@@ -5,48 +5,21 @@ import { Failure } from '../http/errors.ts';
 import { boolean, type Infer, object, oneOf, optional, text, withDefault } from '../http/shape.ts';
 import { actorOf } from './audit.ts';
 import { SCHEMA } from './migrations.ts';
-import { accountKey, type User, type UserView, viewUser } from './model.ts';
+import { type User, type UserView, viewUser } from './model.ts';
 import { FIRST_PAGE, pageReply } from './paging.ts';
 import { createPasswords, hashNewPassword, type Passwords } from './passwords.ts';
 import { type Ask, forbidden, may } from './policy.ts';
+import { nameShapes } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { type Actor, COMMAND_LINE } from './store/audit.ts';
 import { anyUserExists, eachUser, findUser, insertUser, listUsers, type Obstacle, updateUser } from './store/users.ts';
 
-/** Control characters, line separators, and characters that reverse the order of a line. */
-const CONTROL_CHARS = /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
-
-export const controlCharError = (value: string): string | null =>
-  CONTROL_CHARS.test(value) ? 'must not contain control characters' : null;
-
-function nameError(name: string): string | null {
-  // Otherwise two names could look the same.
-  if (/[\p{Cf}\p{Default_Ignorable_Code_Point}]/u.test(name)) return 'must not contain invisible characters';
-  // NFKC expands some characters; an index entry takes about 2,700 bytes.
-  return controlCharError(name) ?? (Buffer.byteLength(accountKey(name)) > 1_024 ? 'is too long' : null);
-}
-
-/** @returns why a username is rejected, or null: it must be safe in a header, a log and a terminal */
-export const usernameError = (username: string): string | null =>
-  username === username.trim() ? nameError(username) : 'must not begin or end with a space';
-
-/** Rejects only what cannot be an address. Whether it works shows when it is used. */
-export const emailError = (email: string): string | null =>
-  /^[^\s@]+@[^\s@]+$/.test(email) ? nameError(email) : 'must be an e-mail address, such as ada@example.org';
-
-const members = {
-  username: text({ min: 1, max: 255, check: usernameError }),
-  email: text({ min: 3, max: 255, check: emailError }),
-  first_name: text({ max: 255, check: controlCharError }),
-  last_name: text({ max: 255, check: controlCharError }),
-};
-
 /** Names and addresses are stored as given and compared by `accountKey`. */
 export const newUserShape = object(
   {
-    ...members,
-    first_name: withDefault(members.first_name, ''),
-    last_name: withDefault(members.last_name, ''),
+    ...nameShapes,
+    first_name: withDefault(nameShapes.first_name, ''),
+    last_name: withDefault(nameShapes.last_name, ''),
     password: optional(text({ description: 'If omitted, the user cannot log in until a password is set' })),
     verified: withDefault(boolean(), false),
     super_admin: withDefault(boolean(), false),
@@ -57,8 +30,8 @@ export const newUserShape = object(
 
 export const userChangeShape = object(
   {
-    username: optional(members.username), email: optional(members.email),
-    first_name: optional(members.first_name), last_name: optional(members.last_name),
+    username: optional(nameShapes.username), email: optional(nameShapes.email),
+    first_name: optional(nameShapes.first_name), last_name: optional(nameShapes.last_name),
     verified: optional(boolean()), super_admin: optional(boolean()), enabled: optional(boolean()),
   },
   'refused',
@@ -76,7 +49,7 @@ type ListQuery = Record<'page' | 'limit', number | undefined>;
 const OWN_MEMBERS = ['first_name', 'last_name'];
 
 async function valuesOf({ password, ...user }: NewUser, passwords: Passwords) {
-  const hash = password === undefined ? null : await hashNewPassword(password, passwords);
+  const hash = password === undefined ? null : await hashNewPassword(password, passwords, user);
   if (hash instanceof Failure) return hash;
   return { ...user, password_hash: hash };
 }
@@ -112,7 +85,9 @@ export async function changeUser(database: Database, actor: Actor, id: string, c
 
 /** Sets another user's password and ends that user's sessions. */
 export async function setPassword(db: Database, actor: Actor, id: string, password: string, passwords: Passwords) {
-  const hash = await hashNewPassword(password, passwords);
+  const user = await findUser(db, id);
+  if (!user) return unknownUser();
+  const hash = await hashNewPassword(password, passwords, user);
   if (hash instanceof Failure) return hash;
   return outcomeOf(await updateUser(db, { event: 'password.set', actor }, id, { password_hash: hash }));
 }

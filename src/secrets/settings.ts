@@ -1,4 +1,4 @@
-import { scryptCost } from '../crypto/password.ts';
+import { costWarnings, scryptCost } from '../crypto/password.ts';
 import type { DatabaseAddress } from '../db/connection.ts';
 import {
   DAY, earlierSecrets, MIN_SECRET, number, numberOrNull, numberOrOff, secret, SECRET_ADVICE, type SettingsInput, text,
@@ -36,6 +36,7 @@ export const VARIABLES = {
 export type SecretsSettings = ReturnType<typeof read>;
 
 export function read({ values, database, purpose, findings }: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
+  findings.warnings.push(...costWarnings(values.PASSWORD_SCRYPT));
   for (const name of ['SERVER_SECRET', 'AUTH_TOKEN'] as const) {
     const isMissing = values[name] === null && purpose === 'serve' && !findings.reports(name);
     if (isMissing) findings.problems.push(`${name} must be set; ${SECRET_ADVICE}`);

@@ -2,9 +2,8 @@ import assert from 'node:assert/strict';
 import { validateHeaderValue } from 'node:http';
 import { test } from 'node:test';
 import { accountKey, type ApiKey, isActive, isUsable, mayLogIn, type Session, type User } from '../../src/identity/model.ts';
-import { commonPasswords, passwordError } from '../../src/identity/passwords.ts';
 import { endedText } from '../../src/identity/sessions.ts';
-import { controlCharError, emailError, usernameError } from '../../src/identity/users.ts';
+import { commonPasswords, controlCharError, emailError, passwordError, personNameError, usernameError } from '../../src/identity/rules.ts';
 import { headerValue } from '../../src/identity/verify.ts';
 
 const THEN = new Date('2030-01-01T00:00:00Z');
@@ -114,7 +113,14 @@ const SAME_ACCOUNT: ReadonlyArray<readonly [string, ...string[]]> = [
   ['kelvin', '\u212aelvin'],
   ['ελένη', 'ΕΛΈΝΗ'],
   ['имя', 'ИМЯ'],
-  ['straẞe', 'straße'],
+  ['strasse', 'straẞe', 'straße', 'STRASSE', 'STRAẞE'],
+  ['σίσυφος', 'ΣΊΣΥΦΟΣ', 'σίσυφοσ', 'ςίςυφος'],
+  ['istanbul', 'İstanbul', 'ıstanbul', 'ISTANBUL', 'i\u0307stanbul', 'I\u0307STANBUL'],
+  ['ﬀ', 'FF', 'ff'],
+  ['ꭰꭱ', 'ᎠᎡ'],
+  ['ŉa', 'ʼna', 'ʼNA'],
+  ['ᾳ', 'ΑΙ', 'αι', 'ᾼ'],
+  ['ſam', 'SAM'],
   ['user①', 'USER1'],
 ];
 
@@ -141,46 +147,49 @@ test('a key of a key is the key', () => {
 });
 
 test('what only looks alike stays another account', () => {
-  const names = ['admin', 'аdmin', 'admın', 'admin ', 'adrnin', 'admìn', 'admin\u0301', 'a dmin', 'admin1', ''];
+  const names = ['admin', 'аdmin', 'admin ', 'adrnin', 'admìn', 'admin\u0301', 'a dmin', 'admin1', ''];
   assert.equal(new Set(names.map(accountKey)).size, names.length);
 });
 
+const NAMES = { username: 'ada.lovelace', email: 'ada@example.org', first_name: 'Ada', last_name: 'King' };
+const RULES = { minLength: 8, words: ['Acme Rockets', 'αίνος'] };
+const errorOf = (password: string, names: Parameters<typeof passwordError>[2] = NAMES) => passwordError(password, RULES, names);
+
 test('a password has a least and a greatest length, counted as a person counts', () => {
-  const none = new Set<string>();
   const short = 'must have at least 8 characters';
   const long = 'must have at most 1024 characters';
   const table: ReadonlyArray<[string, string | null]> = [
     ['', short],
     ['1234567', short],
-    ['12345678', null],
+    ['83017462', null],
     ['🔑'.repeat(4), short],
     ['🔑'.repeat(7), short],
-    ['🔑'.repeat(8), null],
+    ['🔑🗝'.repeat(4), null],
     ['e\u0301'.repeat(7), short],
-    ['e\u0301'.repeat(8), null],
+    ['e\u0301x'.repeat(4), null],
     ['ﬃ'.repeat(3), null],
-    [' '.repeat(8), null],
-    ['x'.repeat(1_024), null],
+    ['xy'.repeat(512), null],
     ['x'.repeat(1_025), long],
-    ['🔑'.repeat(1_024), null],
+    ['🔑🗝'.repeat(512), null],
     ['🔑'.repeat(1_025), long],
-    ['e\u0301'.repeat(1_024), null],
+    ['e\u0301x'.repeat(512), null],
     ['ﬃ'.repeat(342), long],
   ];
-  for (const [password, expected] of table) assert.equal(passwordError(password, 8, none), expected, `${password.slice(0, 10)} (${password.length})`);
-  assert.equal(passwordError('12345678', 12, none), 'must have at least 12 characters');
-  assert.equal(passwordError('123456789012', 12, none), null);
+  for (const [password, expected] of table) assert.equal(errorOf(password), expected, `${password.slice(0, 10)} (${password.length})`);
+  const longer = { ...RULES, minLength: 12 };
+  assert.equal(passwordError('83017462', longer, NAMES), 'must have at least 12 characters');
+  assert.equal(passwordError('830174628301', longer, NAMES), null);
 });
 
 test('a password holds no U+0000, wherever it stands', () => {
   for (const password of ['password\0 and more', '\0 before a password', 'after a password\0', '\0'.repeat(8)]) {
-    assert.equal(passwordError(password, 8, commonPasswords()), 'must not contain the character U+0000', JSON.stringify(password));
+    assert.equal(errorOf(password), 'must not contain the character U+0000', JSON.stringify(password));
   }
 });
 
 test('there are no rules of composition', () => {
   for (const password of ['onlysmalllettershere', 'ONLYCAPITALSHERE', '8301746529', '!!!!????....', 'ein ganz normaler satz', 'パスワードは長いです']) {
-    assert.equal(passwordError(password, 8, commonPasswords()), null, password);
+    assert.equal(errorOf(password), null, password);
   }
 });
 
@@ -190,14 +199,36 @@ test('the 3,000 most common passwords are rejected, in any case and width', () =
   const expected = 'is among the most common passwords; choose another';
   const fullWidth = (word: string) => word.replace(/[!-~]/g, (character) => String.fromCharCode(character.charCodeAt(0) + 0xfee0));
   for (const word of common) {
-    for (const typed of [word, word.toUpperCase(), fullWidth(word)]) assert.equal(passwordError(typed, 8, common), expected, typed);
+    for (const typed of [word, word.toUpperCase(), fullWidth(word)]) assert.equal(errorOf(typed), expected, typed);
   }
   for (const word of ['password', '12345678', 'qwertyuiop', 'iloveyou', 'password123']) assert.ok(common.has(word), word);
-  assert.equal(passwordError('password, but longer', 8, common), null);
+  assert.equal(errorOf('password, but longer'), null);
+});
+
+test("a password must not consist of the user's or the service's names, however they are varied", () => {
+  const expected = 'must not consist of names of the user or the service; choose several unrelated words';
+  const names = ['ada.lovelace', 'ADA_LOVELACE', 'Lovelace-1815', 'ada@example.org', 'ada12345', 'ada king 1815!', 'adaadaada', 'example99'];
+  const service = ['gatehouse1', 'Gatehouse!!', 'ＧＡＴＥＨＯＵＳＥ', 'gate-house', 'administrator1', 'admin@gatehouse', '2024webhook', 'identity.secrets'];
+  const operator = ['acmerockets', 'Rockets99', 'ACME-2024', 'ΑΊΝΟΣ2024'];
+  for (const password of [...names, ...service, ...operator]) assert.equal(errorOf(password), expected, password);
+  for (const password of ['lovelaces', 'my gatehouse', 'administrators', 'ada and the king of example', 'rocketship', '83017462', 'gatehouse κήπος']) {
+    assert.equal(errorOf(password), null, password);
+  }
+  const short = { ...NAMES, username: 'a', email: '1@x.yz' };
+  for (const password of ['banana12', '11229384', 'a long passphrase', 'xyxyxyx8 b']) assert.equal(errorOf(password, short), null, password);
+  const digits = { username: '+49 30 1234567', email: '7@example.org' };
+  assert.equal(errorOf('+49 30 1234567', digits), expected);
+  assert.equal(errorOf('+49 30 7654321', digits), null);
+});
+
+test('a password must not repeat one character', () => {
+  for (const password of ['xxxxxxxx', 'xXxXxXxX', 'ｘxｘxｘxｘx', '🔑'.repeat(20), ' '.repeat(8), '........']) {
+    assert.equal(errorOf(password), 'must not repeat one character; choose several unrelated words', password);
+  }
 });
 
 const CONTROLS = ['\0', '\t', '\n', '\r', '\x1b', '\x7f', '\u0085', '\u009b', '\u061c', '\u200e', '\u200f', '\u202e', '\u2066'];
-const UNSEEN = ['\u200e', '\u202e', '\u200b', '\u200d', '\u00ad', '\u2060', '\ufeff', '\u{e0041}'];
+const UNSEEN = ['\u200e', '\u202e', '\u200b', '\u200d', '\u00ad', '\u2060', '\ufeff', '\u{e0041}', '\u2800', '\u115f', '\u1160', '\u3164', '\uffa0', '\u034f', '\u17b4', '\u{1d159}', '\u{13441}'];
 const CONTROL_FAULT = 'must not contain control characters';
 
 test('control characters are found wherever they stand', () => {
@@ -206,6 +237,13 @@ test('control characters are found wherever they stand', () => {
   }
   for (const value of ['a\u2028b', 'a\u2029b']) assert.equal(controlCharError(value), CONTROL_FAULT, 'it would begin a line of its own in a log');
   for (const value of ['', 'a', ' a ', 'é', 'имя', '名前', '🔑', '👩‍💻', '\u00a0']) assert.equal(controlCharError(value), null, value);
+});
+
+test('a first or last name is empty or visible', () => {
+  const blank = [' ', '\u00a0', '\u3000', '\u2800', '\u115f', '\u3164', '\uffa0', '\u200b', '\u00ad', '\ufeff', '\u{e0041}', '\u{1d159}', ' \u200d\u2800 '];
+  for (const name of blank) assert.equal(personNameError(name), 'must be empty or have a visible character', JSON.stringify(name));
+  for (const name of ['', 'Ada', ' Ada', '👩‍💻', 'می‌خواهم', '\u2800a', '名前', '🏴\u{e0067}\u{e0062}\u{e007f}']) assert.equal(personNameError(name), null, name);
+  assert.equal(personNameError('a\nb'), CONTROL_FAULT);
 });
 
 test('a username has no control or invisible characters and no spaces around it', () => {

@@ -41,7 +41,7 @@ test('every optional variable has its documented default', () => {
   const { logLevel, metrics, migrate, shutdownGraceMs, maxBodyBytes } = config;
   assert.deepEqual({ logLevel, metrics, migrate, shutdownGraceMs, maxBodyBytes }, { logLevel: 'info', metrics: null, migrate: true, shutdownGraceMs: 10_000, maxBodyBytes: 65_536 });
   assert.deepEqual(config.identity?.admin, { username: 'admin', password: null, email: 'admin@localhost' });
-  assert.deepEqual(config.identity?.passwords, { minLength: 8, cost: { logN: 15, r: 8, p: 3 } });
+  assert.deepEqual(config.identity?.passwords, { minLength: 8, words: [], cost: { logN: 15, r: 8, p: 3 } });
   assert.equal(config.identity?.sessionSeconds, 24 * 3_600);
   assert.equal(config.identity?.idleSeconds, 0);
   assert.equal(config.identity?.retentionSeconds, 30 * 24 * 3_600);
@@ -128,6 +128,29 @@ test('ADMIN_PASSWORD must have the minimum length', () => {
   assert.deepEqual(problems({ ADMIN_PASSWORD: 'seven77' }), ['ADMIN_PASSWORD must have at least 8 characters.']);
   assert.deepEqual(problems({ ADMIN_PASSWORD: 'eight888', PASSWORD_MIN_LENGTH: '9' }), ['ADMIN_PASSWORD must have at least 9 characters.']);
   assert.equal(read({ ADMIN_PASSWORD: 'eight888' }).identity?.admin.password, 'eight888');
+});
+
+test('an invalid first administrator is reported with every problem, and a password never', () => {
+  const names = 'must not consist of names of the user or the service; choose several unrelated words';
+  assert.deepEqual(problems({ ADMIN_USERNAME: ' root', ADMIN_EMAIL: 'nowhere', ADMIN_PASSWORD: 'Nowhere-2024', PASSWORD_MIN_LENGTH: 'x' }), [
+    'PASSWORD_MIN_LENGTH must be a whole number from 8 to 64.',
+    'ADMIN_USERNAME must not begin or end with a space.',
+    'ADMIN_EMAIL must be an e-mail address, such as ada@example.org.',
+    `ADMIN_PASSWORD ${names}.`,
+  ]);
+  assert.deepEqual(problems({ ADMIN_USERNAME: 'ro\u2800ot', ADMIN_PASSWORD: 'password1' }), [
+    'ADMIN_USERNAME must not contain invisible characters.', 'ADMIN_PASSWORD is among the most common passwords; choose another.',
+  ]);
+  assert.deepEqual(problems({ ADMIN_PASSWORD: 'acme rockets 1' }), []);
+  assert.deepEqual(problems({ ADMIN_PASSWORD: 'acme rockets 1', PASSWORD_WORDS: 'rockets, Acme,' }), [`ADMIN_PASSWORD ${names}.`]);
+});
+
+test('a PASSWORD_SCRYPT below the minimum causes one warning', () => {
+  const warnings = (cost: string) => read({ PASSWORD_SCRYPT: cost }).warnings;
+  for (const cost of ['ln=4,r=8,p=1', 'ln=13,r=8,p=9', 'ln=12,r=8,p=20', 'ln=15,r=8,p=2']) {
+    assert.deepEqual(warnings(cost), ['PASSWORD_SCRYPT is below the minimum of OWASP; set ln=15,r=8,p=3 or at least ln=13,r=8,p=10.'], cost);
+  }
+  for (const cost of ['ln=13,r=8,p=10', 'ln=14,r=8,p=5', 'ln=15,r=8,p=3', 'ln=16,r=8,p=2', 'ln=17,r=8,p=1']) assert.deepEqual(warnings(cost), [], cost);
 });
 
 test('all problems are reported together, each with its variable', () => {

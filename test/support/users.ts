@@ -13,7 +13,7 @@ import { type Answer, ask } from './gatehouse.ts';
 
 /** Of every user that `addUser` makes, unless told otherwise. */
 export const PASSWORD = 'a passphrase for tests';
-export const CHEAP = { minLength: 8, cost: { logN: 4, r: 8, p: 1 } };
+export const CHEAP = { minLength: 8, words: [], cost: { logN: 4, r: 8, p: 1 } };
 
 /** The service's own connections, for tests that call its functions. */
 export function openIdentity(owner: { after(fn: () => Promise<void>): void }, url: string): Database {

@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { assertCreated, startIdentity } from '../../../support/people.ts';
-import { assertError, assertSuccess } from '../../../support/users.ts';
+import { logIn } from '../../../support/gatehouse.ts';
+import { assertError, assertSuccess, PASSWORD } from '../../../support/users.ts';
 
-const { sql, admin, call, add } = await startIdentity({ after });
+const { identity, sql, admin, call, add } = await startIdentity({ after });
 const create = (body: unknown) => call(admin.token, 'POST', '/api/user/', body);
 const subject = await add({ username: 'subject', email: 'subject@example.org' });
 const users = async () => [...(await sql`select * from identity.users order by id`)];
@@ -142,4 +143,37 @@ test('whatever else a name may hold is stored and given back as it came', async 
     const { username, email, first_name, last_name } = shown.json.data;
     assert.deepEqual({ username, email, first_name, last_name }, given);
   }
+});
+
+test('a name that looks blank, or a part of it, is 400', async () => {
+  await assertRefused('username', ['\u2800', '\u3164', 'a\u2800b', 'a\u115fb', 'a\uffa0b', 'a\u{1d159}b']);
+  for (const member of ['first_name', 'last_name']) await assertRefused(member, [' ', '\u2800', '\u3164 \u200d', '\u00ad']);
+});
+
+test('names that differ only by case folding are one account', async () => {
+  const pairs = [['σίσυφος', 'ΣΊΣΥΦΟΣ'], ['σίσυφοσ2', 'σίσυφος2'], ['straße', 'STRASSE'], ['strasse2', 'straẞe2'], ['ılgaz', 'ilgaz'], ['İpek', 'ipek'], ['ﬀ', 'FF']];
+  for (const [index, [one = '', other = '']] of pairs.entries()) {
+    assertCreated(await create({ username: one, email: `fold-${index}@example.org` }));
+    assertError(await create({ username: other, email: `fold-${index}-b@example.org` }), 409, 'conflict', ['/username']);
+    assertError(await create({ username: `fold-${index}`, email: `fold-${index}@EXAMPLE.org`.replace('s', 'ſ') }), 409, 'conflict', ['/email']);
+  }
+});
+
+test('a password that is easy to guess is 400 wherever one is set, and nothing is stored', async () => {
+  const before = await users();
+  const token = await logIn(identity, subject.username, PASSWORD);
+  const cases = ['gatehouse1', 'administrator1', 'Webhook-2024', 'aaaaaaaaaa', 'Ada-Lovelace1815'];
+  const own = { username: 'ada.lovelace', email: 'admin@localhost.example' };
+  for (const password of [...cases, 'admin@localhost.example', 'ADA.LOVELACE']) {
+    assertError(await create({ ...own, password }), 400, 'invalid_body', ['/password']);
+  }
+  for (const password of [...cases.slice(0, 4), 'subject@example.org', 'Subject99']) {
+    const set = await call(admin.token, 'POST', `/api/user/${subject.id}/password`, { password });
+    assertError(set, 400, 'invalid_body', ['/password']);
+    assert.match(set.json.error.fields[0].message, /choose several unrelated words$/);
+    const change = { current_password: PASSWORD, new_password: password };
+    assertError(await call(token, 'POST', '/api/auth/password', change), 400, 'invalid_body', ['/new_password']);
+  }
+  assert.deepEqual(await users(), before);
+  assert.equal((await sql`select from identity.throttles where attempts > 0`).length, 0, 'a rejected new password is no failure');
 });

@@ -1,0 +1,86 @@
+import { readFileSync } from 'node:fs';
+import { text } from '../http/shape.ts';
+import { accountKey } from './model.ts';
+
+/** What names, addresses and new passwords may be. Pure functions, used by the settings as well. */
+
+/** Control characters, line separators, and characters that reverse the order of a line. */
+const CONTROL_CHARS = /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
+/** The last five are not ignorable to Unicode, but shown as a space. */
+const UNSEEN = String.raw`\p{Cf}\p{Default_Ignorable_Code_Point}\u2800\u{13441}\u{13442}\u{16fe4}\u{1d159}`;
+const INVISIBLE = new RegExp(`[${UNSEEN}]`, 'u');
+const BLANK = new RegExp(`^[\\s${UNSEEN}]+$`, 'u');
+
+export const controlCharError = (value: string): string | null =>
+  CONTROL_CHARS.test(value) ? 'must not contain control characters' : null;
+
+function nameError(name: string): string | null {
+  // Otherwise two names could look the same.
+  if (INVISIBLE.test(name)) return 'must not contain invisible characters';
+  // NFKC expands some characters; an index entry takes about 2,700 bytes.
+  return controlCharError(name) ?? (Buffer.byteLength(accountKey(name)) > 1_024 ? 'is too long' : null);
+}
+
+/** @returns why a username is rejected, or null: it must be safe in a header, a log and a terminal */
+export const usernameError = (username: string): string | null =>
+  username === username.trim() ? nameError(username) : 'must not begin or end with a space';
+
+/** Rejects only what cannot be an address. Whether it works shows when it is used. */
+export const emailError = (email: string): string | null =>
+  /^[^\s@]+@[^\s@]+$/.test(email) ? nameError(email) : 'must be an e-mail address, such as ada@example.org';
+
+/** Invisible characters are allowed, because they join emoji and the letters of some scripts. */
+export const personNameError = (name: string): string | null =>
+  controlCharError(name) ?? (BLANK.test(name) ? 'must be empty or have a visible character' : null);
+
+export const nameShapes = {
+  username: text({ min: 1, max: 255, check: usernameError }),
+  email: text({ min: 3, max: 255, check: emailError }),
+  first_name: text({ max: 255, check: personNameError }),
+  last_name: text({ max: 255, check: personNameError }),
+};
+
+/** A user's own names, of which a password must not consist. */
+export type Names = Readonly<{ username: string; email: string; first_name?: string; last_name?: string }>;
+export type PasswordRules = Readonly<{ minLength: number; words: readonly string[] }>;
+
+/** Lengths count code points (NIST SP 800-63B). There are no composition rules (ASVS 6.2.5). */
+export const PASSWORD_MAX_LENGTH = 1_024;
+const WORDS = ['gatehouse', 'identity', 'secret', 'secrets', 'webhook', 'admin', 'administrator', 'user', 'password'];
+
+/** @returns why a new password is rejected, or null */
+export function passwordError(password: string, { minLength, words }: PasswordRules, names: Names): string | null {
+  const characters = [...password.normalize('NFKC')];
+  if (characters.length < minLength) return `must have at least ${minLength} characters`;
+  if (characters.length > PASSWORD_MAX_LENGTH) return `must have at most ${PASSWORD_MAX_LENGTH} characters`;
+  if (password.includes('\0')) return 'must not contain the character U+0000';
+  if (commonPasswords().has(accountKey(password))) return 'is among the most common passwords; choose another';
+  if (new Set(accountKey(password)).size === 1) return 'must not repeat one character; choose several unrelated words';
+  const { username, email, first_name: first = '', last_name: last = '' } = names;
+  if (!consistsOf(password, [username, email, first, last, ...WORDS, ...words])) return null;
+  return 'must not consist of names of the user or the service; choose several unrelated words';
+}
+
+/**
+ * Whether no other letters are left without these words, as in `Gatehouse-1` or `administrator2024!` (ASVS 6.2.11). A
+ * passphrase may contain them.
+ */
+function consistsOf(password: string, words: readonly string[]): boolean {
+  const lettersOf = (value: string) => accountKey(value).match(/[\p{L}\p{M}]+/gu) ?? [];
+  const parts = words.flatMap(lettersOf).sort((one, other) => other.length - one.length);
+  const letters = lettersOf(password).join('');
+  const rest = parts.reduce((left, part) => left.replaceAll(part, ' '), letters);
+  // A name without letters, such as a telephone number, counts as a whole.
+  return (letters !== '' && rest.trim() === '') || words.some((word) => accountKey(word) === accountKey(password));
+}
+
+let common: ReadonlySet<string> | null = null;
+
+/**
+ * The 3,000 most common passwords of at least eight characters, in lower case (ASVS 6.2.4). Source: the ten million
+ * passwords that Mark Burnett published in 2015, as ranked in zxcvbn 4.4.2. Read at first use: few processes need it.
+ */
+export function commonPasswords(): ReadonlySet<string> {
+  common ??= new Set(readFileSync(new URL('common-passwords.txt', import.meta.url), 'utf8').trimEnd().split('\n'));
+  return common;
+}
