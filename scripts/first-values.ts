@@ -20,8 +20,14 @@ export function firstValue(env: Environment, directory: string, variable: string
   if (env[variable]) return { variable, given: 'value' };
   if (env[`${variable}_FILE`]) return { variable, given: 'file' };
   const file = join(directory, variable.toLowerCase().replaceAll('_', '-'));
-  if (!existsSync(file)) keep(file, variable === 'ADMIN_PASSWORD' ? typeable() : randomBytes(32).toString('base64url'));
+  if (!existsSync(file)) keep(file, randomBytes(32).toString('base64url'));
   return { variable, given: 'nowhere', file, value: readFileSync(file, 'utf8').trimEnd() };
+}
+
+/** @returns null if identity has not generated a password in this directory, because the database had users before */
+export function administratorPassword(env: Environment, directory: string): FirstValue | null {
+  const [variable, file] = ['ADMIN_PASSWORD', join(directory, 'admin-password')];
+  return isSet(env, variable) || existsSync(file) ? firstValue(env, directory, variable) : null;
 }
 
 /** Written and synced before it gets its name: nothing encrypted under a lost secret can be decrypted. */
@@ -38,11 +44,4 @@ export function keep(file: string, value: string): void {
   } catch (error) {
     throw new SetupError(`Cannot write ${file} (${errorCode(error) ?? String(error)}). Make its directory writable.`);
   }
-}
-
-/** 120 random bits in letters and digits that are not easily confused. */
-function typeable(): string {
-  const alphabet = 'abcdefghijkmnpqrstuvwxyz23456789';
-  const characters = [...randomBytes(24)].map((byte) => alphabet.charAt(byte % alphabet.length));
-  return [0, 6, 12, 18].map((start) => characters.slice(start, start + 6).join('')).join('-');
 }

@@ -5,10 +5,10 @@
  *   node --import tsx scripts/start.ts --watch    runs src/, and restarts after every change (`make dev`)
  */
 import { once } from 'node:events';
-import { rmSync, watch } from 'node:fs';
+import { mkdirSync, rmSync, watch } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { firstValue, isSet, keep } from './first-values.ts';
+import { administratorPassword, firstValue, isSet, keep } from './first-values.ts';
 import { connect, databaseUrl, startPostgres } from './postgres.ts';
 import type { PostgresServer } from './postgres.ts';
 import { runMain } from './setup-error.ts';
@@ -71,7 +71,6 @@ async function run(database: PostgresServer | undefined): Promise<number> {
   const values: FirstValues = {
     serverSecret: firstValue(process.env, state, 'SERVER_SECRET'),
     token: firstValue(process.env, state, 'AUTH_TOKEN'),
-    password: firstValue(process.env, state, 'ADMIN_PASSWORD'),
     webhookToken: firstValue(process.env, state, 'WEBHOOK_TOKEN'),
     webhookSecret: firstValue(process.env, state, 'WEBHOOK_SECRET'),
   };
@@ -80,6 +79,10 @@ async function run(database: PostgresServer | undefined): Promise<number> {
     if (value.given !== 'nowhere') continue;
     Object.assign(env, { [value.variable]: undefined, [`${value.variable}_FILE`]: value.file });
   }
+  // Identity generates the first password itself, because only it knows whether the database has users.
+  const directory = setting(process.env, 'FIRST_CREDENTIALS_DIR') ?? state;
+  if (directory === state) mkdirSync(state, { recursive: true, mode: 0o700 });
+  if (!isSet(process.env, 'FIRST_CREDENTIALS_DIR')) env.FIRST_CREDENTIALS_DIR = state;
   if (database !== undefined) {
     env.DATABASE_URL = await createDatabase(database);
     // For commands in a second terminal. The port changes with every start.
@@ -89,7 +92,7 @@ async function run(database: PostgresServer | undefined): Promise<number> {
   // The replies of another program on one of the ports must not count as ours. The services report the port.
   const addresses = readAddresses(process.env);
   const taken = (await Promise.all(Object.values(addresses).map(isTaken))).some(Boolean);
-  if (!taken) void announce(addresses, values, database !== undefined);
+  if (!taken) void announce(addresses, values, directory, database !== undefined);
   return serve(env, database);
 }
 
@@ -101,7 +104,7 @@ async function createDatabase(server: PostgresServer): Promise<string> {
   return databaseUrl(server.url, 'gatehouse');
 }
 
-async function announce(addresses: Addresses, values: FirstValues, ownDatabase: boolean): Promise<void> {
+async function announce(addresses: Addresses, values: FirstValues, directory: string, ownDatabase: boolean): Promise<void> {
   // Each of these requests is a line in the services' log.
   const becomeReady = async (address: Address) => {
     while (!(await isReady(address))) await sleep(200);
@@ -109,7 +112,8 @@ async function announce(addresses: Addresses, values: FirstValues, ownDatabase: 
   await Promise.all(Object.values(addresses).map(becomeReady));
   const administrator = setting(process.env, 'ADMIN_USERNAME') ?? 'admin';
   const sharePages = setting(process.env, 'SHARE_PAGES') === 'on';
-  const text = summary(addresses, administrator, values, ownDatabase, sharePages);
+  const password = administratorPassword(process.env, directory);
+  const text = summary(addresses, administrator, { ...values, password }, ownDatabase, sharePages);
   if (!stopping.signal.aborted) process.stdout.write(text);
 }
 

@@ -72,7 +72,6 @@ export function isTaken({ host, port }: Address): Promise<boolean> {
 export interface FirstValues {
   serverSecret: FirstValue;
   token: FirstValue;
-  password: FirstValue;
   webhookToken: FirstValue;
   webhookSecret: FirstValue;
 }
@@ -80,11 +79,12 @@ export interface FirstValues {
 export function summary(
   addresses: Addresses,
   administrator: string,
-  values: FirstValues,
+  values: FirstValues & { password: FirstValue | null },
   ownDatabase: boolean,
   sharePages = false,
 ): string {
-  const { token, password, webhookToken } = values;
+  const { token, webhookToken } = values;
+  const password = values.password ?? { variable: 'ADMIN_PASSWORD', given: 'value' };
   const [identity, secrets, webhook] = [addresses.identity, addresses.secrets, addresses.webhook].map(origin);
   const login = paste(`{"username":${JSON.stringify(administrator)},"password":"`, password, '"}');
   const json = `-H 'Content-Type: application/json'`;
@@ -93,16 +93,22 @@ export function summary(
   const event = `'{"event":"page.updated","data":{"page_id":"42"}}'`;
   // A database that was used before already has its first user and token.
   const condition = (what: string) => (ownDatabase ? '' : ` (if this database had no ${what} before)`);
+  const cli = `${ownDatabase ? 'DATABASE_URL_FILE=.data/database-url ' : ''}node dist/cli.js`;
+  const reset = `${cli} user password ${quote(administrator)}`;
+  const first = values.password === null
+    ? `the database has users already; to set a password: ${reset}`
+    : `administrator ${administrator}, first password ${show(password)}${password.given === 'nowhere' ? `
+            it expires 24 hours after the first start unless you change it; to set another: ${reset}` : condition('user')}`;
   const commands = `Commands for this database, in a second terminal:
 
-  DATABASE_URL_FILE=.data/database-url node dist/cli.js user list
+  ${cli} user list
 
 `;
   return `
 Gatehouse is ready. Ctrl-C stops it.
 
   identity  ${identity}
-            administrator ${administrator}, first password ${show(password)}${condition('user')}
+            ${first}
   secrets   ${secrets}
             bearer token ${show(token)}${sharePages ? `\n            share pages at ${secrets}/` : ''}
   webhook   ${webhook}/webhook

@@ -1,8 +1,11 @@
 import { once } from 'node:events';
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Writable } from 'node:stream';
 import { migrate, type Migration, requireCurrent } from './db/migrate.ts';
 import type { Database } from './db/pool.ts';
+import { codeOf } from './db/retry.ts';
 import { anonymous, bindRoutes, route, type RouteMatcher, routeDefaults } from './http/call.ts';
 import { livez } from './http/probes.ts';
 import { createBodyReader } from './http/receive.ts';
@@ -146,6 +149,7 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
     hashing: hashing.share(),
     isServing: () => isPrepared && !state.isStopping,
     announce: (line) => void output.stderr.write(`${line}\n`),
+    handOut: (file, secret) => handOut(settings.firstCredentialsDir, file, secret),
     stdout: output.stdout,
   };
   let loading: Promise<Service> | null = null;
@@ -183,6 +187,20 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
   };
 }
 
+/** @returns the secret, or where it is: what is printed stays in the log of a container (ASVS 16.2.5) */
+function handOut(directory: string | null, name: string, secret: string): string {
+  if (directory === null) return secret;
+  const file = join(directory, name);
+  try {
+    // A new file, so that neither the mode nor a link of an old one matters.
+    rmSync(file, { force: true });
+    writeFileSync(file, `${secret}\n`, { mode: 0o600, flag: 'wx', flush: true });
+    return `in ${file}`;
+  } catch (error) {
+    throw new StartupError(`cannot write ${file} (${codeOf(error)}). Make FIRST_CREDENTIALS_DIR writable.`);
+  }
+}
+
 /** Waits for a database that is unreachable at the start, without limit. One that rejects us ends the start. */
 async function prepareUntilDone(service: RunningService, context: ProcessContext, signal: AbortSignal): Promise<void> {
   const { log, state } = context;
@@ -208,7 +226,7 @@ async function listen(name: string, { host, port }: Address, log: Log, listener:
   try {
     log.info('listening', { host, port: await listener.listen() });
   } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+    const code = codeOf(error);
     const prefix = name.toUpperCase();
     const advice: Readonly<Record<string, string>> = {
       EADDRINUSE: `port ${port} is in use. Set ${prefix}_PORT`,

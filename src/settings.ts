@@ -73,6 +73,7 @@ export const SHARED_VARIABLES = {
   MAX_BODY_BYTES: number(65_536, 1_024, 16_777_216),
   SHUTDOWN_GRACE: number(10, 0, 600),
   IGNORE_VARIABLES: text(null),
+  FIRST_CREDENTIALS_DIR: text(null),
   PASSWORD_HASHES: number(2, 1, 64),
   ALLOW_WEAK_SECRETS: toggle('off'),
 } as const;
@@ -190,6 +191,8 @@ export function readSettings<Use>(
       shutdownGraceMs: shared.SHUTDOWN_GRACE * 1000,
       trustedProxies: shared.TRUSTED_PROXIES,
       maxBodyBytes: shared.MAX_BODY_BYTES,
+      /** Where generated credentials are written; null: they are printed. */
+      firstCredentialsDir: shared.FIRST_CREDENTIALS_DIR,
       /** How many passwords are hashed at once, whichever service asks. */
       passwordHashes: shared.PASSWORD_HASHES,
       /** What is allowed, but should be known to an operator. */

@@ -16,9 +16,9 @@ import { routes as identity } from '../src/identity/routes.ts';
 import { createRoutes } from '../src/secrets/routes.ts';
 import { createRoutes as createWebhookRoutes } from '../src/webhook/routes.ts';
 import { BUDGET } from '../scripts/reading.ts';
-import { createDatabase } from './support/database.ts';
+import { createEmptyDatabase } from './support/database.ts';
 import { VARIABLES } from './support/settings.ts';
-import { ADMIN_PASSWORD, AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
+import { AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
 
 const webhook = await createWebhookRoutes(true);
 const secrets = await createRoutes({ expires_in: { default: 1, max: 1 }, max_reads: { default: 1, max: 1 } }, true);
@@ -177,12 +177,13 @@ function comparable(value: unknown): unknown {
 }
 
 test('every command of the tour, pasted in order, gets the printed reply', async (context) => {
-  const database = await createDatabase(context);
-  const { url } = await startGatehouse(context, ['identity', 'secrets', 'webhook'], database.url);
+  const database = await createEmptyDatabase(context);
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tour-'));
   after(() => rmSync(directory, { recursive: true, force: true }));
-  mkdirSync(join(directory, '.data'));
-  writeFileSync(join(directory, '.data/admin-password'), `${ADMIN_PASSWORD}\n`);
+  const state = join(directory, '.data');
+  mkdirSync(state);
+  const environment = { ADMIN_PASSWORD: undefined, FIRST_CREDENTIALS_DIR: state };
+  const { url } = await startGatehouse(context, ['identity', 'secrets', 'webhook'], database.url, environment);
   writeFileSync(join(directory, '.data/auth-token'), AUTH_TOKEN);
   writeFileSync(join(directory, '.data/webhook-token'), WEBHOOK_TOKEN);
   const tour = ['README.md', 'docs/secrets.md', 'docs/identity.md'].map(read).join('\n');

@@ -37,11 +37,11 @@ export const COMMANDS: readonly Command[] = [
       verified: { type: 'boolean', help: 'mark the user as verified' },
       'password-stdin': passwordStdin,
     },
-    run: (given, terminal) => withPassword(given, terminal, async (password) => {
+    run: (given, terminal) => withPassword(given, terminal, async (password, areGenerated) => {
       const flags = { verified: given.flag('verified'), super_admin: given.flag('super-admin') };
       const newUser = read('user create', newUserShape, { ...membersOf(given), ...flags, password });
       const user = await inIdentity(async (database, passwords) =>
-        orThrow('user create', await createUser(database, COMMAND_LINE, newUser, passwords)));
+        orThrow('user create', await createUser(database, COMMAND_LINE, newUser, { ...passwords, areGenerated })));
       return `Created user "${user.username}" with id ${user.id}.`;
     }),
   },
@@ -92,9 +92,9 @@ export const COMMANDS: readonly Command[] = [
     name: 'user password',
     summary: "Set a user's password and end their sessions; without --password-stdin, generate one and print it once",
     positionals: oneUser, options: { 'password-stdin': passwordStdin },
-    run: (given, terminal) => withPassword(given, terminal, async (password) => {
+    run: (given, terminal) => withPassword(given, terminal, async (password, areGenerated) => {
       const user = await onUser('user password', given, (id, database, passwords) =>
-        setPassword(database, COMMAND_LINE, id, password, passwords));
+        setPassword(database, COMMAND_LINE, id, password, { ...passwords, areGenerated }));
       return `Set the password of user "${user.username}"; the user's sessions have ended.`;
     }),
   },
@@ -212,13 +212,13 @@ function read<T>(command: string, shape: Shape<T>, input: Readonly<Record<string
 
 /** Works with the password from standard input, or a generated one, which it prints. @param work returns what it did */
 async function withPassword(
-  { flag }: Arguments, { note, print }: Terminal, work: (password: string) => Promise<string>,
+  { flag }: Arguments, { note, print }: Terminal, work: (password: string, areGenerated: boolean) => Promise<string>,
 ): Promise<void> {
   const isGiven = flag('password-stdin');
   const password = isGiven ? (await readInput()).replace(/\r?\n$/, '') : randomToken();
-  note(await work(password));
+  note(await work(password, !isGiven));
   if (isGiven) return;
-  note('Password (shown only once):');
+  note('Password (shown only once, expires in 24 hours unless the user changes it):');
   print(password);
 }
 

@@ -116,7 +116,8 @@ export const oneOf = <W extends string>(...words: readonly W[]): Shape<W> =>
   );
 
 /** A date and time in a reply (RFC 3339, in UTC). */
-export const dateTime = (): Shape<string> => ({ schema: { type: 'string', format: 'date-time' }, read: text().read });
+export const dateTime = (description?: string): Shape<string> =>
+  ({ schema: { type: 'string', format: 'date-time', ...described(description) }, read: text().read });
 
 /** A date and time in a request (RFC 3339, with its offset). */
 export const timestamp = (description: string): Shape<Date> =>

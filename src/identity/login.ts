@@ -5,7 +5,7 @@ import { type Limit, readThrottle, throttleKey } from '../db/throttle.ts';
 import { networkOf } from '../http/address.ts';
 import type { Call, RequestInfo } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import { object, oneOf, text } from '../http/shape.ts';
+import { dateTime, object, oneOf, optional, text } from '../http/shape.ts';
 import { describeError, Overloaded } from '../runtime/errors.ts';
 import { actorOf } from './audit.ts';
 import { SCHEMA } from './migrations.ts';
@@ -31,6 +31,11 @@ const HOLD_MS = 500;
 /** A concurrent login may renew the hash while a password is checked: then the new one is checked. */
 const ROUNDS = 2;
 
+export const loginShape = object({
+  session: text({ description: 'The session token: session:<uuid>' }),
+  password_expires_at: optional(dateTime('Only if the password was generated: change it before this time')),
+});
+
 /**
  * Username and password to a session token. An unknown name, a wrong password and an account that may not log in get
  * the same answer after the same work (ASVS 6.3.8).
@@ -48,7 +53,7 @@ export async function login(
     // The login has succeeded. If this fails, the next login tries again.
     await upgradeHash(service, account, body.password)
       .catch((error) => service.log.warn('password hash not renewed', describeError(error)));
-    return { data: { session: session.token } };
+    return { data: { session: session.token, password_expires_at: account.password_expires_at?.toISOString() } };
   }
   return new Failure('invalid_credentials');
 }
@@ -85,7 +90,7 @@ export async function changePassword(
   return WRONG_CURRENT;
 }
 
-const WRONG_CURRENT = new Failure('invalid_credentials', { message: 'The current password is wrong.' });
+const WRONG_CURRENT = new Failure('invalid_credentials', { message: 'The current password is wrong or has expired.' });
 
 /** An attempt to prove a password. The limits are for the account from this network, the account, and the network. */
 type Attempt = Readonly<{ name: string; failure: AuditEntry; limits: readonly [Limit, Limit, Limit] }>;
@@ -147,8 +152,9 @@ async function verify(service: IdentityService, { name, failure, limits }: Attem
   const account = await findAccount(database, name);
   const hash = account?.password_hash;
   const isRight = await verifyPassword(password, hash ?? decoyHash(passwords.cost));
-  if (account && hash && isRight && mayLogIn(account)) return account;
-  const detail = !account ? 'no such user' : !hash ? 'no password' : isRight ? 'disabled' : 'wrong password';
+  if (account && hash && isRight && mayLogIn(account) && !account.password_expired) return account;
+  const closed = account?.password_expired ? 'password expired' : 'disabled';
+  const detail = !account ? 'no such user' : !hash ? 'no password' : isRight ? closed : 'wrong password';
   const state = await recordFailure(database, { ...failure, detail }, account?.id ?? null, limits);
   return state.was_blocked ? tooMany(state.wait) : new Failure('invalid_credentials');
 }

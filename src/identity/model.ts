@@ -55,8 +55,9 @@ type RowOf<View> = {
 
 export type AuditRecord = RowOf<AuditView>;
 export type User = RowOf<UserView>;
-/** A user with the password hash (a PHC string). */
-export type Account = User & Readonly<{ password_hash: string | null }>;
+/** A user with the password hash (a PHC string). A generated password expires. */
+export type Account = User
+  & Readonly<{ password_hash: string | null; password_expires_at: Date | null; password_expired: boolean }>;
 
 /** Decided in the database, whose clock is the only one for expiry. `expired` includes the idle limit of sessions. */
 type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;

@@ -4,19 +4,23 @@ import type { Limiter } from '../runtime/limiter.ts';
 import { type Names, passwordError } from './rules.ts';
 import type { IdentitySettings } from './settings.ts';
 
-/** How new passwords are checked and hashed. */
+/** How new passwords are checked and hashed. Those that are generated expire unless they are changed (ASVS 6.4.1). */
 export type Passwords = ReturnType<typeof createPasswords>;
-type Hashing = Pick<IdentitySettings, 'passwords'> & { readonly hashing?: Limiter };
+type Hashing = Pick<IdentitySettings, 'passwords'> & { readonly hashing?: Limiter; readonly areGenerated?: boolean };
 
 /** @param hashing limits the hashes at once. New passwords have priority over logins from unknown networks */
-export const createPasswords = ({ passwords: { cost, ...rules }, hashing }: Hashing) => ({
+export const createPasswords = ({ passwords: { cost, ...rules }, hashing, areGenerated = false }: Hashing) => ({
   rules,
+  areGenerated,
   hash: (password: string): Promise<string> =>
     hashing ? hashing.run(() => hashPassword(password, cost), true) : hashPassword(password, cost),
 });
 
-/** @returns the hash of a new password, or why it is rejected */
-export async function hashNewPassword(password: string, { rules, hash }: Passwords, names: Names) {
+export const NO_PASSWORD = { password_hash: null, password_generated: false };
+
+/** @returns the columns of a new password, or why it is rejected */
+export async function hashNewPassword(password: string, { rules, hash, areGenerated }: Passwords, names: Names) {
   const message = passwordError(password, rules, names);
-  return message === null ? hash(password) : new Failure('invalid_body', { fields: [{ path: '/password', message }] });
+  if (message !== null) return new Failure('invalid_body', { fields: [{ path: '/password', message }] });
+  return { password_hash: await hash(password), password_generated: areGenerated };
 }

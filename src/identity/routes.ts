@@ -5,7 +5,7 @@ import { list, object, oneOf, optional, queryParameters, type Shape, text, uuid,
 import * as audit from './audit.ts';
 import { bearer, bearerOrCookie } from './guard.ts';
 import * as keys from './keys.ts';
-import { changePassword, login, logout, lookUpSession, passwordChangeShape } from './login.ts';
+import { changePassword, login, logout, loginShape, lookUpSession, passwordChangeShape } from './login.ts';
 import { auditShape, keyShape, sessionShape, userShape } from './model.ts';
 import { limit, page, pageQuery } from './paging.ts';
 import type { IdentityService } from './service.ts';
@@ -32,7 +32,7 @@ const authenticated = { ...routeDefaults, guard: bearer } as const;
 const rows: ReadonlyArray<Route<IdentityService>> = [
   route({ ...routeDefaults, method: 'POST', pattern: '/api/auth/login',
     summary: 'Log in: username and password to a session token', guard: anonymous, body: json(credentials),
-    reply: object({ session: text({ description: 'The session token: session:<uuid>' }) }),
+    reply: loginShape,
     errors: ['invalid_credentials', 'too_many_requests', 'service_failed'], handle: login }),
   route({ ...routeDefaults, method: 'POST', pattern: '/api/auth/logout',
     summary: 'Log out: end the session of this token',

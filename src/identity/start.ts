@@ -1,11 +1,7 @@
-import { randomToken } from '../crypto/token.ts';
 import { createDatabase } from '../db/pool.ts';
 import { removeForgotten } from '../db/throttle.ts';
 import { bindRoutes } from '../http/call.ts';
-import { Failure } from '../http/errors.ts';
-import { validate } from '../http/shape.ts';
 import type { ServiceContext } from '../runtime/context.ts';
-import { StartupError } from '../runtime/errors.ts';
 import { type Job, removalJob } from '../runtime/jobs.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { createPasswords } from './passwords.ts';
@@ -14,7 +10,7 @@ import { createIdentity, type IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
 import { removeOldAudit } from './store/audit.ts';
 import { removeEndedSessions, writeLastSeen } from './store/sessions.ts';
-import { createFirstAdministrator, newUserShape } from './users.ts';
+import { createFirstAdministrator } from './users.ts';
 
 export function start({ database: address, admin, ...options }: IdentitySettings, context: ServiceContext) {
   const database = createDatabase(address, SCHEMA, context.log, context.metrics);
@@ -22,29 +18,23 @@ export function start({ database: address, admin, ...options }: IdentitySettings
   return {
     routes: bindRoutes(routes, service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
-    firstRun: () => firstRun(admin, service, context.announce),
+    firstRun: () => firstRun(admin, service, context),
     jobs: jobs(service),
   };
 }
 
 async function firstRun(
-  admin: IdentitySettings['admin'], { database, passwords }: IdentityService, announce: ServiceContext['announce'],
+  admin: IdentitySettings['admin'], { database, passwords }: IdentityService, { announce, handOut }: ServiceContext,
 ): Promise<void> {
-  const password = admin.password ?? randomToken();
-  const input = { username: admin.username, email: admin.email, password, verified: true, super_admin: true };
-  const checked = validate(newUserShape, input, '');
-  const user = checked.ok
-    ? await createFirstAdministrator(database, checked.value, createPasswords({ passwords }))
-    : new Failure('invalid_body', { fields: checked.errors });
-  if (user === null) return;
-  if (user instanceof Failure) {
-    const fields = user.details.fields ?? [];
-    const errors = fields.map(({ path, message }) => `ADMIN_${path.slice(1).toUpperCase()} ${message}`);
-    throw new StartupError(`identity: cannot create the first administrator: ${errors.join('; ')}.`);
-  }
-  const source = admin.password === null ? `password ${password}` : 'the password of ADMIN_PASSWORD';
-  announce(`identity: created the first administrator "${user.username}" with ${source}`);
+  const handOver = (password: string) => handOut('admin-password', password);
+  const shown = await createFirstAdministrator(database, admin, createPasswords({ passwords }), handOver);
+  if (shown === null) return;
+  announce(`identity: created the first administrator "${admin.username}" with ${shown}`);
+  if (admin.password === null) announce(CHANGE_SOON);
 }
+
+const CHANGE_SOON =
+  'identity: change this password within 24 hours, or it expires; to set another, run: gatehouse user password NAME';
 
 /** Replicas may run these at once: a row that another one removed is not there. */
 export function jobs(service: IdentityService): readonly Job[] {

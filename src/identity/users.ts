@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { randomToken } from '../crypto/token.ts';
 import { withNamedLock } from '../db/lock.ts';
 import { type Database, Duplicate } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
@@ -7,10 +8,11 @@ import { actorOf } from './audit.ts';
 import { SCHEMA } from './migrations.ts';
 import { type User, type UserView, viewUser } from './model.ts';
 import { FIRST_PAGE, pageReply } from './paging.ts';
-import { createPasswords, hashNewPassword, type Passwords } from './passwords.ts';
+import { createPasswords, hashNewPassword, NO_PASSWORD, type Passwords } from './passwords.ts';
 import { type Ask, forbidden, may } from './policy.ts';
 import { nameShapes } from './rules.ts';
 import type { IdentityService } from './service.ts';
+import type { IdentitySettings } from './settings.ts';
 import { type Actor, COMMAND_LINE } from './store/audit.ts';
 import { anyUserExists, eachUser, findUser, insertUser, listUsers, type Obstacle, updateUser } from './store/users.ts';
 
@@ -48,29 +50,34 @@ type ListQuery = Record<'page' | 'limit', number | undefined>;
 /** Users change only these members themselves (ASVS 8.2.3). */
 const OWN_MEMBERS = ['first_name', 'last_name'];
 
-async function valuesOf({ password, ...user }: NewUser, passwords: Passwords) {
-  const hash = password === undefined ? null : await hashNewPassword(password, passwords, user);
-  if (hash instanceof Failure) return hash;
-  return { ...user, password_hash: hash };
-}
-
-export async function createUser(database: Database, actor: Actor, user: NewUser, passwords: Passwords) {
-  const values = await valuesOf(user, passwords);
-  if (values instanceof Failure) return values;
-  return unlessTaken(() => database.write((sql) => insertUser(sql, actor, randomUUID(), values)));
+export async function createUser(
+  database: Database, actor: Actor, { password, ...user }: NewUser, passwords: Passwords,
+) {
+  const columns = password === undefined ? NO_PASSWORD : await hashNewPassword(password, passwords, user);
+  if (columns instanceof Failure) return columns;
+  return unlessTaken(() => database.write((sql) => insertUser(sql, actor, randomUUID(), { ...user, ...columns })));
 }
 
 /**
  * Creates the first super administrator if the table is empty.
- * @returns null if there is a user already
+ * @param handOut takes a generated password before the commit: without it, the administrator would be of no use
+ * @returns what to announce of the password, or null if there is a user already
  */
-export async function createFirstAdministrator(database: Database, user: NewUser, passwords: Passwords) {
+export async function createFirstAdministrator(
+  database: Database, admin: IdentitySettings['admin'], { hash }: Passwords, handOut: (made: string) => string,
+): Promise<string | null> {
   if (await database.read(anyUserExists)) return null;
-  const values = await valuesOf(user, passwords);
-  if (values instanceof Failure) return values;
+  const { username, email, password } = admin;
+  const made = randomToken();
+  const secret = { password_hash: await hash(password ?? made), password_generated: password === null };
+  const names = { username, email, first_name: '', last_name: '' };
+  const values = { ...names, ...secret, enabled: true, verified: true, super_admin: true };
   // Replicas that start together run this one after the other, and all but the first find a user.
-  return withNamedLock(database, SCHEMA, 'first administrator', async (sql) =>
-    (await anyUserExists(sql)) ? null : insertUser(sql, COMMAND_LINE, randomUUID(), values));
+  return withNamedLock(database, SCHEMA, 'first administrator', async (sql) => {
+    if (await anyUserExists(sql)) return null;
+    await insertUser(sql, COMMAND_LINE, randomUUID(), values);
+    return password === null ? `password ${handOut(made)}` : 'the password of ADMIN_PASSWORD';
+  });
 }
 
 /** @param change omitted members stay as they are; an empty change does nothing */
@@ -87,9 +94,9 @@ export async function changeUser(database: Database, actor: Actor, id: string, c
 export async function setPassword(db: Database, actor: Actor, id: string, password: string, passwords: Passwords) {
   const user = await findUser(db, id);
   if (!user) return unknownUser();
-  const hash = await hashNewPassword(password, passwords, user);
-  if (hash instanceof Failure) return hash;
-  return outcomeOf(await updateUser(db, { event: 'password.set', actor }, id, { password_hash: hash }));
+  const columns = await hashNewPassword(password, passwords, user);
+  if (columns instanceof Failure) return columns;
+  return outcomeOf(await updateUser(db, { event: 'password.set', actor }, id, columns));
 }
 
 export const removeUser = async (database: Database, actor: Actor, id: string) =>
@@ -101,7 +108,8 @@ function outcomeOf(outcome: User | Obstacle) {
   if (outcome === 'unknown') return unknownUser();
   if (outcome === 'demoted') return new Failure('forbidden');
   if (outcome !== 'last administrator') return outcome;
-  return new Failure('conflict', { message: 'This is the last enabled super administrator. Add another one first.' });
+  const what = 'the last enabled super administrator whose password does not expire';
+  return new Failure('conflict', { message: `This is ${what}. Add another one first.` });
 }
 
 async function unlessTaken<T>(work: () => Promise<T>): Promise<T | Failure<'conflict'>> {

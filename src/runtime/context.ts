@@ -11,8 +11,10 @@ export interface ServiceContext {
   readonly hashing: Limiter;
   /** False until the first run is done, and again once the process shuts down. */
   readonly isServing: () => boolean;
-  /** Shows the operator something once, as plain text outside the log: a first password or token. */
+  /** Tells the operator something once, as plain text outside the log. */
   readonly announce: (text: string) => void;
+  /** Writes a generated secret to the operator's file of this name, if there is one. @returns what to announce of it */
+  readonly handOut: (name: string, secret: string) => string;
   /** For what is not a log line. */
   readonly stdout: Writable;
 }

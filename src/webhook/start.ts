@@ -39,7 +39,7 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
   return {
     routes: bindRoutes(await createRoutes(settings.inboxPage), service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
-    firstRun: () => firstRun(service, settings.token, context.announce),
+    firstRun: () => firstRun(service, settings.token, context),
     jobs: jobs(service, settings, metrics),
     ...(startWork && { startWork }),
   };
@@ -48,15 +48,14 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
 const RESEAL = 'signing secrets are sealed under WEBHOOK_SECRET_PREVIOUS; before you remove it: gatehouse token reseal';
 
 async function firstRun(
-  { database, signingKeys, log }: WebhookService, given: string | null, announce: ServiceContext['announce'],
+  { database, signingKeys, log }: WebhookService, given: string | null, { announce, handOut }: ServiceContext,
 ): Promise<void> {
   for (const { key_id, secrets } of await countByKey(database)) {
     if (!signingKeys.some(({ id }) => id === key_id)) log.error(WRONG_SECRET, { key_id, secrets });
     else if (key_id !== signingKeys[0]?.id) log.info(RESEAL, { key_id, secrets });
   }
-  const token = await createFirstToken(database, given);
-  const shown = given === null ? token : 'that of WEBHOOK_TOKEN';
-  if (token !== null) return announce(`webhook: created the first token: ${shown}`);
+  const shown = await createFirstToken(database, given, (token) => handOut('webhook-token', token));
+  if (shown !== null) return announce(`webhook: created the first token: ${shown}`);
   if (given === null || (await findTokenCaller(database, digest(given)))) return;
   log.warn('WEBHOOK_TOKEN ignored: tokens already exist and it is not among the active ones');
 }

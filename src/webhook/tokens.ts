@@ -68,14 +68,15 @@ export async function acceptPending(
 /**
  * Creates the first token, on any number of replicas exactly once.
  * @param given the token, or null to generate one
- * @returns null if there is any token already, even a revoked one
+ * @param handOut takes a generated token before the commit, so that it is not lost
+ * @returns what to announce of it, or null if there is any token already, even a revoked one
  */
-export async function createFirstToken(database: Database, given: string | null): Promise<string | null> {
-  const token = given ?? randomToken();
+export async function createFirstToken(database: Database, given: string | null, handOut: (token: string) => string) {
+  const [id, token] = [randomUUID(), given ?? randomToken()];
   return withNamedLock(database, SCHEMA, 'first token', async (sql) => {
     if (await anyTokenExists(sql)) return null;
-    const id = randomUUID();
     await insertToken(sql, { id, name: 'first', role: 'sender', source: 'generic', digest: digest(token) });
-    return token;
+    if (given !== null) return 'that of WEBHOOK_TOKEN';
+    return `${handOut(token)}\nwebhook: replace it before production use: gatehouse token rotate ${id}`;
   });
 }

@@ -106,10 +106,13 @@ test('a generated password is printed once, on standard output, and ends the ses
   const { code, stdout, stderr } = await run(t, ['user', 'password', 'Forgetful']);
   assert.equal(code, 0, stderr);
   assert.match(stdout, /^[A-Za-z0-9_-]{43}\n$/);
-  assert.equal(stderr, 'Set the password of user "forgetful"; the user\'s sessions have ended.\nPassword (shown only once):\n');
+  assert.equal(stderr, 'Set the password of user "forgetful"; the user\'s sessions have ended.\nPassword (shown only once, expires in 24 hours unless the user changes it):\n');
   assert.equal(await isOpen(identity, token), false);
   await assert.rejects(logIn(identity, 'forgetful', PASSWORD), /401/);
-  assert.match(await logIn(identity, 'forgetful', stdout.trim()), /^session:/);
+  const login = (username: string, password: string) => ask('POST', `${identity}/api/auth/login`, { body: { username, password } });
+  assert.ok((await login('forgetful', stdout.trim())).json.data.password_expires_at);
+  const created = await run(t, ['user', 'create', '--username', 'newcomer', '--email', 'newcomer@example.org']);
+  assert.ok((await login('newcomer', created.stdout.trim())).json.data.password_expires_at);
   const [{ everything }] = await file.sql<[{ everything: string }]>`
     select string_agg(row::text, ' ') as everything from (select u::text as row from identity.users u union all select a::text from identity.audit a) as rows`;
   assert.ok(!everything.includes(stdout.trim()));
@@ -144,11 +147,13 @@ test('the last enabled super administrator cannot be disabled, demoted or delete
   const here = { ...environment, DATABASE_URL: own.url };
   const token = await logIn(url);
   for (const words of [['set', 'admin', '--enabled', 'false'], ['set', 'admin', '--super-admin', 'false', '--first-name', 'X'], ['delete', 'admin']]) {
-    assertRefused(await run(t, ['user', ...words], undefined, here), 1, /^gatehouse: This is the last enabled super administrator\. Add another one first\.\n$/);
+    assertRefused(await run(t, ['user', ...words], undefined, here), 1, /^gatehouse: This is the last enabled super administrator whose password does not expire\. Add another one first\.\n$/);
   }
   assert.equal(await isOpen(url, token), true);
   assert.deepEqual({ ...(await own.sql`select first_name, enabled, super_admin, deleted_at from identity.users`)[0] }, { first_name: '', enabled: true, super_admin: true, deleted_at: null });
   assert.equal((await run(t, ['user', 'create', '--username', 'second', '--email', 'second@example.org', '--super-admin'], undefined, here)).code, 0);
+  assert.equal((await run(t, ['user', 'delete', 'admin'], undefined, here)).code, 1, 'the password of the second one expires');
+  assert.equal((await run(t, ['user', 'password', 'second', '--password-stdin'], PASSWORD, here)).code, 0);
   assert.equal((await run(t, ['user', 'delete', 'admin'], undefined, here)).code, 0);
   assert.equal(await isOpen(url, token), false);
 });

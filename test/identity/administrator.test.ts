@@ -1,8 +1,12 @@
 /** The first run: exactly one super administrator, told exactly once, whoever starts first. */
 import assert from 'node:assert/strict';
+import { lstatSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, test } from 'node:test';
+import { StartupError } from '../../src/runtime/errors.ts';
 import { createEmptyDatabase } from '../support/database.ts';
-import { ADMIN_PASSWORD, logIn, startGatehouse, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
+import { ADMIN_PASSWORD, ask, logIn, startGatehouse, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { buildProgram, runProgram } from '../support/process.ts';
 import { addUser, openIdentity } from '../support/users.ts';
 
@@ -79,6 +83,51 @@ test('an invalid administrator is a configuration error with every problem, befo
   assert.deepEqual([code, stdout], [78, '']);
   assert.deepEqual(stderr.trimEnd().split('\n').map((line) => line.split(' ')[1]), ['ADMIN_USERNAME', 'ADMIN_EMAIL', 'ADMIN_PASSWORD']);
   assert.ok(!stderr.includes(given.ADMIN_PASSWORD));
+});
+
+test('with FIRST_CREDENTIALS_DIR the password and the token are written to files and not printed', async (t) => {
+  const own = await createEmptyDatabase(t);
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-first-'));
+  t.after(() => rmSync(directory, { recursive: true }));
+  // Files that others can read, and links, must not be written through.
+  writeFileSync(join(directory, 'elsewhere'), 'kept', { mode: 0o644 });
+  symlinkSync(join(directory, 'elsewhere'), join(directory, 'admin-password'));
+  writeFileSync(join(directory, 'webhook-token'), 'old', { mode: 0o644 });
+  const environment = { ...GENERATED, FIRST_CREDENTIALS_DIR: directory };
+  const started = await Promise.all([1, 2, 3].map(() => startGatehouse(t, ['identity', 'webhook'], own.url, environment)));
+  const printed = started.map((one) => one.stderr()).join('');
+  assert.match(printed, new RegExp(`^identity: created the first administrator "admin" with password in ${directory}/admin-password$`, 'm'));
+  assert.match(printed, new RegExp(`^webhook: created the first token: in ${directory}/webhook-token$`, 'm'));
+  const [kept, given] = ['admin-password', 'webhook-token'].map((name) => readFileSync(join(directory, name), 'utf8').trimEnd());
+  for (const name of ['admin-password', 'webhook-token']) assert.equal(lstatSync(join(directory, name)).mode & 0o177777, 0o100600, name);
+  assert.equal(readFileSync(join(directory, 'elsewhere'), 'utf8'), 'kept');
+  for (const secret of [kept, given]) {
+    assert.match(secret ?? '', /^[A-Za-z0-9_-]{43}$/);
+    for (const one of started) assert.equal((one.stdout() + one.stderr()).includes(secret ?? ''), false);
+  }
+  for (const { url } of started) await logIn(url.identity, 'admin', kept);
+  const event = { event: 'page.updated', data: { page_id: '1' } };
+  assert.equal((await ask('POST', `${started[0]?.url.webhook}/webhook`, { bearer: given ?? '', body: event })).status, 200);
+});
+
+test('if the file cannot be written, no administrator is created and the start ends', async (t) => {
+  const own = await createEmptyDatabase(t);
+  const start = startGatehouse({ after: () => {} }, ['identity'], own.url, { ...GENERATED, FIRST_CREDENTIALS_DIR: '/nowhere/at-all' });
+  await assert.rejects(start, (error) => error instanceof StartupError && /^cannot write \/nowhere\/at-all\/admin-password \(ENOENT\)\. Make/.test(error.message));
+  const [row] = await own.sql`select count(*)::int as users from identity.users`;
+  assert.equal(row?.users, 0);
+});
+
+test('a generated first password says that it expires; a given one does not', async (t) => {
+  assert.match(told, /^identity: change this password within 24 hours, or it expires; to set another, run: gatehouse user password NAME$/m);
+  assert.match(told, /^webhook: replace it before production use: gatehouse token rotate [0-9a-f-]{36}$/m);
+  const login = async (url: string, password: string) =>
+    (await ask('POST', `${url}/api/auth/login`, { body: { username: 'admin', password } })).json.data;
+  assert.ok((await login(replicas[0]?.url.identity ?? '', password)).password_expires_at);
+  const own = await createEmptyDatabase(t);
+  const given = await startGatehouse(t, ['identity'], own.url);
+  assert.deepEqual(Object.keys(await login(given.url.identity, ADMIN_PASSWORD)), ['session']);
+  assert.equal(given.stderr().trimEnd().split('\n').length, 1);
 });
 
 test('where there is a user already, whoever made it, no administrator is made', async (t) => {

@@ -49,6 +49,7 @@ const newUser = (username: string, email = `${username}@example.org`): UserValue
   first_name: '',
   last_name: '',
   password_hash: null,
+  password_generated: false,
   enabled: true,
   verified: false,
   super_admin: false,

@@ -54,6 +54,13 @@ test('a given value is not printed but referenced', (t) => {
   assert.deepEqual(paste(inFiles, Object.fromEntries(variables.map((name) => [`${name}_FILE`, join(directory, name)]))), expected);
 });
 
+test('without a generated or given first password, the summary says how to set one', () => {
+  const made = values((variable) => ({ variable, given: 'nowhere', file: 'unused', value: `the ${variable}` }));
+  const text = summary(readAddresses({}), 'admin', { ...made, password: null }, false);
+  assert.match(text, /the database has users already; to set a password: node dist\/cli\.js user password admin\n/);
+  assert.deepEqual(paste(text, { ADMIN_PASSWORD: 'mine' })[0]?.at(-1), '{"username":"admin","password":"mine"}');
+});
+
 test('the printed addresses are those of the services', () => {
   const origins = (env: Record<string, string>) => Object.values(readAddresses(env)).map(origin);
   assert.deepEqual(origins({}), ['http://127.0.0.1:3000', 'http://127.0.0.1:8080', 'http://127.0.0.1:8000']);

@@ -7,8 +7,9 @@ import { countRows, type Page, type PageOf, userColumns } from './rows.ts';
 import { type EndedCount, endSessions, newSession, type NewSession } from './sessions.ts';
 import { cleared } from './throttles.ts';
 
-/** The columns of a user that may be written. */
-export type UserValues = Omit<Account, 'id' | 'created_at' | 'updated_at' | 'deleted_at'>;
+/** What may be written of a user. A generated password expires. */
+export type UserValues = Omit<User, 'id' | 'created_at' | 'updated_at' | 'deleted_at'>
+  & Readonly<{ password_hash: string | null; password_generated: boolean }>;
 
 /** Names and addresses are unique by their keys. */
 const withKeys = (values: Partial<UserValues>) => ({
@@ -19,8 +20,10 @@ const withKeys = (values: Partial<UserValues>) => ({
 
 export async function findAccount(database: Database, usernameKey: string): Promise<Account | null> {
   const [account] = await database.read((sql) => sql<Account[]>`
-    select ${userColumns(sql)}, u.password_hash from identity.users u
-    where u.username_key = ${usernameKey} and u.deleted_at is null`);
+    select ${userColumns(sql)}, u.password_hash,
+      case when u.password_generated then u.password_set_at + interval '24 hours' end as password_expires_at,
+      u.password_generated and u.password_set_at + interval '24 hours' <= now() as password_expired
+    from identity.users u where u.username_key = ${usernameKey} and u.deleted_at is null`);
   return account ?? null;
 }
 
@@ -104,8 +107,9 @@ export function updateUser(
         where user_id = ${id} and deleted_at is null and not revoked returning id, user_id`);
     }
     const change = values === 'delete' ? sql`deleted_at = now()` : sql(withKeys(values));
+    const setAt = values !== 'delete' && values.password_hash !== undefined ? sql`, password_set_at = now()` : sql``;
     const [user] = await audited<User>(sql, entry, sql`
-      update identity.users u set ${change}, updated_at = now() where u.id = ${id}
+      update identity.users u set ${change} ${setAt}, updated_at = now() where u.id = ${id}
       returning ${userColumns(sql)}, u.id as user_id`);
     return user ?? 'unknown';
   });
@@ -118,7 +122,7 @@ export function updateUser(
 async function lockAdministrators(sql: Sql, actor: Actor, id: string): Promise<Obstacle | null> {
   await takeNamedLock(sql, SCHEMA, 'administrators');
   const rows = await sql<Array<{ id: string; can_log_in: boolean }>>`
-    select id, password_hash is not null as can_log_in from identity.users
+    select id, password_hash is not null and not password_generated as can_log_in from identity.users
     where super_admin and enabled and deleted_at is null`;
   if (actor.userId !== null && !rows.some((row) => row.id === actor.userId)) return 'demoted';
   const others = rows.filter((row) => row.can_log_in && row.id !== id);
@@ -140,7 +144,8 @@ export function replacePassword(
     if (!locked) return 'changed';
     const ended = await endSessions(sql, actor, id);
     await audited(sql, { event: 'password.changed', actor }, sql`
-      update identity.users set password_hash = ${hash}, updated_at = now() where id = ${id}
+      update identity.users set password_hash = ${hash}, password_generated = false, updated_at = now()
+      where id = ${id}
       returning id, id as user_id`, cleared(sql, throttle));
     await sql`${newSession(sql, session, id, hash)}`;
     return ended;

@@ -199,7 +199,7 @@ test('a forbidden action of a key is 403, and a wrong current password 401', asy
   assert.match(answer.json.error.message, /API key/);
   const wrong = await call(chief.token, 'POST', '/api/auth/password', { current_password: 'not it', new_password: 'a new passphrase' });
   assertError(wrong, 401, 'invalid_credentials');
-  assert.equal(wrong.json.error.message, 'The current password is wrong.');
+  assert.equal(wrong.json.error.message, 'The current password is wrong or has expired.');
 });
 
 test('a misspelled filter of keys or of the trail is rejected', async () => {
