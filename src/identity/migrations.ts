@@ -17,7 +17,7 @@ export const MIGRATIONS: readonly Migration[] = [
         email text not null, email_key text not null,
         first_name text not null, last_name text not null,
         password_hash text, -- a PHC string; null for a user who cannot log in with a password
-        password_generated boolean not null, password_set_at timestamptz not null default now(),
+        password_generated boolean not null default false, password_set_at timestamptz not null default now(),
         enabled boolean not null, verified boolean not null, super_admin boolean not null,
         sessions_end_at timestamptz, -- sessions created at or before this time have ended
         created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
