@@ -1,5 +1,5 @@
 import { Overloaded } from '../runtime/errors.ts';
-import { Duplicate, Rejected } from './pool.ts';
+import { Duplicate, Locked, type Locks, Rejected } from './pool.ts';
 
 const MAX_ITEMS = 128; // per statement; with more, the first would wait for the last for little gain
 const MAX_BYTES = 1024 * 1024; // per statement
@@ -11,27 +11,31 @@ const MAX_WAIT_MS = 10_000;
 interface Options<Item> {
   /** Items with the same key, if not null, never share a statement. */
   readonly keyOf?: (item: Item) => string | null;
+  /** The key of a lock that an item may wait for, if not null. By default that of `keyOf`. */
+  readonly lockOf?: (item: Item) => string | null;
   readonly bytesOf?: (item: Item) => number;
 }
 
 type Call<Item, Result> = { item: Item; since: number; resolve(result: Result): void; reject(error: unknown): void };
-type RunAll<Item, Result> = (items: readonly Item[]) => Promise<readonly Result[]>;
+type RunAll<Item, Result> = (items: readonly Item[], locks: Locks) => Promise<readonly Result[]>;
 
 /**
  * Lets calls that arrive together share one statement: one round trip, and for a write one flush to disk. One statement
  * is under way at a time; meanwhile, items for the next one gather. Nothing is cached: each statement is sent after its
  * last call. Each call gets the outcome of its own item, after the commit. If the database rejects a shared statement,
- * none of it was done, and each item is tried alone, so that only the invalid one fails.
- * @param run one statement for several items @returns one result for each, in their order
+ * or a lock stops it, none of it was done. Then each item is tried alone, so that only the invalid one fails, and only
+ * the locked one waits, and later items that need the same lock.
+ * @param run one statement for several items; `locks` is for `Database.write`
+ * @returns one result for each, in their order
  */
 export function batched<Context extends object, Item, Result>(
-  run: (context: Context, items: readonly Item[]) => Promise<readonly Result[]>,
+  run: (context: Context, items: readonly Item[], locks: Locks) => Promise<readonly Result[]>,
   options: Options<Item> = {},
 ): (context: Context, item: Item) => Promise<Result> {
   const batches = new WeakMap<Context, (item: Item) => Promise<Result>>();
   return (context, item) => {
     let batch = batches.get(context);
-    if (!batch) batches.set(context, (batch = createBatch((items) => run(context, items), options)));
+    if (!batch) batches.set(context, (batch = createBatch((items, locks) => run(context, items, locks), options)));
     return batch(item);
   };
 }
@@ -39,6 +43,12 @@ export function batched<Context extends object, Item, Result>(
 function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<Item>): (item: Item) => Promise<Result> {
   let waiting: Array<Call<Item, Result>> = [];
   let isBusy = false;
+  /** Calls that are tried alone, since a lock stopped their statement, and those that wait for the same locks. */
+  const alone = new Set<Call<Item, Result>>();
+  let locked: typeof waiting = [];
+  const lockOf = ({ item }: Call<Item, Result>) => options.lockOf?.(item) ?? options.keyOf?.(item) ?? null;
+  const isLocked = (call: Call<Item, Result>) =>
+    alone.size > 0 && lockOf(call) !== null && [...alone].some((one) => lockOf(one) === lockOf(call));
 
   function schedule(): void {
     if (isBusy || waiting.length === 0) return;
@@ -51,11 +61,35 @@ function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<I
     setImmediate(() => {
       const isGrowing = turns > 1 && waiting.length > before && waiting.length < MAX_ITEMS;
       if (isGrowing) return gather(waiting.length, turns - 1);
-      void send(run, takeNext()).then(() => {
+      void send(takeNext(), 'try').then(() => {
         isBusy = false;
         schedule();
       });
     });
+  }
+
+  async function send(calls: typeof waiting, locks: Locks): Promise<void> {
+    if (calls.length === 0) return;
+    try {
+      const results = await run(calls.map(({ item }) => item), locks);
+      if (results.length !== calls.length) throw new Error('internal error: one result for each item');
+      for (const [index, result] of results.entries()) calls[index]?.resolve(result);
+    } catch (error) {
+      const isRejected = calls.length > 1 && (error instanceof Rejected || error instanceof Duplicate);
+      if (isRejected) await Promise.all(calls.map((call) => send([call], 'wait')));
+      // Not awaited: the next statement does not wait for the lock.
+      else if (error instanceof Locked && locks === 'try') for (const call of calls) void sendAlone(call);
+      else for (const call of calls) call.reject(error);
+    }
+  }
+
+  async function sendAlone(call: Call<Item, Result>): Promise<void> {
+    alone.add(call);
+    await send([call], 'wait');
+    alone.delete(call);
+    waiting = [...locked, ...waiting];
+    locked = [];
+    schedule();
   }
 
   /** The calls of the next statement, in the order in which they came. */
@@ -72,7 +106,7 @@ function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<I
       const key = options.keyOf?.(call.item) ?? null;
       bytes += options.bytesOf?.(call.item) ?? 0;
       const hasRoom = next.length < MAX_ITEMS && bytes <= MAX_BYTES && (key === null || !keys.has(key));
-      (next.length === 0 || hasRoom ? next : later).push(call);
+      (isLocked(call) ? locked : next.length === 0 || hasRoom ? next : later).push(call);
       keys.add(key);
     }
     waiting = later;
@@ -81,23 +115,12 @@ function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<I
 
   return (item) =>
     new Promise((resolve, reject) => {
-      if (waiting.length >= MAX_WAITING) return reject(overloaded());
-      waiting.push({ item, since: performance.now(), resolve, reject });
+      const call = { item, since: performance.now(), resolve, reject };
+      const queue = isLocked(call) ? locked : waiting;
+      if (queue.length >= MAX_WAITING) return reject(overloaded());
+      queue.push(call);
       schedule();
     });
-}
-
-async function send<Item, Result>(run: RunAll<Item, Result>, calls: Array<Call<Item, Result>>): Promise<void> {
-  if (calls.length === 0) return;
-  try {
-    const results = await run(calls.map(({ item }) => item));
-    if (results.length !== calls.length) throw new Error('internal error: one result for each item');
-    for (const [index, result] of results.entries()) calls[index]?.resolve(result);
-  } catch (error) {
-    const isOfOneItem = calls.length > 1 && (error instanceof Rejected || error instanceof Duplicate);
-    if (isOfOneItem) await Promise.all(calls.map((call) => send(run, [call])));
-    else for (const call of calls) call.reject(error);
-  }
 }
 
 const overloaded = () => new Overloaded('too many calls wait for a shared database statement');

@@ -63,14 +63,19 @@ export interface Client {
   close(seconds: number): Promise<void>;
 }
 
-const STATEMENT_MS = 10_000; // the server ends a statement, and an idle transaction, after this time
+export const STATEMENT_MS = 10_000; // the server ends a statement, and an idle transaction, after this time
 const GOODBYE_MS = 250; // how long a closing server may take to close its side
 /** Plans once, by the indexes: planning costs more than a point read, and a plan made for a small table would stay. */
 const OFF = { enable_seqscan: 'off', enable_hashjoin: 'off', enable_mergejoin: 'off', jit: 'off' } as const;
 const BY_INDEX = { plan_cache_mode: 'force_generic_plan', ...OFF } as const;
-/** How statements find their rows: `byIndex` whatever their values, `inIndexOrder` without reading all and sorting. */
-const PLANS = { any: {}, byIndex: BY_INDEX, inIndexOrder: { ...BY_INDEX, enable_bitmapscan: 'off' } } as const;
-export type Plans = keyof typeof PLANS;
+export const LOCK_MS = 5; // how long a statement may wait for a lock while others wait for its connection
+const BRIEFLY = { lock_timeout: LOCK_MS } as const;
+/** `claim`: in the order of an index, without reading all and sorting. */
+const SETTINGS = {
+  read: BY_INDEX, write: { ...BY_INDEX, ...BRIEFLY }, transaction: BRIEFLY,
+  claim: { ...BY_INDEX, enable_bitmapscan: 'off' }, other: {},
+} as const;
+export type Kind = keyof typeof SETTINGS;
 
 /**
  * After some errors, recognised by this field, `postgres` 3.4.9 sends the statement again without holding back those
@@ -82,10 +87,11 @@ Object.defineProperty(postgres.PostgresError.prototype, 'routine', { set() {} })
  * Opens a client, which connects at its first statement and never again. Left to itself, `postgres` 3.4.9 reconnects
  * and resends what was left of the old connection's statements, or dials without a pause a proxy that closes at once.
  * @param onEnd called when the connection has ended: the client must not be used any more
+ * @param kind `read` and `write` are for statements that find their rows by an index, whatever their values
  */
 export function connect(
   { host, port, database, user, password, sslmode }: DatabaseAddress, name: string, log: Log,
-  onEnd: (client: Client) => void, plans: Plans = 'any',
+  onEnd: (client: Client) => void, kind: Kind,
 ): Client {
   let socket: Socket | null = null;
   // Every option is set: `postgres` takes missing ones from PG… variables of the environment.
@@ -100,7 +106,7 @@ export function connect(
       statement_timeout: STATEMENT_MS, idle_in_transaction_session_timeout: STATEMENT_MS,
       // An acknowledged write must survive a crash, whatever the default of the server or the role.
       synchronous_commit: 'on',
-      ...PLANS[plans],
+      ...SETTINGS[kind],
     },
     // Asynchronous: `postgres` does not listen yet for an error raised at once (EMFILE), which would end the process.
     async socket() {

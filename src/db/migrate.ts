@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database, Sql } from './pool.ts';
-import { codeOf, constraintOf, lostCreationRace } from './retry.ts';
+import { codeOf, constraintOf, LOCK_NOT_AVAILABLE, lostCreationRace } from './retry.ts';
 import { Unavailable } from '../runtime/errors.ts';
 
 /** One step of a schema, numbered from 1 by its position in the list. A released step never changes. */
@@ -11,7 +11,6 @@ export interface Migration {
 
 type Migrations = readonly Migration[];
 
-const LOCK_NOT_AVAILABLE = '55P03';
 const LOCK_RETRY_MS = 1_000;
 const READY_MS = 1_000;
 

@@ -1,11 +1,13 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import postgres, { type Sql } from 'postgres';
 import type { Log } from '../runtime/log.ts';
-import { type Client, connect, type DatabaseAddress, type Plans } from './connection.ts';
+import { type Client, connect, type DatabaseAddress, type Kind, LOCK_MS, STATEMENT_MS } from './connection.ts';
 import { createLimiter } from '../runtime/limiter.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { Overloaded, Unavailable } from '../runtime/errors.ts';
 import {
-  codeOf, constraintOf, endsConnection, hasStaleStatements, isUniqueViolation, isTemporary, withRetry,
+  codeOf, constraintOf, endsConnection, hasStaleStatements, isTemporary, isUniqueViolation, LOCK_NOT_AVAILABLE,
+  withRetry,
 } from './retry.ts';
 
 export type { DatabaseAddress, Sql };
@@ -24,9 +26,15 @@ export class Duplicate extends Error {
 /** The database rejected a value of the statement, and would again. None of it was done. */
 export class Rejected extends Unavailable {}
 
+/** Another session holds a lock that the work needs. None of it was done. */
+export class Locked extends Unavailable {}
+
 type Work<T> = (sql: Sql) => Promise<T>;
-/** Work may run again after an error that undid it: a serialization failure, a deadlock, a stale statement. */
+/** Work may run again after an error that undid it: a serialization failure, a deadlock, a lock, a stale statement. */
 type Run = <T>(work: Work<T>) => Promise<T>;
+
+/** `try` throws `Locked` at once. `wait` begins where calls wait for locks. By default, a call tries and then waits. */
+export type Locks = 'try' | 'wait';
 
 /**
  * One connection for each purpose. A client of `postgres` 3.4.9 with several connections keeps dead slots in its queue
@@ -34,7 +42,7 @@ type Run = <T>(work: Work<T>) => Promise<T>;
  */
 export interface Database {
   readonly read: Run; // point reads by an index
-  readonly write: Run; // single statements, which commit by themselves
+  readonly write: <T>(work: Work<T>, locks?: Locks) => Promise<T>; // single statements, which commit by themselves
   readonly list: Run; // lists and other reads that may take long
   readonly claim: Run; // claims of work, which lists must not delay
   readonly readiness: Run; // readiness checks, which requests must not delay
@@ -47,45 +55,71 @@ export interface Database {
 
 const MAX_PENDING = 1_024; // calls per connection, under way or waiting
 const MAX_WAITING_TRANSACTIONS = 256;
+const [ALONE_MS, MAX_PAUSE_MS] = [100, 500]; // a try of the only call that waits for a lock; a pause between tries
 const DEAD_AFTER_SECONDS = 15; // without a byte; a server that is alive answers within STATEMENT_MS
 
 export function createDatabase(address: DatabaseAddress, name: string, log: Log, metrics: Metrics): Database {
   const closable = new Set<Pick<Client, 'close'>>();
   let isClosed = false;
 
-  function open(onEnd: (client: Client) => void, plans: Plans = 'any'): Client {
+  function open(kind: Kind, onEnd: (client: Client) => void): Client {
     // Work that goes on after the shutdown must not open a connection that nobody closes.
     if (isClosed) throw new Unavailable('the database connections are closed', true);
-    return connect(address, name, log, onEnd, plans);
+    return connect(address, name, log, onEnd, kind);
   }
-  function create(purpose: string, plans: Plans = 'any'): Connection {
-    const connection = createConnection((onEnd) => open(onEnd, plans), address, purpose);
+  function create(purpose: string, kind: Kind = 'other'): Connection {
+    const connection = createConnection((onEnd) => open(kind, onEnd), address, purpose);
     const help = 'Statements and transactions under way or waiting, by connection.';
     metrics.gauge('gatehouse_database_pending', help, { service: name, connection: purpose }, connection.pending);
     closable.add(connection);
     return connection;
   }
 
-  const transactions = ['transaction 1', 'transaction 2'].map((purpose) => create(purpose));
+  const write = create('write', 'write').run;
+  const transactions = ['transaction 1', 'transaction 2'].map((purpose) => create(purpose, 'transaction'));
   const limiter = createLimiter(transactions.length, MAX_WAITING_TRANSACTIONS, 'a database transaction');
+  const transact: Run = (work) =>
+    limiter.run(async () => {
+      const free = transactions.find(({ pending }) => pending() === 0);
+      if (!free) throw new Error('internal error: more transactions than connections');
+      return free.run(work);
+    });
+  const waiting = create('lock', 'transaction');
+  const slot = createLimiter(1, MAX_PENDING, 'a database lock');
+  /** Repeats the work, on a connection where calls that wait for a lock hold up only each other, and briefly. */
+  const wait: Run = (work) => {
+    const end = performance.now() + STATEMENT_MS;
+    return waiting.run(async (sql) => {
+      for (let pause = 0; ; pause = Math.min(2 * pause + 10, MAX_PAUSE_MS)) {
+        if (waiting.pending() > 1) await sleep(pause);
+        try {
+          return await slot.run(async () => {
+            const limit = waiting.pending() > 1 ? LOCK_MS : ALONE_MS;
+            await sql`select set_config('lock_timeout', ${String(limit)}, false)`;
+            return work(sql);
+          }, pause === 0);
+        } catch (error) {
+          if (codeOf(error) !== LOCK_NOT_AVAILABLE || performance.now() >= end) throw error;
+        }
+      }
+    });
+  };
+  const orWait = <T>(run: Run, work: Work<T>): Promise<T> =>
+    run(work).catch((error) => (error instanceof Locked ? wait(work) : Promise.reject(error)));
   return {
-    read: create('read', 'byIndex').run,
-    write: create('write', 'byIndex').run,
+    read: create('read', 'read').run,
+    write: (work, locks) => (locks === undefined ? orWait(write, work) : (locks === 'try' ? write : wait)(work)),
     list: create('list').run,
-    claim: create('claim', 'inIndexOrder').run,
+    claim: create('claim', 'claim').run,
     readiness: create('readiness').run,
-    transaction: (work) =>
-      limiter.run(async () => {
-        const free = transactions.find(({ pending }) => pending() === 0);
-        if (!free) throw new Error('internal error: more transactions than connections');
-        return free.run((sql) => inTransaction(sql, work));
-      }),
+    transaction: (work) => orWait(transact, (sql) => inTransaction(sql, work)),
     async maintain(work) {
-      const client = open((ended) => void ended.close(0));
+      const client = open('other', (ended) => void ended.close(0));
       closable.add(client);
       try {
         // A statement, because a startup parameter of 0 would be left out, and the role's own limit would apply.
         await client.sql`set statement_timeout = 0`;
+        await client.sql`set lock_timeout = 0`;
         return await work(client.sql, (inner) => inTransaction(client.sql, inner));
       } catch (error) {
         throw translate(error, address);
@@ -191,6 +225,7 @@ function translate(error: unknown, { host, port, sslmode }: DatabaseAddress): un
   const code = codeOf(error);
   if (error instanceof postgres.PostgresError) {
     const message = `the database returned an error (SQLSTATE ${code}${HINTS[code] ?? ''})`;
+    if (code === LOCK_NOT_AVAILABLE) return new Locked(message, true);
     return ABOUT_DATA.test(code) ? new Rejected(message, false) : new Unavailable(message, isTemporary(error));
   }
   if (code === 'unknown') return error;
@@ -205,6 +240,7 @@ const ABOUT_DATA = /^(22|23|54|P0|XX00[12])/;
 const HINTS: Readonly<Record<string, string>> = {
   '28P01': ': the user or the password in the database URL is wrong',
   '28000': ': the server does not accept this user; check its pg_hba.conf',
+  '55P03': ': another session holds a lock for too long',
   '3D000': ': the database in the database URL does not exist',
   '42501': ': the role lacks a required privilege',
   '42P01': ': a table is missing; run "gatehouse migrate"',

@@ -10,6 +10,8 @@ const CONNECTION_FAILED = new Set([
   'ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'ENOENT',
   'CONNECT_TIMEOUT', 'CONNECTION_CLOSED', 'CONNECTION_ENDED', 'CONNECTION_DESTROYED', 'ERR_SOCKET_CLOSED',
 ]);
+/** A statement waited for a lock longer than its connection allows. */
+export const LOCK_NOT_AVAILABLE = '55P03';
 const MAX_TRIES = 5;
 
 /** The SQLSTATE, or the code of a connection error. Never the message, which may quote a value. */

@@ -1,5 +1,5 @@
 import { alignToKeys, arrayLiteral, batched } from '../db/batch.ts';
-import type { Database, Fragment, Sql } from '../db/pool.ts';
+import type { Database, Fragment, Locks, Sql } from '../db/pool.ts';
 
 export interface StoredSecret {
   readonly id: string;
@@ -28,13 +28,13 @@ export const currentTime = batched(async (database: Database, callers: readonly 
 });
 
 export const insertSecret = batched(
-  async (database: Database, secrets: readonly StoredSecret[]) => {
+  async (database: Database, secrets: readonly StoredSecret[], locks: Locks) => {
     const all = (name: keyof StoredSecret) => arrayLiteral(secrets.map((secret) => secret[name]));
     await database.write((sql) => sql`
       insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads)
       select * from unnest(${all('id')}::text::uuid[], ${all('key_id')}::text::text[],
         ${all('commitment')}::text::bytea[], ${all('blob')}::text::bytea[], ${all('tag')}::text::bytea[],
-        ${all('expires_at')}::text::timestamptz[], ${all('max_reads')}::text::integer[])`);
+        ${all('expires_at')}::text::timestamptz[], ${all('max_reads')}::text::integer[])`, locks);
     return secrets.map(() => undefined);
   },
   { bytesOf: ({ blob }) => blob.length },
@@ -54,7 +54,7 @@ export const findSecret = batched(async (database: Database, ids: readonly strin
  * @returns whether this reader succeeded
  */
 export const useUpRead = batched(
-  async (database: Database, readers: ReadonlyArray<{ readonly id: string; readonly commitment: Buffer }>) => {
+  async (database: Database, readers: ReadonlyArray<Readonly<{ id: string; commitment: Buffer }>>, locks: Locks) => {
     // Sorted, so that two replicas rarely deadlock; a deadlock is retried.
     const sorted = [...readers].sort((one, other) => (one.id < other.id ? -1 : 1));
     const ids = arrayLiteral(sorted.map(({ id }) => id));
@@ -72,7 +72,7 @@ export const useUpRead = batched(
         where id = any (${ids}::text::uuid[]) and id = reader_id and commitment = sent
           and (max_reads is null or reads < max_reads) and ${readable(sql)}
         returning id`;
-    });
+    }, locks);
     const succeeded = new Set(updated.map(({ id }) => id));
     return readers.map(({ id }) => succeeded.has(id));
   },

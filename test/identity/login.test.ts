@@ -96,8 +96,8 @@ async function overtake(username: string, hash: string, start: () => Promise<str
     slow = start();
     // Until it waits for the row, it has decided nothing.
     for (let waiting = 0; waiting === 0; ) {
-      const [row] = await change`select count(*)::int as waiting from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
-      waiting = row?.waiting;
+      // Not in this transaction, which would not see connections made since.
+      waiting = (await database.list((look) => look`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)).length;
     }
   });
   return slow;

@@ -2,7 +2,7 @@
 import { connect } from '../../scripts/postgres.ts';
 import type { Sql } from 'postgres';
 import { arrayLiteral, batched } from '../../src/db/batch.ts';
-import type { Database } from '../../src/db/pool.ts';
+import type { Database, Locks } from '../../src/db/pool.ts';
 import { untilSql } from './connections.ts';
 
 export interface Thing {
@@ -24,13 +24,22 @@ export async function makeThings(sql: Sql): Promise<void> {
       name text constraint things_name unique,
       size smallint constraint things_size check (size > 0)
     )`;
+  // Not a wait for a lock, which ends a statement soon.
+  await sql`
+    create function stand_in_the_way() returns trigger language plpgsql as $$ begin
+      while exists (select from pg_locks where locktype = 'advisory' and granted and objid = new.id) loop
+        perform pg_sleep(0.005);
+      end loop;
+      return new;
+    end $$`;
+  await sql`create trigger way before insert on things for each row execute function stand_in_the_way()`;
 }
 
 /** Stores things, and writes down which went by one statement. What a caller is told is made by the database from its own thing. */
 export function storing() {
   const statements: number[][] = [];
   const store = batched(
-    async (database: Database, things: readonly Thing[]): Promise<string[]> => {
+    async (database: Database, things: readonly Thing[], locks: Locks): Promise<string[]> => {
       statements.push(things.map(({ id }) => id));
       const [ids, names, sizes] = [arrayLiteral(things.map(({ id }) => id)), arrayLiteral(things.map(({ name }) => name ?? null)), arrayLiteral(things.map(({ size }) => size ?? 1))];
       const rows = await database.write(
@@ -38,6 +47,7 @@ export function storing() {
           insert into things (id, name, size)
           select id, name, size from unnest(${ids}::text::integer[], ${names}::text::text[], ${sizes}::text::smallint[]) with ordinality as given (id, name, size, nth) order by nth
           returning id, id || ' of size ' || size as told`,
+        locks,
       );
       const told = new Map(rows.map((row) => [row.id, row.told]));
       return things.map(({ id }) => told.get(id) ?? 'nothing');
@@ -57,20 +67,17 @@ export async function stored(sql: Sql, list: readonly Thing[]): Promise<number[]
   return (await sql<Array<{ id: number }>>`select id from things where id in ${sql(idsOf(list))} order by place`).map(({ id }) => id);
 }
 
-/** Another transaction that has just stored this thing: whoever stores it, too, waits for the end of that one. */
+/** Every statement that stores this thing sleeps while another session is in its way. */
 export async function standInTheWay(owner: { after(fn: () => Promise<void>): void }, url: string, { id }: Thing) {
   const other = connect(url);
-  // The end of its connection is the end of its transaction.
   owner.after(() => other.end({ timeout: 0 }));
-  await other`begin`;
-  await other`insert into things (id) values (${id})`;
-  const [row] = await other<[{ pid: number }]>`select pg_backend_pid() as pid`;
+  await other`select pg_advisory_lock(${id})`;
   const looking = connect(url);
   owner.after(() => looking.end());
   return {
     /** Resolves when a statement waits for it. */
-    met: () => untilSql(async () => (await looking`select from pg_stat_activity where ${row?.pid ?? 0} = any (pg_blocking_pids(pid))`).length > 0, 'a statement waits'),
-    leave: async () => void (await other`rollback`),
+    met: () => untilSql(async () => (await looking`select from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()`).length > 0, 'a statement waits'),
+    leave: async () => void (await other`select pg_advisory_unlock(${id})`),
   };
 }
 

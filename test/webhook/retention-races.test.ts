@@ -1,6 +1,7 @@
 /** Retention and redelivery of the same event at the same time: one of them wins completely. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import { connect } from '../../scripts/postgres.ts';
 import type { Database } from '../../src/db/pool.ts';
@@ -71,7 +72,7 @@ test('an event under redelivery is not removed and keeps its failures', bounded,
   assert.deepEqual(await rowsOf(id), WAITING);
 });
 
-test('in a deadlock of removal and redelivery one retries, and neither fails', bounded, async () => {
+test('a removal and a redelivery that wait for each other do not fail, and one does its work', bounded, async () => {
   const id = await deadEvent();
   // The reader's lock on the event makes the removal wait, which holds the outcome.
   const reader = connect(queue.databaseUrl);
@@ -79,9 +80,9 @@ test('in a deadlock of removal and redelivery one retries, and neither fails', b
   await reader`select from webhook.events where id = ${id} for key share`;
   const removed = remove(other);
   await untilSql(async () => (await locksWaitedFor(sql)) === 1, 'the removal waits');
-  // The redelivery locks the event, and waits for the outcome.
+  // The redelivery locks the event, and waits for the outcome until the removal, tired of waiting, starts again.
   const driven = redeliver(database, [id]);
-  await untilSql(async () => (await locksWaitedFor(sql)) === 2, 'the redelivery waits');
+  await Promise.race([driven, sleep(1_000)]);
   await reader`commit`;
   await reader.end();
   const outcome = [await removed, await driven];

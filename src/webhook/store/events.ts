@@ -1,5 +1,5 @@
 import { arrayLiteral, batched } from '../../db/batch.ts';
-import type { Database, Fragment, Sql } from '../../db/pool.ts';
+import type { Database, Fragment, Locks, Sql } from '../../db/pool.ts';
 import type { SourceName } from '../sources.ts';
 
 export const STATUSES = ['stored', 'waiting', 'done', 'dead', 'skipped'] as const;
@@ -26,7 +26,7 @@ export interface NewEvent {
  * @returns for each whether it is new
  */
 export const insertEvent = batched(
-  async (database: Database, events: readonly NewEvent[]): Promise<boolean[]> => {
+  async (database: Database, events: readonly NewEvent[], locks: Locks): Promise<boolean[]> => {
     const all = (pick: (event: NewEvent) => string | Buffer | null) => arrayLiteral(events.map(pick));
     const inserted = await database.write(
       (sql) => sql<Array<{ id: string }>>`
@@ -58,11 +58,12 @@ export const insertEvent = batched(
           select id, 'skipped', 0 from event join given using (id) where status = 'skipped'
         )
         select id from event`,
+      locks,
     );
     const created = new Set(inserted.map(({ id }) => id));
     return events.map(({ id }) => created.has(id));
   },
-  { bytesOf: ({ body }) => body.length },
+  { bytesOf: ({ body }) => body.length, lockOf: ({ tokenId, deliveryId }) => deliveryId && `${tokenId} ${deliveryId}` },
 );
 
 /** The event that has the same token and delivery id. Its body is returned if it is another one. */

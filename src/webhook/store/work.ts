@@ -1,5 +1,5 @@
 import { arrayLiteral, batched } from '../../db/batch.ts';
-import type { Database, Fragment, Sql } from '../../db/pool.ts';
+import type { Database, Fragment, Locks, Sql } from '../../db/pool.ts';
 import type { EventDetails } from './events.ts';
 
 type StoredEvent = Pick<EventDetails, 'id' | 'event' | 'source' | 'delivery_id' | 'received_at' | 'headers' | 'body'>;
@@ -60,14 +60,15 @@ export async function renewLeases(database: Database, leases: readonly Lease[], 
 }
 
 /** Ends events that were delivered at about the same time in one statement. If it fails, they are delivered again. */
-export const endDelivered = batched(async (database: Database, leases: readonly Lease[]) => {
-  await endWork(database, leases, 'done', null);
+export const endDelivered = batched(async (database: Database, leases: readonly Lease[], locks: Locks) => {
+  await endWork(database, leases, 'done', null, 0, locks);
   return leases.map(() => undefined);
-});
+}, { lockOf: ({ id }) => id });
 
 /** Ends events whose leases are still held. @param unused 1 if they were claimed without an attempt */
 export async function endWork(
   database: Database, leases: readonly Lease[], status: 'done' | 'dead', error: string | null, unused: 0 | 1 = 0,
+  locks?: Locks,
 ): Promise<void> {
   const [ids, leaseIds] = columns(leases);
   await database.write((sql) => sql`
@@ -83,7 +84,8 @@ export async function endWork(
       select event_id, attempts, ${error}::text from ended where ${error}::text is not null
     )
     insert into webhook.outcomes (event_id, status, attempts) select event_id, ${status}, attempts from ended
-    on conflict (event_id) do update set status = excluded.status, attempts = excluded.attempts, ended_at = now()`);
+    on conflict (event_id) do update
+      set status = excluded.status, attempts = excluded.attempts, ended_at = now()`, locks);
 }
 
 /** Returns an event. @param error null if a shutdown interrupted the attempt, which then does not count */

@@ -152,16 +152,23 @@ test('of two changes at once one wins, and its password and session are the vali
 
 test('a login with the old password that waits for the change makes no session', async () => {
   const user = await enter();
-  const waiting = async () => (await sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).length;
+  const waiting = async (event: string) => (await sql`select from pg_stat_activity where datname = current_database() and wait_event = ${event}`).length;
+  // The change has locked and updated the user's row, and sleeps in its row of the trail.
+  await sql`
+    create function identity.hold() returns trigger language plpgsql as $$ begin
+      while exists (select from pg_locks where locktype = 'advisory' and objid = 77) loop perform pg_sleep(0.005); end loop;
+      return new;
+    end $$`;
+  await sql`create trigger hold before insert on identity.audit for each row execute function identity.hold()`;
   const { changing, login } = await other.begin(async (held) => {
-    // The change has locked and updated the user's row, and waits for its row in the trail.
-    await held`lock table identity.audit in share mode`;
+    await held`select pg_advisory_xact_lock(77)`;
     const changing = change(user, PASSWORD, NEW);
-    await untilSql(async () => (await waiting()) === 1, 'the change waits');
+    await untilSql(async () => (await waiting('PgSleep')) === 1, 'the change sleeps');
     const login = loginFrom(identity, ELSEWHERE, user.username, PASSWORD);
-    await untilSql(async () => (await waiting()) === 2, 'the login waits');
+    await untilSql(async () => (await waiting('transactionid')) === 1, 'the login waits');
     return { changing: () => changing, login: () => login };
   });
+  await sql`drop trigger hold on identity.audit`;
   await assertChanged(user, await changing(), '1 session');
   assertError(await login(), 401, 'invalid_credentials');
   const { json } = await call(admin.token, 'GET', `/api/session/?user=${user.id}&active=true`);
