@@ -201,7 +201,7 @@ function handOut(directory: string | null, name: string, secret: string): string
   }
 }
 
-/** Waits for a database that is unreachable at the start, without limit. One that rejects us ends the start. */
+/** Waits for a database that is in passing trouble at the start, without limit. One that rejects us ends the start. */
 async function prepareUntilDone(service: RunningService, context: ProcessContext, signal: AbortSignal): Promise<void> {
   const { log, state } = context;
   for (let pause = 250; !state.isStopping; pause = Math.min(pause * 2, 5_000)) {
@@ -211,7 +211,7 @@ async function prepareUntilDone(service: RunningService, context: ProcessContext
       if (!(error instanceof Unavailable)) throw error;
       if (state.isStopping) return;
       if (!error.isTemporary) throw new StartupError(`${service.name}: ${error.message}.`);
-      log.warn('not ready yet, trying again', { service: service.name, ...describeError(error) });
+      log.warn('not ready yet, trying again', { service: service.name, pause_ms: pause, ...describeError(error) });
       await sleep(pause, undefined, { signal }).catch(() => {});
     }
   }

@@ -10,6 +10,8 @@ const CONNECTION_FAILED = new Set([
   'ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'ENOENT',
   'CONNECT_TIMEOUT', 'CONNECTION_CLOSED', 'CONNECTION_ENDED', 'CONNECTION_DESTROYED', 'ERR_SOCKET_CLOSED',
 ]);
+/** Connection trouble, no disk space or memory, a conflict, a lock, and the time limits of a statement or session. */
+const PASSING = /^(08|53|40001|40P01|55P03|57014|57P05|25P0[34])/;
 /** A statement waited for a lock longer than its connection allows. */
 export const LOCK_NOT_AVAILABLE = '55P03';
 const MAX_TRIES = 5;
@@ -34,7 +36,7 @@ export const endsConnection = (error: unknown): boolean =>
 /** Whether a new connection, which prepares its statements again, may help. */
 export const hasStaleStatements = (error: unknown): boolean => STALE.has(codeOf(error));
 /** Whether waiting may help, as opposed to a wrong password or a missing database. */
-export const isTemporary = (error: unknown): boolean => isConnectionLost(error) || RETRYABLE.has(codeOf(error));
+export const isTemporary = (error: unknown): boolean => isConnectionLost(error) || PASSING.test(codeOf(error));
 
 /** Repeats work while the database reports stale statements, or after a short random pause a conflict. */
 export async function withRetry<T>(work: () => Promise<T>): Promise<T> {

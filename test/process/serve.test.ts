@@ -53,6 +53,33 @@ test('with MIGRATE=off the services log and wait until the schema is up to date'
   assert.deepEqual(await probe(house, '/readyz'), everywhere(200));
 });
 
+test('passing trouble of the database delays a start, and each try is logged with its reason', async (t) => {
+  for (const [service, table] of [['identity', 'locks'], ['secrets', 'server_keys'], ['webhook', 'locks']] as const) {
+    const { url, sql } = await createEmptyDatabase(t);
+    await migrateAll(await configure([service], 'administer', { ...variables(url) }), process);
+    const codes = ['57014', '53100', '53200', '08P01', '55P03'];
+    await sql`create sequence tries`;
+    await sql.unsafe(`
+      create function trouble() returns trigger language plpgsql as $$ declare try bigint := nextval('tries'); begin
+        if try <= ${codes.length} then
+          raise exception 'trouble' using errcode = (array['${codes.join("','")}'])[try];
+        end if;
+        return new;
+      end $$;
+      create trigger trouble before insert on ${service}.${table} for each row execute function trouble()`);
+    const house = await startGatehouse(t, [service], url, {}, 'listening');
+    const lines = () => linesOf(house, 'not ready yet, trying again');
+    await until(() => lines().length > 0);
+    assert.equal((await ask('GET', `${house.url[service]}/readyz`)).status, UNREADY[service]);
+    await until(() => linesOf(house, 'ready').length === 1, 'it is ready');
+    // A statement that met a lock is repeated before the start is.
+    const logged = lines().map(({ error }) => /SQLSTATE (\w+)/.exec(String(error))?.[1]);
+    assert.deepEqual(logged, codes.slice(0, 4), service);
+    assert.deepEqual(lines().map(({ level, pause_ms: pause }) => [level, pause]), [250, 500, 1_000, 2_000].map((pause) => ['warn', pause]));
+    await house.stop();
+  }
+});
+
 test('serve starts only the named services', async (t) => {
   const running = startProgram(t, program, ['serve', 'webhook', 'identity'], variables(file.url));
   await running.ready('identity', 'webhook');
