@@ -7,7 +7,7 @@ import { ConfigurationError } from './settings.ts';
 const EXIT = { done: 0, failed: 1, configuration: 78 } as const;
 
 /** How long a reader may take for the last log lines. */
-const LAST_LINES_MS = 1_000;
+const LAST_LINES_MS = 750;
 
 const output = { stdout: process.stdout, stderr: process.stderr };
 const positionals = { shown: '[SERVICE…]', least: 0, most: SERVICE_NAMES.length, among: SERVICE_NAMES };

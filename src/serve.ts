@@ -31,7 +31,7 @@ export interface Service {
   readonly firstRun: () => Promise<void>;
   readonly jobs: readonly Job[];
   /** Continuous work that begins once the service is ready. */
-  readonly startWork?: () => { stop(): Promise<void> };
+  readonly startWork?: () => { stop(graceMs: number): Promise<void> };
 }
 
 type Open = (context: ServiceContext) => Promise<Service>;
@@ -73,6 +73,9 @@ export interface Output {
 /** What exists once in a process. */
 type ProcessContext = ReturnType<typeof createProcessContext>;
 
+/** How long a shutdown may last after SHUTDOWN_GRACE, whatever hangs. */
+const SHUTDOWN_LATE_MS = 750;
+
 /** How many callers of one service may wait for a password hash. */
 const HASHES_WAITING = 32;
 
@@ -91,8 +94,8 @@ function createProcessContext(settings: ProcessSettings, output: Output) {
 type RunningService = ReturnType<typeof createRunning>;
 
 /**
- * Runs the configured services until `signal` fires, then shuts down in order: readiness fails, listeners close,
- * requests in flight finish, background work stops, connections close.
+ * Runs the configured services until `signal` fires, then shuts down: readiness fails, listeners close, requests in
+ * flight and background work finish within the grace period, and then database connections close.
  * @throws StartupError if a port is in use, or if the database rejects us in a way that waiting does not cure
  */
 export async function serve(configuration: Configuration, output: Output, signal: AbortSignal): Promise<void> {
@@ -117,11 +120,17 @@ export async function serve(configuration: Configuration, output: Output, signal
     log.info('shutting down');
   } finally {
     context.state.isStopping = true;
-    await Promise.all(running.map(({ listener }) => listener.close(settings.shutdownGraceMs)));
-    await Promise.all(running.map((service) => service.stop()));
-    // Without connections it cannot go on.
-    await prepared.catch(() => {});
-    await metrics?.listener.close(settings.shutdownGraceMs);
+    const graceMs = settings.shutdownGraceMs;
+    const stopAll = async () => {
+      await Promise.all(running.map((service) => service.stop(graceMs)));
+      // Without connections it cannot go on.
+      await prepared.catch(() => {});
+      await metrics?.listener.close(graceMs);
+    };
+    const late = new AbortController();
+    const limit = sleep(graceMs + SHUTDOWN_LATE_MS, 'late', { signal: late.signal }).catch(() => {});
+    if ((await Promise.race([stopAll(), limit])) === 'late') log.warn('shutdown took too long: work is left unfinished');
+    late.abort();
     lines.flush();
     process.off('exit', lines.flush);
   }
@@ -141,7 +150,7 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
   const { name, host, port, style, logFields, use: open } = configured;
   const { settings, metrics, hashing, output, state } = context;
   let isPrepared = false;
-  const background: Array<{ stop(): Promise<void> }> = [];
+  const background: Array<{ stop(graceMs: number): Promise<void> }> = [];
   const log = context.log.with({ service: name, ...logFields });
   const serviceContext: ServiceContext = {
     log,
@@ -162,7 +171,6 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
   const listener = createListener({ ...listenerDefaults(context), style, name, host, port, routes, log });
   return {
     name,
-    listener,
     listen: () => listen(name, configured, log, listener),
     /** Loads its modules, which `/livez` does not need. */
     load,
@@ -179,9 +187,9 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
       isPrepared = true;
       log.info('ready');
     },
-    /** Background work stops at a safe point, then connections close. */
-    async stop(): Promise<void> {
-      await Promise.all(background.map((one) => one.stop()));
+    /** Requests in flight finish, background work stops at a safe point, then connections close. */
+    async stop(graceMs = 0): Promise<void> {
+      await Promise.all([listener.close(graceMs), ...background.map((one) => one.stop(graceMs))]);
       await (await loading)?.storage?.database.close();
     },
   };

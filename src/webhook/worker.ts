@@ -22,7 +22,7 @@ export interface DeliveryTarget {
 export const LEASE_SECONDS = 30;
 /** How often the worker looks for retries, and for events that other processes have stored. */
 const POLL_MS = 1_000;
-/** How long attempts may continue after a shutdown begins. */
+/** How long attempts may continue after a shutdown begins, at most. */
 const SHUTDOWN_MS = 5_000;
 /** How long an aborted attempt may take to end. After that, its slot is reused. */
 const ABORT_MS = 2_000;
@@ -114,11 +114,11 @@ export function startWorker(
   const looping = loop();
   return {
     notify,
-    async stop(): Promise<void> {
+    async stop(graceMs = SHUTDOWN_MS): Promise<void> {
       isStopping = true;
       notify();
+      const timer = setTimeout(() => shutdown.abort(), Math.min(graceMs, SHUTDOWN_MS));
       await looping;
-      const timer = setTimeout(() => shutdown.abort(), SHUTDOWN_MS);
       while (running.size > 0) await sleep(10);
       clearTimeout(timer);
       clearInterval(renewal);

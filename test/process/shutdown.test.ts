@@ -5,9 +5,10 @@ import { before, test, type TestContext } from 'node:test';
 import { configure, migrateAll } from '../../src/serve.ts';
 import { createDatabase, createEmptyDatabase } from '../support/database.ts';
 import { openConnections, untilSql } from '../support/connections.ts';
-import { variables } from '../support/gatehouse.ts';
+import { ask, AUTH_TOKEN, logIn, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { buildProgram, type Running, startProgram } from '../support/process.ts';
 import { startProxy } from '../support/proxy.ts';
+import { startRecorder } from '../support/recorder.ts';
 import { connectTo, headOf, type RawClient } from '../support/socket.ts';
 
 const program = buildProgram();
@@ -150,6 +151,33 @@ test('after SHUTDOWN_GRACE the process exits 0 without waiting for the database'
   assert.equal(await logout.closed(), '', 'no answer, rather than a wrong one');
   assert.deepEqual(await running.ended, { code: 0, signal: null });
   assert.equal(await blocked(), 1, 'the process ended only after the database had given up');
+});
+
+test('all services end within SHUTDOWN_GRACE and two seconds while the database and a delivery target hang', async (t) => {
+  const proxy = await startProxy(t, file.url);
+  const recorder = await startRecorder(t);
+  recorder.answer(() => {});
+  const running = await start(t, ['identity', 'secrets', 'webhook'], {
+    DATABASE_URL: proxy.url, SHUTDOWN_GRACE: '2', WEBHOOK_FORWARD_URL: recorder.url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+  });
+  const [identity, secrets, webhook] = await Promise.all(['identity', 'secrets', 'webhook'].map((service) => running.url(service)));
+  const event = () => ask('POST', `${webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event: 'hangs', data: { page_id: '1' } } });
+  assert.equal((await event()).status, 200);
+  await untilSql(async () => recorder.received.length > 0, 'a delivery is under way');
+  proxy.stall();
+  const calls = Promise.allSettled([
+    logIn(identity ?? ''), event(), ask('POST', `${secrets}/api/store/encrypt`, { bearer: AUTH_TOKEN, body: { password: 'x' } }),
+  ]);
+  await new Promise((resolve) => setTimeout(resolve, 1_000));
+  const begun = performance.now();
+  running.signal('SIGTERM');
+  assert.deepEqual(await running.ended, { code: 0, signal: null });
+  const seconds = (performance.now() - begun) / 1000;
+  t.diagnostic(`${seconds.toFixed(1)} s`);
+  // It waited for the database for 15 s and more.
+  assert.ok(seconds < 2 + 2 + 3, `${seconds} s`);
+  assert.ok(running.log().some(({ message }) => message === 'shutdown took too long: work is left unfinished'));
+  await calls;
 });
 
 test('a second signal ends the process at once', async (t) => {
