@@ -23,6 +23,8 @@ const SERVE = {
     // A second signal ends the process at once.
     const onSignal = () => (stop.signal.aborted ? process.exit(EXIT.failed) : stop.abort());
     process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
+    // Not as a second one: service managers send SIGTERM and SIGHUP together.
+    process.on('SIGHUP', () => stop.abort());
     // A reader of the log that has stopped does not delay the end.
     const endSoon = () => void setTimeout(() => process.exit(), LAST_LINES_MS).unref();
     await serve(configuration, output, stop.signal).finally(endSoon);

@@ -77,7 +77,7 @@ const isRefused = (url: string): Promise<boolean> =>
     socket.on('connect', () => socket.destroy());
   });
 
-for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
   test(`on ${signal} requests in flight finish, new ones fail, and the exit code is 0`, async (t) => {
     const running = await start(t, ['identity']);
     const url = await running.url('identity');
