@@ -149,7 +149,8 @@ export const COMMANDS: readonly Command[] = [
       const id = given.toLowerCase();
       if (!isUuid(id)) throw new UsageError('key revoke: ID must be a UUID from gatehouse key list');
       const count = await inIdentity(async (database) => {
-        if (await findKeyById(database, id)) return revokeKey(database, COMMAND_LINE, id);
+        const key = await findKeyById(database, id);
+        if (key) return revokeKey(database, COMMAND_LINE, key);
         throw new OperationFailed('there is no key with this id; see: gatehouse key list');
       });
       note(count === 1 ? `Revoked key ${id}.` : `Key ${id} was revoked before.`);

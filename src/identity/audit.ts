@@ -9,7 +9,10 @@ import type { Page } from './store/rows.ts';
 /** @param caller null for a request without a credential */
 export function actorOf(caller: Caller | null, { address, requestId }: RequestInfo): Actor {
   const via = caller?.key ? 'key' : caller?.session ? 'session' : 'nobody';
-  return { via, userId: caller?.user?.id ?? null, keyId: caller?.key?.id ?? null, ip: address, requestId };
+  const userId = caller?.user?.id ?? null;
+  const isAdministrator = caller?.user?.super_admin ?? false;
+  const rights = caller && { sessionId: caller.session?.id ?? null, ownerId: userId, isAdministrator };
+  return { via, userId, keyId: caller?.key?.id ?? null, ip: address, requestId, rights };
 }
 
 type ListQuery = Page & { user: string | undefined; event: AuditEvent | undefined };

@@ -1,8 +1,9 @@
-import { bearerOf, type Guard, type RequestInfo } from '../http/call.ts';
+import { bearerOf, type Guard, type RequestInfo, type Route } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import { isActive, isUsable } from './model.ts';
 import type { Caller } from './policy.ts';
 import type { IdentityService } from './service.ts';
+import { RightsLost } from './store/audit.ts';
 import { findKeyByDigest } from './store/keys.ts';
 import { findCallerByToken } from './store/sessions.ts';
 import { KEY_PREFIX, parseApiKey, parseSessionToken, plainToken } from './token.ts';
@@ -35,6 +36,22 @@ function createGuard(
     },
   };
 }
+
+/** A change by a caller who loses the rights to it after the check gets what the next request would get. */
+export const withRightsLost = (row: Route<IdentityService>): Route<IdentityService> => ({
+  ...row,
+  async answer(request, service, readBody) {
+    try {
+      return await row.answer(request, service, readBody);
+    } catch (error) {
+      if (!(error instanceof RightsLost)) throw error;
+      const caller = await bearer.check(request, service);
+      return caller instanceof Failure ? caller : new Failure('forbidden', { message: RIGHTS_CHANGED });
+    }
+  },
+});
+
+const RIGHTS_CHANGED = 'Your rights changed while the request was waiting. Nothing was changed. Check them, then retry.';
 
 /** With two cookies of this name, a neighboring host may have planted one (RFC 6265, 8.6): then there is none. */
 function sessionCookie(headers: Headers): string | null {

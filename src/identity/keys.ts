@@ -60,7 +60,7 @@ export async function revoke({ caller, path, request }: Ask<{ key_id: string }>,
   const key = await findKeyById(database, path.key_id);
   if (!key) return new Failure('not_found', { message: 'There is no key with this id.' });
   if (!may(caller, 'revoke a key', key.user_id)) return forbidden(caller);
-  const count = await revokeKey(database, actorOf(caller, request), key.id);
+  const count = await revokeKey(database, actorOf(caller, request), key);
   const message = count === 1 ? 'Key revoked.' : 'The key was revoked before.';
   return { data: { message, status: 'REVOKED' as const } };
 }

@@ -74,7 +74,7 @@ export async function changePassword(
   const error = passwordError(body.new_password, service.passwords, user);
   if (error !== null) return new Failure('invalid_body', { fields: [{ path: '/new_password', message: error }] });
   const attempt = await createAttempt(service, request, caller, user.username, 'password.failed');
-  const { actor } = attempt.failure;
+  const actor = actorOf(caller, request);
   for (let round = 1; round <= ROUNDS; round += 1) {
     const account = await checkPassword(service, attempt, body.current_password);
     if (account instanceof Failure && account.code !== 'invalid_credentials') return account;
@@ -103,7 +103,8 @@ async function createAttempt(
   const key = (...parts: string[]) => throttleKey(secret, parts);
   return {
     name,
-    failure: { event, actor: actorOf(caller, request) },
+    // A failure counts whatever rights the caller has by now.
+    failure: { event, actor: { ...actorOf(caller, request), rights: null } },
     limits: [
       { key: key('pair', name, network), mode: 'consecutive', attempts: 5, seconds: 12 * HOUR },
       { key: key('account', name), mode: 'window', attempts: 100, seconds: HOUR },

@@ -3,7 +3,7 @@ import { anonymous, type Route, route, routeDefaults } from '../http/call.ts';
 import { withBuiltIns } from '../http/probes.ts';
 import { list, object, oneOf, optional, queryParameters, type Shape, text, uuid, withoutNul } from '../http/shape.ts';
 import * as audit from './audit.ts';
-import { bearer, bearerOrCookie } from './guard.ts';
+import { bearer, bearerOrCookie, withRightsLost } from './guard.ts';
 import * as keys from './keys.ts';
 import { changePassword, login, logout, loginShape, lookUpSession, passwordChangeShape } from './login.ts';
 import { auditShape, keyShape, sessionShape, userShape } from './model.ts';
@@ -112,4 +112,4 @@ const securitySchemes = {
 };
 const api = { title: 'Gatehouse identity', version: '0.0.1', envelope: 'data', securitySchemes } as const;
 
-export const routes = withBuiltIns(rows, api, 'service_failed');
+export const routes = withBuiltIns(rows.map(withRightsLost), api, 'service_failed');

@@ -49,7 +49,7 @@ export async function revokeByToken(call: Ask<unknown, ByToken>, service: Identi
   const token = parseSessionToken(call.query.session);
   const session = token && (await store.findSessionByToken(service, token));
   if (!session) return new Failure('invalid_session_token');
-  return revoked(await store.endSession(service.database, actor(call), session.id, 'session.revoked'));
+  return revoked(await store.endSession(service.database, actor(call), session.id, 'session.revoked', session.user_id));
 }
 
 export async function revokeById(call: Ask<{ session_id: string }>, { database }: IdentityService) {
@@ -57,7 +57,7 @@ export async function revokeById(call: Ask<{ session_id: string }>, { database }
   const ownerId = await store.findSessionOwner(database, id);
   if (ownerId === null) return new Failure('not_found', { message: 'There is no session with this id.' });
   if (!may(call.caller, 'revoke a session by its id', ownerId)) return forbidden(call.caller);
-  return revoked(await store.endSession(database, actor(call), id, 'session.revoked'));
+  return revoked(await store.endSession(database, actor(call), id, 'session.revoked', ownerId));
 }
 
 export async function revokeAll(call: Ask, { database }: IdentityService) {

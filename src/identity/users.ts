@@ -106,7 +106,6 @@ export const unknownUser = () => new Failure('not_found', { message: 'There is n
 
 function outcomeOf(outcome: User | Obstacle) {
   if (outcome === 'unknown') return unknownUser();
-  if (outcome === 'demoted') return new Failure('forbidden');
   if (outcome !== 'last administrator') return outcome;
   const what = 'the last enabled super administrator whose password does not expire';
   return new Failure('conflict', { message: `This is ${what}. Add another one first.` });

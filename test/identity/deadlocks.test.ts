@@ -78,3 +78,27 @@ test('a change of the own password beside logins from the same network', { timeo
     return [login('wrong'), () => changeOwn(meeting), login('wrong'), login(PASSWORD)];
   }),
 );
+
+test('administrators who change themselves and each other, and end the sessions and keys they act with', { timeout: 120_000 }, (t) =>
+  meet(t, [201, 401, 403], async ({ at, bearer, user, tokens }) => {
+    const send = (as: string, method: string, path: string, body?: unknown) => () =>
+      ask(method, `${at()}/api/${path}`, { bearer: as, ...(body === undefined ? {} : { body }) });
+    await send(bearer, 'PATCH', `user/${user}`, { super_admin: true })();
+    const admin = await sessionOf(at(), bearer);
+    const [one = '', two = '', three = '', four = '', five = ''] = tokens;
+    const [first, second] = [(await sessionOf(at(), one)).id, (await sessionOf(at(), two)).id];
+    const key = async (as: string) => (await send(as, 'POST', 'key/', {})()).json.data;
+    const [own, other, admins] = [await key(one), await key(one), await key(bearer)];
+    const names = { last_name: 'Changed' };
+    return [
+      send(one, 'PATCH', `user/${user}`, names), send(two, 'PATCH', `user/${user}`, names),
+      send(bearer, 'PATCH', `user/${user}`, names), send(three, 'PATCH', `user/${admin.user_id}`, names),
+      send(four, 'POST', 'key/', { user_id: admin.user_id }), send(bearer, 'POST', 'key/', { user_id: user }),
+      send(one, 'DELETE', `session/${second}/revoke`), send(two, 'DELETE', `session/${first}/revoke`),
+      send(own.key, 'DELETE', `key/${other.id}/revoke`), send(other.key, 'DELETE', `key/${own.id}/revoke`),
+      send(admins.key, 'DELETE', `session/${first}/revoke`), send(three, 'DELETE', `key/${admins.id}/revoke`),
+      send(five, 'DELETE', `session/revoke/all/user?user=${admin.user_id}`),
+      send(five, 'DELETE', 'session/revoke/all'), send(bearer, 'DELETE', 'session/revoke/all'),
+      send(bearer, 'DELETE', `session/revoke/all/user?user=${user}`),
+    ];
+  }));

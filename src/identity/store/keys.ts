@@ -1,7 +1,7 @@
 import { alignToKeys, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import type { ApiKey } from '../model.ts';
-import { type Actor, audited } from './audit.ts';
+import { type Actor, audited, isAllowed } from './audit.ts';
 import { countRows, idsOfPage, type JoinedUser, joinedUser, type Page, type PageOf, userOf } from './rows.ts';
 
 const keyColumns = (sql: Sql): Fragment => sql`
@@ -15,19 +15,15 @@ const keyOf = (row: KeyRow): ApiKey => ({ ...row, user: row.u_id ? userOf(row) :
 export type KeyRequest = Readonly<{ name: string; userId: string | null; expiresAt: Date | null }>;
 type NewKey = KeyRequest & Readonly<{ id: string; digest: Buffer; prefix: string }>;
 
-/**
- * The user's row is locked against a concurrent deletion.
- * @returns false if the user is gone, or the key would have expired already by the database's clock
- */
+/** @returns false if the user is gone, or the key would have expired already by the database's clock */
 export async function insertKey(database: Database, actor: Actor, key: NewKey): Promise<boolean> {
   const rows = await database.write((sql) => {
     const { id, userId, expiresAt } = key;
-    const isValid = sql`(${expiresAt}::timestamptz is null or ${expiresAt}::timestamptz > now())`;
-    const user = sql`from identity.users where id = ${userId} and deleted_at is null and ${isValid} for share of users`;
-    return audited(sql, { event: 'key.created', actor }, sql`
+    return audited(sql, { event: 'key.created', actor, target: userId }, sql`
       insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, expires_at)
       select ${id}::uuid, ${key.digest}::bytea, ${key.prefix}::text, ${key.name}::text, ${userId}::uuid,
-        ${expiresAt}::timestamptz ${userId === null ? sql`where ${isValid}` : user} returning id, user_id`);
+        ${expiresAt}::timestamptz
+      where ${isAllowed(sql)} and coalesce(${expiresAt}::timestamptz > now(), true) returning id, user_id`);
   });
   return rows.length === 1;
 }
@@ -64,9 +60,11 @@ export function listKeys(database: Database, page: Page, userId: string | null):
 }
 
 /** @returns 1, or 0 if it was revoked before */
-export async function revokeKey(database: Database, actor: Actor, id: string): Promise<number> {
-  const rows = await database.write((sql) => audited(sql, { event: 'key.revoked', actor }, sql`
+export async function revokeKey(
+  database: Database, actor: Actor, { id, user_id: target }: Pick<ApiKey, 'id' | 'user_id'>,
+): Promise<number> {
+  const rows = await database.write((sql) => audited(sql, { event: 'key.revoked', actor, target }, sql`
     update identity.api_keys set revoked = true, updated_at = now()
-    where id = ${id} and deleted_at is null and not revoked returning id, user_id`));
+    where id = ${id} and deleted_at is null and not revoked and ${isAllowed(sql)} returning id, user_id`));
   return rows.length;
 }

@@ -2,7 +2,7 @@ import { digest } from '../../crypto/token.ts';
 import { alignToKeys, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
-import { type Actor, audited, insertAudit } from './audit.ts';
+import { type Actor, audited, EVERYONE, hold, insertAudit, isAllowed } from './audit.ts';
 import { countRows, idsOfPage, type JoinedUser, joinedUser, type Page, type PageOf, userOf } from './rows.ts';
 import { cleared } from './throttles.ts';
 
@@ -133,16 +133,16 @@ export function listSessions(service: Sessions, page: Page, filter: SessionFilte
 
 /** @returns 1, or 0 if the session was revoked before, by itself or with others, or had ended before its logout */
 export async function endSession(
-  database: Database, actor: Actor, id: string, event: 'session.revoked' | 'session.logged_out',
+  database: Database, actor: Actor, id: string, event: 'session.revoked' | 'session.logged_out', target?: string,
 ): Promise<number> {
   const rows = await database.write((sql) => {
     const [change, isLive] = event === 'session.revoked'
       ? [sql`revoked = true`, sql`true`]
       : [sql`logged_out = true`, sql`not x.logged_out and x.expires_at > now()`];
-    return audited(sql, { event, actor }, sql`
+    return audited(sql, { event, actor, target: target ?? null }, sql`
       update identity.sessions x set ${change}, updated_at = now() from ${joined(sql)}
       where x.id = ${id} and s.id = x.id and s.deleted_at is null
-        and not x.revoked and not ${isRevoked(sql)} and ${isLive}
+        and not x.revoked and not ${isRevoked(sql)} and ${isLive} and ${isAllowed(sql)}
       returning x.id, x.user_id`);
   });
   return rows.length;
@@ -155,9 +155,8 @@ export type EndedCount = number | null;
 /** Ends the sessions of one user or (null) of all. */
 export function revokeSessions(database: Database, actor: Actor, userId: string | null): Promise<EndedCount> {
   return database.transaction(async (sql) => {
-    if (userId === null) await sql`select from identity.global_revocation for update`;
-    else await sql`select from identity.users where id = ${userId} for update`;
-    return endSessions(sql, actor, userId);
+    const held = await hold(sql, actor, userId ?? EVERYONE);
+    return held && endSessions(sql, held, userId);
   });
 }
 

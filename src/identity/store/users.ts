@@ -2,7 +2,7 @@ import { takeNamedLock } from '../../db/lock.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import { SCHEMA } from '../migrations.ts';
 import { type Account, accountKey, type User } from '../model.ts';
-import { type Actor, audited, type AuditEntry } from './audit.ts';
+import { type Actor, audited, type AuditEntry, hold, isAllowed } from './audit.ts';
 import { countRows, type Page, type PageOf, userColumns } from './rows.ts';
 import { type EndedCount, endSessions, newSession, type NewSession } from './sessions.ts';
 import { cleared } from './throttles.ts';
@@ -75,14 +75,14 @@ export async function anyUserExists(sql: Sql): Promise<boolean> {
 export async function insertUser(sql: Sql, actor: Actor, id: string, values: UserValues): Promise<User> {
   const row = { id, ...withKeys(values) };
   const [user] = await audited<User>(sql, { event: 'user.created', actor }, sql`
-    insert into identity.users as u (${sql(Object.keys(row))}) values ${sql(row)}
+    insert into identity.users as u (${sql(Object.keys(row))}) select ${sql(row)} where ${isAllowed(sql)}
     returning ${userColumns(sql)}, u.id as user_id`);
   if (!user) throw new Error('internal error: an insert returned no row');
   return user;
 }
 
-/** Why a change was not made. `demoted`: the caller lost administrator rights meanwhile. */
-export type Obstacle = 'unknown' | 'demoted' | 'last administrator';
+/** Why a change was not made. */
+export type Obstacle = 'unknown' | 'last administrator';
 
 /**
  * Changes a user, and everything that follows from it, in one transaction. A deleted user's row stays, because the
@@ -96,37 +96,32 @@ export function updateUser(
   const endsRights = isOut || values.super_admin === false;
   const endsSessions = isOut || values.password_hash !== undefined;
   return database.transaction(async (sql) => {
-    const obstacle = endsRights ? await lockAdministrators(sql, entry.actor, id) : null;
-    if (obstacle) return obstacle;
-    const locked = await sql`select 1 from identity.users where id = ${id} and deleted_at is null for update`;
-    if (locked.length === 0) return 'unknown';
-    if (endsSessions) await endSessions(sql, entry.actor, id);
+    // Serializes all that ends an administrator's rights.
+    if (endsRights) await takeNamedLock(sql, SCHEMA, 'administrators');
+    const actor = await hold(sql, entry.actor, id);
+    if (!actor) return 'unknown';
+    if (endsRights && (await isLastAdministrator(sql, id))) return 'last administrator';
+    if (endsSessions) await endSessions(sql, actor, id);
     if (values === 'delete') {
-      await audited(sql, { event: 'key.revoked', actor: entry.actor }, sql`
+      await audited(sql, { event: 'key.revoked', actor }, sql`
         update identity.api_keys set revoked = true, updated_at = now()
         where user_id = ${id} and deleted_at is null and not revoked returning id, user_id`);
     }
     const change = values === 'delete' ? sql`deleted_at = now()` : sql(withKeys(values));
     const setAt = values !== 'delete' && values.password_hash !== undefined ? sql`, password_set_at = now()` : sql``;
-    const [user] = await audited<User>(sql, entry, sql`
+    const [user] = await audited<User>(sql, { ...entry, actor }, sql`
       update identity.users u set ${change} ${setAt}, updated_at = now() where u.id = ${id}
       returning ${userColumns(sql)}, u.id as user_id`);
     return user ?? 'unknown';
   });
 }
 
-/**
- * Serializes everything that ends an administrator's rights: of two who demote each other at once, the second waits
- * here and then finds that it has lost its own. One administrator who can log in always remains.
- */
-async function lockAdministrators(sql: Sql, actor: Actor, id: string): Promise<Obstacle | null> {
-  await takeNamedLock(sql, SCHEMA, 'administrators');
+/** One administrator who can log in always remains. */
+async function isLastAdministrator(sql: Sql, id: string): Promise<boolean> {
   const rows = await sql<Array<{ id: string; can_log_in: boolean }>>`
     select id, password_hash is not null and not password_generated as can_log_in from identity.users
     where super_admin and enabled and deleted_at is null`;
-  if (actor.userId !== null && !rows.some((row) => row.id === actor.userId)) return 'demoted';
-  const others = rows.filter((row) => row.can_log_in && row.id !== id);
-  return others.length === 0 && rows.some((row) => row.id === id) ? 'last administrator' : null;
+  return rows.some((row) => row.id === id) && !rows.some((row) => row.can_log_in && row.id !== id);
 }
 
 /**
@@ -138,15 +133,12 @@ export function replacePassword(
   database: Database, actor: Actor, { id, password_hash }: Account, hash: string, session: NewSession, throttle: Buffer,
 ): Promise<EndedCount | 'changed'> {
   return database.transaction(async (sql) => {
-    const [locked] = await sql`
-      select 1 from identity.users
-      where id = ${id} and password_hash = ${password_hash} and enabled and deleted_at is null for update`;
-    if (!locked) return 'changed';
-    const ended = await endSessions(sql, actor, id);
-    await audited(sql, { event: 'password.changed', actor }, sql`
+    const held = await hold(sql, actor, id);
+    const rows = held && await audited(sql, { event: 'password.changed', actor: held }, sql`
       update identity.users set password_hash = ${hash}, password_generated = false, updated_at = now()
-      where id = ${id}
-      returning id, id as user_id`, cleared(sql, throttle));
+      where id = ${id} and password_hash = ${password_hash} returning id, id as user_id`, cleared(sql, throttle));
+    if (!held || rows?.length === 0) return 'changed';
+    const ended = await endSessions(sql, held, id);
     await sql`${newSession(sql, session, id, hash)}`;
     return ended;
   });
