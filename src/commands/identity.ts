@@ -8,13 +8,15 @@ import { Failure } from '../http/errors.ts';
 import { decimal, object, oneOf, optional, type Shape, validate, withDefault } from '../http/shape.ts';
 import { createKey, newKeyShape } from '../identity/keys.ts';
 import { MIGRATIONS, SCHEMA } from '../identity/migrations.ts';
-import { accountKey, type ApiKey, isUsable, type User, viewAudit, viewKey, viewUser } from '../identity/model.ts';
+import { accountKey, type ApiKey, type User, viewAudit, viewKey, viewUser } from '../identity/model.ts';
 import { createPasswords, type Passwords } from '../identity/passwords.ts';
 import * as settings from '../identity/settings.ts';
 import { COMMAND_LINE, EVENTS, listAudit } from '../identity/store/audit.ts';
 import { findKeyById, listKeys, revokeKey } from '../identity/store/keys.ts';
-import { findAccount, findUser, listUsers } from '../identity/store/users.ts';
-import { changeUser, createUser, newUserShape, removeUser, setPassword, userChangeShape } from '../identity/users.ts';
+import { type ChangedUser, findAccount, findUser, listUsers } from '../identity/store/users.ts';
+import {
+  changeUser, createUser, newUserShape, removeUser, revokedKeysText, setPassword, userChangeShape,
+} from '../identity/users.ts';
 import { readServiceSettings } from '../settings.ts';
 
 const all = { page: 1, limit: 2 ** 31 };
@@ -85,7 +87,7 @@ export const COMMANDS: readonly Command[] = [
         throw new UsageError('user set: name at least one option to change');
       }
       const user = await onUser('user set', given, (id, database) => changeUser(database, COMMAND_LINE, id, change));
-      note(`Changed user "${user.username}" with id ${user.id}.`);
+      note(`Changed user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`);
     },
   },
   {
@@ -103,7 +105,7 @@ export const COMMANDS: readonly Command[] = [
     positionals: oneUser, options: {},
     async run(given, { note }) {
       const user = await onUser('user delete', given, (id, database) => removeUser(database, COMMAND_LINE, id));
-      note(`Deleted user "${user.username}" with id ${user.id}.`);
+      note(`Deleted user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`);
     },
   },
   {
@@ -136,9 +138,10 @@ export const COMMANDS: readonly Command[] = [
       const name = text('user');
       const { rows } = await inIdentity(async (database) => listKeys(database, all, await idOf(database, name)));
       if (flag('json')) return print(JSON.stringify(rows.map(viewKey)));
-      printTable(print, ['ID', 'KEY', 'NAME', 'USER', 'CREATED', 'LAST USED', 'EXPIRES', 'STATE'], rows.map((key) => [
-        key.id, `${key.key_prefix}…`, key.name, key.user?.username ?? '–', key.created_at.toISOString(),
-        key.last_used_at?.toISOString() ?? '–', key.expires_at?.toISOString() ?? '–', stateOf(key),
+      const columns = ['ID', 'KEY', 'NAME', 'USER', 'CREATED BY', 'CREATED', 'LAST USED', 'EXPIRES', 'STATE'];
+      printTable(print, columns, rows.map((key) => [
+        key.id, `${key.key_prefix}…`, key.name, key.user?.username ?? '–', creatorOf(key),
+        key.created_at.toISOString(), key.last_used_at?.toISOString() ?? '–', key.expires_at?.toISOString() ?? '–', stateOf(key),
       ]));
     },
   },
@@ -183,8 +186,8 @@ async function inIdentity<T>(work: (database: Database, passwords: Passwords) =>
   return withDatabase('identity', address, SCHEMA, MIGRATIONS, (database) => work(database, hashing));
 }
 
-type UserWork = (id: string, database: Database, passwords: Passwords) => Promise<User | Failure>;
-const onUser = (command: string, { positionals: [name = ''] }: Arguments, work: UserWork): Promise<User> =>
+type UserWork = (id: string, database: Database, passwords: Passwords) => Promise<ChangedUser | Failure>;
+const onUser = (command: string, { positionals: [name = ''] }: Arguments, work: UserWork): Promise<ChangedUser> =>
   inIdentity(async (database, passwords) =>
     orThrow(command, await work((await find(database, name)).id, database, passwords)));
 
@@ -226,4 +229,6 @@ async function withPassword(
 const flagsOf = ({ super_admin: isAdmin, verified, enabled }: User): string =>
   [isAdmin ? 'super-admin' : '', verified ? 'verified' : '', enabled ? '' : 'disabled'].filter(Boolean).join(',');
 const stateOf = (key: ApiKey): string =>
-  key.revoked ? 'revoked' : key.expired ? 'expired' : isUsable(key) ? 'live' : 'user disabled';
+  key.revoked ? 'revoked' : key.expired ? 'expired' : key.suspended ? `${key.user ? 'user' : 'creator'} disabled` : 'live';
+/** A deleted user's name is erased after some time. */
+const creatorOf = (key: ApiKey): string => key.created_by_username || key.created_by || 'command';

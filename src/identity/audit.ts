@@ -11,7 +11,8 @@ export function actorOf(caller: Caller | null, { address, requestId }: RequestIn
   const via = caller?.key ? 'key' : caller?.session ? 'session' : 'nobody';
   const userId = caller?.user?.id ?? null;
   const isAdministrator = caller?.user?.super_admin ?? false;
-  const rights = caller && { sessionId: caller.session?.id ?? null, ownerId: userId, isAdministrator };
+  const ownerId = userId ?? caller?.key?.created_by ?? null;
+  const rights = caller && { sessionId: caller.session?.id ?? null, ownerId, isAdministrator };
   return { via, userId, keyId: caller?.key?.id ?? null, ip: address, requestId, rights };
 }
 

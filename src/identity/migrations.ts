@@ -62,6 +62,7 @@ export const MIGRATIONS: readonly Migration[] = [
         key_digest bytea not null, -- SHA-256
         key_prefix text not null, name text not null, -- to tell keys apart
         user_id uuid references identity.users (id), -- null for a key without a user
+        created_by uuid references identity.users (id), -- null for the command line
         revoked boolean not null default false,
         expires_at timestamptz, last_used_at timestamptz,
         created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
@@ -71,6 +72,7 @@ export const MIGRATIONS: readonly Migration[] = [
       'create index api_keys_newest on identity.api_keys (created_at desc, id desc) where deleted_at is null',
       `create index api_keys_newest_of_user on identity.api_keys (user_id, created_at desc, id desc)
         where deleted_at is null`,
+      'create index api_keys_without_user on identity.api_keys (created_by) where user_id is null',
       ...throttlesTable(SCHEMA),
       // Keys the digests in the throttles: 244 random bits, the same for all replicas.
       'create table identity.throttle_secret (secret bytea not null)',

@@ -6,12 +6,13 @@ import {
 
 const stamps = { created_at: dateTime(), updated_at: dateTime(), deleted_at: nullable(dateTime()) };
 
-export const userShape = object({
+export const userMembers = {
   id: uuid(),
   first_name: text(), last_name: text(), username: text(), email: text(),
   enabled: boolean(), verified: boolean(), super_admin: boolean(),
   ...stamps,
-});
+};
+export const userShape = object(userMembers);
 
 export const sessionShape = object({
   id: uuid(), user_id: uuid(),
@@ -27,6 +28,8 @@ export const keyShape = object({
   id: uuid(),
   key: text({ description: 'The whole key in the reply to its creation; afterwards its first characters' }),
   name: text(), user_id: nullable(uuid()),
+  created_by: nullable(uuid('The user who created it; null for the command line')),
+  created_by_username: nullable(text()),
   revoked: boolean(), expires_at: nullable(dateTime()), last_used_at: nullable(dateTime()),
   ...stamps,
   user: nullable(userShape),
@@ -66,8 +69,14 @@ type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 export type Session = Omit<RowOf<SessionView>, 'user'> & Times & Readonly<{ user: User }>;
 /** What a bearer check reads of a session. */
 export type CallerSession = Pick<Session, 'id' | 'revoked' | 'logged_out' | 'user' | keyof Times>;
-/** `user`: null for a key without a user. */
-export type ApiKey = Omit<RowOf<KeyView>, 'key' | 'user'> & Times & Readonly<{ key_prefix: string; user: User | null }>;
+/**
+ * `user`: null for a key without a user. `suspended`: the user on whom it depends may not log in: its own, or the one who
+ * created it if it has none.
+ */
+export type ApiKey = Omit<RowOf<KeyView>, 'key' | 'user'> & Times &
+  Readonly<{ key_prefix: string; suspended: boolean; user: User | null }>;
+/** What a check of a key reads. */
+export type CallerKey = Omit<ApiKey, 'created_by_username'>;
 
 /** Copies exactly the members that the shape names: a column added to the table is not disclosed (ASVS 15.3.1). */
 function viewOf<View extends object>({ schema }: Shape<View>): (row: RowOf<View>) => View {
@@ -97,9 +106,8 @@ export const mayLogIn = (user: Pick<User, 'enabled' | 'deleted_at'>) => user.ena
 export const isActive = (row: CallerSession): boolean =>
   !row.revoked && !row.logged_out && !row.expired && mayLogIn(row.user);
 
-/** A user's key is suspended while the user is disabled. */
-export const isUsable = (row: ApiKey): boolean =>
-  !row.revoked && !row.expired && row.deleted_at === null && (row.user ? mayLogIn(row.user) : row.user_id === null);
+export const isUsable = (row: CallerKey): boolean =>
+  !row.revoked && !row.expired && !row.suspended && row.deleted_at === null;
 
 /**
  * The form by which names and addresses are compared: NFKC and full case folding, so that `Ａdmin` and `ADMIN`,

@@ -61,7 +61,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
   route({ ...authenticated, method: 'PATCH', pattern: '/api/user/{user_id}',
     summary: 'Change a user; without super administrator rights, only your own first and last name',
     path: userPath, body: json(users.userChangeShape),
-    reply: userShape, errors: ['forbidden', 'not_found', 'conflict'], handle: users.change }),
+    reply: users.changedUserShape, errors: ['forbidden', 'not_found', 'conflict'], handle: users.change }),
   route({ ...authenticated, method: 'DELETE', pattern: '/api/user/{user_id}',
     summary: 'Delete a user; sessions end, keys are revoked, the name is free again',
     path: userPath, reply: users.deletionShape, errors: ['forbidden', 'not_found', 'conflict'], handle: users.remove }),

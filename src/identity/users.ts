@@ -3,10 +3,10 @@ import { randomToken } from '../crypto/token.ts';
 import { withNamedLock } from '../db/lock.ts';
 import { type Database, Duplicate } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
-import { boolean, type Infer, object, oneOf, optional, text, withDefault } from '../http/shape.ts';
+import { boolean, type Infer, integer, object, oneOf, optional, text, withDefault } from '../http/shape.ts';
 import { actorOf } from './audit.ts';
 import { SCHEMA } from './migrations.ts';
-import { type User, type UserView, viewUser } from './model.ts';
+import { type User, userMembers, type UserView, viewUser } from './model.ts';
 import { FIRST_PAGE, pageReply } from './paging.ts';
 import { createPasswords, hashNewPassword, NO_PASSWORD, type Passwords } from './passwords.ts';
 import { type Ask, forbidden, may } from './policy.ts';
@@ -14,7 +14,9 @@ import { nameShapes } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
 import { type Actor, COMMAND_LINE } from './store/audit.ts';
-import { anyUserExists, eachUser, findUser, insertUser, listUsers, type Obstacle, updateUser } from './store/users.ts';
+import {
+  anyUserExists, type ChangedUser, eachUser, findUser, insertUser, listUsers, type Obstacle, updateUser,
+} from './store/users.ts';
 
 /** Names and addresses are stored as given and compared by `accountKey`. */
 export const newUserShape = object(
@@ -39,6 +41,8 @@ export const userChangeShape = object(
   'refused',
 );
 
+const revokedKeys = integer({ min: 0, max: 2 ** 31 - 1, description: 'After the end of administrator rights' });
+export const changedUserShape = object({ ...userMembers, revoked_keys: optional(revokedKeys) });
 export const deletionShape = object({ message: text(), status: oneOf('DELETED') });
 export const changeShape = object({ message: text(), status: oneOf('CHANGED') });
 
@@ -104,7 +108,11 @@ export const removeUser = async (database: Database, actor: Actor, id: string) =
 
 export const unknownUser = () => new Failure('not_found', { message: 'There is no user with this id.' });
 
-function outcomeOf(outcome: User | Obstacle) {
+/** What a change of a user also did, as a sentence after a space; empty for nothing. */
+export const revokedKeysText = ({ revoked_keys: count = 0 }: ChangedUser): string =>
+  count === 0 ? '' : ` Revoked ${count} key${count === 1 ? '' : 's'} without a user that they had created.`;
+
+function outcomeOf(outcome: ChangedUser | Obstacle) {
   if (outcome === 'unknown') return unknownUser();
   if (outcome !== 'last administrator') return outcome;
   const what = 'the last enabled super administrator whose password does not expire';
@@ -124,8 +132,6 @@ async function unlessTaken<T>(work: () => Promise<T>): Promise<T | Failure<'conf
 
 const reply = <F extends Failure>(outcome: User | F) =>
   outcome instanceof Failure ? outcome : { data: viewUser(outcome) };
-const done = <F extends Failure, S extends string>(outcome: User | F, data: { message: string; status: S }) =>
-  outcome instanceof Failure ? outcome : { data };
 
 /** All users for a super administrator, otherwise the caller alone. A page only if one is requested. */
 export async function list({ caller, query, request }: Ask<unknown, ListQuery>, { database }: IdentityService) {
@@ -163,13 +169,17 @@ export async function change(
   const usual = isOwn ? 'change the names of a user' : 'change a user';
   const action = body.super_admin ? 'make a super administrator' : usual;
   if (!may(caller, action, path.user_id)) return forbidden(caller);
-  return reply(await changeUser(database, actorOf(caller, request), path.user_id, body));
+  const outcome = await changeUser(database, actorOf(caller, request), path.user_id, body);
+  if (outcome instanceof Failure) return outcome;
+  return { data: { ...viewUser(outcome), revoked_keys: outcome.revoked_keys } };
 }
 
 export async function remove({ caller, path, request }: Ask<OfUser>, { database }: IdentityService) {
   if (!may(caller, 'delete a user')) return forbidden(caller);
   const outcome = await removeUser(database, actorOf(caller, request), path.user_id);
-  return done(outcome, { message: 'User deleted. Sessions and keys have ended.', status: 'DELETED' });
+  if (outcome instanceof Failure) return outcome;
+  const message = `User deleted. Sessions and keys have ended.${revokedKeysText(outcome)}`;
+  return { data: { message, status: 'DELETED' as const } };
 }
 
 export async function setPasswordOf(
@@ -178,7 +188,8 @@ export async function setPasswordOf(
   if (!may(caller, 'set the password of a user')) return forbidden(caller);
   const [actor, passwords] = [actorOf(caller, request), createPasswords(service)];
   const outcome = await setPassword(service.database, actor, path.user_id, body.password, passwords);
-  return done(outcome, { message: "Password set. The user's sessions have ended.", status: 'CHANGED' });
+  if (outcome instanceof Failure) return outcome;
+  return { data: { message: "Password set. The user's sessions have ended.", status: 'CHANGED' as const } };
 }
 
 /** The caller's own record and address. */

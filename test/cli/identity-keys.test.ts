@@ -4,7 +4,7 @@ import { after, test, type TestContext } from 'node:test';
 import { createDatabase } from '../support/database.ts';
 import { type Answer, ask, logIn, startGatehouse, variables } from '../support/gatehouse.ts';
 import { buildProgram, type Finished, runProgram } from '../support/process.ts';
-import { addUser, assertUser, openIdentity } from '../support/users.ts';
+import { addUser, assertUser, openIdentity, PASSWORD } from '../support/users.ts';
 
 const program = buildProgram();
 const file = await createDatabase();
@@ -74,6 +74,18 @@ test('a key without a user reads users and is nobody', async (t) => {
   assert.deepEqual((await lineOf(t, id)).slice(1, 4), [`${key.slice(0, 12)}…`, 'a program', '–']);
 });
 
+test('key list shows the creator, and user set says how many of their keys without a user end', async (t) => {
+  const userId = await addUser(database, 'creator', { super_admin: true });
+  const bearer = await logIn(identity, 'creator', PASSWORD);
+  const { id } = (await ask('POST', `${identity}/api/key/`, { bearer, body: { user_id: null, name: 'theirs' } })).json.data;
+  assert.deepEqual((await lineOf(t, id)).slice(2, 5), ['theirs', '–', 'creator']);
+  const { code, stderr } = await run(t, ['user', 'set', 'creator', '--super-admin', 'false']);
+  assert.equal(code, 0, stderr);
+  const revoked = 'Revoked 1 key without a user that they had created.';
+  assert.equal(stderr, `Changed user "creator" with id ${userId}. ${revoked}\n`);
+  assert.equal((await lineOf(t, id)).at(-1), 'revoked');
+});
+
 test('a key ends at the time that was given', async (t) => {
   const { key, id } = await create(t, 'until then', '--user', 'admin', '--expires-at', '2999-12-31T23:59:59+01:00');
   assert.equal((await listed(t)).find((one) => one.id === id)?.expires_at, '2999-12-31T22:59:59.000Z');
@@ -114,15 +126,15 @@ test('key list has all keys, newest first, or those of one user', async (t) => {
   assert.deepEqual(lasting(all), lasting(pages.flatMap(({ json }) => json.data)));
   assert.ok(all.length > ofUser.length);
   const [one] = ofUser;
-  assert.deepEqual(Object.keys(one ?? {}), ['id', 'key', 'name', 'user_id', 'revoked', 'expires_at', 'last_used_at', 'created_at', 'updated_at', 'deleted_at', 'user']);
+  assert.deepEqual(Object.keys(one ?? {}), ['id', 'key', 'name', 'user_id', 'created_by', 'created_by_username', 'revoked', 'expires_at', 'last_used_at', 'created_at', 'updated_at', 'deleted_at', 'user']);
   assert.equal(one?.key, 'key:abcdefgh…');
   assertUser(JSON.parse(JSON.stringify(one.user)));
 
   const table = await run(t, ['key', 'list', '--user', 'collector']);
   assert.deepEqual([table.code, table.stderr], [0, '']);
   const lines = table.stdout.trimEnd().split('\n');
-  assert.match(lines[0] ?? '', /^ID +KEY +NAME +USER +CREATED +LAST USED +EXPIRES +STATE$/);
-  assert.deepEqual(lines[1]?.split(/ {2,}/), [one.id, 'key:abcdefgh…', 'number 1', 'collector', one.created_at, '–', '–', 'live']);
+  assert.match(lines[0] ?? '', /^ID +KEY +NAME +USER +CREATED BY +CREATED +LAST USED +EXPIRES +STATE$/);
+  assert.deepEqual(lines[1]?.split(/ {2,}/), [one.id, 'key:abcdefgh…', 'number 1', 'collector', 'command', one.created_at, '–', '–', 'live']);
   assert.equal(lines.length, 231);
 });
 

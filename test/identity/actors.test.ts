@@ -63,7 +63,7 @@ const OF_KEY: readonly Loss[] = [
 const LOSSES: Readonly<Record<Kind, readonly Loss[]>> = {
   session: [...OF_USER, ...OF_SESSION],
   key: [...OF_USER, ...OF_KEY],
-  'key without a user': OF_KEY,
+  'key without a user': [...OF_USER.slice(0, 2), ...OF_KEY],
 };
 
 /** Every change that each kind of caller may make. */

@@ -39,6 +39,9 @@ const sessionOf = (user: User): Session => ({
 
 const keyOf = (user: User | null): ApiKey => ({
   id: '0190c0de-0000-4000-8000-000000000004',
+  created_by: null,
+  created_by_username: null,
+  suspended: false,
   key_prefix: 'key:AAAAAAAA',
   name: '',
   user_id: user?.id ?? null,

@@ -78,9 +78,12 @@ export function assertCreated(answer: Answer): void {
   assert.equal(answer.headers.get('cache-control'), 'no-store');
 }
 
-const KEY_MEMBERS = ['created_at', 'deleted_at', 'expires_at', 'id', 'key', 'last_used_at', 'name', 'revoked', 'updated_at', 'user', 'user_id'];
+const KEY_MEMBERS = [
+  'created_at', 'created_by', 'created_by_username', 'deleted_at', 'expires_at', 'id', 'key', 'last_used_at', 'name', 'revoked', 'updated_at', 'user',
+  'user_id',
+];
 
-/** The specification's table "ApiKey", and a name and the time of its last use. */
+/** The specification's table "ApiKey", and a name, the time of its last use, and who created it. */
 export function assertKey({ user, ...key }: Record<string, unknown>): void {
   assert.deepEqual(Object.keys({ ...key, user }).sort(), KEY_MEMBERS);
   assert.match(String(key.id), /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/);

@@ -1,16 +1,22 @@
 import { alignToKeys, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import type { ApiKey } from '../model.ts';
+import type { ApiKey, CallerKey } from '../model.ts';
 import { type Actor, audited, isAllowed } from './audit.ts';
 import { countRows, idsOfPage, type JoinedUser, joinedUser, type Page, type PageOf, userOf } from './rows.ts';
 
 const keyColumns = (sql: Sql): Fragment => sql`
-  k.id, k.key_prefix, k.name, k.user_id, k.revoked, k.expires_at, coalesce(k.expires_at <= now(), false) as expired,
-  k.last_used_at, coalesce(k.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
+  k.id, k.key_prefix, k.name, k.user_id, k.created_by, k.revoked, k.expires_at,
+  coalesce(k.expires_at <= now(), false) as expired, k.last_used_at, coalesce(k.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
+  coalesce(not u.enabled or u.deleted_at is not null, k.user_id is not null) as suspended,
   k.created_at, k.updated_at, k.deleted_at, ${joinedUser(sql)}`;
+const createdBy = (sql: Sql): Fragment => sql`
+  (select c.username from identity.users c where c.id = k.created_by) as created_by_username`;
+/** A key `k` with the user `u` on whom it depends. */
+const joined = (sql: Sql): Fragment => sql`
+  identity.api_keys k left join identity.users u on u.id = coalesce(k.user_id, k.created_by)`;
 
-type KeyRow = Omit<ApiKey, 'user'> & JoinedUser;
-const keyOf = (row: KeyRow): ApiKey => ({ ...row, user: row.u_id ? userOf(row) : null });
+type RowOf<Key> = Omit<Key, 'user'> & JoinedUser;
+const keyOf = <Key extends CallerKey>(row: RowOf<Key>) => ({ ...row, user: row.user_id ? userOf(row) : null });
 
 export type KeyRequest = Readonly<{ name: string; userId: string | null; expiresAt: Date | null }>;
 type NewKey = KeyRequest & Readonly<{ id: string; digest: Buffer; prefix: string }>;
@@ -20,9 +26,8 @@ export async function insertKey(database: Database, actor: Actor, key: NewKey): 
   const rows = await database.write((sql) => {
     const { id, userId, expiresAt } = key;
     return audited(sql, { event: 'key.created', actor, target: userId }, sql`
-      insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, expires_at)
-      select ${id}::uuid, ${key.digest}::bytea, ${key.prefix}::text, ${key.name}::text, ${userId}::uuid,
-        ${expiresAt}::timestamptz
+      insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, created_by, expires_at)
+      select ${id}, ${key.digest}, ${key.prefix}, ${key.name}, ${userId}, ${actor.userId}, ${expiresAt}
       where ${isAllowed(sql)} and coalesce(${expiresAt}::timestamptz > now(), true) returning id, user_id`);
   });
   return rows.length === 1;
@@ -30,18 +35,17 @@ export async function insertKey(database: Database, actor: Actor, key: NewKey): 
 
 /** By the digest in hexadecimal. */
 export const findKeyByDigest = batched(
-  async (database: Database, digests: readonly string[]): Promise<Array<ApiKey | null>> => {
-    const rows = await database.read((sql) => sql<Array<KeyRow & { digest: string }>>`
-      select encode(k.key_digest, 'hex') as digest, ${keyColumns(sql)}
-      from identity.api_keys k left join identity.users u on u.id = k.user_id
+  async (database: Database, digests: readonly string[]): Promise<Array<CallerKey | null>> => {
+    const rows = await database.read((sql) => sql<Array<RowOf<CallerKey> & { digest: string }>>`
+      select encode(k.key_digest, 'hex') as digest, ${keyColumns(sql)} from ${joined(sql)}
       where k.key_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and k.deleted_at is null`);
     return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && keyOf(row));
   },
 );
 
 export async function findKeyById(database: Database, id: string): Promise<ApiKey | null> {
-  const [row] = await database.read((sql) => sql<KeyRow[]>`
-    select ${keyColumns(sql)} from identity.api_keys k left join identity.users u on u.id = k.user_id
+  const [row] = await database.read((sql) => sql<Array<RowOf<ApiKey>>>`
+    select ${keyColumns(sql)}, ${createdBy(sql)} from ${joined(sql)}
     where k.id = ${id} and k.deleted_at is null`);
   return row ? keyOf(row) : null;
 }
@@ -51,9 +55,9 @@ export function listKeys(database: Database, page: Page, userId: string | null):
   return database.list(async (sql) => {
     const where = sql`x.deleted_at is null ${userId === null ? sql`` : sql`and x.user_id = ${userId}`}`;
     const table = sql`identity.api_keys`;
-    const rows = await sql<KeyRow[]>`
-      select ${keyColumns(sql)} from (${idsOfPage(sql, table, where, page)}) page
-      join ${table} k on k.id = page.id left join identity.users u on u.id = k.user_id
+    const rows = await sql<Array<RowOf<ApiKey>>>`
+      select ${keyColumns(sql)}, ${createdBy(sql)}
+      from ${joined(sql)} join (${idsOfPage(sql, table, where, page)}) page on page.id = k.id
       order by k.created_at desc, k.id desc`;
     return { rows: rows.map(keyOf), total: await countRows(sql, table, where) };
   });
@@ -61,9 +65,10 @@ export function listKeys(database: Database, page: Page, userId: string | null):
 
 /** @returns 1, or 0 if it was revoked before */
 export async function revokeKey(
-  database: Database, actor: Actor, { id, user_id: target }: Pick<ApiKey, 'id' | 'user_id'>,
+  database: Database, actor: Actor, { id, user_id: userId, created_by: creatorId }: ApiKey,
 ): Promise<number> {
-  const rows = await database.write((sql) => audited(sql, { event: 'key.revoked', actor, target }, sql`
+  const entry = { event: 'key.revoked', actor, target: userId ?? creatorId } as const;
+  const rows = await database.write((sql) => audited(sql, entry, sql`
     update identity.api_keys set revoked = true, updated_at = now()
     where id = ${id} and deleted_at is null and not revoked and ${isAllowed(sql)} returning id, user_id`));
   return rows.length;

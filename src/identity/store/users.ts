@@ -1,5 +1,5 @@
 import { takeNamedLock } from '../../db/lock.ts';
-import type { Database, Sql } from '../../db/pool.ts';
+import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { SCHEMA } from '../migrations.ts';
 import { type Account, accountKey, type User } from '../model.ts';
 import { type Actor, audited, type AuditEntry, hold, isAllowed } from './audit.ts';
@@ -81,6 +81,9 @@ export async function insertUser(sql: Sql, actor: Actor, id: string, values: Use
   return user;
 }
 
+/** `revoked_keys`: how many keys without a user, which this former administrator had created, were revoked. */
+export type ChangedUser = User & { readonly revoked_keys?: number };
+
 /** Why a change was not made. */
 export type Obstacle = 'unknown' | 'last administrator';
 
@@ -91,9 +94,10 @@ export type Obstacle = 'unknown' | 'last administrator';
  */
 export function updateUser(
   database: Database, entry: AuditEntry, id: string, values: Partial<UserValues> | 'delete',
-): Promise<User | Obstacle> {
+): Promise<ChangedUser | Obstacle> {
   const isOut = values === 'delete' || values.enabled === false;
-  const endsRights = isOut || values.super_admin === false;
+  const isDemoted = values === 'delete' || values.super_admin === false;
+  const endsRights = isOut || isDemoted;
   const endsSessions = isOut || values.password_hash !== undefined;
   return database.transaction(async (sql) => {
     // Serializes all that ends an administrator's rights.
@@ -102,17 +106,17 @@ export function updateUser(
     if (!actor) return 'unknown';
     if (endsRights && (await isLastAdministrator(sql, id))) return 'last administrator';
     if (endsSessions) await endSessions(sql, actor, id);
-    if (values === 'delete') {
-      await audited(sql, { event: 'key.revoked', actor }, sql`
-        update identity.api_keys set revoked = true, updated_at = now()
-        where user_id = ${id} and deleted_at is null and not revoked returning id, user_id`);
-    }
+    const revokeKeys = (condition: Fragment, detail: string) => audited(sql, { event: 'key.revoked', actor, detail }, sql`
+      update identity.api_keys set revoked = true, updated_at = now()
+      where ${condition} and deleted_at is null and not revoked returning id, ${id}::uuid as user_id`);
+    if (values === 'delete') await revokeKeys(sql`user_id = ${id}`, '');
+    const orphans = isDemoted ? await revokeKeys(sql`user_id is null and created_by = ${id}`, 'without a user') : null;
     const change = values === 'delete' ? sql`deleted_at = now()` : sql(withKeys(values));
     const setAt = values !== 'delete' && values.password_hash !== undefined ? sql`, password_set_at = now()` : sql``;
     const [user] = await audited<User>(sql, { ...entry, actor }, sql`
       update identity.users u set ${change} ${setAt}, updated_at = now() where u.id = ${id}
       returning ${userColumns(sql)}, u.id as user_id`);
-    return user ?? 'unknown';
+    return user ? { ...user, ...(orphans && { revoked_keys: orphans.length }) } : 'unknown';
   });
 }
 
