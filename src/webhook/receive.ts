@@ -5,7 +5,7 @@ import type { Database } from '../db/pool.ts';
 import { type BodyRule, json } from '../http/body.ts';
 import type { Call, Reply } from '../http/call.ts';
 import { type ErrorCode, Failure } from '../http/errors.ts';
-import { jsonObject, validate } from '../http/shape.ts';
+import { jsonObject, nullable, text, validate } from '../http/shape.ts';
 import { Overloaded } from '../runtime/errors.ts';
 import type { WebhookService } from './service.ts';
 import { verify } from './signatures.ts';
@@ -51,12 +51,16 @@ function verifyAndStore(call: ReceiveCall, service: WebhookService) {
   if (deliveryId instanceof Failure) return deliveryId;
 
   const name = source.event.read(headers, body);
-  if (typeof name !== 'string' || name === '' || name.length > 1_024 || name.includes('\0')) {
-    const message = `must name the event ${source.event.at}, in 1 to 1024 characters`;
+  if (typeof name !== 'string' || name === '' || name.length > 1_024 || /[\0\p{Surrogate}]/u.test(name)) {
+    const length = 'in 1 to 1024 characters, without U+0000 and lone surrogates';
+    const message = `must name the event ${source.event.at}, ${length}`;
     return new Failure('invalid_body', { fields: [{ path: '', message }] });
   }
+  const given: unknown = Object(body.data).page_id;
+  const pageId = validate(nullable(text()), typeof given === 'string' ? given : null, '/data/page_id');
+  if (!pageId.ok) return new Failure('invalid_body', { fields: pageId.errors });
   const from = { tokenId: caller.id, source: caller.source, deliveryId, ip: address, headers: safeHeaders(headers) };
-  const event = { id: randomUUID(), event: name, body: raw, ...from, ...initialState(name, body, service) };
+  const event = { id: randomUUID(), event: name, body: raw, ...from, ...initialState(name, pageId.value, service) };
   return store(event, requestId, service);
 }
 
@@ -115,11 +119,10 @@ function safeHeaders(headers: IncomingHttpHeaders): Record<string, string> {
 }
 
 /** Without a target, events stay stored. With one, those that WEBHOOK_EVENTS selects wait for delivery. */
-function initialState(name: string, { data }: JsonObject, { delivery }: WebhookService) {
+function initialState(name: string, pageId: string | null, { delivery }: WebhookService) {
   if (!delivery?.isSelected(name)) return { status: delivery ? 'skipped' : 'stored', orderKey: null } as const;
-  const pageId: unknown = delivery.isOrdered ? Object(data).page_id : null;
   // Hashed, because an index cannot hold a text of any length.
-  const orderKey = typeof pageId === 'string' ? digest(pageId).toString('base64url') : null;
+  const orderKey = delivery.isOrdered && pageId !== null ? digest(pageId).toString('base64url') : null;
   return { status: 'waiting', orderKey } as const;
 }
 

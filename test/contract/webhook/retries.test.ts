@@ -83,3 +83,46 @@ test('a member that counts nothing for its source makes another body', async () 
   const post = (attempt: number) => ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, headers: { 'webhook-id': id }, body: body(attempt) });
   assert.deepEqual([outcomeOf(await post(1)), outcomeOf(await post(1)), outcomeOf(await post(2))], ['accepted', 'duplicate', '409 conflict']);
 });
+
+/** A lone surrogate, as JSON writes it. It has no UTF-8 form, and would be stored as another character. */
+const LONE = ['\\ud800', 'a\\udfff', '\\udc00\\ud800', 'x\\ud83d'];
+
+test('a lone surrogate in a name, a page or a delivery id is 400, on all sources, and nothing is stored', async () => {
+  const generic = (body: string) =>
+    ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body, headers: { 'content-type': 'application/json' } });
+  const id = randomUUID();
+  const before = await countEvents();
+  for (const lone of LONE) {
+    const named = 'must name the event in the body as "type", in 1 to 1024 characters, without U+0000 and lone surrogates';
+    const page = `"data":{"page_id":"${lone}"}`;
+    const cases: ReadonlyArray<readonly [answer: Promise<Answer>, path: string, message: string | RegExp]> = [
+      [generic(`{"event":"${lone}","data":{"page_id":"p"}}`), '/event', 'must not contain a lone surrogate'],
+      [generic(`{"event":"x",${page}}`), '/data/page_id', 'must not contain a lone surrogate'],
+      [send('standard', `{"type":"${lone}"}`, id, { 'webhook-id': id }), '', named],
+      [send('stripe', `{"type":"${lone}","id":"${id}"}`, id), '', named],
+      [send('notion', `{"type":"${lone}","id":"${id}"}`, id), '', named],
+      [send('slack', `{"event":{"type":"${lone}"},"event_id":"${id}"}`, id), '', /^must name the event in the body/],
+      [send('standard', `{"type":"x",${page}}`, id, { 'webhook-id': id }), '/data/page_id', 'must not contain a lone surrogate'],
+      [send('notion', `{"type":"x","id":"${id}",${page}}`, id), '/data/page_id', 'must not contain a lone surrogate'],
+      [send('stripe', `{"type":"x","id":"${lone}"}`, id), '', /^the delivery id must have 1 to 255/],
+      [send('notion', `{"type":"x","id":"${lone}"}`, id), '', /^the delivery id must have 1 to 255/],
+      [send('slack', `{"type":"x","event_id":"${lone}"}`, id), '', /^the delivery id must have 1 to 255/],
+    ];
+    for (const [answer, path, message] of cases) {
+      const { status, json, text } = await answer;
+      assert.deepEqual([status, json.error?.code, json.error?.fields?.length], [400, 'invalid_body', 1], text);
+      assert.equal(json.error.fields[0].path, path);
+      if (typeof message === 'string') assert.equal(json.error.fields[0].message, message);
+      else assert.match(json.error.fields[0].message, message);
+    }
+  }
+  assert.equal(await countEvents(), before);
+});
+
+test('a surrogate pair is a character, and a lone surrogate elsewhere in the body is kept as it was sent', async () => {
+  const id = randomUUID();
+  const body = `{"type":"\\ud83d\\ude00","id":"${id}","attempt_number":1,"data":{"page_id":"\\ud83d\\ude00"},"more":"\\ud800"}`;
+  const { json } = await send('notion', body, id);
+  const [row] = await sql`select event, body from webhook.events where id = ${json.id}`;
+  assert.deepEqual([row?.event, row?.body.toString()], ['😀', body]);
+});
