@@ -7,8 +7,8 @@ type StoredEvent = Pick<EventDetails, 'id' | 'event' | 'source' | 'delivery_id' 
 export type LeasedEvent = StoredEvent & { readonly lease: string; readonly attempt: number };
 
 /**
- * Leases due events: new ones, retries, and those of expired leases. An attempt counts from here on, so that it counts
- * even if its process dies.
+ * Leases due events: new ones, retries, and those of expired leases; of a page only its head, which is not due while it
+ * is leased. It never waits for a lock. An attempt counts from here on, so that it counts even if its process dies.
  * @param lease a new id: an earlier holder can then no longer complete, return or renew
  */
 export function claimWork(database: Database, lease: string, seconds: number, limit: number): Promise<LeasedEvent[]> {
