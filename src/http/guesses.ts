@@ -6,7 +6,8 @@ import { Failure } from './errors.ts';
 const [BURST, PER_SECOND] = [100, 1];
 /** How many accepted credentials are remembered at least. */
 const MAX_ACCEPTED = 10_000;
-const MESSAGE = 'Too many wrong credentials came from your network. This one was not checked. Try again after Retry-After.';
+const MESSAGE =
+  'Too many wrong credentials came from your network. This one was not checked. Try again after Retry-After.';
 
 /**
  * Limits the wrong credentials of each network, in this process (ASVS 2.4.1, 6.3.1). Beyond the limit a credential is

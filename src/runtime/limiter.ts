@@ -10,7 +10,7 @@ export interface Limiter {
   /** How much runs in all slots, and waits in all queues. */
   readonly running: number;
   readonly waiting: number;
-  /** A limiter of the same slots with queues of its own. All are served in turn: nobody waits for all that others do. */
+  /** A limiter of the same slots with queues of its own. All are served in turn: none waits for all of another. */
   share(): Limiter;
 }
 

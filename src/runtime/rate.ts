@@ -11,7 +11,7 @@ export function createRecentMap<V>(size: number) {
   };
 }
 
-/** A token bucket for each key, in this process alone. Both functions return 0, or the seconds until there is a token. */
+/** A token bucket for each key, in this process alone. Both functions return 0, or the seconds until the next token. */
 export function createRateLimit(burst: number, perSecond: number, now = () => performance.now()) {
   const buckets = createRecentMap<{ left: number; at: number }>(10_000);
   const leftOf = (key: string) => {

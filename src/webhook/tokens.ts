@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import type { ServerKey } from '../crypto/box.ts';
 import { digest, randomToken } from '../crypto/token.ts';
 import { withNamedLock } from '../db/lock.ts';
 import type { Database } from '../db/pool.ts';
@@ -38,7 +37,7 @@ export async function rotateToken(
 }
 
 /** @returns the pending signing secret, null if it is sealed under another key, or false if there is none */
-export async function showPending(database: Database, id: string, keys: readonly ServerKey[]): Promise<string | null | false> {
+export async function showPending(database: Database, id: string, keys: SigningKeys): Promise<string | null | false> {
   const pending = await database.read((sql) => findPending(sql, id));
   return pending ? openSecret(keys, pending) : false;
 }
