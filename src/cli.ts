@@ -46,9 +46,9 @@ const MIGRATE = {
 
 /** The commands of each service by their first word, loaded on demand. */
 const GROUPS = {
-  identity: [/^(user|key|audit)$/, () => [import('./commands/identity.ts')]],
-  secrets: [/^secret$/, () => [import('./commands/secrets.ts')]],
-  webhook: [/^(token|event)$/, () => [import('./commands/webhook.ts'), import('./commands/events.ts')]],
+  identity: [/^(user|key|audit|restored)$/, () => [import('./commands/identity.ts')]],
+  secrets: [/^(secret|restored)$/, () => [import('./commands/secrets.ts')]],
+  webhook: [/^(token|event|restored)$/, () => [import('./commands/webhook.ts'), import('./commands/events.ts')]],
 } as const;
 
 const namedOrAll = (names: readonly string[]) => (names.length > 0 ? names : SERVICE_NAMES);

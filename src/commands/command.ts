@@ -91,7 +91,7 @@ function findCommand(
     throw new UsageError(given === '' ? 'name a command' : `there is no command "${given}"`);
   }
   print('Usage: gatehouse COMMAND [OPTION…]\n');
-  for (const { name, summary } of group.length > 0 ? group : commands) print(`  ${name.padEnd(15)} ${summary}`);
+  for (const { name, summary } of group.length > 0 ? group : commands) print(`  ${name.padEnd(17)} ${summary}`);
   print('\nRun a command with --help for details. Settings are environment variables; see docs/configuration.md.');
   return null;
 }

@@ -1,6 +1,6 @@
-import { OperationFailed, UsageError } from './command.ts';
+import { type Arguments, OperationFailed, type Option, UsageError } from './command.ts';
 import { type Migration, requireCurrent } from '../db/migrate.ts';
-import { createDatabase, type Database, type DatabaseAddress } from '../db/pool.ts';
+import { createDatabase, type Database, type DatabaseAddress, type Sql } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
 import { createLog } from '../runtime/log.ts';
 import { createMetrics } from '../runtime/metrics.ts';
@@ -18,6 +18,25 @@ export async function withDatabase<T>(
     await database.close();
   }
 }
+
+export const confirm: Option = { type: 'boolean', help: 'do it; otherwise only say what would end' };
+
+/**
+ * Makes a change in one transaction, however long it takes. Without --confirm, it is rolled back.
+ * @param change returns what it did, such as "12 sessions ended"  @throws UsageError with what it would do
+ */
+export function ifConfirmed(
+  command: string, { flag }: Arguments, database: Database, change: (sql: Sql) => Promise<string>,
+): Promise<string> {
+  return database.maintain((_sql, transaction) => transaction(async (sql) => {
+    const done = await change(sql);
+    if (flag('confirm')) return done;
+    throw new UsageError(`${command}: nothing was changed. With --confirm: ${done}`);
+  }));
+}
+
+/** `3 secrets` */
+export const counted = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
 
 /** @returns the result. @throws for a Failure: UsageError for invalid input (exit 2), else OperationFailed (exit 1) */
 export function orThrow<T>(command: string, result: T | Failure): T {

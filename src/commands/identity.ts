@@ -1,5 +1,5 @@
 import { type Arguments, type Command, OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
-import { orThrow, withDatabase } from './database.ts';
+import { confirm, counted, ifConfirmed, orThrow, withDatabase } from './database.ts';
 import { json, printTable, readInput } from './terminal.ts';
 import { isUuid } from '../crypto/text.ts';
 import { randomToken } from '../crypto/token.ts';
@@ -13,10 +13,12 @@ import { createPasswords, type Passwords } from '../identity/passwords.ts';
 import * as settings from '../identity/settings.ts';
 import { COMMAND_LINE, EVENTS, listAudit } from '../identity/store/audit.ts';
 import { findKeyById, listKeys, revokeKey } from '../identity/store/keys.ts';
+import { endRestored } from '../identity/store/restored.ts';
 import { type ChangedUser, findAccount, findUser, listUsers } from '../identity/store/users.ts';
 import {
   changeUser, createUser, newUserShape, removeUser, revokedKeysText, setPassword, userChangeShape,
 } from '../identity/users.ts';
+import { endedText } from '../identity/sessions.ts';
 import { readServiceSettings } from '../settings.ts';
 
 const all = { page: 1, limit: 2 ** 31 };
@@ -176,6 +178,18 @@ export const COMMANDS: readonly Command[] = [
         row.created_at.toISOString(), row.event, row.user_id ?? '–', row.actor_id ?? row.key_id ?? row.via,
         row.ip ?? '–', String(row.count), row.detail,
       ]));
+    },
+  },
+  {
+    name: 'restored identity',
+    summary: 'After a restore, end all sessions and API keys: some may have been revoked since the backup',
+    options: { 'keep-keys': { type: 'boolean', help: 'end the sessions only' }, confirm },
+    async run(given, { note }) {
+      const done = await inIdentity((database) => ifConfirmed('restored identity', given, database, async (sql) => {
+        const { sessions, keys } = await endRestored(sql, !given.flag('keep-keys'));
+        return `${endedText(sessions)} ended, ${counted(keys, 'API key')} revoked`;
+      }));
+      note(`${done}.\nPasswords, rights, and disabled and deleted users are as in the backup. Check them.`);
     },
   },
 ];

@@ -1,12 +1,13 @@
 import { connect, connectToSecrets, PassphraseNeeded, textsOf } from './client.ts';
 import { type Command, OperationFailed, type Terminal, UsageError } from './command.ts';
-import { withDatabase } from './database.ts';
+import { confirm, counted, ifConfirmed, withDatabase } from './database.ts';
 import { json, type LineReader, openLines, parseDuration, printTable, stripControlChars } from './terminal.ts';
 import { createServerKey } from '../crypto/box.ts';
 import { isUuid } from '../crypto/text.ts';
 import { MIGRATIONS, SCHEMA } from '../secrets/migrations.ts';
 import { listKeys } from '../secrets/service.ts';
 import * as settings from '../secrets/settings.ts';
+import { deleteRestored } from '../secrets/store/restored.ts';
 import { readServiceSettings } from '../settings.ts';
 
 const oneId = { shown: 'ID', least: 1, most: 1 };
@@ -14,7 +15,7 @@ const NO_NUMBER = 'secret put: --max-reads must be a whole number';
 const NO_SECRET = 'secret put: no secret on standard input, or with --passphrase nothing after its first line';
 const NO_PASSPHRASE = 'this secret requires a passphrase: send it as the second line. No read was used up';
 
-/** All but `secret keys` use HTTP, and need neither the database nor the server secret. */
+/** All but `secret keys` and `restored secrets` use HTTP, and need neither the database nor the server secret. */
 export const COMMANDS: readonly Command[] = [
   {
     name: 'secret put', summary: 'Store a secret from standard input; print its link, or its id and key',
@@ -98,6 +99,18 @@ export const COMMANDS: readonly Command[] = [
       printTable(print, ['KEY ID', 'STATE', 'SECRETS', 'FIRST USED'], keys.map((key) => {
         return [key.key_id, key.state, String(key.secrets), key.first_used_at?.toISOString() ?? '–'];
       }));
+    },
+  },
+  {
+    name: 'restored secrets',
+    summary: 'After a restore, delete the secrets with a limit of reads: some may have been read since the backup',
+    options: { all: { type: 'boolean', help: 'delete all secrets: some may have been deleted since' }, confirm },
+    async run(given, { note }) {
+      const { database: address } = readServiceSettings('secrets', settings);
+      const done = await withDatabase('secrets', address, SCHEMA, MIGRATIONS, (database) =>
+        ifConfirmed('restored secrets', given, database, async (sql) =>
+          `${counted(await deleteRestored(sql, given.flag('all')), 'secret')} deleted`));
+      note(`${done}.`);
     },
   },
 ];

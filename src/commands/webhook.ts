@@ -8,11 +8,12 @@ import * as settings from '../webhook/settings.ts';
 import { SCHEMES } from '../webhook/signatures.ts';
 import { createSigningKey, openSecret, sealSecret, type SigningKeys } from '../webhook/signing.ts';
 import { isSource, SOURCE_NAMES, type SourceName, SOURCES } from '../webhook/sources.ts';
+import { revokeRestored } from '../webhook/store/restored.ts';
 import { resealSecrets } from '../webhook/store/seals.ts';
 import { countByKey, listTokens, revokeToken, type Token } from '../webhook/store/tokens.ts';
 import { acceptPending, createToken, fingerprint, rotateToken, showPending } from '../webhook/tokens.ts';
 import { type Command, OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
-import { withDatabase } from './database.ts';
+import { confirm, counted, ifConfirmed, withDatabase } from './database.ts';
 import { json, parseDuration, printTable, readInput } from './terminal.ts';
 
 const oneId = { shown: 'ID', least: 1, most: 1 };
@@ -115,7 +116,7 @@ export const COMMANDS: readonly Command[] = [
           return secret === null ? null : sealSecret(keys[0], secret);
         });
       });
-      note(`${replaced} signing secret${replaced === 1 ? '' : 's'} encrypted under WEBHOOK_SECRET.`);
+      note(`${counted(replaced, 'signing secret')} encrypted under WEBHOOK_SECRET.`);
       if (kept > 0) throw new OperationFailed(`${kept} could not be decrypted: ${UNOPENED}`);
     },
   },
@@ -126,6 +127,19 @@ export const COMMANDS: readonly Command[] = [
       requireUuid(id, 'token revoke');
       if (await withWebhook((database) => revokeToken(database, id))) return note(`Revoked token ${id}.`);
       throw new OperationFailed('no token has this id; see: gatehouse token list');
+    },
+  },
+  {
+    name: 'restored webhook',
+    summary: 'After a restore, revoke all webhook tokens: some may have been revoked or replaced since the backup',
+    options: { 'keep-senders': { type: 'boolean', help: 'revoke the tokens of operators only' }, confirm },
+    async run(given, { note }) {
+      const done = await withWebhook((database) => ifConfirmed('restored webhook', given, database, async (sql) => {
+        const roles = await revokeRestored(sql, !given.flag('keep-senders'));
+        const tokens = roles.map(({ role, revoked }) => counted(revoked, `${role} token`));
+        return `${tokens.join(', ') || 'no token'} revoked`;
+      }));
+      note(`${done}.\nCreate new tokens with: gatehouse token create`);
     },
   },
 ];

@@ -17,9 +17,9 @@ type Receipt = Pick<StoredSecret, 'id' | 'expires_at' | 'max_reads'> & Readonly<
   failed_reads: number;
 }>;
 
-const readable = (sql: Sql): Fragment => sql`blob is not null and (expires_at is null or expires_at > now())`;
+export const readable = (sql: Sql): Fragment => sql`blob is not null and (expires_at is null or expires_at > now())`;
 /** The content is removed with the end, so that nothing is left to decrypt. */
-const noContent = (sql: Sql): Fragment => sql`blob = null, commitment = null, tag = null`;
+export const noContent = (sql: Sql): Fragment => sql`blob = null, commitment = null, tag = null`;
 
 /** The database's clock decides every expiry. In whole milliseconds, because the ciphertext is bound to the result. */
 export const currentTime = batched(async (database: Database, callers: readonly null[]) => {

@@ -25,7 +25,7 @@ function assertFailure(finished: Finished, code: number, lines = 1): void {
 
 const COMMANDS = [
   'serve', 'migrate', 'user create', 'user list', 'user show', 'user set', 'user password', 'user delete', 'key create', 'key list', 'key revoke', 'audit list',
-  'token create', 'token list', 'token rotate', 'token confirm', 'token reseal', 'token revoke', 'event list', 'event show', 'event redeliver', 'event tail',
+  'token create', 'token list', 'token rotate', 'token confirm', 'token reseal', 'token revoke', 'event list', 'event show', 'event redeliver', 'event tail', 'restored identity', 'restored secrets', 'restored webhook',
 ];
 
 test('--help tells every command, and needs no configuration', async (t) => {
@@ -47,7 +47,7 @@ for (const command of COMMANDS) {
 }
 
 test('the name of a group with --help tells its commands', async (t) => {
-  for (const group of ['user', 'key', 'audit', 'token']) {
+  for (const group of ['user', 'key', 'audit', 'token', 'restored']) {
     const { code, stdout } = await run(t, `${group} --help`, {});
     assert.equal(code, 0);
     assert.deepEqual([...stdout.matchAll(/^ {2}(\S+ \S+)/gm)].map(([, name]) => name), COMMANDS.filter((command) => command.startsWith(`${group} `)));

@@ -1,0 +1,13 @@
+import type { Sql } from '../../db/pool.ts';
+import { noContent, readable } from '../store.ts';
+
+/**
+ * Deletes the secrets that may have been used up since a backup: those with a limit of reads, or all.
+ * @returns how many
+ */
+export async function deleteRestored(sql: Sql, all: boolean): Promise<number> {
+  const deleted = await sql`
+    update secrets.secrets set ${noContent(sql)}, ending = 'deleted', ended_at = now()
+    where ${readable(sql)} and (max_reads is not null or ${all})`;
+  return deleted.count;
+}

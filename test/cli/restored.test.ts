@@ -1,0 +1,106 @@
+/** A restore brings back what had ended since the backup. `restored` ends it again. */
+import assert from 'node:assert/strict';
+import { after, test, type TestContext } from 'node:test';
+import { createToken } from '../../src/webhook/tokens.ts';
+import { revokeToken } from '../../src/webhook/store/tokens.ts';
+import { copyDatabase, createDatabase } from '../support/database.ts';
+import { ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
+import { buildProgram, runProgram } from '../support/process.ts';
+import { type SecretsClient, secretsClient } from '../support/secrets.ts';
+import { openWebhook } from '../support/senders.ts';
+
+const SERVICES = ['identity', 'secrets', 'webhook'] as const;
+const program = buildProgram();
+const original = await createDatabase();
+
+// What exists at the time of the backup.
+const first = await startGatehouse({ after }, SERVICES, original.url);
+const session = await logIn(first.url.identity);
+const makeKey = async (body: object): Promise<{ id: string; key: string }> =>
+  (await ask('POST', `${first.url.identity}/api/key/`, { bearer: session, body })).json.data;
+const key = await makeKey({ name: 'revoked later' });
+await makeKey({ name: 'of no user', user_id: null });
+const secrets = secretsClient(first.url.secrets);
+const once = await secrets.keep('for one reader', { max_reads: 1 });
+const often = await secrets.keep('for any number of readers');
+const webhook = openWebhook({ after }, original.url);
+const operator = await createToken(webhook, { name: 'reader', role: 'operator', source: 'generic' }, null);
+await first.stop();
+await webhook.close();
+const backup = await copyDatabase(original.url);
+
+/** The status of a request with each credential. */
+async function statuses(url: Readonly<Record<(typeof SERVICES)[number], string>>) {
+  const event = { event: 'x', data: { page_id: 'p' } };
+  return {
+    session: (await ask('GET', `${url.identity}/api/test/`, { bearer: session })).status,
+    key: (await ask('GET', `${url.identity}/api/test/`, { bearer: key.key })).status,
+    operator: (await ask('GET', `${url.webhook}/events`, { bearer: operator.token })).status,
+    sender: (await ask('POST', `${url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: event })).status,
+  };
+}
+
+const statusOf = async (client: SecretsClient, id: string) => (await client.receipt(id)).json.status;
+
+async function restored(t: TestContext, words: string, databaseUrl: string) {
+  return runProgram(t, program, ['restored', ...words.split(' ')], { DATABASE_URL: databaseUrl, AUTH_TOKEN });
+}
+
+test('after a restore, what ended since the backup is valid until `restored` ends it', async (t) => {
+  const live = await startGatehouse(t, SERVICES, original.url);
+  assert.deepEqual(await statuses(live.url), { session: 200, key: 200, operator: 200, sender: 200 });
+  const admin = await logIn(live.url.identity);
+  await ask('DELETE', `${live.url.identity}/api/key/${key.id}/revoke`, { bearer: admin });
+  await ask('DELETE', `${live.url.identity}/api/session/revoke?session=${session}`, { bearer: admin });
+  const database = openWebhook(t, original.url);
+  assert.ok(await revokeToken(database, operator.id));
+  assert.equal((await secretsClient(live.url.secrets).decrypt(once.id, once.secret)).json.password, 'for one reader');
+  assert.deepEqual(await statuses(live.url), { session: 401, key: 401, operator: 401, sender: 200 });
+  await live.stop();
+
+  const { url } = await startGatehouse(t, SERVICES, backup.url);
+  const client = secretsClient(url.secrets);
+  const revived = { session: 200, key: 200, operator: 200, sender: 200 };
+  assert.deepEqual(await statuses(url), revived);
+  assert.equal(await statusOf(client, once.id), 'stored', 'it could be read a second time');
+
+  const refusals = [
+    ['identity', '1 session ended, 2 API keys revoked'],
+    ['identity --keep-keys', '1 session ended, 0 API keys revoked'],
+    ['secrets', '1 secret deleted'],
+    ['secrets --all', '2 secrets deleted'],
+    ['webhook', '1 operator token, 1 sender token revoked'],
+    ['webhook --keep-senders', '1 operator token revoked'],
+  ] as const;
+  for (const [words, would] of refusals) {
+    const { code, stdout, stderr } = await restored(t, words, backup.url);
+    const command = `restored ${words.split(' ')[0]}`;
+    const said = `gatehouse: ${command}: nothing was changed. With --confirm: ${would}. See: gatehouse ${command} --help\n`;
+    assert.deepEqual([code, stdout, stderr], [2, '', said]);
+  }
+  assert.deepEqual(await statuses(url), revived);
+  assert.equal((await backup.sql`select from identity.audit where event in ('session.revoked', 'key.revoked')`).length, 0);
+
+  for (const words of ['identity --keep-keys', 'secrets', 'webhook --keep-senders']) {
+    assert.equal((await restored(t, `${words} --confirm`, backup.url)).code, 0, words);
+  }
+  assert.deepEqual(await statuses(url), { session: 401, key: 200, operator: 401, sender: 200 });
+  assert.deepEqual([await statusOf(client, once.id), await statusOf(client, often.id)], ['deleted', 'stored']);
+  assert.equal((await client.decrypt(once.id, once.secret)).status, 404);
+
+  for (const words of ['identity', 'secrets --all', 'webhook']) {
+    assert.equal((await restored(t, `${words} --confirm`, backup.url)).code, 0, words);
+  }
+  assert.deepEqual(await statuses(url), { session: 401, key: 401, operator: 401, sender: 401 });
+  assert.equal(await statusOf(client, often.id), 'deleted');
+
+  const trail = await backup.sql`
+    select event, via, count, detail from identity.audit where event like '%.revoked' and via = 'command' order by created_at, event`;
+  assert.deepEqual(trail.map((row) => [row.event, row.count, row.detail]), [
+    ['session.revoked', 1, ''], ['key.revoked', 2, 'after a restore'],
+  ]);
+  const again = await restored(t, 'identity --confirm', backup.url);
+  assert.match(again.stderr, /^0 sessions ended, 0 API keys revoked\.\nPasswords, rights, /);
+  const token = await logIn(url.identity);
+  assert.equal((await ask('GET', `${url.identity}/api/test/`, { bearer: token })).status, 200, 'a new login is valid');
+});
