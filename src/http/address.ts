@@ -48,7 +48,8 @@ export function clientAddress(socketAddress: string, forwardedFor: string | unde
   if (!isTrusted(client, trusted)) return client;
   for (const entry of (forwardedFor ?? '').split(',').reverse()) {
     // Azure and IIS append the port.
-    const address = canonicalAddress(entry.trim().replace(/^\[([0-9a-f:.]+)\](:\d{1,5})?$|^([\d.]+):\d{1,5}$/i, '$1$3'));
+    const bare = entry.trim().replace(/^\[([0-9a-f:.]+)\](:\d{1,5})?$|^([\d.]+):\d{1,5}$/i, '$1$3');
+    const address = canonicalAddress(bare);
     if (isIP(address) === 0) break;
     client = address;
     if (!isTrusted(address, trusted)) break;

@@ -19,7 +19,8 @@ export function hostOf({ rawHeaders, httpVersion }: IncomingMessage, authority: 
  * Whether a page of another site sent the request, as far as browsers tell. Other clients send neither header.
  * @param hosts under which this listener is known to the browser
  */
-export function isCrossSite({ 'sec-fetch-site': site, origin }: IncomingHttpHeaders, hosts: readonly string[]): boolean {
+export function isCrossSite(headers: IncomingHttpHeaders, hosts: readonly string[]): boolean {
+  const { 'sec-fetch-site': site, origin } = headers;
   if (site !== undefined) return site !== 'same-origin' && site !== 'none';
   if (origin === undefined) return false;
   // A proxy that terminates TLS changes the scheme, but the default port is that of the origin's scheme.

@@ -250,4 +250,4 @@ function objectSchema(members: Members): JsonSchema {
 }
 
 /** A JSON pointer (RFC 6901). */
-const pointer = (at: string, name: string) => `${at}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;
+export const pointer = (at: string, name: string) => `${at}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;

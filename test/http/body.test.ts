@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders } from 'node:http';
 import { test } from 'node:test';
-import { json, noBody } from '../../src/http/body.ts';
+import { duplicateMember, json, noBody } from '../../src/http/body.ts';
 import { object, text } from '../../src/http/shape.ts';
 
 const shape = object({ name: text() });
@@ -107,7 +107,7 @@ test('a body that is not a JSON object in UTF-8 is rejected without quoting it',
 });
 
 test('a JSON object is read, with or without white space around it', () => {
-  for (const raw of ['{"name":"a"}', ' \t\r\n{"name":"a"}\n', '{"name":"\\u0061"}', '{"name":"b","name":"a"}', `{"x":${'['.repeat(30_000)}${']'.repeat(30_000)},"name":"a"}`]) {
+  for (const raw of ['{"name":"a"}', ' \t\r\n{"name":"a"}\n', '{"name":"\\u0061"}', `{"x":${'['.repeat(30_000)}${']'.repeat(30_000)},"name":"a"}`]) {
     assert.deepEqual(lax.parse(Buffer.from(raw)), { ok: true, value: { name: 'a' } }, raw.slice(0, 40));
   }
 });
@@ -121,4 +121,56 @@ test('text is read unchanged, with supplementary characters and byte order marks
 test('a route without a body accepts any headers and reads nothing', () => {
   assert.equal(noBody.accepts({ 'content-encoding': 'gzip', 'content-type': 'text/plain' }), null);
   assert.deepEqual(noBody.parse(Buffer.from('not JSON')), { ok: true, value: null });
+});
+
+const DUPLICATES: ReadonlyArray<readonly [json: string, path: string | null]> = [
+  ['{"a":1,"a":1}', '/a'],
+  ['{"a":1,"b":{"a":1},"a":2}', '/a'],
+  ['{"a":1,"\\u0061":2}', '/a'],
+  ['{"\\"":1,"\\u0022":2}', '/"'],
+  ['{"\\\\":1,"\\u005c":2}', '/\\'],
+  ['{"a" \r\n\t: 1, "a"   : 2}', '/a'],
+  ['{"":1,"":2}', '/'],
+  ['{"a/b~":1,"a/b~":2}', '/a~1b~0'],
+  ['{"__proto__":1,"__proto__":2}', '/__proto__'],
+  ['{"data":{"page_id":"1","page_id":"2"}}', '/data/page_id'],
+  ['{"data":[],"data":{}}', '/data'],
+  ['{"x":[{"a":1}],"data":{"page_id":"1","page_id":"2"}}', '/data/page_id'],
+  ['{"\\ud83d\\ude00":1,"😀":2}', '/😀'],
+  ['{"a":"a","b":"a","c":["a","a"]}', null],
+  ['{"a":"\\"a\\":1","b":"{\\"b\\":1,"}', null],
+  ['{"a":"\\\\","b":"\\\\\\"a\\":"}', null],
+  ['{"a":{"x":1},"b":{"x":1},"x":1}', null],
+  ['{"a":1,"A":2,"a ":3}', null],
+  ['{"a":{"b":{"c":1,"c":2}}}', null],
+  ['"a"', null],
+  ['[]', null],
+];
+
+test('a duplicate member is found, however it is spelled', () => {
+  for (const [text, path] of DUPLICATES) {
+    JSON.parse(text);
+    assert.equal(duplicateMember(text), path, text);
+  }
+});
+
+test('no duplicate is found in what JSON.stringify writes', () => {
+  const strange = ['"', '\\', '\\"', '{', '}', '[', ']', ':', ',', '\u2028', '\ud800', '\0', 'a":1,"a'];
+  const object = Object.fromEntries(strange.map((name, index) => [name, { [name]: strange, value: strange[index] }]));
+  for (const space of [undefined, 2, '\t']) assert.equal(duplicateMember(JSON.stringify(object, null, space)), null);
+  for (const name of strange) {
+    const member = `${JSON.stringify(name)}:1`;
+    assert.notEqual(duplicateMember(`{${member},"other":{},${member}}`), null, name);
+  }
+});
+
+test('a large body with many escapes, members or levels is searched in time', () => {
+  const texts = ['\\'.repeat(1_000_000), '"'.repeat(1_000_000)].map((text) => JSON.stringify({ text }));
+  const members = JSON.stringify(Object.fromEntries(Array.from({ length: 100_000 }, (_, index) => [`name${index}`, 0])));
+  for (const text of [...texts, members, `${'['.repeat(100_000)}${']'.repeat(100_000)}`]) assert.equal(duplicateMember(text), null);
+});
+
+test('a duplicate member gets an error that names it', () => {
+  const parsed = lax.parse(Buffer.from('{"name":"a","n\\u0061me":"b"}'));
+  assert.deepEqual(parsed, { ok: false, errors: [{ path: '/name', message: 'must be given only once' }] });
 });
