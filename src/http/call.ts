@@ -79,6 +79,8 @@ export interface RouteDefinition<Service, Caller, Path, Search, Body, Data, Code
   readonly path: Shape<Path>;
   readonly query: Shape<Search>;
   readonly body: BodyRule<Body>;
+  /** For callers that may send bodies of another size than MAX_BODY_BYTES. */
+  readonly maxBodyBytes?: (caller: Caller, service: Service) => number | undefined;
   /** What `data` holds; null if the document does not describe it. */
   readonly reply: Shape<Data> | null;
   /** What the handler itself may return. The compiler rejects any other code. */
@@ -86,7 +88,7 @@ export interface RouteDefinition<Service, Caller, Path, Search, Body, Data, Code
   handle(call: Call<Caller, Path, Search, Body>, service: Service): Promise<Reply<Data> | Failure<NoInfer<Code>>>;
 }
 
-type ReadBody = () => Promise<Buffer | Failure>;
+type ReadBody = (maxBytes?: number) => Promise<Buffer | Failure>;
 
 /** The same row without its types, so that different rows fit in one table. */
 export interface Route<Service> extends RouteFacts {
@@ -123,7 +125,7 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
       let raw: Buffer | Failure = NO_BYTES;
       if (body.schema) {
         const checkedAt = performance.now();
-        raw = await readBody();
+        raw = await readBody(row.maxBodyBytes?.(caller, service));
         if (raw instanceof Failure) return raw;
         // A slow body gives the caller's rights time to end.
         if (performance.now() - checkedAt > MAX_CALLER_AGE_MS) caller = await guard.check(request, service);

@@ -110,7 +110,7 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     const { requestId, address } = exchange;
     const limit = route.security.length > 0 ? options.maxBodyBytes : Math.min(options.maxBodyBytes, MAX_ANONYMOUS_BODY);
     const begin = () => void (expects && response.writeContinue());
-    const readLimited = () => options.readBody(request, limit, networkOf(address), begin);
+    const readLimited = (own = limit) => options.readBody(request, own, networkOf(address), begin);
     const { path, query } = target;
     const outcome = await route.answer({ requestId, path, parameters, query, headers, address }, readLimited);
     if (outcome instanceof Failure) return fail(outcome);

@@ -8,7 +8,7 @@ import * as inbox from './inbox.ts';
 import { plainBody, type PlainService, plainToken, receivePlain } from './plain.ts';
 import { eventBody, receive } from './receive.ts';
 import type { WebhookService } from './service.ts';
-import { replyShape } from './sources.ts';
+import { replyShape, SOURCES } from './sources.ts';
 import { STATUSES } from './store/events.ts';
 
 const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
@@ -30,6 +30,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
   route({ ...webhook,
     summary: 'Accept an event; the reply is sent once it is stored',
     guard: sender, body: eventBody,
+    maxBodyBytes: ({ source }, { maxSignedBytes }) => (SOURCES[source].scheme ? maxSignedBytes : undefined),
     errors: [...inputErrors, 'conflict', 'too_many_requests', 'key_unknown', 'unavailable'], handle: receive,
   }),
   route({ ...routeDefaults, method: 'GET', pattern: '/events',

@@ -11,13 +11,15 @@ import { createSigningKey } from './signing.ts';
 export type WebhookService = ReturnType<typeof createWebhook>;
 
 export function createWebhook(
-  { secrets, target, delivery, rate }: WebhookSettings, database: Database, { log, metrics, isServing }: ServiceContext,
+  { secrets, target, delivery, rate, maxSignedBytes }: WebhookSettings, database: Database,
+  { log, metrics, isServing }: ServiceContext,
 ) {
   const received = 'Webhook events accepted, by source and by whether they are duplicates.';
   const service = {
     database,
     log,
     isServing,
+    maxSignedBytes,
     /** Open signing secrets; the first also seals them. None without WEBHOOK_SECRET. */
     signingKeys: secrets.map(createSigningKey),
     limitGuesses: createGuessLimit(),

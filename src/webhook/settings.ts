@@ -2,7 +2,8 @@ import { isAbsolute } from 'node:path';
 import { fromBase64 } from '../crypto/text.ts';
 import type { DatabaseAddress } from '../db/connection.ts';
 import {
-  DAY, earlierSecrets, Expected, number, oneOf, secret, type SettingsInput, text, toggle, type Values, type Variable,
+  DAY, earlierSecrets, Expected, number, numberOrNull, oneOf, secret, type SettingsInput, text, toggle, type Values,
+  type Variable,
 } from '../runtime/variables.ts';
 
 export const PORT = 8000;
@@ -27,6 +28,7 @@ export const VARIABLES = {
   WEBHOOK_TIMEOUT: number(30, 1, 3_600),
   WEBHOOK_MAX_ATTEMPTS: number(12, 1, 100),
   WEBHOOK_BACKOFF_BASE_MS: number(1_000, 1, 3_600_000),
+  WEBHOOK_MAX_BODY_BYTES: numberOrNull(null, 1_024, 25 * 1024 * 1024),
   WEBHOOK_RATE: number(20_000, 1, 1_000_000),
   // At least a week: senders retry for days, and a removed event's delivery id no longer identifies repetitions.
   EVENT_RETENTION: number(30 * DAY, 7 * DAY, 3_660 * DAY),
@@ -79,6 +81,8 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     },
     /** Requests per second for each token, in this process. */
     rate: values.WEBHOOK_RATE,
+    /** Of an event from a signed source. Undefined: MAX_BODY_BYTES. */
+    maxSignedBytes: values.WEBHOOK_MAX_BODY_BYTES ?? undefined,
     eventSeconds: values.EVENT_RETENTION,
     deadSeconds: values.DEAD_RETENTION,
     inboxPage: values.INBOX_PAGE,

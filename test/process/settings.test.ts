@@ -61,6 +61,7 @@ const numbers: ReadonlyArray<readonly [name: string, least: number, most: number
   ['WEBHOOK_PORT', 0, 65_535, (config) => config.webhook?.port],
   ['METRICS_PORT', 0, 65_535, (config) => config.metrics?.port],
   ['MAX_BODY_BYTES', 1_024, 16_777_216, (config) => config.maxBodyBytes],
+  ['WEBHOOK_MAX_BODY_BYTES', 1_024, 26_214_400, (config) => config.webhook?.maxSignedBytes],
   ['SHUTDOWN_GRACE', 0, 600, (config) => config.shutdownGraceMs / 1_000],
   ['PASSWORD_MIN_LENGTH', 8, 64, (config) => config.identity?.passwords.minLength],
   ['PASSWORD_HASHES', 1, 64, (config) => config.passwordHashes],
