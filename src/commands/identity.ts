@@ -32,7 +32,7 @@ const trueOrFalse = (help: string): Option => ({ type: 'string', value: 'true|fa
 
 export const COMMANDS: readonly Command[] = [
   {
-    name: 'user create', summary: 'Create a user; without --password-stdin, generate a password and print it once',
+    name: 'user create', summary: 'Create a user; without --password-stdin, print a password valid for 24 hours',
     options: {
       username: { type: 'string', value: 'NAME', required: true, help: 'letter case does not matter' },
       email: { type: 'string', value: 'ADDRESS', required: true, help: 'one account per address' },
@@ -94,7 +94,7 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'user password',
-    summary: "Set a user's password and end their sessions; without --password-stdin, generate one and print it once",
+    summary: "Set a user's password and end their sessions; without --password-stdin, print one valid for 24 hours",
     positionals: oneUser, options: { 'password-stdin': passwordStdin },
     run: (given, terminal) => withPassword(given, terminal, async (password, areGenerated) => {
       const user = await onUser('user password', given, (id, database, passwords) =>

@@ -6,12 +6,12 @@ import type { IdentitySettings } from './settings.ts';
 
 /** How new passwords are checked and hashed. Those that are generated expire unless they are changed (ASVS 6.4.1). */
 export type Passwords = ReturnType<typeof createPasswords>;
-type Hashing = Pick<IdentitySettings, 'passwords'> & { readonly hashing?: Limiter; readonly areGenerated?: boolean };
+type Hashing = Pick<IdentitySettings, 'passwords'> & { readonly hashing?: Limiter };
 
 /** @param hashing limits the hashes at once. New passwords have priority over logins from unknown networks */
-export const createPasswords = ({ passwords: { cost, ...rules }, hashing, areGenerated = false }: Hashing) => ({
+export const createPasswords = ({ passwords: { cost, ...rules }, hashing }: Hashing) => ({
   rules,
-  areGenerated,
+  areGenerated: false,
   hash: (password: string): Promise<string> =>
     hashing ? hashing.run(() => hashPassword(password, cost), true) : hashPassword(password, cost),
 });

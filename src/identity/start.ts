@@ -28,13 +28,8 @@ async function firstRun(
 ): Promise<void> {
   const handOver = (password: string) => handOut('admin-password', password);
   const shown = await createFirstAdministrator(database, admin, createPasswords({ passwords }), handOver);
-  if (shown === null) return;
-  announce(`identity: created the first administrator "${admin.username}" with ${shown}`);
-  if (admin.password === null) announce(CHANGE_SOON);
+  if (shown !== null) announce(`identity: created the first administrator "${admin.username}" with ${shown}`);
 }
-
-const CHANGE_SOON =
-  'identity: change this password within 24 hours, or it expires; to set another, run: gatehouse user password NAME';
 
 /** Replicas may run these at once: a row that another one removed is not there. */
 export function jobs(service: IdentityService): readonly Job[] {

@@ -54,13 +54,15 @@ type ListQuery = Record<'page' | 'limit', number | undefined>;
 /** Users change only these members themselves (ASVS 8.2.3). */
 const OWN_MEMBERS = ['first_name', 'last_name'];
 
-export async function createUser(
-  database: Database, actor: Actor, { password, ...user }: NewUser, passwords: Passwords,
-) {
+export async function createUser(database: Database, actor: Actor, given: NewUser, passwords: Passwords) {
+  const { password, ...user } = given;
   const columns = password === undefined ? NO_PASSWORD : await hashNewPassword(password, passwords, user);
   if (columns instanceof Failure) return columns;
   return unlessTaken(() => database.write((sql) => insertUser(sql, actor, randomUUID(), { ...user, ...columns })));
 }
+
+const CHANGE_SOON =
+  'identity: change this password within 24 hours, or it expires; to set another, run: gatehouse user password NAME';
 
 /**
  * Creates the first super administrator if the table is empty.
@@ -71,16 +73,15 @@ export async function createFirstAdministrator(
   database: Database, admin: IdentitySettings['admin'], { hash }: Passwords, handOut: (made: string) => string,
 ): Promise<string | null> {
   if (await database.read(anyUserExists)) return null;
-  const { username, email, password } = admin;
-  const made = randomToken();
+  const [{ password, ...names }, made] = [admin, randomToken()];
   const secret = { password_hash: await hash(password ?? made), password_generated: password === null };
-  const names = { username, email, first_name: '', last_name: '' };
-  const values = { ...names, ...secret, enabled: true, verified: true, super_admin: true };
+  const rights = { enabled: true, verified: true, super_admin: true };
+  const values = { ...names, first_name: '', last_name: '', ...secret, ...rights };
   // Replicas that start together run this one after the other, and all but the first find a user.
   return withNamedLock(database, SCHEMA, 'first administrator', async (sql) => {
     if (await anyUserExists(sql)) return null;
     await insertUser(sql, COMMAND_LINE, randomUUID(), values);
-    return password === null ? `password ${handOut(made)}` : 'the password of ADMIN_PASSWORD';
+    return password === null ? `password ${handOut(made)}\n${CHANGE_SOON}` : 'the password of ADMIN_PASSWORD';
   });
 }
 

@@ -34,7 +34,7 @@ test('a created user gets a password, once and on standard output alone, and can
   const { code, stdout, stderr } = await create(t, 'made', 'made@example.org');
   assert.equal(code, 0, stderr);
   assert.match(stdout, /^[A-Za-z0-9_-]{43}\n$/);
-  assert.match(stderr, /^Created user "made" with id [0-9a-f-]{36}\.\nPassword \(shown only once\):\n$/);
+  assert.match(stderr, /^Created user "made" with id [0-9a-f-]{36}\.\nPassword \(shown only once, expires in 24 hours unless the user changes it\):\n$/);
   const [row] = await file.sql`select first_name, last_name, verified, super_admin, enabled, password_hash from identity.users where username = 'made'`;
   assert.deepEqual({ ...row, password_hash: '' }, { first_name: '', last_name: '', verified: false, super_admin: false, enabled: true, password_hash: '' });
   assert.ok(!JSON.stringify(row).includes(stdout.trim()));

@@ -105,7 +105,7 @@ test('whatever is wrong is refused by name, and nothing is stored', async () => 
 });
 
 test('a password may have 8 to 1024 characters of any kind', async () => {
-  const passwords = ['x7#kQ2vz', '🔑🗝🚪🪟🏠🏡🏘🏚', 'p'.repeat(1_024), '    spaces    '];
+  const passwords = ['x7#kQ2vz', '🔑🗝🚪🪟🏠🏡🏘🏚', 'pq'.repeat(512), '    spaces    '];
   for (const [index, password] of passwords.entries()) await addUser(database, `long-or-short-${index}`, { password });
 });
 
