@@ -76,7 +76,7 @@ test(`acknowledged events are stored and end, whatever is killed (FAULTS_SEED=${
   writeFileSync(secretFile, SIGNING_SECRET);
   const database = await startDatabase(t, join(directory, 'database'));
   const program = buildProgram();
-  const base = { DATABASE_URL: database.url, WEBHOOK_SECRET: 'a secret for the ledger, 32 characters' };
+  const base = { DATABASE_URL: database.url, WEBHOOK_SECRET: 'a secret for the ledger of 36 characters' };
   const environment = {
     ...base,
     LEDGER: ledger,
