@@ -22,8 +22,9 @@ function guard(role: Role, security: string[], tokenOf: TokenOf, message: string
       const token = tokenOf(request);
       const caller = token === null ? null : await findCaller(token, request.address, service);
       if (caller instanceof Failure) return caller;
-      if (caller?.last_seen_is_old) service.pendingLastSeen.add(caller.id);
-      return caller?.role === role ? caller : new Failure('unauthorized', { message });
+      if (!caller?.is_active || caller.role !== role) return new Failure('unauthorized', { message });
+      if (caller.last_seen_is_old) service.pendingLastSeen.add(caller.id);
+      return caller;
     },
   };
 }

@@ -56,7 +56,7 @@ async function firstRun(
   }
   const shown = await createFirstToken(database, given, (token) => handOut('webhook-token', token));
   if (shown !== null) return announce(`webhook: created the first token: ${shown}`);
-  if (given === null || (await findTokenCaller(database, digest(given)))) return;
+  if (given === null || (await findTokenCaller(database, digest(given)))?.is_active) return;
   log.warn('WEBHOOK_TOKEN ignored: tokens already exist and it is not among the active ones');
 }
 

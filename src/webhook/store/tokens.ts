@@ -21,39 +21,41 @@ export interface Token {
 export interface TokenCaller extends Pick<Token, 'id' | 'role' | 'source'> {
   /** The active signing secrets: two during a rotation. */
   readonly secrets: readonly SealedSecret[];
+  /** False for a revoked token, and for a rotated one whose overlap has ended. */
+  readonly is_active: boolean;
   readonly last_seen_is_old: boolean;
 }
 
 /** A token's last use is recorded at most this often. */
 const LAST_SEEN_SECONDS = 60;
 
-/** @returns the caller of the active token with this digest; a rotated token is active until its overlap ends */
+/** @returns the caller of the token with this digest, active or not */
 export const findTokenCaller = batched(
   async (database: Database, presented: readonly Buffer[]): Promise<Array<TokenCaller | null>> => {
     const digests = presented.map((digest) => digest.toString('hex'));
     const wanted = hexArrayLiteral([...new Set(digests)]);
     const rows = await database.read((sql) => sql<CallerRow[]>`
-      select encode(t.digest, 'hex') as current, t.id, t.role, t.source,
-        case when t.previous_until > now() then encode(t.previous_digest, 'hex') end as previous,
+      select encode(t.digest, 'hex') as current, encode(t.previous_digest, 'hex') as previous, t.id, t.role, t.source,
+        t.revoked_at is null as is_active, coalesce(t.previous_until > now(), false) as overlaps,
         coalesce(t.last_used_at < now() - make_interval(secs => ${LAST_SEEN_SECONDS}), true) as last_seen_is_old,
         s.id as secret_id, s.key_id, s.client_key, s.commitment, s.blob
       from webhook.tokens t left join webhook.signing_secrets s
         on s.token_id = t.id and not s.pending and (s.expires_at is null or s.expires_at > now())
-      where (t.digest = any (${wanted}::text::bytea[]) or t.previous_digest = any (${wanted}::text::bytea[]))
-        and t.revoked_at is null`);
+      where t.digest = any (${wanted}::text::bytea[]) or t.previous_digest = any (${wanted}::text::bytea[])`);
     const callers = new Map<string | null, TokenCaller>();
-    for (const { current, previous, id, role, source, last_seen_is_old, secret_id, ...sealed } of rows) {
+    for (const { current, previous, overlaps, id, role, source, is_active, last_seen_is_old, ...row } of rows) {
+      const { secret_id, ...sealed } = row;
       const others = callers.get(current)?.secrets ?? [];
       const secrets = secret_id === null ? others : [...others, { ...sealed, id: secret_id }];
-      const caller = { id, role, source, last_seen_is_old, secrets };
-      callers.set(current, caller).set(previous, caller);
+      const caller = { id, role, source, is_active, last_seen_is_old, secrets };
+      callers.set(current, caller).set(previous, { ...caller, is_active: is_active && overlaps });
     }
     return digests.map((digest) => callers.get(digest) ?? null);
   },
 );
 
 type CallerRow = Omit<TokenCaller, 'secrets'> &
-  Omit<SealedSecret, 'id'> & { current: string; previous: string | null; secret_id: string | null };
+  Omit<SealedSecret, 'id'> & { current: string; previous: string | null; overlaps: boolean; secret_id: string | null };
 
 export async function markTokensUsed(database: Database, ids: readonly string[]): Promise<void> {
   await database.write((sql) => sql`
