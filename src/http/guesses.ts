@@ -21,13 +21,19 @@ export function createGuessLimit() {
   return async <T>(address: string, digest: string | null, check: (digest: string) => Promise<T | null>) => {
     const network = networkOf(address);
     const key = `${network} ${digest}`;
+    const isKnown = accepted.get(key) ?? false;
     const retryAfterSeconds = wrong.wait(network);
-    if (retryAfterSeconds > 0 && !accepted.get(key)) {
+    if (retryAfterSeconds > 0 && !isKnown) {
       return new Failure('too_many_requests', { message: MESSAGE, retryAfterSeconds });
     }
+    // Counted in advance, so that simultaneous guesses stay within the limit. Not for a network without wrong ones:
+    // after a restart, any number of right credentials may come at once.
+    const isCounted = !isKnown && !wrong.isFull(network);
+    if (isCounted) wrong.add(network, -1);
     const found = digest === null ? null : await check(digest);
-    if (found === null) wrong.take(network);
-    else accepted.set(key, true);
+    if (found === null && !isCounted) wrong.add(network, -1);
+    if (found !== null && isCounted) wrong.add(network, 1);
+    if (found !== null) accepted.set(key, true);
     return found;
   };
 }

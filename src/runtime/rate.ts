@@ -11,18 +11,20 @@ export function createRecentMap<V>(size: number) {
   };
 }
 
-/** A token bucket for each key, in this process alone. Both functions return 0, or the seconds until the next token. */
+/** A token bucket for each key, in this process alone. */
 export function createRateLimit(burst: number, perSecond: number, now = () => performance.now()) {
   const buckets = createRecentMap<{ left: number; at: number }>(10_000);
-  const leftOf = (key: string) => {
+  const leftOf = (key: string): number => {
     const { left, at } = buckets.get(key) ?? { left: burst, at: now() };
     return Math.min(burst, left + ((now() - at) / 1000) * perSecond);
   };
+  /** @returns 0, or the seconds until there is a token */
   const wait = (key: string): number => Math.max(0, 1 - leftOf(key)) / perSecond;
+  const add = (key: string, tokens: number) => buckets.set(key, { left: Math.max(0, leftOf(key) + tokens), at: now() });
   const take = (key: string): number => {
-    const [left, seconds] = [leftOf(key), wait(key)];
-    buckets.set(key, { left: seconds > 0 ? left : left - 1, at: now() });
+    const seconds = wait(key);
+    if (seconds === 0) add(key, -1);
     return seconds;
   };
-  return { wait, take };
+  return { isFull: (key: string): boolean => leftOf(key) >= burst, wait, add, take };
 }
