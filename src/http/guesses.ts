@@ -27,13 +27,17 @@ export function createGuessLimit() {
       return new Failure('too_many_requests', { message: MESSAGE, retryAfterSeconds });
     }
     // Counted in advance, so that simultaneous guesses stay within the limit. Not for a network without wrong ones:
-    // after a restart, any number of right credentials may come at once.
+    // after a restart, any number of right credentials may come at once. A check that fails does not count.
     const isCounted = !isKnown && !wrong.isFull(network);
     if (isCounted) wrong.add(network, -1);
-    const found = digest === null ? null : await check(digest);
-    if (found === null && !isCounted) wrong.add(network, -1);
-    if (found !== null && isCounted) wrong.add(network, 1);
-    if (found !== null) accepted.set(key, true);
-    return found;
+    let isWrong = false;
+    try {
+      const found = digest === null ? null : await check(digest);
+      isWrong = found === null;
+      if (!isWrong) accepted.set(key, true);
+      return found;
+    } finally {
+      if (isWrong !== isCounted) wrong.add(network, isWrong ? -1 : 1);
+    }
   };
 }

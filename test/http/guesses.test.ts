@@ -75,11 +75,17 @@ for (const [what, send, wrong, right] of CHECKS) {
   });
 }
 
-test('the right credential is not compared for a network that only guesses, until the wait is over', async () => {
+async function guessThenSend(): Promise<[from: string, answer: Answer]> {
   const from = newAddress();
   await guess(secrets, () => 'guess', from);
-  const unchecked = await secrets(AUTH_TOKEN, from);
-  assert.deepEqual([unchecked.status, unchecked.json.error.code], [429, 'too_many_requests']);
+  return [from, await secrets(AUTH_TOKEN, from)];
+}
+
+test('the right credential is not compared for a network that only guesses, until the wait is over', async () => {
+  let [from, unchecked] = await guessThenSend();
+  // Accepted if a second has passed since the last guess.
+  for (let turn = 0; unchecked.status === 200 && turn < 10; turn += 1) [from, unchecked] = await guessThenSend();
+  assert.deepEqual([unchecked.status, unchecked.json.error?.code], [429, 'too_many_requests']);
   await sleep(1_000 * Number(unchecked.headers.get('retry-after')));
   assert.equal((await secrets(AUTH_TOKEN, from)).status, 200);
 });
@@ -103,7 +109,9 @@ test('simultaneous guesses stay within the limit, and right credentials that com
 
 test('an IPv6 network is a /64', async () => {
   await guess(secrets, () => 'guess', '2001:db8:0:1::1');
-  assert.equal((await secrets('guess', '2001:db8:0:1:ffff::2')).status, 429);
+  // One of these may be checked in each second.
+  const same = await Promise.all(Array.from({ length: 20 }, () => secrets('guess', '2001:db8:0:1:ffff::2')));
+  assert.ok(same.some(({ status }) => status === 429));
   assert.equal((await secrets('guess', '2001:db8:0:2::1')).status, 401);
 });
 
@@ -123,6 +131,18 @@ test('a rejected guess is not looked up, and no guess is written', async () => {
   const rows = await sql`select from identity.throttles union all select from secrets.throttles`;
   assert.equal(rows.filter(() => true).length, 1, 'only that of the login above');
   assert.equal((await sql`select from identity.audit where event like '%failed'`).length, 0);
+});
+
+test('a check that fails with the database is no guess', async () => {
+  const from = newAddress();
+  assert.equal((await sessions(`session:${randomUUID()}`, from)).status, 401);
+  await sql`alter table identity.sessions rename to gone`;
+  const answers = await Promise.all(Array.from({ length: 150 }, () => sessions(`session:${randomUUID()}`, from)));
+  for (let sent = 0; sent < 150; sent += 1) answers.push(await sessions(`session:${randomUUID()}`, from));
+  await sql`alter table identity.gone rename to sessions`;
+  // Together, more than the attempts that are left; one after the other, all of them are looked up.
+  assert.deepEqual([...new Set(answers.slice(150).map(({ status }) => status))], [500]);
+  assert.equal((await sessions(session, from)).status, 200);
 });
 
 test('a missing credential, an ended session and the cookie of another program are no guesses', async () => {
