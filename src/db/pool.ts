@@ -6,8 +6,7 @@ import { createLimiter } from '../runtime/limiter.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { Overloaded, Unavailable } from '../runtime/errors.ts';
 import {
-  codeOf, constraintOf, endsConnection, hasStaleStatements, isTemporary, isUniqueViolation, LOCK_NOT_AVAILABLE,
-  withRetry,
+  codeOf, constraintOf, endsConnection, isStale, isTemporary, isUniqueViolation, LOCK_NOT_AVAILABLE, withRetry,
 } from './retry.ts';
 
 export type { DatabaseAddress, Sql };
@@ -117,10 +116,10 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
       const client = open('other', (ended) => void ended.close(0));
       closable.add(client);
       try {
-        // A statement, because a startup parameter of 0 would be left out, and the role's own limit would apply.
-        await client.sql`set statement_timeout = 0`;
-        await client.sql`set lock_timeout = 0`;
-        return await work(client.sql, (inner) => inTransaction(client.sql, inner));
+        const sql = await client.ready;
+        await sql`set statement_timeout = 0`;
+        await sql`set lock_timeout = 0`;
+        return await work(sql, (inner) => inTransaction(sql, inner));
       } catch (error) {
         throw translate(error, address);
       } finally {
@@ -158,25 +157,20 @@ type Open = (onEnd: (client: Client) => void) => Client;
 function createConnection(open: Open, address: DatabaseAddress, purpose: string): Connection {
   let current: Client | null = null;
   let pending = 0;
-  function retire(client: Client): void {
+  /** Calls that still wait for the client fail after this time. */
+  function retire(client: Client, seconds = 0): void {
     if (current !== client) return;
     current = null;
-    void client.close(0); // calls that still wait for it fail now
-  }
-  /** Other calls of a client whose statements are stale may finish: some may have been executed already. */
-  function replace(client: Client): void {
-    if (current !== client) return;
-    current = null;
-    setTimeout(() => void client.close(0), DEAD_AFTER_SECONDS * 1_000).unref();
+    setTimeout(() => void client.close(0), seconds * 1_000).unref();
   }
   async function attempt<T>(work: Work<T>): Promise<T> {
     const client = (current ??= open(retire));
     client.calls += 1;
     try {
-      return await work(client.sql);
+      return await work(await client.ready);
     } catch (error) {
       if (endsConnection(error)) retire(client);
-      else if (hasStaleStatements(error)) replace(client);
+      else if (isStale(error)) retire(client, DEAD_AFTER_SECONDS); // others on it may finish
       throw error;
     } finally {
       client.calls -= 1;
@@ -201,13 +195,8 @@ function createConnection(open: Open, address: DatabaseAddress, purpose: string)
     async run(work) {
       if (pending >= MAX_PENDING) throw new Overloaded(`too many calls wait for the database connection "${purpose}"`);
       pending += 1;
-      try {
-        return await withRetry(() => attempt(work));
-      } catch (error) {
-        throw translate(error, address);
-      } finally {
-        pending -= 1;
-      }
+      const result = withRetry(() => attempt(work)).finally(() => (pending -= 1));
+      return result.catch((error: unknown) => Promise.reject(translate(error, address)));
     },
     pending: () => pending,
     async close(seconds) {

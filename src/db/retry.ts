@@ -33,8 +33,8 @@ const isConnectionLost = (error: unknown): boolean =>
 /** Whether the connection is of no more use. After a FATAL error, the server closes it. */
 export const endsConnection = (error: unknown): boolean =>
   isConnectionLost(error) || (error instanceof Error && 'severity' in error && error.severity === 'FATAL');
-/** Whether a new connection, which prepares its statements again, may help. */
-export const hasStaleStatements = (error: unknown): boolean => STALE.has(codeOf(error));
+/** Whether the statement must be prepared again, on a new connection. None of it was done. */
+export const isStale = (error: unknown): boolean => STALE.has(codeOf(error));
 /** Whether waiting may help, as opposed to a wrong password or a missing database. */
 export const isTemporary = (error: unknown): boolean => isConnectionLost(error) || PASSING.test(codeOf(error));
 
@@ -44,8 +44,8 @@ export async function withRetry<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (error) {
-      if (attempt >= MAX_TRIES || !(RETRYABLE.has(codeOf(error)) || hasStaleStatements(error))) throw error;
-      if (hasStaleStatements(error)) continue;
+      if (attempt >= MAX_TRIES || !(RETRYABLE.has(codeOf(error)) || isStale(error))) throw error;
+      if (isStale(error)) continue;
       await new Promise((resolve) => setTimeout(resolve, Math.random() * 10 * 2 ** attempt));
     }
   }
