@@ -58,11 +58,11 @@ test('session mode: all services under load, and the books balance', bounded, as
   await sql.unsafe(`alter database "${new URL(databaseUrl).pathname.slice(1)}" set synchronous_commit to off`);
   const pooler = await startPooler(t, databaseUrl, 'session');
   const { url, log } = await startGatehouse(t, SERVICES, pooler.url);
-  const books = await startLoad(url, 16);
-  await until(() => books.rounds() >= 80, '80 rounds');
+  const books = await startLoad(url, 8);
+  await until(() => books.rounds() >= 48, '48 rounds');
   assert.deepEqual(books.problems(), {});
   await books.balance(sql);
-  assert.deepEqual(log().filter(({ level }) => level === 'error' || level === 'warn'), []);
+  assert.deepEqual(log().filter(({ error }) => error !== undefined), []);
 });
 
 test('session mode: every connection has its settings', bounded, async (t) => {
@@ -104,12 +104,12 @@ test('the mode changes while the services serve: no false answer, and the log sa
   const { url: databaseUrl } = await createDatabase(t);
   const pooler = await startPooler(t, databaseUrl, 'session');
   const { url, log } = await startGatehouse(t, SERVICES, pooler.url);
-  const books = await startLoad(url, 16);
-  await until(() => books.rounds() >= 32, '32 rounds');
+  const books = await startLoad(url, 8);
+  await until(() => books.rounds() >= 16, '16 rounds');
   assert.deepEqual(books.problems(), {});
   await pooler.command(`set pool_mode = 'transaction'`);
   await until(() => log().some(({ error }) => REFUSED.test(String(error))), 'the refusal in the log');
-  const rounds = books.rounds() + 100;
+  const rounds = books.rounds() + 40;
   await until(() => books.rounds() >= rounds, 'further rounds');
   const problems = Object.entries(books.problems());
   assert.notDeepEqual(problems, []);

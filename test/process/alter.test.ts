@@ -9,9 +9,9 @@ import { bounded, until } from '../support/until.ts';
 test('column types change while the services serve: no request fails, and the books balance', bounded, async (t) => {
   const { url: databaseUrl, sql } = await createDatabase(t);
   const { url, log } = await startGatehouse(t, ['identity', 'secrets', 'webhook'], databaseUrl);
-  const books = await startLoad(url, 12);
+  const books = await startLoad(url, 8);
   const goesOn = async () => {
-    const enough = books.rounds() + 24;
+    const enough = books.rounds() + 16;
     await until(() => books.rounds() >= enough, 'further rounds');
   };
   await goesOn();
@@ -23,5 +23,5 @@ test('column types change while the services serve: no request fails, and the bo
   }
   assert.deepEqual(books.problems(), {});
   await books.balance(sql);
-  assert.deepEqual(log().filter(({ level }) => level === 'error' || level === 'warn'), []);
+  assert.deepEqual(log().filter(({ error }) => error !== undefined), []);
 });
