@@ -52,7 +52,11 @@ export interface Guard<Service, Caller> {
   readonly security: readonly string[];
   readonly errors: readonly ErrorCode[];
   check(request: RequestInfo, service: Service): Promise<Caller | Failure>;
+  /** Ids for the log, never a credential (ASVS 16.2.1). */
+  readonly idsOf?: (caller: Caller) => CallerIds;
 }
+
+export type CallerIds = Readonly<Record<string, string>>;
 
 /** Needs no credential. */
 export const anonymous: Guard<unknown, null> = { security: [], errors: [], check: async () => null };
@@ -88,7 +92,11 @@ export interface RouteDefinition<Service, Caller, Path, Search, Body, Data, Code
   handle(call: Call<Caller, Path, Search, Body>, service: Service): Promise<Reply<Data> | Failure<NoInfer<Code>>>;
 }
 
-type ReadBody = (maxBytes?: number) => Promise<Buffer | Failure>;
+interface Hooks {
+  /** Called at most once, and only after the guard. */
+  readonly readBody: (maxBytes?: number) => Promise<Buffer | Failure>;
+  readonly identified: (ids: CallerIds) => void;
+}
 
 /** The same row without its types, so that different rows fit in one table. */
 export interface Route<Service> extends RouteFacts {
@@ -96,8 +104,8 @@ export interface Route<Service> extends RouteFacts {
   readonly schemas: { path: JsonSchema; query: JsonSchema; body: JsonSchema | null; reply: JsonSchema | null };
   /** Every error that the row may return. */
   readonly errors: readonly ErrorCode[];
-  /** Guard, then body, then shapes, then handler. `readBody` is called at most once, and only after the guard. */
-  answer(request: RequestInfo, service: Service, readBody: ReadBody): Promise<Reply<unknown> | Failure>;
+  /** Guard, then body, then shapes, then handler. */
+  answer(request: RequestInfo, service: Service, hooks: Hooks): Promise<Reply<unknown> | Failure>;
 }
 
 /** How old the result of the guard may be, in milliseconds, when the handler starts. */
@@ -117,9 +125,10 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
     security: guard.security,
     schemas: { path: path.schema, query: query.schema, body: body.schema, reply: reply?.schema ?? null },
     errors: [...new Set(errors)],
-    async answer(request, service, readBody) {
+    async answer(request, service, { readBody, identified }) {
       let caller = await guard.check(request, service);
       if (caller instanceof Failure) return caller;
+      if (guard.idsOf) identified(guard.idsOf(caller));
       const unacceptable = body.accepts(request.headers);
       if (unacceptable) return unacceptable;
       let raw: Buffer | Failure = NO_BYTES;
@@ -147,7 +156,7 @@ const invalid = (code: ErrorCode, fields: readonly FieldError[]) => new Failure(
 
 /** A route with its service bound, so that a listener does not need to know the type of the service. */
 interface BoundRoute extends RouteFacts, Pick<Route<unknown>, 'security'> {
-  answer(request: RequestInfo, readBody: ReadBody): Promise<Reply<unknown> | Failure>;
+  answer(request: RequestInfo, hooks: Hooks): Promise<Reply<unknown> | Failure>;
 }
 
 /** Finds the route for a method and a path. */
@@ -155,7 +164,7 @@ export type RouteMatcher = ReturnType<typeof createRouter<BoundRoute>>;
 
 export const bindRoutes = <Service>(routes: ReadonlyArray<Route<Service>>, service: Service): RouteMatcher =>
   createRouter(
-    routes.map((row) => ({ ...row, answer: (request, readBody) => row.answer(request, service, readBody) })),
+    routes.map((row) => ({ ...row, answer: (request, hooks) => row.answer(request, service, hooks) })),
   );
 
 /** What the OpenAPI document says about a service, besides its routes. */

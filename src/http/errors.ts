@@ -48,6 +48,8 @@ interface FailureDetails {
   readonly fields?: readonly FieldError[];
   readonly retryAfterSeconds?: number;
   readonly headers?: Readonly<Record<string, string>>;
+  /** The kind of a credential that was refused: counted and logged as an event (ASVS 16.3.1). */
+  readonly credential?: string;
 }
 
 /** An error reply as a value: returned, never thrown. A transaction must not return one: it would commit. */

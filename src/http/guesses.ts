@@ -24,7 +24,7 @@ export function createGuessLimit() {
     const isKnown = accepted.get(key) ?? false;
     const retryAfterSeconds = wrong.wait(network);
     if (retryAfterSeconds > 0 && !isKnown) {
-      return new Failure('too_many_requests', { message: MESSAGE, retryAfterSeconds });
+      return new Failure('too_many_requests', { message: MESSAGE, retryAfterSeconds, credential: 'unchecked' });
     }
     // Counted in advance, so that simultaneous guesses stay within the limit. Not for a network without wrong ones:
     // after a restart, any number of right credentials may come at once. A check that fails does not count.

@@ -7,7 +7,7 @@ import { describeError, Overloaded, Unavailable } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { clientAddress, networkOf } from './address.ts';
-import type { Envelope, RouteMatcher } from './call.ts';
+import type { CallerIds, Envelope, RouteMatcher } from './call.ts';
 import { type Connection, createConnections, isFree } from './connections.ts';
 import { type ErrorCode, Failure } from './errors.ts';
 import { hostOf, isCrossSite } from './host.ts';
@@ -68,6 +68,7 @@ interface Exchange {
   readonly startedAt: number;
   /** Method and pattern of the route. Never the path, which may contain a credential. */
   route: string;
+  caller?: CallerIds;
 }
 
 /** The only code that sees a socket. */
@@ -79,6 +80,8 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   const labels = ['service', 'route'];
   const countRequest = metrics.counter('gatehouse_requests_total', 'Requests answered.', [...labels, 'status']);
   const countRejection = metrics.counter('gatehouse_requests_refused_total', 'Error replies.', [...labels, 'reason']);
+  const refused = 'Credentials refused, by kind.';
+  const countCredential = metrics.counter('gatehouse_credentials_refused_total', refused, ['service', 'credential']);
   const closed = 'Connections closed because of a limit: of all connections, or of those of a network.';
   const countClosed = metrics.counter('gatehouse_connections_closed_total', closed, ['service', 'limit']);
   const connections = createConnections(trustedProxies, (limit) => countClosed([name, limit]));
@@ -110,11 +113,18 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     const { requestId, address } = exchange;
     const limit = route.security.length > 0 ? options.maxBodyBytes : Math.min(options.maxBodyBytes, MAX_ANONYMOUS_BODY);
     const begin = () => void (expects && response.writeContinue());
-    const readLimited = (own = limit) => options.readBody(request, own, networkOf(address), begin);
     const { path, query } = target;
-    const outcome = await route.answer({ requestId, path, parameters, query, headers, address }, readLimited);
-    if (outcome instanceof Failure) return fail(outcome);
-    return renderSuccess(outcome, route.success, style.envelope, requestId);
+    const outcome = await route.answer({ requestId, path, parameters, query, headers, address }, {
+      readBody: (own = limit) => options.readBody(request, own, networkOf(address), begin),
+      identified: (ids) => (exchange.caller = ids),
+    });
+    if (!(outcome instanceof Failure)) return renderSuccess(outcome, route.success, style.envelope, requestId);
+    const { credential } = outcome.details;
+    if (credential !== undefined) {
+      countCredential([name, credential]);
+      log.limited('credential refused', { request_id: requestId, route: exchange.route, ip: address, credential });
+    }
+    return fail(outcome);
   }
 
   /** The message of a foreign error never reaches the client. */
@@ -158,13 +168,14 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   /** @param rendered null, logged as status 0, if the client left before there was a reply */
   function finishExchange(exchange: Exchange, method: string, rendered: RenderedReply | null): void {
     const seconds = (performance.now() - exchange.startedAt) / 1000;
-    const { requestId, route, address } = exchange;
+    const { requestId, route, address, caller } = exchange;
     const status = rendered?.status ?? 0;
     if (rendered?.reason) countRejection([name, route, rendered.reason]);
     countRequest([name, route, String(status)]);
     observeDuration([name, route], seconds);
     const duration = Math.round(seconds * 1e5) / 100;
-    log.info('request', { request_id: requestId, method, route, status, duration_ms: duration, ip: address });
+    const facts = { request_id: requestId, method, route, status, duration_ms: duration, ip: address };
+    log.info('request', { ...facts, ...caller });
   }
 
   const server = Object.assign(createServer(SERVER_OPTIONS), SERVER_LIMITS);

@@ -10,9 +10,9 @@ import { KEY_PREFIX, parseApiKey, parseSessionToken, plainToken } from './token.
 
 type Headers = RequestInfo['headers'];
 
-const UNAUTHORIZED = new Failure('unauthorized', {
-  message: 'Log in and send "Authorization: Bearer session:…", or send an API key as "Authorization: Bearer key:…".',
-});
+const message =
+  'Log in and send "Authorization: Bearer session:…", or send an API key as "Authorization: Bearer key:…".';
+const refused = (credential: 'session' | 'key') => new Failure('unauthorized', { message, credential });
 
 /** A session token or an API key. An unauthenticated client costs one digest and one indexed query at most. */
 export const bearer = createGuard(['bearer', 'api_key'], () => null);
@@ -34,6 +34,9 @@ function createGuard(
       if (key !== undefined) return callerByKey(String(key), address, service);
       return callerBySession(token ?? cookieOf(headers) ?? '', address, service);
     },
+    idsOf: ({ user, key, session }) => ({
+      ...(user && { user_id: user.id }), ...(key && { key_id: key.id }), ...(session && { session_id: session.id }),
+    }),
   };
 }
 
@@ -66,11 +69,11 @@ function sessionCookie(headers: Headers): string | null {
 
 /** A session that has ended is no guess: a browser may send its cookie for as long as it likes. */
 async function callerBySession(value: string, address: string, service: IdentityService): Promise<Caller | Failure> {
-  if (value === '') return UNAUTHORIZED;
+  if (value === '') return new Failure('unauthorized', { message });
   const find = (token: string) => findCallerByToken(service, token);
   const session = await service.limitGuesses(address, parseSessionToken(value), find);
   if (session instanceof Failure) return session;
-  if (!session || !isActive(session)) return UNAUTHORIZED;
+  if (!session || !isActive(session)) return refused('session');
   if (session.last_seen_is_old) markSeen(service.pendingLastSeen.sessions, session.id);
   return { session, key: null, user: session.user };
 }
@@ -79,7 +82,7 @@ async function callerByKey(value: string, address: string, service: IdentityServ
   const { database, pendingLastSeen, limitGuesses } = service;
   const key = await limitGuesses(address, parseApiKey(value), (digest) => findKeyByDigest(database, digest));
   if (key instanceof Failure) return key;
-  if (!key || !isUsable(key)) return UNAUTHORIZED;
+  if (!key || !isUsable(key)) return refused('key');
   if (key.last_seen_is_old) markSeen(pendingLastSeen.keys, key.id);
   return { session: null, key, user: key.user };
 }

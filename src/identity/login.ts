@@ -187,5 +187,5 @@ export async function logout({ body, request }: AnonymousCall<{ session: string 
 export async function lookUpSession({ body }: AnonymousCall<{ session: string }>, service: IdentityService) {
   const token = parseSessionToken(body.session);
   const session = token && (await findSessionByToken(service, token));
-  return session && isActive(session) ? { data: viewSession(session) } : new Failure('invalid_session');
+  return session && isActive(session) ? { data: viewSession(session) } : new Failure('invalid_session', { credential: 'session' });
 }

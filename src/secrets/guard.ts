@@ -3,8 +3,7 @@ import { bearerOf, type Guard } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import type { SecretsService } from './service.ts';
 
-const UNAUTHORIZED =
-  new Failure('unauthorized', { message: 'Send the value of AUTH_TOKEN as "Authorization: Bearer …".' });
+const message = 'Send the value of AUTH_TOKEN as "Authorization: Bearer …".';
 
 /** AUTH_TOKEN or one of AUTH_TOKEN_PREVIOUS, compared in constant time. Needs no database. */
 export const bearer: Guard<SecretsService, null> = {
@@ -12,13 +11,13 @@ export const bearer: Guard<SecretsService, null> = {
   errors: ['unauthorized', 'too_many_requests'],
   async check({ headers, address }, { authDigests, limitGuesses, countToken }) {
     const token = bearerOf(headers.authorization);
-    if (token === null) return UNAUTHORIZED;
+    if (token === null) return new Failure('unauthorized', { message });
     const sent = digest(token);
     const found = await limitGuesses(address, sent.toString('hex'), async () => {
       const index = authDigests.findIndex((one) => sameDigest(one, sent));
       return index < 0 ? null : index;
     });
-    if (found === null) return UNAUTHORIZED;
+    if (found === null) return new Failure('unauthorized', { message, credential: 'token' });
     if (found instanceof Failure) return found;
     countToken([found === 0 ? 'current' : 'previous']);
     return null;

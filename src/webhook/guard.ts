@@ -22,12 +22,16 @@ function guard(role: Role, security: string[], tokenOf: TokenOf, message: string
       const token = tokenOf(request);
       const caller = token === null ? null : await findCaller(token, request.address, service);
       if (caller instanceof Failure) return caller;
-      if (!caller?.is_active || caller.role !== role) return new Failure('unauthorized', { message });
+      if (!caller?.is_active || caller.role !== role) return refused(token, message);
       if (caller.last_seen_is_old) service.pendingLastSeen.add(caller.id);
       return caller;
     },
+    idsOf: ({ id }) => ({ token_id: id }),
   };
 }
+
+export const refused = (token: string | null, message: string) =>
+  new Failure('unauthorized', { message, ...(token !== null && { credential: 'token' }) });
 
 function findCaller(token: string, address: string, { database, limitGuesses }: WebhookService) {
   const sent = digest(token);

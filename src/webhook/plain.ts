@@ -7,7 +7,7 @@ import { Failure } from '../http/errors.ts';
 import { createGuessLimit } from '../http/guesses.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { Overloaded, Unavailable } from '../runtime/errors.ts';
-import { bearerOrQuery, SEND_A_TOKEN } from './guard.ts';
+import { bearerOrQuery, refused, SEND_A_TOKEN } from './guard.ts';
 import type { WebhookSettings } from './settings.ts';
 import { genericShape, readDeliveryId, type ReceiveReply, SOURCES } from './sources.ts';
 
@@ -30,7 +30,7 @@ export const plainToken: Guard<PlainService, null> = {
     const compare = async () => (sameDigest(sent, tokenDigest) ? true : null);
     const isValid = token === null ? null : await limitGuesses(request.address, sent.toString('hex'), compare);
     if (isValid instanceof Failure) return isValid;
-    return isValid ? null : new Failure('unauthorized', { message: SEND_A_TOKEN });
+    return isValid ? null : refused(token, SEND_A_TOKEN);
   },
 };
 

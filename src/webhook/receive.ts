@@ -87,7 +87,7 @@ function checkSignature(scheme: NonNullable<Source['scheme']>, call: ReceiveCall
   // The signature may belong to a secret that cannot be opened. Then the sender made no mistake.
   if (verdict === 'wrong signature' && secrets.length < caller.secrets.length) return keyUnknown(caller.id, service);
   const message = caller.secrets.length === 0 ? NO_SECRET : SIGNATURE_MESSAGES[verdict];
-  return new Failure('unauthorized', { message });
+  return new Failure('unauthorized', { message, credential: 'signature' });
 }
 
 export const WRONG_SECRET = 'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one';
