@@ -149,7 +149,7 @@ test('each request is logged once, without its path, query or token', async (t) 
   const id = '00000000-0000-4000-8000-00000000abcd';
   const requests: ReadonlyArray<readonly [service: 'identity' | 'webhook', method: string, path: string, route: string, status: number]> = [
     ['identity', 'GET', `/api/session/info?session=${session}`, 'GET /api/session/info', 200],
-    ['identity', 'DELETE', `/api/session/${id}/revoke?marked=1`, 'DELETE /api/session/{session_id}/revoke', 404],
+    ['identity', 'DELETE', `/api/session/${id}/revoke?marked=1`, 'DELETE /api/session/{session_id}/revoke', 400],
     ['identity', 'GET', '/marked/path?marked=1', '(none)', 404],
     ['identity', 'PATCH', '/api/test/?marked=1', '(none)', 405],
     ['webhook', 'POST', `/webhook?token=${WEBHOOK_TOKEN}&marked=1`, 'POST /webhook', 200],
@@ -163,7 +163,7 @@ test('each request is logged once, without its path, query or token', async (t) 
     await until(() => house.log().some(({ request_id }) => request_id === given));
     const lines = house.log().filter(({ request_id }) => request_id === given);
     assert.equal(lines.length, 1);
-    const { time, duration_ms, ...rest } = lines[0] ?? {};
+    const { time, duration_ms, user_id, session_id, token_id, ...rest } = lines[0] ?? {};
     const app = service === 'webhook' ? { app: 'gatehouse-webhook' } : {};
     assert.deepEqual(rest, { level: 'info', service, ...app, message: 'request', request_id: given, method, route, status, ip: '127.0.0.1' });
     assert.ok(typeof time === 'string' && typeof duration_ms === 'number');
