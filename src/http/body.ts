@@ -97,12 +97,11 @@ export function duplicateMember(json: string): string | null {
 }
 
 const COLON = /\s*:/y;
-const BACKSLASH = 92;
 
 function endOfString(json: string, start: number): number {
   for (let end = json.indexOf('"', start + 1); ; end = json.indexOf('"', end + 1)) {
     let first = end;
-    while (json.charCodeAt(first - 1) === BACKSLASH) first -= 1;
+    while (json[first - 1] === '\\') first -= 1;
     if ((end - first) % 2 === 0) return end;
   }
 }
