@@ -129,7 +129,8 @@ export async function serve(configuration: Configuration, output: Output, signal
     };
     const late = new AbortController();
     const limit = sleep(graceMs + SHUTDOWN_LATE_MS, 'late', { signal: late.signal }).catch(() => {});
-    if ((await Promise.race([stopAll(), limit])) === 'late') log.warn('shutdown took too long: work is left unfinished');
+    const isLate = (await Promise.race([stopAll(), limit])) === 'late';
+    if (isLate) log.warn('shutdown took too long: work is left unfinished');
     late.abort();
     lines.flush();
     process.off('exit', lines.flush);

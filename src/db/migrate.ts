@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database, Sql } from './pool.ts';
 import { codeOf, constraintOf, LOCK_NOT_AVAILABLE, lostCreationRace } from './retry.ts';
-import { Unavailable } from '../runtime/errors.ts';
+import { describeError, Unavailable } from '../runtime/errors.ts';
+import type { Log } from '../runtime/log.ts';
 
 /** One step of a schema, numbered from 1 by its position in the list. A released step never changes. */
 export interface Migration {
@@ -12,7 +13,7 @@ export interface Migration {
 type Migrations = readonly Migration[];
 
 const LOCK_RETRY_MS = 1_000;
-const READY_MS = 1_000;
+const PROBE_MS = 1_000; // how long a probe may take, and for how long a write is not repeated
 
 /**
  * Brings a schema up to date, also from several replicas at once: each step is one transaction that first inserts its
@@ -48,10 +49,38 @@ export async function requireCurrent(database: Database, schema: string, migrati
   throw new Unavailable(`the schema "${schema}" is not up to date; run "gatehouse migrate"`, true);
 }
 
-/** For the readiness probe: answers within a second and never throws. */
-export function isReady(database: Database, schema: string, migrations: Migrations): Promise<boolean> {
-  const answer = isCurrent(database, schema, migrations).catch(() => false);
-  return Promise.race([answer, sleep(READY_MS, false, { ref: false })]);
+/**
+ * For the readiness probe.
+ * @returns a function that answers within a second and never throws: null if requests can be served, otherwise why not
+ */
+export function createReadiness(database: Database, schema: string, migrations: Migrations, log: Log) {
+  let [written, writing]: [number, Promise<void> | null] = [-Infinity, null];
+  const write = () => (writing ??= database.readiness(async (sql) => {
+    await sql`update ${sql(schema)}.migrations set name = name where version = 1`;
+    // That needs no new disk space. A result larger than the working memory does, in a temporary file.
+    await sql`set work_mem = '64kB'`;
+    await sql`select count(*) from generate_series(1, 20000)`;
+    written = performance.now();
+  }).finally(() => (writing = null)));
+  return async (): Promise<string | null> => {
+    let problem = 'the database cannot be read';
+    const check = async () => {
+      if (!(await isCurrent(database, schema, migrations))) return 'the schema is not current: run "gatehouse migrate"';
+      problem = 'the database can be read but not written';
+      if (performance.now() - written > PROBE_MS) await write();
+      problem = 'requests have no connection to the database';
+      await database.ensureConnected();
+      return null;
+    };
+    const late = async () => {
+      await sleep(PROBE_MS, null, { ref: false });
+      throw new Unavailable('no answer within a second', true);
+    };
+    return Promise.race([check(), late()]).catch((error: unknown) => {
+      log.warn('not ready', { problem, ...describeError(error) });
+      return problem;
+    });
+  };
 }
 
 /** Checks first: `create … if not exists` requires privileges that a role for MIGRATE=off lacks. */

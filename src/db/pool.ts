@@ -49,6 +49,8 @@ export interface Database {
   readonly transaction: Run;
   /** A connection of its own without time limits, closed afterwards: for changes of the schema. */
   maintain<T>(work: (sql: Sql, transaction: Run) => Promise<T>): Promise<T>;
+  /** Opens those connections for reads, writes and transactions that are not open. @throws if one cannot be had */
+  ensureConnected(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -74,7 +76,7 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
     return connection;
   }
 
-  const write = create('write', 'write').run;
+  const [read, write] = [create('read', 'read'), create('write', 'write')];
   const transactions = ['transaction 1', 'transaction 2'].map((purpose) => create(purpose, 'transaction'));
   const limiter = createLimiter(transactions.length, MAX_WAITING_TRANSACTIONS, 'a database transaction');
   const transact: Run = (work) =>
@@ -106,8 +108,8 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   const orWait = <T>(run: Run, work: Work<T>): Promise<T> =>
     run(work).catch((error) => (error instanceof Locked ? wait(work) : Promise.reject(error)));
   return {
-    read: create('read', 'read').run,
-    write: (work, locks) => (locks === undefined ? orWait(write, work) : (locks === 'try' ? write : wait)(work)),
+    read: read.run,
+    write: (work, locks) => (locks ? (locks === 'try' ? write.run : wait)(work) : orWait(write.run, work)),
     list: create('list').run,
     claim: create('claim', 'claim').run,
     readiness: create('readiness').run,
@@ -126,6 +128,11 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
         closable.delete(client);
         await client.close(2);
       }
+    },
+    async ensureConnected() {
+      const closed = [read, write].filter((one) => !one.isOpen()).map(({ run }) => run);
+      if (!transactions.some((one) => one.isOpen())) closed.push(transact);
+      await Promise.all(closed.map((run) => run((sql) => sql`select`)));
     },
     async close() {
       isClosed = true;
@@ -150,13 +157,14 @@ async function inTransaction<T>(sql: Sql, work: Work<T>): Promise<T> {
   }
 }
 
-type Connection = Pick<Client, 'close'> & { readonly run: Run; readonly pending: () => number };
+type Connection = Pick<Client, 'close'> & { readonly run: Run; isOpen(): boolean; pending(): number };
 type Open = (onEnd: (client: Client) => void) => Client;
 
 /** Opens a new client when the last one has ended or its prepared statements are stale. */
 function createConnection(open: Open, address: DatabaseAddress, purpose: string): Connection {
   let current: Client | null = null;
   let pending = 0;
+  let proven: Client | null = null; // the last one on which a call succeeded
   /** Calls that still wait for the client fail after this time. */
   function retire(client: Client, seconds = 0): void {
     if (current !== client) return;
@@ -167,7 +175,9 @@ function createConnection(open: Open, address: DatabaseAddress, purpose: string)
     const client = (current ??= open(retire));
     client.calls += 1;
     try {
-      return await work(await client.ready);
+      const result = await work(await client.ready);
+      proven = client;
+      return result;
     } catch (error) {
       if (endsConnection(error)) retire(client);
       else if (isStale(error)) retire(client, DEAD_AFTER_SECONDS); // others on it may finish
@@ -198,6 +208,7 @@ function createConnection(open: Open, address: DatabaseAddress, purpose: string)
       const result = withRetry(() => attempt(work)).finally(() => (pending -= 1));
       return result.catch((error: unknown) => Promise.reject(translate(error, address)));
     },
+    isOpen: () => current !== null && current === proven,
     pending: () => pending,
     async close(seconds) {
       clearInterval(watchdog);

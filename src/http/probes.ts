@@ -13,13 +13,17 @@ export const livez: Route<unknown> = route({
 /** What a process can answer before a service is loaded. */
 export const EARLY_ROUTES = bindRoutes([livez], null);
 
-const NOT_READY = 'Not ready: the database does not answer, its schema is not current, or shutdown has begun.';
+interface Probed {
+  isServing(): boolean;
+  /** Answers within a second: null, or why requests cannot be served. */
+  readiness(): Promise<string | null>;
+}
 
 /**
  * Adds the routes that every service has: the two probes, and the description of all routes. A service is ready if its
- * database answers within a second, its schema is current, and the process is not shutting down.
+ * database can be read and written, its schema is current, and the process is neither starting nor shutting down.
  */
-export function withBuiltIns<Service extends { ready(): Promise<boolean> }>(
+export function withBuiltIns<Service extends Probed>(
   rows: ReadonlyArray<Route<Service>>,
   facts: DocumentFacts,
   notReady: Extract<ErrorCode, 'service_failed' | 'unavailable'>,
@@ -27,9 +31,12 @@ export function withBuiltIns<Service extends { ready(): Promise<boolean> }>(
   let document: string | null = null;
   const readyz = route({
     ...probe, pattern: '/readyz', errors: [notReady],
-    summary: 'Whether requests can be served: the database answers and its schema is current',
-    handle: async (_call, service: Service) =>
-      (await service.ready()) ? { data: { status: 'ready' } } : new Failure(notReady, { message: NOT_READY }),
+    summary: 'Whether requests can be served: the database can be read and written and its schema is current',
+    async handle(_call, service: Service) {
+      const problem = service.isServing() ? await service.readiness() : 'the process is starting or shutting down';
+      if (problem !== null) return new Failure(notReady, { message: `Not ready: ${problem}.` });
+      return { data: { status: 'ready' } };
+    },
   });
   const openapi: Route<unknown> = route({
     ...probe, pattern: '/openapi.json', summary: 'This document', reply: null,

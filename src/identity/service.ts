@@ -1,4 +1,4 @@
-import { isReady } from '../db/migrate.ts';
+import { createReadiness } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
 import { createGuessLimit } from '../http/guesses.ts';
 import type { ServiceContext } from '../runtime/context.ts';
@@ -32,6 +32,7 @@ export function createIdentity(
     /** Ids of sessions and keys in use, written in the background. */
     pendingLastSeen: { sessions: new Set<string>(), keys: new Set<string>() },
     throttleSecret: async () => (secret ??= await readThrottleSecret(database)),
-    ready: async () => isServing() && isReady(database, SCHEMA, MIGRATIONS),
+    isServing,
+    readiness: createReadiness(database, SCHEMA, MIGRATIONS, log),
   };
 }

@@ -1,6 +1,6 @@
 import { createServerKey, type ServerKey } from '../crypto/box.ts';
 import { digest } from '../crypto/token.ts';
-import { isReady } from '../db/migrate.ts';
+import { createReadiness } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
 import type { RequestInfo } from '../http/call.ts';
 import { createGuessLimit } from '../http/guesses.ts';
@@ -36,7 +36,8 @@ export function createSecrets(settings: SecretsSettings, database: Database, con
     authDigests: authTokens.map(digest),
     countToken: metrics.counter('gatehouse_auth_tokens_total', tokens, ['token']),
     limitGuesses: createGuessLimit(),
-    ready: async () => isServing() && isReady(database, SCHEMA, MIGRATIONS),
+    isServing,
+    readiness: createReadiness(database, SCHEMA, MIGRATIONS, log),
   };
 }
 

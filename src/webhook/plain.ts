@@ -17,7 +17,8 @@ export type PlainService = ReturnType<typeof createPlain>;
 export function createPlain({ token, appName }: WebhookSettings, { stdout, isServing }: ServiceContext) {
   /** Null: no token is required. */
   const tokenDigest = token === null ? null : digest(token);
-  return { tokenDigest, appName, stdout, limitGuesses: createGuessLimit(), ready: async () => isServing() };
+  const limitGuesses = createGuessLimit();
+  return { tokenDigest, appName, stdout, limitGuesses, isServing, readiness: async () => null };
 }
 
 export const plainToken: Guard<PlainService, null> = {

@@ -1,4 +1,4 @@
-import { isReady } from '../db/migrate.ts';
+import { createReadiness } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
 import { createGuessLimit } from '../http/guesses.ts';
 import type { ServiceContext } from '../runtime/context.ts';
@@ -34,7 +34,7 @@ export function createWebhook(
     /** Bytes of events that wait for their commit. */
     uncommittedBytes: 0,
     openStreams: 0,
-    ready: async () => isServing() && isReady(database, SCHEMA, MIGRATIONS),
+    readiness: createReadiness(database, SCHEMA, MIGRATIONS, log),
   };
   const uncommitted = 'Bytes of webhook events that wait for their commit.';
   metrics.gauge('gatehouse_events_waiting_bytes', uncommitted, {}, () => service.uncommittedBytes);

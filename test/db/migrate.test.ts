@@ -3,8 +3,10 @@ import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { connect } from '../../scripts/postgres.ts';
 import { locksTable, withNamedLock } from '../../src/db/lock.ts';
-import { isCurrent, isReady, migrate, type Migration, requireCurrent } from '../../src/db/migrate.ts';
+import { createReadiness, isCurrent, migrate, type Migration, requireCurrent } from '../../src/db/migrate.ts';
+import type { Database } from '../../src/db/pool.ts';
 import { Unavailable } from '../../src/runtime/errors.ts';
+import { createLog } from '../../src/runtime/log.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { openConnections, untilSql } from '../support/connections.ts';
 import { bounded } from '../support/until.ts';
@@ -113,7 +115,8 @@ for (const [what, statement] of failing) {
 test('a schema is current with all steps or more, not with fewer or none', async (t) => {
   const file = await createDatabase(t);
   const database = open(t, file);
-  const judge = async () => [await isCurrent(database, 'house', STEPS), await isReady(database, 'house', STEPS)];
+  const ready = readinessOf(database);
+  const judge = async () => [await isCurrent(database, 'house', STEPS), (await ready()) === null];
   assert.deepEqual(await judge(), [false, false], 'nothing is there');
   await file.sql`create schema house`;
   assert.deepEqual(await judge(), [false, false], 'an empty schema');
@@ -127,10 +130,13 @@ test('a schema is current with all steps or more, not with fewer or none', async
   await requireCurrent(database, 'house', STEPS);
 });
 
-test('readiness is false within a second when the database hangs', async (t) => {
+const readinessOf = (database: Database) => createReadiness(database, 'house', STEPS, createLog('silent', () => {}));
+
+test('readiness ends within a second when the database hangs', async (t) => {
   const file = await createDatabase(t);
   const database = open(t, file);
   await migrate(database, 'house', STEPS);
+  const ready = readinessOf(database);
   let free = () => {};
   const held = file.sql.begin(async (sql) => {
     await sql`lock table house.migrations in access exclusive mode`;
@@ -138,14 +144,14 @@ test('readiness is false within a second when the database hangs', async (t) => 
   });
   await untilSql(async () => (await database.list((sql) => sql`select 1 from pg_locks where mode = 'AccessExclusiveLock'`)).length > 0, 'the table is locked');
   try {
-    assert.equal(await isReady(database, 'house', STEPS), false);
+    assert.equal(await ready(), 'the database cannot be read');
     const waiting = await database.list((sql) => sql`select from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'gatehouse-house'`);
     assert.equal(waiting.length, 1, 'the answer came only after PostgreSQL had given up');
   } finally {
     free();
   }
   await held;
-  await untilSql(() => isReady(database, 'house', STEPS), 'it is ready again');
+  await untilSql(async () => (await ready()) === null, 'it is ready again');
 });
 
 test('holders of a named lock see what the one before committed', async (t) => {
