@@ -144,12 +144,12 @@ async function untilReady(url: string, run: Supervised): Promise<string | undefi
     (status) => (end = `it ended with status ${status}`),
     (error: unknown) => (end = String(error)),
   );
-  const deadline = Date.now() + timeLimit;
+  const deadline = performance.now() + timeLimit;
   while (end === undefined) {
     const answer = await tryConnecting(url);
     if (answer === 'ready') return undefined;
     if (!TEMPORARY.has(answer)) return `it rejects the connection (${answer})`;
-    if (Date.now() > deadline) return `not ready after ${timeLimit / 1000} s`;
+    if (performance.now() > deadline) return `not ready after ${timeLimit / 1000} s`;
     await sleep(25);
   }
   return end;
@@ -175,11 +175,11 @@ async function tryConnecting(url: string): Promise<string> {
  * that is shutting down, and removes a stale pid file that PostgreSQL would take for that of a running server.
  */
 async function untilPreviousServerEnds({ data, home }: Pick<ServerFiles, 'data' | 'home'>): Promise<void> {
-  const deadline = Date.now() + timeLimit;
+  const deadline = performance.now() + timeLimit;
   for (let file = readPidFile(data); file !== undefined; file = readPidFile(data)) {
     if (isStale(data, file.processId)) return rmSync(pidFile(data), { force: true });
     if (file.processId > 0 && !isAlive(file.processId)) return;
-    if ((await answersAt(file.port, home)) || Date.now() > deadline) {
+    if ((await answersAt(file.port, home)) || performance.now() > deadline) {
       const server = `its PostgreSQL is process ${file.processId}`;
       throw new SetupError(`Another "make start" is running in this directory (${server}). Stop it first.`);
     }

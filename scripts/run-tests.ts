@@ -38,9 +38,9 @@ async function main(): Promise<number> {
     if (event.todo === undefined || event.todo === false) failed += 1;
     judge(event);
   });
-  events.on('test:dequeue', ({ name }) => begun.set(name, Date.now()));
+  events.on('test:dequeue', ({ name }) => begun.set(name, performance.now()));
   events.on('test:complete', ({ name }) => {
-    if (files.includes(name)) seconds.set(name, (Date.now() - (begun.get(name) ?? 0)) / 1000);
+    if (files.includes(name)) seconds.set(name, (performance.now() - (begun.get(name) ?? 0)) / 1000);
   });
   for await (const text of events.compose(new spec())) process.stdout.write(text);
 

@@ -23,15 +23,15 @@ const fromSource = process.argv.includes('--watch');
 
 /** The process that a signal stops. */
 let services: Supervised | undefined;
-let lastSignal = 0;
+let lastSignal = -Infinity;
 const stopping = new AbortController();
 const stopped = once(stopping.signal, 'abort').then(() => 'stopped' as const);
 
 /** The first signal asks for an orderly shutdown, a second one for an immediate one. */
 function onSignal(): void {
   // One Ctrl-C may arrive twice: from the terminal, and from the program that started this one.
-  if (Date.now() - lastSignal < 200) return;
-  lastSignal = Date.now();
+  if (performance.now() - lastSignal < 200) return;
+  lastSignal = performance.now();
   // Without services there is nothing to wait for: the pipes close, and what has been started ends by itself.
   if (stopping.signal.aborted && services === undefined) process.exit(130);
   stopping.abort();

@@ -88,6 +88,8 @@ const RULES: readonly Rule[] = [
   { rule: 'one createServer', check: (tree) => elsewhere(tree, /createServer\(/, ['src/http/server.ts']), planted: ['src/serve.ts', 'createServer()'] },
   { rule: 'one reader of the environment', check: (tree) => elsewhere(tree, /process\.env/, ['src/settings.ts']), planted: ['src/serve.ts', 'process.env.X'] },
   { rule: 'one exit', check: (tree) => elsewhere(tree, /process\.exit/, ['src/cli.ts']), planted: ['src/serve.ts', 'process.exit(1)'] },
+  // Durations and expiry use performance.now() or PostgreSQL's clock, which nobody sets back. These three exchange times with others.
+  { rule: 'the wall clock decides nothing', check: (tree) => elsewhere(tree, /Date\.now\(|new Date\(\)(?!\.toISOString)/, ['src/webhook/receive.ts', 'src/webhook/targets/forward.ts', 'src/commands/events.ts']), planted: ['src/serve.ts', 'Date.now() - since'] },
   { rule: 'SQL only in stores and db', check: (tree) => elsewhere(tree, /\bsql(<[^`]*>)?`/, sqlFiles), planted: ['src/identity/login.ts', 'sql`select 1`'] },
   { rule: 'lists of values are one parameter', check: (tree) => elsewhere(tree, /\bin \$\{sql\(/, []), planted: ['src/db/planted.ts', 'sql`select 1 where id in ${sql(ids)}`'] },
   { rule: 'raw SQL is constant', check: (tree) => elsewhere(tree, /\.unsafe\(/, ['src/db/migrate.ts']), planted: ['src/identity/store.ts', 'sql.unsafe(x)'] },
