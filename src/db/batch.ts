@@ -17,7 +17,7 @@ interface Options<Item> {
 }
 
 type Call<Item, Result> = { item: Item; since: number; resolve(result: Result): void; reject(error: unknown): void };
-type RunAll<Item, Result> = (items: readonly Item[], locks: Locks) => Promise<readonly Result[]>;
+type RunAll<Item, Result> = (items: readonly Item[], locks?: Locks) => Promise<readonly Result[]>;
 
 /**
  * Lets calls that arrive together share one statement: one round trip, and for a write one flush to disk. One statement
@@ -29,7 +29,7 @@ type RunAll<Item, Result> = (items: readonly Item[], locks: Locks) => Promise<re
  * @returns one result for each, in their order
  */
 export function batched<Context extends object, Item, Result>(
-  run: (context: Context, items: readonly Item[], locks: Locks) => Promise<readonly Result[]>,
+  run: (context: Context, items: readonly Item[], locks?: Locks) => Promise<readonly Result[]>,
   options: Options<Item> = {},
 ): (context: Context, item: Item) => Promise<Result> {
   const batches = new WeakMap<Context, (item: Item) => Promise<Result>>();
@@ -43,12 +43,11 @@ export function batched<Context extends object, Item, Result>(
 function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<Item>): (item: Item) => Promise<Result> {
   let waiting: Array<Call<Item, Result>> = [];
   let isBusy = false;
-  /** Calls that are tried alone, since a lock stopped their statement, and those that wait for the same locks. */
-  const alone = new Set<Call<Item, Result>>();
+  /** The locks of items that are tried alone, and the calls that wait for one of these. */
+  const locks = new Set<string | null>();
   let locked: typeof waiting = [];
   const lockOf = ({ item }: Call<Item, Result>) => options.lockOf?.(item) ?? options.keyOf?.(item) ?? null;
-  const isLocked = (call: Call<Item, Result>) =>
-    alone.size > 0 && lockOf(call) !== null && [...alone].some((one) => lockOf(one) === lockOf(call));
+  const isLocked = (call: Call<Item, Result>) => locks.size > 0 && locks.has(lockOf(call));
 
   function schedule(): void {
     if (isBusy || waiting.length === 0) return;
@@ -68,25 +67,26 @@ function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<I
     });
   }
 
-  async function send(calls: typeof waiting, locks: Locks): Promise<void> {
+  async function send(calls: typeof waiting, manner?: Locks): Promise<void> {
     if (calls.length === 0) return;
     try {
-      const results = await run(calls.map(({ item }) => item), locks);
+      const results = await run(calls.map(({ item }) => item), manner);
       if (results.length !== calls.length) throw new Error('internal error: one result for each item');
       for (const [index, result] of results.entries()) calls[index]?.resolve(result);
     } catch (error) {
       const isRejected = calls.length > 1 && (error instanceof Rejected || error instanceof Duplicate);
-      if (isRejected) await Promise.all(calls.map((call) => send([call], 'wait')));
-      // Not awaited: the next statement does not wait for the lock.
-      else if (error instanceof Locked && locks === 'try') for (const call of calls) void sendAlone(call);
+      // Not awaited: the next statement does not wait for a lock.
+      if (error instanceof Locked && manner === 'try') for (const call of calls) void sendAlone(call, 'wait');
+      else if (isRejected) for (const call of calls) void sendAlone(call);
       else for (const call of calls) call.reject(error);
     }
   }
 
-  async function sendAlone(call: Call<Item, Result>): Promise<void> {
-    alone.add(call);
-    await send([call], 'wait');
-    alone.delete(call);
+  async function sendAlone(call: Call<Item, Result>, manner?: Locks): Promise<void> {
+    const lock = lockOf(call);
+    if (lock !== null) locks.add(lock);
+    await send([call], manner);
+    locks.delete(lock);
     waiting = [...locked, ...waiting];
     locked = [];
     schedule();

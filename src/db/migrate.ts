@@ -72,11 +72,8 @@ export function createReadiness(database: Database, schema: string, migrations: 
       await database.ensureConnected();
       return null;
     };
-    const late = async () => {
-      await sleep(PROBE_MS, null, { ref: false });
-      throw new Unavailable('no answer within a second', true);
-    };
-    return Promise.race([check(), late()]).catch((error: unknown) => {
+    const late = sleep(PROBE_MS, new Unavailable('no answer within a second', true), { ref: false });
+    return Promise.race([check(), late.then((error) => Promise.reject(error))]).catch((error: unknown) => {
       log.warn('not ready', { problem, ...describeError(error) });
       return problem;
     });

@@ -28,7 +28,7 @@ export const currentTime = batched(async (database: Database, callers: readonly 
 });
 
 export const insertSecret = batched(
-  async (database: Database, secrets: readonly StoredSecret[], locks: Locks) => {
+  async (database: Database, secrets: readonly StoredSecret[], locks?: Locks) => {
     const all = (name: keyof StoredSecret) => arrayLiteral(secrets.map((secret) => secret[name]));
     await database.write((sql) => sql`
       insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads)
@@ -54,7 +54,7 @@ export const findSecret = batched(async (database: Database, ids: readonly strin
  * @returns whether this reader succeeded
  */
 export const useUpRead = batched(
-  async (database: Database, readers: ReadonlyArray<Readonly<{ id: string; commitment: Buffer }>>, locks: Locks) => {
+  async (database: Database, readers: ReadonlyArray<Readonly<{ id: string; commitment: Buffer }>>, locks?: Locks) => {
     // Sorted, so that two replicas rarely deadlock; a deadlock is retried.
     const sorted = [...readers].sort((one, other) => (one.id < other.id ? -1 : 1));
     const ids = arrayLiteral(sorted.map(({ id }) => id));

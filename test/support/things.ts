@@ -39,7 +39,7 @@ export async function makeThings(sql: Sql): Promise<void> {
 export function storing() {
   const statements: number[][] = [];
   const store = batched(
-    async (database: Database, things: readonly Thing[], locks: Locks): Promise<string[]> => {
+    async (database: Database, things: readonly Thing[], locks?: Locks): Promise<string[]> => {
       statements.push(things.map(({ id }) => id));
       const [ids, names, sizes] = [arrayLiteral(things.map(({ id }) => id)), arrayLiteral(things.map(({ name }) => name ?? null)), arrayLiteral(things.map(({ size }) => size ?? 1))];
       const rows = await database.write(

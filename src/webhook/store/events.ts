@@ -26,7 +26,7 @@ export interface NewEvent {
  * @returns for each whether it is new
  */
 export const insertEvent = batched(
-  async (database: Database, events: readonly NewEvent[], locks: Locks): Promise<boolean[]> => {
+  async (database: Database, events: readonly NewEvent[], locks?: Locks): Promise<boolean[]> => {
     const all = (pick: (event: NewEvent) => string | Buffer | null) => arrayLiteral(events.map(pick));
     const inserted = await database.write(
       (sql) => sql<Array<{ id: string }>>`

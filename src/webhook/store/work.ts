@@ -60,7 +60,7 @@ export async function renewLeases(database: Database, leases: readonly Lease[], 
 }
 
 /** Ends events that were delivered at about the same time in one statement. If it fails, they are delivered again. */
-export const endDelivered = batched(async (database: Database, leases: readonly Lease[], locks: Locks) => {
+export const endDelivered = batched(async (database: Database, leases: readonly Lease[], locks?: Locks) => {
   await endWork(database, leases, 'done', null, 0, locks);
   return leases.map(() => undefined);
 }, { lockOf: ({ id }) => id });
