@@ -135,7 +135,7 @@ const ROUNDS = 6;
 /** The users of a page, their sessions, and some that do not match. */
 const PAGE = 60;
 /** The total of a list reads the whole list, by an index or not. */
-const IS_TOTAL = /^select count\(\*\)::int as n from/;
+const IS_TOTAL = /^select (count\(\*\)|coalesce\(sum\(n\), 0\))::int as n from/;
 /** Tables of one row. */
 const WITHOUT_INDEX = ['identity.throttle_secret', 'identity.global_revocation'];
 
@@ -180,6 +180,31 @@ test('each reads every table by an index, and no more than a page besides the to
 test('an idle limit, which changes the statements about sessions, leaves that as it is', async () => {
   const routesOfSessions = /^(GET \/api\/(session|test)\/|POST \/api\/auth\/session)/;
   assert.deepEqual(await faultsOf(idle, CASES.filter(([route]) => routesOfSessions.test(route))), []);
+});
+
+test('the count of open sessions reads narrow indexes alone', { timeout: 140_000 }, async () => {
+  const [open, own] = [90_000, 10_000];
+  const one = await someId();
+  await sql`
+    insert into identity.sessions (id, token_digest, user_id, expires_at, user_agent)
+    select gen_random_uuid(), sha256(('open ' || n)::bytea), case when n <= ${own} then ${one}::uuid else owner.id end,
+      now() + n * interval '1 second', rpad('a browser', 110, '.')
+    from generate_series(1, ${open}) n
+    join (select id, row_number() over () as place from identity.users) owner on owner.place = 1 + n % ${USERS}`;
+  await sql`vacuum analyze identity.sessions`;
+  // 40 bytes for each session of all, 120 for each of one user, and a look at those who have ended theirs.
+  const cases = [['?active=true', (open * 40) / 8_192 + 400], [`?active=true&user=${one}`, (own * 120) / 8_192 + 20]] as const;
+  for (const [query, most] of cases) {
+    for (let round = 1; round <= ROUNDS; round += 1) {
+      const all = await scansOf(identity, ['GET /api/session/', 'a part', async () => ({ path: query })]);
+      const counts = all.filter(({ statement, table }) => IS_TOTAL.test(statement) && table === 'identity.sessions');
+      assert.deepEqual([...new Set(counts.map(({ node }) => node))], ['Index Only Scan'], query);
+      const blocks = counts.reduce((sum, scan) => sum + scan.blocks, 0);
+      assert.ok(blocks <= most, `${query}: ${blocks} blocks, at most ${most}`);
+    }
+  }
+  await sql`delete from identity.sessions where ip is null and expires_at > now()`;
+  await sql`vacuum analyze identity.sessions`;
 });
 
 test('a missing index would be seen', async () => {

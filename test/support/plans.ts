@@ -10,6 +10,8 @@ export interface Scan {
   readonly table: string;
   /** How many rows it looked at. */
   readonly rows: number;
+  /** How many blocks of the table and its indexes it looked at. */
+  readonly blocks: number;
   readonly statement: string;
 }
 
@@ -30,6 +32,8 @@ interface Node {
   readonly Schema?: string;
   readonly 'Actual Rows': number;
   readonly 'Actual Loops': number;
+  readonly 'Shared Hit Blocks'?: number;
+  readonly 'Shared Read Blocks'?: number;
   readonly 'Rows Removed by Filter'?: number;
   readonly 'Rows Removed by Index Recheck'?: number;
   readonly Plans?: readonly Node[];
@@ -43,6 +47,7 @@ const SETTINGS = {
   'auto_explain.log_analyze': 'on',
   'auto_explain.log_verbose': 'on',
   'auto_explain.log_timing': 'off',
+  'auto_explain.log_buffers': 'on',
   // The look-ups that a foreign key makes.
   'auto_explain.log_nested_statements': 'on',
 } as const;
@@ -78,7 +83,7 @@ function scansOf(notice: string): Scan[] {
   const statement = text.replace(/\s+/g, ' ').trim();
   const walk = (node: Node): Scan[] => [
     ...(node['Relation Name'] !== undefined && node['Node Type'] !== 'ModifyTable'
-      ? [{ node: node['Node Type'], table: `${node.Schema}.${node['Relation Name']}`, rows: rowsOf(node), statement }]
+      ? [{ node: node['Node Type'], table: `${node.Schema}.${node['Relation Name']}`, rows: rowsOf(node), blocks: (node['Shared Hit Blocks'] ?? 0) + (node['Shared Read Blocks'] ?? 0), statement }]
       : []),
     ...(node.Plans ?? []).flatMap(walk),
   ];
