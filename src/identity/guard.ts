@@ -1,6 +1,6 @@
 import { bearerOf, type Guard, type RequestInfo, type Route } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import { isActive, isUsable } from './model.ts';
+import { type CallerKey, type CallerSession, isActive, isUsable } from './model.ts';
 import type { Caller } from './policy.ts';
 import type { IdentityService } from './service.ts';
 import { RightsLost } from './store/audit.ts';
@@ -74,7 +74,7 @@ async function callerBySession(value: string, address: string, service: Identity
   const session = await service.limitGuesses(address, parseSessionToken(value), find);
   if (session instanceof Failure) return session;
   if (!session || !isActive(session)) return refused('session');
-  if (session.last_seen_is_old) markSeen(service.pendingLastSeen.sessions, session.id);
+  markSeen(service.pendingLastSeen.sessions, session);
   return { session, key: null, user: session.user };
 }
 
@@ -83,10 +83,12 @@ async function callerByKey(value: string, address: string, service: IdentityServ
   const key = await limitGuesses(address, parseApiKey(value), (digest) => findKeyByDigest(database, digest));
   if (key instanceof Failure) return key;
   if (!key || !isUsable(key)) return refused('key');
-  if (key.last_seen_is_old) markSeen(pendingLastSeen.keys, key.id);
+  markSeen(pendingLastSeen.keys, key);
   return { session: null, key, user: key.user };
 }
 
 /** Beyond this number, the use is recorded with the next request. */
 const MAX_PENDING = 10_000;
-const markSeen = (pending: Set<string>, id: string) => (pending.size < MAX_PENDING ? pending.add(id) : pending);
+export function markSeen(pending: Set<string>, { id, last_seen_is_old: isOld }: CallerSession | CallerKey): void {
+  if (isOld && pending.size < MAX_PENDING) pending.add(id);
+}

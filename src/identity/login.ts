@@ -8,6 +8,7 @@ import { Failure } from '../http/errors.ts';
 import { dateTime, object, oneOf, optional, text } from '../http/shape.ts';
 import { describeError, Overloaded } from '../runtime/errors.ts';
 import { actorOf } from './audit.ts';
+import { markSeen } from './guard.ts';
 import { SCHEMA } from './migrations.ts';
 import { type Account, accountKey, isActive, mayLogIn, viewSession } from './model.ts';
 import { createPasswords } from './passwords.ts';
@@ -183,9 +184,11 @@ export async function logout({ body, request }: AnonymousCall<{ session: string 
   return { data: null };
 }
 
-/** The session of a token, if it is active. */
+/** The session of a token, if it is active. This is a use of the session, as each check of its token is. */
 export async function lookUpSession({ body }: AnonymousCall<{ session: string }>, service: IdentityService) {
   const token = parseSessionToken(body.session);
   const session = token && (await findSessionByToken(service, token));
-  return session && isActive(session) ? { data: viewSession(session) } : new Failure('invalid_session', { credential: 'session' });
+  if (!session || !isActive(session)) return new Failure('invalid_session', { credential: 'session' });
+  markSeen(service.pendingLastSeen.sessions, session);
+  return { data: viewSession(session) };
 }

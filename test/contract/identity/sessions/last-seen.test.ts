@@ -116,6 +116,27 @@ test('a session unused for SESSION_IDLE_TTL has ended, and one in use has not', 
   assertRevoked(await ask('DELETE', `${identity}/api/session/${idle.id}/revoke`, { bearer: root.token }), '1 session revoked.');
 });
 
+test('each check of a token counts as a use, and a look at a session by another caller does not', async () => {
+  const root = await open();
+  const body = (token: string) => ({ body: { session: token } });
+  const checks: ReadonlyArray<readonly [what: string, check: (token: string) => Promise<{ status: number }>]> = [
+    ['POST /api/auth/session', (token) => ask('POST', `${identity}/api/auth/session`, body(token))],
+    ['GET /api/auth/verify', (token) => ask('GET', `${identity}/api/auth/verify`, { bearer: token })],
+    ['GET /api/auth/verify by cookie', (token) => ask('GET', `${identity}/api/auth/verify`, { headers: { cookie: `session=${token}` } })],
+    ['GET /api/session/info about itself', (token) => ask('GET', `${identity}/api/session/info?session=${token}`, { bearer: token })],
+  ];
+  const looked = await open('ada', PASSWORD);
+  await lastSeen(looked.id, '250 seconds');
+  assertSuccess(await ask('GET', `${identity}/api/session/info?session=${looked.token}`, { bearer: root.token }));
+  for (const [what, check] of checks) {
+    const used = await open('ada', PASSWORD);
+    await lastSeen(used.id, '250 seconds');
+    assert.equal((await check(used.token)).status, 200, what);
+    await untilSql(async () => (await seenSeconds(used.id)) < 60, `${what} is recorded`);
+  }
+  assert.ok((await seenSeconds(looked.id)) > 240);
+});
+
 test('active=true and active=false part the list, totals and pages included', async () => {
   const root = await open();
   const [revoked, loggedOut, expired, idle, alive, own] = [await open(), await open(), await open('ada', PASSWORD), await open('ada', PASSWORD), await open('ada', PASSWORD), await open()];
