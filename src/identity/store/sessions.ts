@@ -1,5 +1,5 @@
 import { digest } from '../../crypto/token.ts';
-import { alignToKeys, batched, hexArrayLiteral } from '../../db/batch.ts';
+import { alignToKeys, arrayLiteral, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
 import { type Actor, audited, EVERYONE, hold, insertAudit, isAllowed } from './audit.ts';
@@ -216,17 +216,19 @@ async function countOpen(sql: Sql, userId: string | null) {
 export async function writeLastSeen(
   { database, idleSeconds }: Sessions, sessionIds: readonly string[], keyIds: readonly string[],
 ): Promise<void> {
-  // Sorted, so that replicas lock the rows in one order.
-  const list = (ids: readonly string[]) => `{${[...ids].sort().join(',')}}`;
   await database.write((sql) => sql`
     with seen as (
-      update identity.sessions set last_seen_at = now()
-      where id = any (${list(sessionIds)}::text::uuid[]) and last_seen_at < now() - interval '1 minute'
-        -- A session that has expired meanwhile must not become active again.
-        and not ${isExpired(sql, 'sessions', idleSeconds)}
+      update identity.sessions set last_seen_at = now() where id = any (array(
+        select id from identity.sessions
+        where id = any (${arrayLiteral(sessionIds)}::text::uuid[]) and last_seen_at < now() - interval '1 minute'
+          -- A session that has expired meanwhile must not become active again.
+          and not ${isExpired(sql, 'sessions', idleSeconds)}
+        -- To wait for a change that holds one row and waits for another would be a deadlock. The next use is recorded.
+        for no key update skip locked))
     )
-    update identity.api_keys set last_used_at = now()
-    where id = any (${list(keyIds)}::text::uuid[]) and coalesce(last_used_at < now() - interval '1 minute', true)`);
+    update identity.api_keys set last_used_at = now() where id = any (array(
+      select id from identity.api_keys where id = any (${arrayLiteral(keyIds)}::text::uuid[])
+        and coalesce(last_used_at < now() - interval '1 minute', true) for no key update skip locked))`);
 }
 
 /** Removes sessions that ended at least `seconds` ago, however they ended. @returns how many; at most `max` */
