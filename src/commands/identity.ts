@@ -142,7 +142,7 @@ export const COMMANDS: readonly Command[] = [
       if (flag('json')) return print(JSON.stringify(rows.map(viewKey)));
       const columns = ['ID', 'KEY', 'NAME', 'USER', 'CREATED BY', 'CREATED', 'LAST USED', 'EXPIRES', 'STATE'];
       printTable(print, columns, rows.map((key) => [
-        key.id, `${key.key_prefix}…`, key.name, key.user?.username ?? '–', creatorOf(key),
+        key.id, `${key.key_prefix}…`, key.name, ownerOf(key), creatorOf(key),
         key.created_at.toISOString(), key.last_used_at?.toISOString() ?? '–', key.expires_at?.toISOString() ?? '–', stateOf(key),
       ]));
     },
@@ -245,4 +245,5 @@ const flagsOf = ({ super_admin: isAdmin, verified, enabled }: User): string =>
 const stateOf = (key: ApiKey): string =>
   key.revoked ? 'revoked' : key.expired ? 'expired' : key.suspended ? `${key.user ? 'user' : 'creator'} disabled` : 'live';
 /** A deleted user's name is erased after some time. */
+const ownerOf = (key: ApiKey): string => key.user?.username || key.user_id || '–';
 const creatorOf = (key: ApiKey): string => key.created_by_username || key.created_by || 'command';

@@ -28,6 +28,7 @@ export const MIGRATIONS: readonly Migration[] = [
       'create unique index users_email_key on identity.users (email_key) where deleted_at is null',
       'create index users_oldest on identity.users (created_at, id) where deleted_at is null',
       'create index users_administrators on identity.users (id) where super_admin and enabled and deleted_at is null',
+      `create index users_to_erase on identity.users (deleted_at) where deleted_at is not null and username <> ''`,
       'create index users_sessions_end on identity.users (id, sessions_end_at) where sessions_end_at is not null',
       // One row, the same value for the sessions of all users.
       `create table identity.global_revocation (

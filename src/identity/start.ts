@@ -2,7 +2,7 @@ import { createDatabase } from '../db/pool.ts';
 import { removeForgotten } from '../db/throttle.ts';
 import { bindRoutes } from '../http/call.ts';
 import type { ServiceContext } from '../runtime/context.ts';
-import { type Job, removalJob } from '../runtime/jobs.ts';
+import { BATCH_ROWS, type Job, removalJob } from '../runtime/jobs.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { createPasswords } from './passwords.ts';
 import { routes } from './routes.ts';
@@ -10,6 +10,7 @@ import { createIdentity, type IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
 import { removeOldAudit } from './store/audit.ts';
 import { removeEndedSessions, writeLastSeen } from './store/sessions.ts';
+import { eraseDeletedUsers } from './store/users.ts';
 import { createFirstAdministrator } from './users.ts';
 
 export function start({ database: address, admin, ...options }: IdentitySettings, context: ServiceContext) {
@@ -38,6 +39,11 @@ export function jobs(service: IdentityService): readonly Job[] {
     removalJob(metrics, 'identity.sessions', 300, (max) => removeEndedSessions(database, retentionSeconds, max)),
     removalJob(metrics, 'identity.throttles', 300, (max) => removeForgotten(database, SCHEMA, max)),
     removalJob(metrics, 'identity.audit', 300, (max) => removeOldAudit(database, auditSeconds, max)),
+    {
+      name: 'erase deleted users',
+      everySeconds: 300,
+      batch: async () => (await eraseDeletedUsers(database, retentionSeconds, BATCH_ROWS)) === BATCH_ROWS,
+    },
     {
       name: 'record last use',
       everySeconds: 5,

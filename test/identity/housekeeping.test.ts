@@ -5,7 +5,9 @@ import { migrate } from '../../src/db/migrate.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
 import { createIdentity } from '../../src/identity/service.ts';
 import { jobs } from '../../src/identity/start.ts';
+import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
 import { writeLastSeen } from '../../src/identity/store/sessions.ts';
+import { removeUser } from '../../src/identity/users.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import { createDatabase } from '../support/database.ts';
 import { quiet } from '../support/context.ts';
@@ -52,7 +54,7 @@ const kinds = async (): Promise<Record<string, number>> =>
   Object.fromEntries((await sql`select user_agent as kind, count(*)::int as n from identity.sessions group by 1`).map(({ kind, n }) => [String(kind), Number(n)]));
 
 test('there is a job for each table that grows, and one that records the last use', () => {
-  assert.deepEqual(one.names, ['remove from identity.sessions', 'remove from identity.throttles', 'remove from identity.audit', 'record last use']);
+  assert.deepEqual(one.names, ['remove from identity.sessions', 'remove from identity.throttles', 'remove from identity.audit', 'erase deleted users', 'record last use']);
 });
 
 test('sessions that ended before the retention are removed, and no others', async () => {
@@ -152,6 +154,39 @@ for (const [table, fill] of LARGE) {
     assert.deepEqual(await kinds(), { open: 5 });
   });
 }
+
+test('the names and address of a deleted user are erased after the retention, and nothing else', async () => {
+  const delete_ = (id: string) => removeUser(one.database, COMMAND_LINE, id);
+  const [old, recent, kept] = [await addUser(one.database, 'old'), await addUser(one.database, 'recent'), await addUser(one.database, 'kept')];
+  for (const id of [old, recent]) await delete_(id);
+  await sql`update identity.users set deleted_at = now() - interval '25 hours' where id = ${old}`;
+  await sql`update identity.users set deleted_at = now() - interval '23 hours' where id = ${recent}`;
+  const rows = async () => (await sql`select * from identity.users where id in (${old}, ${recent}, ${kept}) order by id`).map((row) => ({ ...row }));
+  const before = await rows();
+  // The hash goes at once.
+  assert.deepEqual(before.map(({ id, password_hash }) => [id, password_hash === null]).sort(), [[old, true], [recent, true], [kept, false]].sort());
+  const erased = { username: '', username_key: '', email: '', email_key: '', first_name: '', last_name: '' };
+  assert.deepEqual(await Promise.all(replicas.map(({ run }) => run('erase deleted users'))), [false, false, false]);
+  assert.deepEqual(await rows(), before.map((row) => (row.id === old ? { ...row, ...erased } : row)));
+  // The trail names users by id alone.
+  const trail = await sql`select event from identity.audit where user_id = ${old} order by event`;
+  assert.deepEqual(trail.map(({ event }) => event), ['user.created', 'user.deleted']);
+  assert.equal((await sql`select from identity.audit a where a::text like '%old@example.org%'`).length, 0);
+});
+
+test('deleted users are erased in batches of 500, each once', async () => {
+  await sql`
+    insert into identity.users (id, username, username_key, email, email_key, first_name, last_name, enabled, verified, super_admin, deleted_at)
+    select gen_random_uuid(), 'gone', 'gone', 'gone@example.org', 'gone@example.org', 'Gone', '', true, false, false, now() - interval '2 days'
+    from generate_series(1, 700)`;
+  const gone = async () => (await sql`select from identity.users where username = 'gone'`).length;
+  const steps: Array<[more: boolean, left: number]> = [];
+  for (let more = true; more; ) steps.push([(more = await one.run('erase deleted users')), await gone()]);
+  assert.deepEqual(steps, [[true, 200], [false, 0]]);
+  const { count } = await sql`select from identity.users where username = ''`;
+  assert.equal(await two.run('erase deleted users'), false);
+  assert.equal((await sql`select from identity.users where username = ''`).count, count);
+});
 
 test('a use that several replicas have seen is written once', async () => {
   await addSessions('open', 2);

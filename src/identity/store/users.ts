@@ -71,6 +71,19 @@ export async function anyUserExists(sql: Sql): Promise<boolean> {
   return row.found;
 }
 
+/** Erases the names and addresses of users who were deleted `seconds` ago. @returns how many; at most `max` */
+export async function eraseDeletedUsers(database: Database, seconds: number, max: number): Promise<number> {
+  const result = await database.write((sql) => sql`
+    update identity.users
+    set username = '', username_key = '', email = '', email_key = '', first_name = '', last_name = ''
+    where id = any (array(
+      select id from identity.users
+      where deleted_at < now() - make_interval(secs => ${seconds}) and username <> ''
+      order by deleted_at limit ${max} for update skip locked
+    ))`);
+  return result.count;
+}
+
 /** @throws Duplicate, with the index's name, if the username or the address is taken */
 export async function insertUser(sql: Sql, actor: Actor, id: string, values: UserValues): Promise<User> {
   const row = { id, ...withKeys(values) };
@@ -111,7 +124,7 @@ export function updateUser(
       where ${condition} and deleted_at is null and not revoked returning id, ${id}::uuid as user_id`);
     if (values === 'delete') await revokeKeys(sql`user_id = ${id}`, '');
     const orphans = isDemoted ? await revokeKeys(sql`user_id is null and created_by = ${id}`, 'without a user') : null;
-    const change = values === 'delete' ? sql`deleted_at = now()` : sql(withKeys(values));
+    const change = values === 'delete' ? sql`deleted_at = now(), password_hash = null` : sql(withKeys(values));
     const setAt = values !== 'delete' && values.password_hash !== undefined ? sql`, password_set_at = now()` : sql``;
     const [user] = await audited<User>(sql, { ...entry, actor }, sql`
       update identity.users u set ${change} ${setAt}, updated_at = now() where u.id = ${id}

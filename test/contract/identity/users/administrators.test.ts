@@ -25,7 +25,10 @@ function end(by: Person, of: { id: string }, ending: Ending, url = identity): Pr
 /** These and nobody else are enabled super administrators, with the sessions they had. */
 async function only(...administrators: readonly Person[]) {
   const ids = administrators.map(({ id }) => id);
-  await sql`update identity.users set enabled = true, deleted_at = null, sessions_end_at = null, super_admin = id in ${sql(ids)}`;
+  // A deletion has erased the hash.
+  await sql`
+    update identity.users set enabled = true, deleted_at = null, sessions_end_at = null, super_admin = id in ${sql(ids)},
+      password_hash = coalesce(password_hash, 'erased')`;
   await sql`update identity.sessions set revoked = false, logged_out = false`;
 }
 
