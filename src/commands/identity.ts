@@ -143,7 +143,8 @@ export const COMMANDS: readonly Command[] = [
       const columns = ['ID', 'KEY', 'NAME', 'USER', 'CREATED BY', 'CREATED', 'LAST USED', 'EXPIRES', 'STATE'];
       printTable(print, columns, rows.map((key) => [
         key.id, `${key.key_prefix}…`, key.name, ownerOf(key), creatorOf(key),
-        key.created_at.toISOString(), key.last_used_at?.toISOString() ?? '–', key.expires_at?.toISOString() ?? '–', stateOf(key),
+        key.created_at.toISOString(), key.last_used_at?.toISOString() ?? '–', key.expires_at?.toISOString() ?? '–',
+        stateOf(key),
       ]));
     },
   },
@@ -242,8 +243,8 @@ async function withPassword(
 
 const flagsOf = ({ super_admin: isAdmin, verified, enabled }: User): string =>
   [isAdmin ? 'super-admin' : '', verified ? 'verified' : '', enabled ? '' : 'disabled'].filter(Boolean).join(',');
-const stateOf = (key: ApiKey): string =>
-  key.revoked ? 'revoked' : key.expired ? 'expired' : key.suspended ? `${key.user ? 'user' : 'creator'} disabled` : 'live';
+const stateOf = ({ revoked, expired, suspended, user }: ApiKey): string =>
+  revoked ? 'revoked' : expired ? 'expired' : suspended ? `${user ? 'user' : 'creator'} disabled` : 'live';
 /** A deleted user's name is erased after some time. */
 const ownerOf = (key: ApiKey): string => key.user?.username || key.user_id || '–';
 const creatorOf = (key: ApiKey): string => key.created_by_username || key.created_by || 'command';

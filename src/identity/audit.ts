@@ -9,11 +9,10 @@ import type { Page } from './store/rows.ts';
 /** @param caller null for a request without a credential */
 export function actorOf(caller: Caller | null, { address, requestId }: RequestInfo): Actor {
   const via = caller?.key ? 'key' : caller?.session ? 'session' : 'nobody';
-  const userId = caller?.user?.id ?? null;
-  const isAdministrator = caller?.user?.super_admin ?? false;
-  const ownerId = userId ?? caller?.key?.created_by ?? null;
-  const rights = caller && { sessionId: caller.session?.id ?? null, ownerId, isAdministrator };
-  return { via, userId, keyId: caller?.key?.id ?? null, ip: address, requestId, rights };
+  const [userId, keyId] = [caller?.user?.id ?? null, caller?.key?.id ?? null];
+  const [ownerId, sessionId] = [userId ?? caller?.key?.created_by ?? null, caller?.session?.id ?? null];
+  const rights = caller && { sessionId, ownerId, isAdministrator: caller.user?.super_admin ?? false };
+  return { via, userId, keyId, ip: address, requestId, rights };
 }
 
 type ListQuery = Page & { user: string | undefined; event: AuditEvent | undefined };

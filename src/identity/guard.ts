@@ -43,18 +43,13 @@ function createGuard(
 /** A change by a caller who loses the rights to it after the check gets what the next request would get. */
 export const withRightsLost = (row: Route<IdentityService>): Route<IdentityService> => ({
   ...row,
-  async answer(request, service, readBody) {
-    try {
-      return await row.answer(request, service, readBody);
-    } catch (error) {
-      if (!(error instanceof RightsLost)) throw error;
-      const caller = await bearer.check(request, service);
-      return caller instanceof Failure ? caller : new Failure('forbidden', { message: RIGHTS_CHANGED });
-    }
-  },
+  answer: (request, service, readBody) => row.answer(request, service, readBody).catch(async (error: unknown) => {
+    if (!(error instanceof RightsLost)) throw error;
+    const caller = await bearer.check(request, service);
+    const message = 'Your rights changed while the request was waiting. Nothing was done. Check them, then retry.';
+    return caller instanceof Failure ? caller : new Failure('forbidden', { message });
+  }),
 });
-
-const RIGHTS_CHANGED = 'Your rights changed while the request was waiting. Nothing was changed. Check them, then retry.';
 
 /** With two cookies of this name, a neighboring host may have planted one (RFC 6265, 8.6): then there is none. */
 function sessionCookie(headers: Headers): string | null {

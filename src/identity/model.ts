@@ -69,10 +69,7 @@ type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 export type Session = Omit<RowOf<SessionView>, 'user'> & Times & Readonly<{ user: User }>;
 /** What a bearer check reads of a session. */
 export type CallerSession = Pick<Session, 'id' | 'revoked' | 'logged_out' | 'user' | keyof Times>;
-/**
- * `user`: null for a key without a user. `suspended`: the user on whom it depends may not log in: its own, or the one who
- * created it if it has none.
- */
+/** `user`: null for a key without a user. `suspended`: its user, or without a user its creator, may not log in. */
 export type ApiKey = Omit<RowOf<KeyView>, 'key' | 'user'> & Times &
   Readonly<{ key_prefix: string; suspended: boolean; user: User | null }>;
 /** What a check of a key reads. */

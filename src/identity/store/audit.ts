@@ -24,16 +24,14 @@ export const COMMAND_LINE: Actor =
   { via: 'command', userId: null, keyId: null, ip: null, requestId: null, rights: null };
 
 /** The actor has lost rights since the guard's check: nothing was changed. */
-export class RightsLost extends Error {
-  override readonly name = 'RightsLost';
-}
+export class RightsLost extends Error {}
 
 /**
  * Parts of a statement: locks what the actor's rights depend on, as it is after any wait, to the end of the transaction
- * (ASVS 8.3.2). No row in `actor` means that they are lost. All changes lock in one order, so that they cannot deadlock:
- * the actor's user and the target by id, then what ends all sessions, then the session or key, then what they change.
- * So a session or key is only changed under the lock of its user.
- * @param target the user whom the change is about; null for none
+ * (ASVS 8.3.2). Without them, `actor` has no row. All changes lock in one order, so that they cannot deadlock: users by
+ * id, what ends all sessions, the session or key, then what they change. A session or key that has a user changes only
+ * under the lock of that user.
+ * @param target the user whom the change is about
  */
 function holding(sql: Sql, { rights, keyId }: Actor, target: string | null): Fragment {
   const { ownerId = null, sessionId = null, isAdministrator = false } = rights ?? {};
@@ -47,11 +45,8 @@ function holding(sql: Sql, { rights, keyId }: Actor, target: string | null): Fra
       select max(sessions_end_at) filter (where id = ${ownerId}) as sessions_end_at,
         ${ownerId === null} or bool_or(id = ${ownerId} and enabled and (super_admin or not ${isAdministrator})) as may,
         ${userId === null} or bool_or(id = ${userId}) as has_target
-      from (
-        select id, enabled, super_admin, sessions_end_at from identity.users
-        where id = any (${arrayLiteral([ownerId, userId])}::text::uuid[]) and deleted_at is null
-        order by id for no key update
-      ) locked
+      from (select * from identity.users where id = any (${arrayLiteral([ownerId, userId])}::text::uuid[])
+        and deleted_at is null order by id for no key update) locked
     ), actor as materialized (
       select a.has_target from accounts a cross join identity.global_revocation g
       ${rights === null ? sql`where true` : sql`${sessionId === null ? key : session}
@@ -74,9 +69,7 @@ export async function hold(sql: Sql, actor: Actor, target: string): Promise<Acto
   return held.has_target ? { ...actor, rights: null } : null;
 }
 
-/**
- * `detail` is the program's own text: never a secret, never a caller's text. `target`: the user to lock with the actor.
- */
+/** `detail`: the program's own text, never a secret or a caller's text. `target`: the user to lock with the actor's. */
 export type AuditEntry = Readonly<{ event: AuditEvent; actor: Actor; detail?: string; target?: string | null }>;
 
 type Subject = Readonly<{ userId: string | null; targetId: string | null; count: number }>;
@@ -91,11 +84,10 @@ export const isAllowed = (sql: Sql): Fragment => sql`exists (select from actor w
 
 /**
  * A change and its row in the trail in one statement: both commit, or neither does.
- * @param change has the condition `isAllowed`, unless a transaction holds the rights. Returns `id` and `user_id` of each
- * changed row, and any columns the caller needs
+ * @param change has the condition `isAllowed`, unless a transaction holds the rights; returns `id` and `user_id` of
+ * each changed row, and any columns the caller needs
  * @param parts more parts of the statement, as `, name as (…)`, which may use the rows of `change`
- * @returns the changed rows, or those of `result`; no changed row means no row in the trail either
- * @throws RightsLost
+ * @returns the changed rows, or those of `result`; no changed row means no row in the trail either  @throws RightsLost
  */
 export async function audited<T extends object>(
   sql: Sql, entry: AuditEntry, change: Fragment, parts: Fragment = sql``, result: Fragment = sql`select * from change`,

@@ -6,7 +6,8 @@ import { countRows, idsOfPage, type JoinedUser, joinedUser, type Page, type Page
 
 const keyColumns = (sql: Sql): Fragment => sql`
   k.id, k.key_prefix, k.name, k.user_id, k.created_by, k.revoked, k.expires_at,
-  coalesce(k.expires_at <= now(), false) as expired, k.last_used_at, coalesce(k.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
+  coalesce(k.expires_at <= now(), false) as expired, k.last_used_at,
+  coalesce(k.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
   coalesce(not u.enabled or u.deleted_at is not null, k.user_id is not null) as suspended,
   k.created_at, k.updated_at, k.deleted_at, ${joinedUser(sql)}`;
 const createdBy = (sql: Sql): Fragment => sql`

@@ -119,9 +119,9 @@ export function updateUser(
     if (!actor) return 'unknown';
     if (endsRights && (await isLastAdministrator(sql, id))) return 'last administrator';
     if (endsSessions) await endSessions(sql, actor, id);
-    const revokeKeys = (condition: Fragment, detail: string) => audited(sql, { event: 'key.revoked', actor, detail }, sql`
+    const revokeKeys = (where: Fragment, detail: string) => audited(sql, { event: 'key.revoked', actor, detail }, sql`
       update identity.api_keys set revoked = true, updated_at = now()
-      where ${condition} and deleted_at is null and not revoked returning id, ${id}::uuid as user_id`);
+      where ${where} and deleted_at is null and not revoked returning id, ${id}::uuid as user_id`);
     if (values === 'delete') await revokeKeys(sql`user_id = ${id}`, '');
     const orphans = isDemoted ? await revokeKeys(sql`user_id is null and created_by = ${id}`, 'without a user') : null;
     const change = values === 'delete' ? sql`deleted_at = now(), password_hash = null` : sql(withKeys(values));
