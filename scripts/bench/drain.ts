@@ -171,7 +171,7 @@ await withPostgres(async (postgres) => {
     }
     const inOrder: number[] = [];
     for (let round = 0; round <= ROUNDS; round += 1) {
-      await empty.sql`truncate webhook.work, webhook.pages, webhook.events`;
+      await empty.sql`truncate webhook.work, webhook.pages, webhook.page_tails, webhook.events`;
       const seconds = await drainPage(empty, `page ${round}`);
       if (round > 0) inOrder.push(seconds);
     }

@@ -56,14 +56,15 @@ export const MIGRATIONS: readonly Migration[] = [
       ) with ${QUEUE}`,
       'create index work_due on webhook.work (due_at) where order_key is null',
       'create index work_order on webhook.work (order_key, seq) where order_key is not null',
-      // The events of one order_key, of which the one with the least seq is due, at due_at, or under a lease until then.
-      // Every seq below head has ended; tail is the last. Both change under the row's lock, which is held until the
-      // commit: seq is the order of commits, and nothing else is claimed while one of its events is leased.
+      // The number of the last event of a page, which is an order_key. Acceptance raises it under the row's lock, which
+      // is held until the commit: numbers follow the commits.
+      'create table webhook.page_tails (order_key text primary key, tail bigint not null) with (fillfactor = 70)',
+      // Every event below head has ended. The first of the others is due at due_at, or under a lease until then. Only
+      // the holder of the lease changes the row, so that storing further events delays no delivery.
       `create table webhook.pages (
-        order_key text primary key, head bigint not null default 1, tail bigint not null,
-        due_at timestamptz not null default now()
+        order_key text primary key, head bigint not null default 1, due_at timestamptz not null default now()
       ) with ${QUEUE}`,
-      'create index pages_due on webhook.pages (due_at) where head <= tail',
+      'create index pages_due on webhook.pages (due_at)',
       // Other programs may insert here, too. "skipped": WEBHOOK_EVENTS does not select the event.
       `create table webhook.outcomes (
         event_id uuid primary key,

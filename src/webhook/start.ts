@@ -14,9 +14,9 @@ import { WRONG_SECRET } from './receive.ts';
 import { createPlainRoutes, createRoutes } from './routes.ts';
 import { createWebhook, type WebhookService } from './service.ts';
 import type { DeliverySettings, TargetSettings, WebhookSettings } from './settings.ts';
-import { removeEnded, removeIdlePages, type Status } from './store/events.ts';
+import { removeEnded, type Status } from './store/events.ts';
 import { countByKey, findTokenCaller, markTokensUsed } from './store/tokens.ts';
-import { readBacklog } from './store/work.ts';
+import { readBacklog, removeIdlePages } from './store/work.ts';
 import { createFirstToken } from './tokens.ts';
 import { type DeliveryTarget, startWorker } from './worker.ts';
 

@@ -4,8 +4,8 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { accept } from '../../src/webhook/receive.ts';
-import { redeliver, removeIdlePages } from '../../src/webhook/store/events.ts';
-import { claimWork, endWork, type LeasedEvent, renewLeases, returnWork } from '../../src/webhook/store/work.ts';
+import { redeliver } from '../../src/webhook/store/events.ts';
+import { claimWork, endWork, type LeasedEvent, removeIdlePages, renewLeases, returnWork } from '../../src/webhook/store/work.ts';
 import { LEASE_SECONDS } from '../../src/webhook/worker.ts';
 import { openConnections, untilSql } from '../support/connections.ts';
 import { createDatabase } from '../support/database.ts';
@@ -25,7 +25,8 @@ const endLeases = async () => {
   await sql`update webhook.pages set due_at = now() - interval '1 second'`;
 };
 const nothingWaits = () => untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
-const clear = () => sql`truncate webhook.work, webhook.pages, webhook.outcomes, webhook.failures, webhook.events`;
+const countPages = async () => (await sql`select from webhook.pages join webhook.page_tails using (order_key)`).length;
+const clear = () => sql`truncate webhook.work, webhook.pages, webhook.page_tails, webhook.outcomes, webhook.failures, webhook.events`;
 
 /** A further replica that stores events. */
 async function createReplica({ databaseUrl, sql }: WorkQueue) {
@@ -200,20 +201,26 @@ test('a page goes on after an event was deleted by hand, and idle pages are remo
     const events = await claim();
     assert.deepEqual(names(events), [expected]);
     assert.equal(await removeIdlePages(database, 10), 0);
+    assert.equal(await countPages(), 1);
     await endWork(database, events, 'done', null);
   }
-  assert.equal(await removeIdlePages(database, 10), 1);
+  assert.equal(await countPages(), 0);
+  // As if the process had ended before it removed the page.
   await queue.put({ event: 'a4', orderKey: 'a' });
-  assert.deepEqual(names(await claim()), ['a4']);
+  await sql`update webhook.pages set head = 2`;
+  await sql`delete from webhook.work`;
+  assert.equal(await removeIdlePages(database, 10), 1);
+  await queue.put({ event: 'a5', orderKey: 'a' });
+  assert.deepEqual(names(await claim()), ['a5']);
 });
 
 test('events are stored while idle pages are removed, and each is delivered', bounded, async () => {
   await clear();
-  const removed = { count: 0, goesOn: true };
+  const removing = { goesOn: true };
   const delivered: string[] = [];
   const worker = queue.startWorker(async ({ event }) => (delivered.push(event), null));
-  const removing = (async () => {
-    while (removed.goesOn) removed.count += await removeIdlePages(database, 10);
+  const removed = (async () => {
+    while (removing.goesOn) await removeIdlePages(database, 10);
   })();
   const store = await createReplica(queue);
   for (let number = 0; number < 300; number += 1) {
@@ -222,11 +229,11 @@ test('events are stored while idle pages are removed, and each is delivered', bo
     if (number % 3 === 0) await sleep(Math.random() * 5);
   }
   await nothingWaits();
-  removed.goesOn = false;
-  await removing;
+  removing.goesOn = false;
+  await removed;
   assert.deepEqual(delivered, Array.from({ length: 300 }, (_, number) => String(number)));
-  assert.ok(removed.count > 0);
   await worker.stop();
+  assert.equal(await countPages(), 0);
 });
 
 test('after a change of WEBHOOK_ORDER the waiting events keep theirs, and all are delivered', bounded, async () => {
@@ -293,4 +300,30 @@ test('kill -9 of a replica that delivers a page ends neither the order nor the d
     const expected = [0, ...Array.from({ length: 40 }, (_, number) => number)].map((number) => `${page} ${number}`);
     assert.deepEqual(begun.filter((event) => event.startsWith(page)), expected, 'the interrupted one twice, then in order');
   }
+});
+
+test('while events of a page are being stored, its deliveries go on, and it is not removed', bounded, async (t) => {
+  const own = await openWorkQueue(t);
+  await own.sql`create table gate (id integer primary key)`;
+  await own.sql`insert into gate values (1)`;
+  await delayCommits(own, 'late', 'perform 1 from gate for share');
+  const store = await createReplica(own);
+  for (const event of ['first', 'second']) await own.put({ event, orderKey: 'page' });
+  const late = await own.sql.begin(async (gate) => {
+    await gate`select from gate for update`;
+    const commit = store('late', 'page');
+    const isWaiting = () => own.database.list(async (sql) =>
+      (await sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).length === 1);
+    await untilSql(isWaiting, 'the event waits for its commit');
+    for (const event of ['first', 'second']) {
+      const events = await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10);
+      assert.deepEqual(names(events), [event]);
+      await endWork(own.database, events, 'done', null);
+    }
+    assert.equal((await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10)).length, 0);
+    assert.equal(await removeIdlePages(own.database, 10), 0, 'its tail is locked');
+    return { commit };
+  });
+  await late.commit;
+  assert.deepEqual(names(await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10)), ['late']);
 });

@@ -44,15 +44,20 @@ export const insertEvent = batched(
           select id, token_id, source, delivery_id, event, headers, ip, body, now() + n * interval '1 microsecond'
           from given order by token_id, delivery_id, n
           on conflict (token_id, delivery_id) do nothing returning id, received_at
-        ), page as (
-          insert into webhook.pages (order_key, tail)
+        ), tail as (
+          insert into webhook.page_tails (order_key, tail)
           select order_key, count(*) from event join given using (id) where order_key is not null
           group by order_key order by order_key
-          on conflict (order_key) do update set tail = pages.tail + excluded.tail returning order_key, tail
+          on conflict (order_key) do update set tail = page_tails.tail + excluded.tail returning order_key, tail
+        ), numbered as (
+          select id, received_at, order_key, tail + 1 - row_number() over (partition by order_key order by n desc) as seq
+          from event join given using (id) left join tail using (order_key) where status = 'waiting'
+        ), page as (
+          -- The two rows of a page begin and end together.
+          insert into webhook.pages (order_key) select order_key from numbered where seq = 1
         ), work as (
           insert into webhook.work (event_id, received_at, order_key, seq)
-          select id, received_at, order_key, tail + 1 - row_number() over (partition by order_key order by n desc)
-          from event join given using (id) left join page using (order_key) where status = 'waiting'
+          select id, received_at, order_key, seq from numbered
         ), outcome as (
           insert into webhook.outcomes (event_id, status, attempts)
           select id, 'skipped', 0 from event join given using (id) where status = 'skipped'
@@ -175,14 +180,6 @@ export async function idsWithStatus(
       order by received_at limit ${limit}`;
   });
   return rows.map(({ id }) => id);
-}
-
-/** Removes pages without a waiting event. @returns how many, at most `limit` */
-export async function removeIdlePages(database: Database, limit: number): Promise<number> {
-  const result = await database.write((sql) => sql`
-    delete from webhook.pages where order_key = any (array(
-      select order_key from webhook.pages where head > tail limit ${limit} for update skip locked))`);
-  return result.count;
 }
 
 /** Removes events that ended more than `seconds` ago, with their failures. @returns how many, at most `limit` */

@@ -1,5 +1,5 @@
 import { arrayLiteral, batched } from '../../db/batch.ts';
-import type { Database, Fragment, Locks, Sql } from '../../db/pool.ts';
+import type { Database, Locks } from '../../db/pool.ts';
 import type { EventDetails } from './events.ts';
 
 type StoredEvent = Pick<EventDetails, 'id' | 'event' | 'source' | 'delivery_id' | 'received_at' | 'headers' | 'body'>;
@@ -19,7 +19,7 @@ export function claimWork(database: Database, lease: string, seconds: number, li
     ), page as (
       select w.event_id, p.due_at from webhook.pages p join webhook.work w on w.order_key = p.order_key and w.seq = (
         select min(seq) from webhook.work where order_key = p.order_key and seq >= p.head)
-      where p.due_at <= now() and p.head <= p.tail order by p.due_at limit ${limit} for update of p, w skip locked
+      where p.due_at <= now() order by p.due_at limit ${limit} for update of p, w skip locked
     ), claimed as (
       update webhook.work
       set lease = ${lease}, attempts = attempts + 1, due_at = now() + make_interval(secs => ${seconds})
@@ -39,13 +39,6 @@ export type Lease = Pick<LeasedEvent, 'id' | 'lease'>;
 const columns = (leases: readonly Lease[]) =>
   [arrayLiteral(leases.map(({ id }) => id)), arrayLiteral(leases.map(({ lease }) => lease))] as const;
 
-/** A CTE that locks the pages of events in the order in which acceptance locks them, which avoids deadlocks. */
-const lockPages = (sql: Sql, events: 'renewed' | 'ended'): Fragment => sql`
-  locked as (
-    select order_key from webhook.pages where order_key in (select order_key from ${sql(events)})
-    order by order_key for update
-  )`;
-
 /** Extends the leases that are still held. */
 export async function renewLeases(database: Database, leases: readonly Lease[], leaseSeconds: number): Promise<void> {
   const [ids, leaseIds] = columns(leases);
@@ -54,9 +47,8 @@ export async function renewLeases(database: Database, leases: readonly Lease[], 
       update webhook.work w set due_at = now() + make_interval(secs => ${leaseSeconds})
       from unnest(${ids}::text::uuid[], ${leaseIds}::text::uuid[]) as held (id, lease)
       where w.event_id = held.id and w.lease = held.lease returning w.order_key, w.due_at
-    ), ${lockPages(sql, 'renewed')}
-    update webhook.pages p set due_at = r.due_at from renewed r join locked using (order_key)
-    where p.order_key = r.order_key`);
+    )
+    update webhook.pages p set due_at = r.due_at from renewed r where p.order_key = r.order_key`);
 }
 
 /** Ends events that were delivered at about the same time in one statement. If it fails, they are delivered again. */
@@ -71,21 +63,40 @@ export async function endWork(
   locks?: Locks,
 ): Promise<void> {
   const [ids, leaseIds] = columns(leases);
-  await database.write((sql) => sql`
+  const idle = await database.write((sql) => sql<Array<{ order_key: string }>>`
     with ended as (
       delete from webhook.work w using unnest(${ids}::text::uuid[], ${leaseIds}::text::uuid[]) as held (id, lease)
       where w.event_id = held.id and w.lease = held.lease
       returning w.event_id, w.attempts - ${unused} as attempts, w.order_key, w.seq
-    ), ${lockPages(sql, 'ended')}, page as (
-      update webhook.pages p set head = e.seq + 1, due_at = now() from ended e join locked using (order_key)
-      where p.order_key = e.order_key
+    ), page as (
+      update webhook.pages p set head = e.seq + 1, due_at = now() from ended e where p.order_key = e.order_key
     ), failed as (
       insert into webhook.failures (event_id, attempt, error)
       select event_id, attempts, ${error}::text from ended where ${error}::text is not null
+    ), outcome as (
+      insert into webhook.outcomes (event_id, status, attempts) select event_id, ${status}, attempts from ended
+      on conflict (event_id) do update set status = excluded.status, attempts = excluded.attempts, ended_at = now()
     )
-    insert into webhook.outcomes (event_id, status, attempts) select event_id, ${status}, attempts from ended
-    on conflict (event_id) do update
-      set status = excluded.status, attempts = excluded.attempts, ended_at = now()`, locks);
+    select order_key from ended e where order_key is not null
+      and not exists (select from webhook.work w where w.order_key = e.order_key and w.seq > e.seq)`, locks);
+  // The outcomes are stored. If this fails, a job removes the pages.
+  const keys = idle.map(({ order_key }) => order_key);
+  if (idle.length > 0) await removeIdlePages(database, idle.length, keys).catch(() => {});
+}
+
+/**
+ * Removes pages without a waiting event, which claims would look at. Whether an event is being stored is decided by the
+ * lock of the tail, and by its value then. @returns how many, at most `limit`
+ */
+export async function removeIdlePages(database: Database, limit: number, keys?: readonly string[]): Promise<number> {
+  const result = await database.write((sql) => sql`
+    with idle as (
+      select order_key from webhook.page_tails t join webhook.pages p using (order_key)
+      where t.tail < p.head and ${keys ? sql`order_key = any (${arrayLiteral(keys)}::text::text[])` : sql`true`}
+      limit ${limit} for update of t, p skip locked
+    ), page as (delete from webhook.pages where order_key in (select order_key from idle))
+    delete from webhook.page_tails where order_key in (select order_key from idle)`);
+  return result.count;
 }
 
 /** Returns an event. @param error null if a shutdown interrupted the attempt, which then does not count */
