@@ -23,8 +23,8 @@ type RunAll<Item, Result> = (items: readonly Item[], locks?: Locks) => Promise<r
  * Lets calls that arrive together share one statement: one round trip, and for a write one flush to disk. One statement
  * is under way at a time; meanwhile, items for the next one gather. Nothing is cached: each statement is sent after its
  * last call. Each call gets the outcome of its own item, after the commit. If the database rejects a shared statement,
- * or a lock stops it, none of it was done. Then each item is tried alone, so that only the invalid one fails, and only
- * the locked one waits, and later items that need the same lock.
+ * or a lock stops it, none of it was done. Then each item is tried alone, so that only the invalid one fails, or those
+ * that need the same lock together, so that only they and later ones like them wait.
  * @param run one statement for several items; `locks` is for `Database.write`
  * @returns one result for each, in their order
  */
@@ -43,11 +43,9 @@ export function batched<Context extends object, Item, Result>(
 function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<Item>): (item: Item) => Promise<Result> {
   let waiting: Array<Call<Item, Result>> = [];
   let isBusy = false;
-  /** The locks of items that are tried alone, and the calls that wait for one of these. */
-  const locks = new Set<string | null>();
-  let locked: typeof waiting = [];
+  /** By the key of a lock that calls wait for apart from the others: later calls that need it, too. */
+  const apart = new Map<string, typeof waiting>();
   const lockOf = ({ item }: Call<Item, Result>) => options.lockOf?.(item) ?? options.keyOf?.(item) ?? null;
-  const isLocked = (call: Call<Item, Result>) => locks.size > 0 && locks.has(lockOf(call));
 
   function schedule(): void {
     if (isBusy || waiting.length === 0) return;
@@ -60,45 +58,58 @@ function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<I
     setImmediate(() => {
       const isGrowing = turns > 1 && waiting.length > before && waiting.length < MAX_ITEMS;
       if (isGrowing) return gather(waiting.length, turns - 1);
-      void send(takeNext(), 'try').then(() => {
+      const [next, later] = take(waiting);
+      waiting = later;
+      void send(next, 'try').then(() => {
         isBusy = false;
         schedule();
       });
     });
   }
 
-  async function send(calls: typeof waiting, manner?: Locks): Promise<void> {
+  async function send(calls: typeof waiting, locks?: Locks): Promise<void> {
     if (calls.length === 0) return;
     try {
-      const results = await run(calls.map(({ item }) => item), manner);
+      const results = await run(calls.map(({ item }) => item), locks);
       if (results.length !== calls.length) throw new Error('internal error: one result for each item');
       for (const [index, result] of results.entries()) calls[index]?.resolve(result);
     } catch (error) {
       const isRejected = calls.length > 1 && (error instanceof Rejected || error instanceof Duplicate);
-      // Not awaited: the next statement does not wait for a lock.
-      if (error instanceof Locked && manner === 'try') for (const call of calls) void sendAlone(call, 'wait');
-      else if (isRejected) for (const call of calls) void sendAlone(call);
+      // Neither is awaited: the next statement does not wait for a lock.
+      if (isRejected) for (const call of calls) void send([call]);
+      else if (error instanceof Locked && locks === 'try') separate(calls);
       else for (const call of calls) call.reject(error);
     }
   }
 
-  async function sendAlone(call: Call<Item, Result>, manner?: Locks): Promise<void> {
-    const lock = lockOf(call);
-    if (lock !== null) locks.add(lock);
-    await send([call], manner);
-    locks.delete(lock);
-    waiting = [...locked, ...waiting];
-    locked = [];
-    schedule();
+  /** Calls that need the same lock stay together: waiting for it one by one would take as many commits. */
+  function separate(calls: typeof waiting): void {
+    const found = new Map<string, typeof waiting>();
+    for (const call of calls) {
+      const key = lockOf(call);
+      if (key === null) void send([call], 'wait');
+      else found.set(key, [...(found.get(key) ?? []), call]);
+    }
+    waiting = waiting.filter((call) => found.get(lockOf(call) ?? '')?.push(call) === undefined);
+    for (const [key, queue] of found) void sendApart(key, queue);
   }
 
-  /** The calls of the next statement, in the order in which they came. */
-  function takeNext(): typeof waiting {
+  async function sendApart(key: string, calls: typeof waiting): Promise<void> {
+    for (let queue = calls; queue.length > 0; queue = apart.get(key) ?? []) {
+      const [next, later] = take(queue);
+      apart.set(key, later);
+      await send(next, 'wait');
+    }
+    apart.delete(key);
+  }
+
+  /** The calls of the next statement, in the order in which they came, and the others. */
+  function take(queue: typeof waiting): [next: typeof waiting, later: typeof waiting] {
     const oldest = performance.now() - MAX_WAIT_MS;
     const [next, later]: [typeof waiting, typeof waiting] = [[], []];
     const keys = new Set<string | null>();
     let bytes = 0;
-    for (const call of waiting) {
+    for (const call of queue) {
       if (call.since <= oldest) {
         call.reject(overloaded());
         continue;
@@ -106,17 +117,16 @@ function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<I
       const key = options.keyOf?.(call.item) ?? null;
       bytes += options.bytesOf?.(call.item) ?? 0;
       const hasRoom = next.length < MAX_ITEMS && bytes <= MAX_BYTES && (key === null || !keys.has(key));
-      (isLocked(call) ? locked : next.length === 0 || hasRoom ? next : later).push(call);
+      (next.length === 0 || hasRoom ? next : later).push(call);
       keys.add(key);
     }
-    waiting = later;
-    return next;
+    return [next, later];
   }
 
   return (item) =>
     new Promise((resolve, reject) => {
       const call = { item, since: performance.now(), resolve, reject };
-      const queue = isLocked(call) ? locked : waiting;
+      const queue = apart.get(lockOf(call) ?? '') ?? waiting;
       if (queue.length >= MAX_WAITING) return reject(overloaded());
       queue.push(call);
       schedule();

@@ -42,11 +42,23 @@ async function delayCommits({ sql }: WorkQueue, pattern: string, statement: stri
     for each row when (new.event like '${pattern}') execute function delay()`);
 }
 
+/** Keeps the commit of events named `late` from happening until `open`. Not by a lock, for which writes wait briefly. */
+async function holdCommits(own: WorkQueue) {
+  await own.sql`create table gate (is_open boolean)`;
+  await own.sql`insert into gate values (false)`;
+  await delayCommits(own, 'late', 'while not (select is_open from gate) loop perform pg_sleep(0.01); end loop');
+  const count = async (kind: string, event: string) => (await own.sql`
+    select from pg_stat_activity where datname = current_database() and (wait_event_type, wait_event) = (${kind}, ${event})`).length;
+  return {
+    open: () => own.sql`update gate set is_open = true`,
+    held: () => untilSql(async () => (await count('Timeout', 'PgSleep')) === 1, 'the late event is held before its commit'),
+    isLocked: async () => (await count('Lock', 'transactionid')) > 0,
+  };
+}
+
 test('an event that commits late is never delivered at once with another of its page', bounded, async (t) => {
   const own = await openWorkQueue(t);
-  await own.sql`create table gate (id integer primary key)`;
-  await own.sql`insert into gate values (1)`;
-  await delayCommits(own, 'late', 'perform 1 from gate for share');
+  const gate = await holdCommits(own);
   const [first, second] = [await createReplica(own), await createReplica(own)];
   const finish = latch();
   const [begun, active] = [new Array<string>(), new Set<string>()];
@@ -59,21 +71,15 @@ test('an event that commits late is never delivered at once with another of its 
     active.delete(event);
     return null;
   });
-  const stored = await own.sql.begin(async (gate) => {
-    await gate`select from gate for update`;
-    // In another transaction: each one sees these statistics as they were at its first look.
-    const waiting = () => own.database.list(async (sql) =>
-      (await sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).length);
-    const late = first('late', 'page');
-    await untilSql(async () => (await waiting()) === 1, 'the first event waits for its commit');
-    let isStored = false;
-    const next = second('next', 'page').then(() => (isStored = true));
-    await untilSql(async () => isStored || (await waiting()) === 2, 'the second is stored, or waits, too');
-    worker.notify();
-    if (isStored) await until(() => begun.length > 0, 'its delivery begins');
-    return { commits: [late, next] };
-  });
-  await Promise.all(stored.commits);
+  const late = first('late', 'page');
+  await gate.held();
+  let isStored = false;
+  const next = second('next', 'page').then(() => (isStored = true));
+  await untilSql(async () => isStored || gate.isLocked(), 'the second is stored, or waits for the first');
+  worker.notify();
+  if (isStored) await until(() => begun.length > 0, 'its delivery begins');
+  await gate.open();
+  await Promise.all([late, next]);
   worker.notify();
   await until(() => begun.length > 0, 'a delivery begins');
   // Both are stored, so a claim that took the other one, too, would find it.
@@ -304,26 +310,35 @@ test('kill -9 of a replica that delivers a page ends neither the order nor the d
 
 test('while events of a page are being stored, its deliveries go on, and it is not removed', bounded, async (t) => {
   const own = await openWorkQueue(t);
-  await own.sql`create table gate (id integer primary key)`;
-  await own.sql`insert into gate values (1)`;
-  await delayCommits(own, 'late', 'perform 1 from gate for share');
+  const gate = await holdCommits(own);
   const store = await createReplica(own);
   for (const event of ['first', 'second']) await own.put({ event, orderKey: 'page' });
-  const late = await own.sql.begin(async (gate) => {
-    await gate`select from gate for update`;
-    const commit = store('late', 'page');
-    const isWaiting = () => own.database.list(async (sql) =>
-      (await sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).length === 1);
-    await untilSql(isWaiting, 'the event waits for its commit');
-    for (const event of ['first', 'second']) {
-      const events = await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10);
-      assert.deepEqual(names(events), [event]);
-      await endWork(own.database, events, 'done', null);
-    }
-    assert.equal((await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10)).length, 0);
-    assert.equal(await removeIdlePages(own.database, 10), 0, 'its tail is locked');
-    return { commit };
-  });
-  await late.commit;
+  const late = store('late', 'page');
+  await gate.held();
+  for (const event of ['first', 'second']) {
+    const events = await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10);
+    assert.deepEqual(names(events), [event]);
+    await endWork(own.database, events, 'done', null);
+  }
+  assert.equal((await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10)).length, 0);
+  assert.equal(await removeIdlePages(own.database, 10), 0, 'its tail is locked');
+  await gate.open();
+  await late;
   assert.deepEqual(names(await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10)), ['late']);
+});
+
+test('events of a page that wait for the commit of another replica are stored together', bounded, async (t) => {
+  const own = await openWorkQueue(t);
+  const gate = await holdCommits(own);
+  const [first, second] = [await createReplica(own), await createReplica(own)];
+  const late = first('late', 'page');
+  await gate.held();
+  const others = Array.from({ length: 40 }, (_, number) => second(`next ${number}`, 'page'));
+  await untilSql(gate.isLocked, 'the others wait for it');
+  await second('other', 'another page');
+  await gate.open();
+  await Promise.all([late, ...others]);
+  const [row] = await own.sql<[{ statements: number }]>`
+    select count(distinct xmin::text)::int as statements from webhook.events where event like 'next%'`;
+  assert.ok(row.statements <= 4, `${row.statements} statements`);
 });

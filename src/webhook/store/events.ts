@@ -68,7 +68,10 @@ export const insertEvent = batched(
     const created = new Set(inserted.map(({ id }) => id));
     return events.map(({ id }) => created.has(id));
   },
-  { bytesOf: ({ body }) => body.length, lockOf: ({ tokenId, deliveryId }) => deliveryId && `${tokenId} ${deliveryId}` },
+  {
+    bytesOf: ({ body }) => body.length,
+    lockOf: ({ tokenId, deliveryId, orderKey }) => orderKey ?? (deliveryId && `${tokenId} ${deliveryId}`),
+  },
 );
 
 /** The event that has the same token and delivery id. Its body is returned if it is another one. */
