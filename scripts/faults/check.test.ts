@@ -79,11 +79,11 @@ test(`the check reports every loss (FAULTS_SEED=${SEED})`, { timeout: 240_000 },
   const load = await startLoad(t, system);
   const sql = connect(system.directUrl());
   t.after(() => sql.end({ timeout: 1 }));
-  await load.progress(300);
+  await load.progress(250);
   // What no later statement could bring back.
   await sql`create table kept_users as select id, password_hash from identity.users`;
   await sql`create table kept_secrets as select * from secrets.secrets where max_reads = 1 and blob is not null`;
-  await load.progress(300);
+  await load.progress(250);
   await load.stop();
   await sql`drop index webhook.events_delivery`;
   for (const [loss, statement] of LOSSES) {

@@ -12,7 +12,7 @@ import { expectFailures, type Options, scenario } from './scenario.ts';
 import { startDatabase } from './system.ts';
 
 /** How long each phase may take: until a table cannot grow, and until the write-ahead log cannot. */
-const PHASE_MS = 10_000;
+const PHASE_MS = 20_000;
 
 /** @returns a small disk, or why there can be none */
 function mountDisk(): { readonly directory: string } | string {

@@ -39,7 +39,7 @@ export function createIdentityClient(
   const address = `198.51.100.${number}`;
   const send = (method: string, path: string, about: string, expected: number[], bearer?: string, body?: object) =>
     requests.send('identity', method, path, { about, expected, address, ...(bearer ? { bearer } : {}), body });
-  const newPassword = () => randomBytes(12).toString('hex');
+  const newPassword = () => randomBytes(12).toString('base64url');
 
   async function createUser(): Promise<void> {
     const username = `u${number}x${randomBytes(6).toString('hex')}`;

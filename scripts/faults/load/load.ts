@@ -40,7 +40,7 @@ export interface Load {
 
 const CLIENTS = 4;
 const PAUSE_MS = 15;
-const PROGRESS_MS = 90_000;
+const PROGRESS_MS = 150_000;
 const MAX_SHOWN = 25;
 
 interface Owner {
