@@ -15,11 +15,10 @@ export function createRandom(seed: number): () => number {
 
 /** Draws by weight: `pick(random, { often: 9, seldom: 1 })`. */
 export function pick<Name extends string>(random: () => number, weights: Readonly<Record<Name, number>>): Name {
-  const names = Object.keys(weights) as Name[];
-  let rest = random() * names.reduce((sum, name) => sum + weights[name], 0);
-  for (const name of names) if ((rest -= weights[name]) < 0) return name;
-  return names[0] as Name;
+  let rest = random() * Object.values<number>(weights).reduce((sum, weight) => sum + weight, 0);
+  for (const name in weights) if ((rest -= weights[name]) < 0) return name;
+  throw new Error('there is nothing to choose from');
 }
 
-export const one = <T>(random: () => number, values: readonly T[]): T | undefined =>
+export const choose = <T>(random: () => number, values: readonly T[]): T | undefined =>
   values[Math.floor(random() * values.length)];

@@ -1,6 +1,6 @@
 /** A client of identity that knows what was acknowledged to it: users, passwords, sessions, keys and their ends. */
 import { randomBytes } from 'node:crypto';
-import { one, pick } from '../random.ts';
+import { choose, pick } from '../random.ts';
 import type { LoadClient } from './load.ts';
 import type { Reply, Requests } from './requests.ts';
 
@@ -133,15 +133,15 @@ export function createIdentityClient(
 
   async function step(): Promise<void> {
     const usable = accounts.filter(({ isSettled, login }) => isSettled && login === 'works');
-    const account = one(random, usable);
+    const account = choose(random, usable);
     const action = account && accounts.length > 2 ? pick(random, WEIGHTS) : 'create a user';
     if (action === 'create a user' || !account) return createUser();
     const withState = (state: Credential['state']) =>
-      one(random, account.credentials.filter((credential) => credential.state === state));
-    const session = one(random, sessionsOf(account).filter(({ state }) => state === 'active'));
+      choose(random, account.credentials.filter((credential) => credential.state === state));
+    const session = choose(random, sessionsOf(account).filter(({ state }) => state === 'active'));
     if (action === 'use an ended credential') {
-      const other = one(random, accounts);
-      const ended = one(random, other?.credentials.filter(({ state }) => state === 'ended') ?? []);
+      const other = choose(random, accounts);
+      const ended = choose(random, other?.credentials.filter(({ state }) => state === 'ended') ?? []);
       return other && ended && use(other, ended);
     }
     if (action === 'use a former password') {

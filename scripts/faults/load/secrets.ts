@@ -1,6 +1,6 @@
 /** A client of secrets that knows what was acknowledged to it: stored, read once, deleted. */
 import { randomBytes } from 'node:crypto';
-import { one, pick } from '../random.ts';
+import { choose, pick } from '../random.ts';
 import type { LoadClient } from './load.ts';
 import type { Requests } from './requests.ts';
 
@@ -71,7 +71,7 @@ export function createSecretsClient(
       if (action === 'store' || action === 'store once') return encrypt(action === 'store once');
       const fitting = secrets.filter(({ isReadOnce, state }) =>
         action === 'read ended' ? state === 'ended' : isReadOnce === (action === 'read once') && state !== 'ended');
-      const secret = one(random, fitting);
+      const secret = choose(random, fitting);
       if (!secret) return encrypt(action === 'read once');
       if (action === 'delete') return remove(secret);
       if (secret.isReadOnce) return readOnce(secret);

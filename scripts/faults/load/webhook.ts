@@ -3,7 +3,7 @@ import { createServer, type Server } from 'node:http';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connect } from '../../postgres.ts';
-import { one } from '../random.ts';
+import { choose } from '../random.ts';
 import type { LoadClient } from './load.ts';
 import type { Requests } from './requests.ts';
 
@@ -40,7 +40,7 @@ export function createWebhookClient(
   return {
     /** A failed event is repeated until it is acknowledged, as senders do. */
     async step() {
-      const repeated = open.shift() ?? (random() < 0.1 ? one(random, sent) : undefined);
+      const repeated = open.shift() ?? (random() < 0.1 ? choose(random, sent) : undefined);
       const deliveryId = `msg_${number}_${sent.length}`;
       const text = JSON.stringify({ event: 'load.sent', data: { page_id: `p${sent.length % 7}`, deliveryId } });
       const event = repeated ?? { deliveryId, text, id: null };
