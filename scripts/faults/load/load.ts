@@ -11,11 +11,13 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ADMIN_PASSWORD, AUTH_TOKEN, WEBHOOK_TOKEN } from '../../../test/support/gatehouse.ts';
+import { buildProgram, runProgram } from '../../../test/support/process.ts';
 import { createRandom, SEED } from '../random.ts';
 import { SERVICES, type System } from '../system.ts';
 import { createIdentityClient } from './identity.ts';
 import { createRequests, type Requests } from './requests.ts';
 import { createSecretsClient } from './secrets.ts';
+import { createTokenClient } from './tokens.ts';
 import { createWebhookClient } from './webhook.ts';
 
 export interface LoadClient {
@@ -60,6 +62,8 @@ export async function startLoad(t: Owner, system: System): Promise<Load> {
       createWebhookClient(requests, random, number, WEBHOOK_TOKEN, system.target, system.directUrl),
     ];
   }).flat();
+  const run = (words: readonly string[]) => runProgram(t, buildProgram(), words, system.environment);
+  clients.push(await createTokenClient(requests, createRandom(SEED + 2_000), run, system.directUrl()));
   let isRunning = true;
   // A failed test must not wait for its clients.
   t.after(() => void (isRunning = false));
