@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import { openSecret, sealSecret } from '../crypto/sealed.ts';
 import { ConfigurationError, readServiceSettings } from '../settings.ts';
 import { isUuid } from '../crypto/text.ts';
 import type { Database } from '../db/pool.ts';
@@ -6,7 +7,7 @@ import { codeOf } from '../db/retry.ts';
 import { MIGRATIONS, SCHEMA } from '../webhook/migrations.ts';
 import * as settings from '../webhook/settings.ts';
 import { SCHEMES } from '../webhook/signatures.ts';
-import { createSigningKey, openSecret, sealSecret, type SigningKeys } from '../webhook/signing.ts';
+import { createSigningKey, type SigningKeys } from '../webhook/signing.ts';
 import { isSource, SOURCE_NAMES, type SourceName, SOURCES } from '../webhook/sources.ts';
 import { revokeRestored } from '../webhook/store/restored.ts';
 import { resealSecrets } from '../webhook/store/seals.ts';

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { type BodyRule, noBody } from './body.ts';
-import { type ErrorCode, Failure, type FieldError } from './errors.ts';
+import { type ErrorCode, Failure, type FieldError, type TextReply } from './errors.ts';
 import { createRouter, type Query } from './router.ts';
 import { type JsonSchema, noInput, noQuery, type Shape, validate } from './shape.ts';
 
@@ -14,6 +14,8 @@ export interface RequestInfo {
   readonly headers: IncomingHttpHeaders;
   /** The client's address, which trusted proxies may have forwarded. */
   readonly address: string;
+  /** Whether a trusted proxy sent the request, whose `X-Forwarded-` headers are believed. */
+  readonly isFromProxy: boolean;
 }
 
 /** The credential of `Authorization: Bearer …` (RFC 6750, 2.1), or null. The scheme is case-insensitive. */
@@ -44,7 +46,7 @@ export type Reply<Data> =
   | { readonly items: AsyncIterable<Data> }
   /** Text that goes on for as long as the client stays. */
   | { readonly stream: AsyncIterable<string>; readonly contentType: string }
-  | { readonly text: string; readonly contentType: string; readonly headers?: Headers };
+  | TextReply;
 
 /** Turns a credential into a caller, before the body is read: an unauthenticated request must cost little. */
 export interface Guard<Service, Caller> {
@@ -75,6 +77,8 @@ interface RouteFacts {
   readonly success: 200 | 201;
   /** Whether the reply carries `_meta.pagination` and `_links`. */
   readonly paged: 'always' | 'if asked' | 'never';
+  /** For a page: shows a failure to a person, as HTML. */
+  readonly failurePage?: (failure: Failure) => TextReply;
 }
 
 /** One row of a route table, with its types. */

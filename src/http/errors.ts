@@ -3,6 +3,7 @@
  * No other file names an error status.
  */
 export const ERRORS = {
+  signin_needed: { status: 303, message: 'Sign in at the address in the Location header.' },
   invalid_request: { status: 400, message: 'The request is not valid HTTP/1.1. Check the request line and headers.' },
   invalid_target: { status: 400, message: 'The target must be a percent-encoded path that starts with a single "/".' },
   invalid_path: { status: 400, message: 'The path is invalid; see "fields".' },
@@ -13,6 +14,10 @@ export const ERRORS = {
   unauthorized: { status: 401, message: 'Send a valid credential as "Authorization: Bearer …".' },
   invalid_credentials: { status: 401, message: 'The username or password is wrong, or the account may not log in.' },
   invalid_session: { status: 401, message: 'The session is unknown or has ended. Log in again.' },
+  second_factor_needed: { status: 401, message: 'Send a code of your second factor as "otp", too.' },
+  invalid_code: { status: 401, message: 'The code is wrong, too old, or was used before. Enter a new one.' },
+  invalid_passkey: { status: 401, message: 'The passkey was not accepted. Try again, or sign in another way.' },
+  signin_too_old: { status: 401, message: 'You signed in too long ago for this. Log in again.' },
   forbidden: { status: 403, message: 'You do not have permission to do this. Ask a super administrator.' },
   cross_site: { status: 403, message: 'A page of another site sent this request. Send it from a page of this host.' },
   passphrase_needed: { status: 403, message: 'This secret needs its passphrase as well. No read was used.' },
@@ -42,12 +47,21 @@ export interface FieldError {
   readonly message: string;
 }
 
+/** A text for a person. `Set-Cookie` may have several values. */
+export interface TextReply {
+  readonly text: string;
+  readonly contentType: string;
+  readonly headers?: Readonly<Record<string, string | readonly string[]>>;
+}
+
 interface FailureDetails {
   /** Replaces the message of the table. Never contains a secret, a query or a stack trace. */
   readonly message?: string;
   readonly fields?: readonly FieldError[];
   readonly retryAfterSeconds?: number;
   readonly headers?: Readonly<Record<string, string>>;
+  /** Shown to a person in place of the JSON. */
+  readonly page?: TextReply;
   /** The kind of a credential that was refused: counted and logged as an event (ASVS 16.3.1). */
   readonly credential?: string;
 }

@@ -7,14 +7,17 @@ import { noInput, object, text } from './shape.ts';
  * ASVS 3.4: nothing inline and nothing from another origin, so that text on a page can neither run nor be sent
  * elsewhere; no referrer, no frame, and no window of another site that could read the page.
  */
-const HEADERS = {
+const pageHeaders = (formAction: "'none'" | "'self'") => ({
   'Content-Security-Policy':
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; " +
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
+    `form-action ${formAction}; frame-ancestors 'none'; require-trusted-types-for 'script'`,
   'Referrer-Policy': 'no-referrer',
   'Cross-Origin-Opener-Policy': 'same-origin',
   'Cross-Origin-Resource-Policy': 'same-origin',
-} as const;
+});
+const HEADERS = pageHeaders("'none'");
+/** Of a page whose forms work without scripts. */
+export const FORM_HEADERS = pageHeaders("'self'");
 
 const TYPES: Readonly<Record<string, string>> = { html: 'html', css: 'css', js: 'javascript' };
 
@@ -34,7 +37,7 @@ export function pageRows<Service>(
   const shared = new URL('pages/', import.meta.url);
   const files = new Map<string, Reply<never>>();
   for (const name of ['style.css', 'page.js']) files.set(name, file(shared, name));
-  for (const name of scripts) files.set(name, file(directory, name));
+  for (const name of scripts) files.set(name, file(name === 'qr.js' ? shared : directory, name));
   // Programs that share a link may add parameters to it.
   const defaults = { ...routeDefaults, query: noInput, method: 'GET', guard: anonymous, reply: null } as const;
   return [

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Envelope, Reply } from './call.ts';
-import { type ErrorCode, ERRORS, type Failure } from './errors.ts';
+import { type ErrorCode, ERRORS, type Failure, type TextReply } from './errors.ts';
 
 /** ASVS 3.4, 4.1.1 and 14.3.2. Every reply of every service has these. */
 const COMMON_HEADERS = {
@@ -14,7 +14,7 @@ export interface RenderedReply<Body = string | AsyncIterable<string>> {
   readonly status: number;
   /** Only for an error. */
   readonly reason?: ErrorCode;
-  readonly headers: Readonly<Record<string, string>>;
+  readonly headers: Readonly<Record<string, string | readonly string[]>>;
   readonly body: Body;
 }
 
@@ -44,7 +44,8 @@ async function* renderList(batches: AsyncIterable<unknown>, envelope: Envelope, 
 export const renderAllow = (allow: string): RenderedReply =>
   ({ status: 204, headers: { ...COMMON_HEADERS, Allow: allow }, body: '' });
 
-export function renderFailure({ code, details }: Failure, requestId: string): RenderedReply<string> {
+/** @param page shows the failure to a person */
+export function renderFailure({ code, details }: Failure, requestId: string, page?: TextReply): RenderedReply<string> {
   const { status, message } = ERRORS[code];
   const retryAfter = details.retryAfterSeconds ?? (status === 503 ? 2 : undefined);
   const error = { code, message: details.message ?? message, fields: details.fields };
@@ -58,8 +59,9 @@ export function renderFailure({ code, details }: Failure, requestId: string): Re
       // RFC 9110, 15.5.2.
       ...(status === 401 ? { 'WWW-Authenticate': 'Bearer' } : {}),
       ...details.headers,
+      ...(page ? { ...page.headers, 'Content-Type': page.contentType } : {}),
     },
-    body: JSON.stringify({ data: null, error, _meta: { request_id: requestId } }),
+    body: page?.text ?? JSON.stringify({ data: null, error, _meta: { request_id: requestId } }),
   };
 }
 

@@ -9,7 +9,7 @@ import type { Metrics } from '../runtime/metrics.ts';
 import { clientAddress, networkOf } from './address.ts';
 import type { CallerIds, Envelope, RouteMatcher } from './call.ts';
 import { type Connection, createConnections, isFree } from './connections.ts';
-import { type ErrorCode, Failure } from './errors.ts';
+import { type ErrorCode, Failure, type TextReply } from './errors.ts';
 import { hostOf, isCrossSite } from './host.ts';
 import { EARLY_ROUTES } from './probes.ts';
 import { type BodyReader, ClientGone } from './receive.ts';
@@ -65,11 +65,17 @@ export type Listener = ReturnType<typeof createListener>;
 interface Exchange {
   readonly requestId: string;
   readonly address: string;
+  readonly isFromProxy: boolean;
   readonly startedAt: number;
   /** Method and pattern of the route. Never the path, which may contain a credential. */
   route: string;
+  /** For the route of a page. */
+  failurePage?: (failure: Failure) => TextReply;
   caller?: CallerIds;
 }
+
+const renderFor = ({ requestId, failurePage }: Exchange, failure: Failure): RenderedReply<string> =>
+  renderFailure(failure, requestId, failure.details.page ?? failurePage?.(failure));
 
 /** The only code that sees a socket. */
 export function createListener({ name, log, metrics, style, trustedProxies, ...options }: ListenerOptions) {
@@ -88,7 +94,7 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   const observeDuration = metrics.histogram('gatehouse_request_duration_seconds', 'From head to reply.', labels);
 
   async function answer(exchange: Exchange, request: IncomingMessage, response: ServerResponse, expects: boolean) {
-    const fail = (failure: Failure) => renderFailure(failure, exchange.requestId);
+    const fail = (failure: Failure) => renderFor(exchange, failure);
     const { headers, method = '' } = request;
     const target = parseTarget(request.url ?? '');
     if (!target) return fail(new Failure('invalid_target'));
@@ -106,15 +112,15 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     }
     const { route, parameters } = match;
     exchange.route = `${route.method} ${route.pattern}`;
-    const isProxy = connections.get(request.socket)?.network === null;
-    const hosts = [host, ...(isProxy ? String(headers['x-forwarded-host'] ?? '').split(',') : [])];
+    if (route.failurePage) exchange.failurePage = route.failurePage;
+    const { requestId, address, isFromProxy } = exchange;
+    const hosts = [host, ...(isFromProxy ? String(headers['x-forwarded-host'] ?? '').split(',') : [])];
     // Before the credential is checked and before the request counts as an attempt.
     if (route.method !== 'GET' && isCrossSite(headers, hosts)) return fail(new Failure('cross_site'));
-    const { requestId, address } = exchange;
     const limit = route.security.length > 0 ? options.maxBodyBytes : Math.min(options.maxBodyBytes, MAX_ANONYMOUS_BODY);
     const begin = () => void (expects && response.writeContinue());
     const { path, query } = target;
-    const outcome = await route.answer({ requestId, path, parameters, query, headers, address }, {
+    const outcome = await route.answer({ requestId, path, parameters, query, headers, address, isFromProxy }, {
       readBody: (own = limit) => options.readBody(request, own, networkOf(address), begin),
       identified: (ids) => (exchange.caller = ids),
     });
@@ -154,7 +160,7 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
       const failure = failureFor(error, exchange);
       // After the head, only a broken connection can show the failure.
       if (response.headersSent) return void response.destroy();
-      rendered = renderFailure(failure, exchange.requestId);
+      rendered = renderFor(exchange, failure);
       await writeReply(request, response, exchange.requestId, rendered, isClosing);
     } finally {
       inFlight -= 1;
@@ -192,7 +198,8 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
       return void socket.destroy();
     }
     const { address } = connection;
-    const exchange = { requestId: randomUUID(), address, startedAt: performance.now(), route: '(unreadable)' };
+    const [requestId, startedAt] = [randomUUID(), performance.now()];
+    const exchange = { requestId, address, isFromProxy: false, startedAt, route: '(unreadable)' };
     const failure = new Failure(PARSER_ERRORS[error.code ?? ''] ?? 'invalid_request');
     const rendered = renderFailure(failure, exchange.requestId);
     socket.end(renderRaw(rendered, exchange.requestId));
@@ -232,6 +239,7 @@ function startExchange(request: IncomingMessage, { address, network }: Connectio
   return {
     requestId: typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given) ? given : randomUUID(),
     address: network === null ? clientAddress(address, String(forwarded ?? ''), proxies) : address,
+    isFromProxy: network === null,
     startedAt: performance.now(),
     route: '(none)',
   };

@@ -1,5 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
+import { openSecret, sealSecret } from '../crypto/sealed.ts';
 import { digest } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
 import { type BodyRule, json } from '../http/body.ts';
@@ -9,7 +10,6 @@ import { jsonObject, nullable, text, validate } from '../http/shape.ts';
 import { Overloaded } from '../runtime/errors.ts';
 import type { WebhookService } from './service.ts';
 import { verify } from './signatures.ts';
-import { openSecret, sealSecret } from './signing.ts';
 import {
   genericShape, isRepetition, type JsonObject, readDeliveryId, type ReceiveReply, type Source, SOURCES,
 } from './sources.ts';

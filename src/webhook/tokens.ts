@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto';
+import { openSecret, type SealedSecret, sealSecret } from '../crypto/sealed.ts';
 import { digest, randomToken } from '../crypto/token.ts';
 import { withNamedLock } from '../db/lock.ts';
 import type { Database } from '../db/pool.ts';
 import { SCHEMA } from './migrations.ts';
-import { openSecret, type SealedSecret, sealSecret, type SigningKeys } from './signing.ts';
+import { type SigningKeys } from './signing.ts';
 import {
   anyTokenExists, findPending, insertSecret, insertToken, lockToken, type NewToken, removePending, replaceDigest,
 } from './store/tokens.ts';

@@ -15,7 +15,7 @@ interface Qr {
 }
 const {
   correctionOf, alignment, withCheck, codewords, qrCode,
-}: Qr = await import(new URL('../../src/secrets/pages/qr.js', import.meta.url).href);
+}: Qr = await import(new URL('../../src/http/pages/qr.js', import.meta.url).href);
 
 const drawn = (text: string): boolean[][] => qrCode(text) ?? assert.fail(`no code for ${text.length} characters`);
 

@@ -1,11 +1,12 @@
 /** The senders' signatures, implemented a second time from their documentation, and tokens for them. */
 import assert from 'node:assert/strict';
 import { createHmac, randomUUID } from 'node:crypto';
+import { sealSecret } from '../../src/crypto/sealed.ts';
 import { readConfig } from './settings.ts';
 import { createDatabase, type Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
-import { createSigningKey, sealSecret } from '../../src/webhook/signing.ts';
+import { createSigningKey } from '../../src/webhook/signing.ts';
 import type { SourceName } from '../../src/webhook/sources.ts';
 import { createToken } from '../../src/webhook/tokens.ts';
 

@@ -1,8 +1,9 @@
 /** Signing secrets at rest: only the WEBHOOK_SECRET that sealed them opens them. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { openSecret, type SealedSecret, sealSecret } from '../../src/crypto/sealed.ts';
 import { createServerKey } from '../../src/crypto/box.ts';
-import { createSigningKey, openSecret, type SealedSecret, sealSecret } from '../../src/webhook/signing.ts';
+import { createSigningKey } from '../../src/webhook/signing.ts';
 import { SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
 
 const key = createSigningKey(WEBHOOK_SECRET);

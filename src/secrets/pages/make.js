@@ -1,5 +1,5 @@
 import { callApi, copyOnClick, element, showProblem, switchSection } from '/pages/page.js';
-import { qrCode } from './qr.js';
+import { qrCode } from '/pages/qr.js';
 
 /** @import { Result } from '/pages/page.js' */
 

@@ -1,5 +1,5 @@
+import type { SealedSecret } from '../../crypto/sealed.ts';
 import type { Database } from '../../db/pool.ts';
-import type { SealedSecret } from '../signing.ts';
 
 /**
  * Replaces what is not sealed under the key with this id, in one transaction.

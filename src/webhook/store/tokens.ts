@@ -1,6 +1,6 @@
+import type { SealedSecret } from '../../crypto/sealed.ts';
 import { arrayLiteral, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database, Sql } from '../../db/pool.ts';
-import type { SealedSecret } from '../signing.ts';
 import type { SourceName } from '../sources.ts';
 
 export type Role = 'sender' | 'operator';
