@@ -20,7 +20,7 @@ export const bearer = createGuard(['bearer', 'api_key'], () => null);
 export const bearerOrCookie = createGuard(['bearer', 'api_key', 'cookie'], sessionCookie);
 
 function createGuard(
-  security: readonly string[], cookieOf: (headers: Headers) => string | null,
+  security: readonly string[], cookie: (headers: Headers) => string | null,
 ): Guard<IdentityService, Caller> {
   return {
     security,
@@ -32,7 +32,7 @@ function createGuard(
       const token = bearerOf(authorization) ?? (/^bearer\b/i.test(authorization ?? '') ? '' : null);
       const key = token?.startsWith(KEY_PREFIX) ? token : token === null ? header : undefined;
       if (key !== undefined) return callerByKey(String(key), address, service);
-      return callerBySession(token ?? cookieOf(headers) ?? '', address, service);
+      return callerBySession(token ?? cookie(headers) ?? '', address, service);
     },
     idsOf: ({ user, key, session }) => ({
       ...(user && { user_id: user.id }), ...(key && { key_id: key.id }), ...(session && { session_id: session.id }),
@@ -52,18 +52,23 @@ export const withRightsLost = (row: Route<IdentityService>): Route<IdentityServi
 });
 
 /** With two cookies of this name, a neighboring host may have planted one (RFC 6265, 8.6): then there is none. */
-function sessionCookie(headers: Headers): string | null {
+export function cookieOf(headers: Headers, name: string): string | null {
   const pairs = (headers.cookie ?? '').split(';').map((pair) => pair.trim());
-  const [found, duplicate] = pairs.filter((pair) => pair.startsWith('session='));
-  if (!found || duplicate !== undefined) return null;
+  const [found, duplicate] = pairs.filter((pair) => pair.startsWith(`${name}=`));
   // Some frameworks percent-encode the colon.
-  const value = found.slice('session='.length).replace(/%3a/i, ':');
-  // Other programs use this name, too: such a cookie is none, rather than a wrong one, which would count as a guess.
-  return plainToken(value) === null ? null : value;
+  return found && duplicate === undefined ? found.slice(name.length + 1).replace(/%3a/i, ':') : null;
+}
+
+/** Other programs use this name, too: such a cookie is none, rather than a wrong one, which would count as a guess. */
+function sessionCookie(headers: Headers): string | null {
+  const value = cookieOf(headers, 'session');
+  return value !== null && plainToken(value) !== null ? value : null;
 }
 
 /** A session that has ended is no guess: a browser may send its cookie for as long as it likes. */
-async function callerBySession(value: string, address: string, service: IdentityService): Promise<Caller | Failure> {
+export async function callerBySession(
+  value: string, address: string, service: IdentityService,
+): Promise<Caller | Failure<'unauthorized' | 'too_many_requests'>> {
   if (value === '') return new Failure('unauthorized', { message });
   const find = (token: string) => findCallerByToken(service, token);
   const session = await service.limitGuesses(address, parseSessionToken(value), find);

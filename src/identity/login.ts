@@ -37,26 +37,66 @@ export const loginShape = object({
   password_expires_at: optional(dateTime('Only if the password was generated: change it before this time')),
 });
 
-/**
- * Username and password to a session token. An unknown name, a wrong password and an account that may not log in get
- * the same answer after the same work (ASVS 6.3.8).
- */
+/** Username and password to a session token. */
 export async function login(
-  { body, request }: AnonymousCall<{ username: string; password: string }>, service: IdentityService,
+  { body, request }: AnonymousCall<{ username: string; password: string; otp: string | undefined }>,
+  service: IdentityService,
 ) {
-  const attempt = await createAttempt(service, request, null, body.username, 'login.failed');
-  const session = createSession(service, request);
+  const prove = async (account: Account) => {
+    if (!needsFactor(service, account)) return 'password';
+    return (body.otp === undefined ? null : service.checkCode?.(service, request, account, body.otp)) ?? FACTOR_NEEDED;
+  };
+  const session = await startSession(service, request, body.username, body.password, prove);
+  if (session instanceof Failure) return session;
+  return { data: { session: session.token, password_expires_at: session.expiresAt?.toISOString() } };
+}
+
+/**
+ * An unknown name, a wrong password and an account that may not log in get the same answer after the same work
+ * (ASVS 6.3.8).
+ */
+export async function startSession(
+  service: IdentityService, request: RequestInfo, username: string, password: string, prove: Prove,
+) {
+  const attempt = await createAttempt(service, request, null, username, 'login.failed');
+  let methods: string | null = null;
   for (let round = 1; round <= ROUNDS; round += 1) {
-    const account = await checkPassword(service, attempt, body.password);
+    const account = await checkPassword(service, attempt, password);
     if (account instanceof Failure) return account;
-    const actor = { ...attempt.failure.actor, via: 'password', userId: account.id } as const;
-    if (!(await insertSession(service.database, actor, session, account, attempt.limits[0].key))) continue;
+    // In the first round only, because a code is accepted once.
+    const proven: Awaited<ReturnType<Prove>> = methods ?? (await prove(account));
+    if (proven instanceof Failure) return proven;
+    methods = proven;
+    const session = await insertLogin(service, request, account, 'password', methods !== 'password');
+    if (!session) continue;
     // The login has succeeded. If this fails, the next login tries again.
-    await upgradeHash(service, account, body.password)
+    await upgradeHash(service, account, password)
       .catch((error) => service.log.warn('password hash not renewed', describeError(error)));
-    return { data: { session: session.token, password_expires_at: account.password_expires_at?.toISOString() } };
+    return { ...session, expiresAt: account.password_expires_at };
   }
   return new Failure('invalid_credentials');
+}
+
+const FACTOR_NEEDED = new Failure('second_factor_needed');
+
+/** A super administrator's login, or everyone's, may need a factor that has not been set up yet. */
+export function needsFactor({ portal }: IdentityService, { second_factor, super_admin }: Account): boolean {
+  const required = portal?.requireSecondFactor ?? 'off';
+  return second_factor || required === 'all' || (required === 'super_admin' && super_admin);
+}
+
+type FactorFailure = Failure<'second_factor_needed' | 'invalid_code' | 'too_many_requests' | 'key_unknown'>;
+/** Decides what follows a right password. @returns the methods that prove the login, such as `password, totp` */
+export type Prove = (account: Account) => Promise<string | FactorFailure>;
+
+/** @returns null if the account has changed since it was checked */
+export async function insertLogin(
+  service: IdentityService, request: RequestInfo, account: Account, via: 'password' | 'passkey', isProven: boolean,
+): Promise<NewSession | null> {
+  const { failure, limits } = await createAttempt(service, request, null, account.username, 'login.failed');
+  const session = createSession(service, request, isProven);
+  const actor = { ...failure.actor, via, userId: account.id };
+  return (await insertSession(service.database, actor, session, account, limits[0].key)) ? session : null;
 }
 
 const newToken = text({ description: 'The token of a new session; all earlier sessions have ended' });
@@ -82,7 +122,7 @@ export async function changePassword(
     // The name may be that of another user by now.
     if (account instanceof Failure || account.id !== user.id) return WRONG_CURRENT;
     const hash = await createPasswords(service).hash(body.new_password);
-    const session = createSession(service, request);
+    const session = createSession(service, request, true);
     const ended = await replacePassword(service.database, actor, account, hash, session, attempt.limits[0].key);
     if (ended === 'changed') continue;
     const message = `Password changed. ${endedText(ended)} ended.`;
@@ -114,7 +154,8 @@ async function createAttempt(
   };
 }
 
-const createSession = (service: IdentityService, request: RequestInfo): NewSession => ({
+const createSession = (service: IdentityService, request: RequestInfo, isProven: boolean): NewSession => ({
+  isProven,
   id: randomUUID(),
   token: createSessionToken(),
   seconds: service.sessionSeconds,

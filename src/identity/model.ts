@@ -37,7 +37,7 @@ export const keyShape = object({
 
 export const auditShape = object({
   id: uuid(), created_at: dateTime(), event: text(),
-  via: oneOf('session', 'key', 'password', 'command', 'nobody'),
+  via: oneOf('session', 'key', 'password', 'passkey', 'command', 'nobody'),
   actor_id: nullable(uuid('The user who did it')),
   key_id: nullable(uuid('The key that was used')),
   user_id: nullable(uuid('The user it is about')),
@@ -59,8 +59,9 @@ type RowOf<View> = {
 export type AuditRecord = RowOf<AuditView>;
 export type User = RowOf<UserView>;
 /** A user with the password hash (a PHC string). A generated password expires. */
-export type Account = User
-  & Readonly<{ password_hash: string | null; password_expires_at: Date | null; password_expired: boolean }>;
+export type Account = User & Readonly<{
+  password_hash: string | null; password_expires_at: Date | null; password_expired: boolean; second_factor: boolean;
+}>;
 
 /** Decided in the database, whose clock is the only one for expiry. `expired` includes the idle limit of sessions. */
 type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;

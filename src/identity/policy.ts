@@ -26,6 +26,7 @@ const POLICY = {
   'delete a user': ['super administrator'],
   'set the password of a user': ['super administrator in person'],
   'change own password': ['owner in person'],
+  'remove factors of a user': ['super administrator in person'],
   'list sessions of every user': ['super administrator', 'key without a user'],
   'list sessions of a user': ['super administrator', 'owner', 'key without a user'],
   // The holder of another session's token may read and revoke that session.

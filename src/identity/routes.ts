@@ -21,7 +21,8 @@ const nil: Shape<null> = { schema: { nullable: true, enum: [null] }, read: () =>
 
 // Longer than any stored name or accepted password: only bounds the work.
 const password = text({ max: 4_096 });
-const credentials = object({ username: text({ max: 1_024, check: withoutNul }), password });
+const otp = optional(text({ max: 64, description: 'A code of the second factor, if the user has one' }));
+const credentials = object({ username: text({ max: 1_024, check: withoutNul }), password, otp });
 
 const sessionsOf = optional(uuid('Only the sessions of the user with this id'));
 const involving = optional(uuid('Only what this user did, or what was done to them'));
@@ -33,7 +34,11 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
   route({ ...routeDefaults, method: 'POST', pattern: '/api/auth/login',
     summary: 'Log in: username and password to a session token', guard: anonymous, body: json(credentials),
     reply: loginShape,
-    errors: ['invalid_credentials', 'too_many_requests', 'service_failed'], handle: login }),
+    errors: [
+      'invalid_credentials', 'second_factor_needed', 'invalid_code', 'too_many_requests', 'key_unknown',
+      'service_failed',
+    ],
+    handle: login }),
   route({ ...routeDefaults, method: 'POST', pattern: '/api/auth/logout',
     summary: 'Log out: end the session of this token',
     guard: anonymous, body: sessionBody, reply: nil, errors: ['invalid_body', 'service_failed'], handle: logout }),
@@ -109,7 +114,16 @@ const securitySchemes = {
   bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'session:<base64-encoded token>' },
   api_key: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
   cookie: { type: 'apiKey', in: 'cookie', name: 'session' },
+  portal_cookie: { type: 'apiKey', in: 'cookie', name: '__Host-gatehouse' },
 };
 const api = { title: 'Gatehouse identity', version: '0.0.1', envelope: 'data', securitySchemes } as const;
 
 export const routes = withBuiltIns(rows.map(withRightsLost), api, 'service_failed');
+
+/** @param hasPages SIGNIN_PAGES, whose code is otherwise not loaded */
+export async function createRoutes(hasPages: boolean): Promise<typeof routes> {
+  if (!hasPages) return routes;
+  const own = (await import('./signin/routes.ts')).ROWS;
+  const isReplaced = ({ pattern }: Route<IdentityService>) => own.some((row) => row.pattern === pattern);
+  return withBuiltIns([...rows.filter((row) => !isReplaced(row)), ...own].map(withRightsLost), api, 'service_failed');
+}

@@ -1,13 +1,20 @@
 import { costWarnings, scryptCost } from '../crypto/password.ts';
 import type { DatabaseAddress } from '../db/connection.ts';
 import { nullable, object, text as textShape, validate } from '../http/shape.ts';
-import { DAY, number, numberOrOff, type SettingsInput, text } from '../runtime/variables.ts';
+import { DAY, number, numberOrOff, oneOf, secret, type SettingsInput, text, toggle } from '../runtime/variables.ts';
 import { nameShapes, passwordError } from './rules.ts';
 
 export const PORT = 3000;
 /** The specification wraps replies in `data`, and wants 500 from identity when its database fails. */
 export const STYLE = { envelope: 'data', unavailable: 'service_failed' } as const;
 export const PREFIXES = ['SESSION_', 'PASSWORD_', 'AUDIT_'];
+
+/** Scheme, host and port, as browsers send them. Without TLS, cookies would be readable on the way. */
+function isOrigin(text: string): boolean {
+  const url = URL.canParse(text) ? new URL(text) : null;
+  return url?.origin === text && (url.protocol === 'https:' || /^(.+\.)?localhost$/.test(url.hostname));
+}
+const ORIGIN = 'an origin such as https://login.example.org, with https unless the host is localhost';
 
 export const VARIABLES = {
   PASSWORD_SCRYPT: scryptCost(),
@@ -20,7 +27,25 @@ export const VARIABLES = {
   SESSION_IDLE_TTL: numberOrOff(300, 366 * DAY),
   SESSION_RETENTION: number(30 * DAY, 0, 3_660 * DAY),
   AUDIT_RETENTION: number(365 * DAY, DAY, 3_660 * DAY),
+  SIGNIN_PAGES: toggle('off'),
+  SIGNIN_ORIGIN: text('http://localhost:3000', (value) => (isOrigin(value) ? null : ORIGIN)),
+  RETURN_ORIGINS: text(null, (value) => (value.split(',').every(isOrigin) ? null : `${ORIGIN}; a comma separates two`)),
+  IDENTITY_SECRET: secret(),
+  REQUIRE_SECOND_FACTOR: oneOf('off', ['off', 'super_admin', 'all']),
+  COOKIE_DOMAIN: text(null, (value) => (/^([a-z0-9-]+\.)+[a-z0-9-]+$/.test(value) ? null : 'a domain with a dot')),
 } as const;
+
+/** The addresses of the sign-in pages, and of the programs whose proxies ask them. */
+export interface Portal {
+  readonly origin: string;
+  /** Origins that a browser may be sent to after signing in. */
+  readonly returnOrigins: readonly string[];
+  /** The domain whose hosts receive the second cookie; null if only the portal's own host has a cookie. */
+  readonly cookieDomain: string | null;
+  /** Seals the secrets of TOTP; null: without TOTP. */
+  readonly secret: string | null;
+  readonly requireSecondFactor: 'off' | 'super_admin' | 'all';
+}
 
 export type IdentitySettings = ReturnType<typeof read>;
 
@@ -34,8 +59,21 @@ export function read({ values, database, findings }: SettingsInput<typeof VARIAB
   const errors = checked.ok ? [] : checked.errors;
   findings.problems.push(...errors.map(({ path, message }) => `ADMIN_${path.slice(1).toUpperCase()} ${message}.`));
   findings.warnings.push(...costWarnings(cost));
+  const { SIGNIN_ORIGIN: origin, COOKIE_DOMAIN: cookieDomain } = values;
+  const host = new URL(origin ?? '').hostname;
+  if (cookieDomain !== null && host !== cookieDomain && !host.endsWith(`.${cookieDomain}`)) {
+    findings.problems.push(`COOKIE_DOMAIN must be the host of SIGNIN_ORIGIN, ${host}, or a domain above it.`);
+  }
+  if (values.REQUIRE_SECOND_FACTOR !== 'off' && !(values.SIGNIN_PAGES && values.IDENTITY_SECRET)) {
+    findings.problems.push('REQUIRE_SECOND_FACTOR needs SIGNIN_PAGES=on and IDENTITY_SECRET.');
+  }
+  const portal: Portal = {
+    origin: origin ?? '', returnOrigins: values.RETURN_ORIGINS?.split(',') ?? [], cookieDomain,
+    secret: values.IDENTITY_SECRET, requireSecondFactor: values.REQUIRE_SECOND_FACTOR,
+  };
   return {
     database,
+    portal: values.SIGNIN_PAGES ? portal : null,
     admin,
     passwords: { ...rules, cost },
     /** How long a session lives from login. */

@@ -5,7 +5,7 @@ import type { ServiceContext } from '../runtime/context.ts';
 import { BATCH_ROWS, type Job, removalJob } from '../runtime/jobs.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { createPasswords } from './passwords.ts';
-import { routes } from './routes.ts';
+import { createRoutes } from './routes.ts';
 import { createIdentity, type IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
 import { removeOldAudit } from './store/audit.ts';
@@ -13,11 +13,14 @@ import { removeEndedSessions, writeLastSeen } from './store/sessions.ts';
 import { eraseDeletedUsers } from './store/users.ts';
 import { createFirstAdministrator } from './users.ts';
 
-export function start({ database: address, admin, ...options }: IdentitySettings, context: ServiceContext) {
+export async function start(settings: IdentitySettings, context: ServiceContext) {
+  const { database: address, admin, ...options } = settings;
+  const { portal } = settings;
   const database = createDatabase(address, SCHEMA, context.log, context.metrics);
-  const service = createIdentity(options, database, context);
+  const checkCode = portal && (await import('./factors/check.ts')).createCodeCheck(portal.secret);
+  const service = createIdentity(options, database, context, checkCode);
   return {
-    routes: bindRoutes(routes, service),
+    routes: bindRoutes(await createRoutes(portal !== null), service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
     firstRun: () => firstRun(admin, service, context),
     jobs: jobs(service),

@@ -14,7 +14,7 @@ import { quiet } from '../support/context.ts';
 import { addUser, CHEAP, openIdentity } from '../support/users.ts';
 
 const { url, sql } = await createDatabase();
-const options = { passwords: CHEAP, sessionSeconds: 3_600, idleSeconds: 600, retentionSeconds: 86_400, auditSeconds: 7 * 86_400 };
+const options = { passwords: CHEAP, sessionSeconds: 3_600, idleSeconds: 600, portal: null, retentionSeconds: 86_400, auditSeconds: 7 * 86_400 };
 
 /** A replica's jobs, by name, and what it counts. */
 function startReplica() {

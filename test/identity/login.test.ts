@@ -22,15 +22,15 @@ const database = openIdentity({ after }, url);
 await migrate(database, SCHEMA, MIGRATIONS);
 
 const context = quiet();
-const options = { passwords: CHEAP, sessionSeconds: 60, idleSeconds: 0, retentionSeconds: 60, auditSeconds: 60 };
+const options = { passwords: CHEAP, sessionSeconds: 60, idleSeconds: 0, portal: null, retentionSeconds: 60, auditSeconds: 60 };
 const withCost = (logN: number, more: Partial<IdentityService> = {}): IdentityService => ({
   ...createIdentity({ ...options, passwords: { ...CHEAP, cost: { logN, r: 8, p: 1 } } }, database, context),
   ...more,
 });
-const request = { requestId: 'test', path: '/api/auth/login', parameters: {}, query: new Map(), headers: {}, address: '192.0.2.1' };
+const request = { requestId: 'test', path: '/api/auth/login', parameters: {}, query: new Map(), headers: {}, address: '192.0.2.1', isFromProxy: false };
 
 async function tryLogin(service: IdentityService, username: string, password: string): Promise<'session' | string> {
-  const body = { username, password };
+  const body = { username, password, otp: undefined };
   const outcome = await login({ request, caller: null, path: {}, query: {}, body }, service);
   return outcome instanceof Failure ? outcome.code : 'session';
 }

@@ -80,6 +80,7 @@ const TABLE: Readonly<Record<Action, Row>> = {
   'pass a forward authentication': ['xxxx', 'xxxx', 'xxxx', 'xxxx', 'xxxx'],
   'read oneself': ['x---', 'x---', 'x---', 'x---', '----'],
   'list every user': ['xxxx', 'xxxx', '----', '----', 'xxxx'],
+  'remove factors of a user': ['xxxx', '----', '----', '----', '----'],
   'read a user': ['xxxx', 'xxxx', 'x---', 'x---', 'xxxx'],
   'create a user': ['xxxx', 'xxxx', '----', '----', '----'],
   'change a user': ['xxxx', 'xxxx', '----', '----', '----'],

@@ -35,7 +35,7 @@ async function account(key: string): Promise<Account> {
 }
 
 const insertSession = (session: { id: string; token: string; seconds: number }, user: Account) =>
-  store.insertSession(database, COMMAND_LINE, { ...session, ip: '192.0.2.1', userAgent: 'a test' }, user, randomBytes(32));
+  store.insertSession(database, COMMAND_LINE, { ...session, ip: '192.0.2.1', userAgent: 'a test', isProven: false }, user, randomBytes(32));
 
 async function openSession(username = 'user-one') {
   const [id, token] = [randomUUID(), createSessionToken()];
@@ -209,7 +209,7 @@ test('the background job uses the configured retention, and two may run at once'
   await sql`update identity.sessions set expires_at = now() - interval '61 seconds' where id = ${old.id}`;
   await sql`update identity.sessions set expires_at = now() - interval '30 seconds' where id = ${recent.id}`;
   const context = quiet();
-  const options = { passwords: CHEAP, sessionSeconds: 60, idleSeconds: 0, retentionSeconds: 60, auditSeconds: 60 };
+  const options = { passwords: CHEAP, sessionSeconds: 60, idleSeconds: 0, portal: null, retentionSeconds: 60, auditSeconds: 60 };
   const [job] = jobs(createIdentity(options, database, context));
   assert.equal(job?.name, 'remove from identity.sessions');
   // False: the batch was not full, so there is nothing more to do now.

@@ -31,7 +31,10 @@ const sessionColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
   s.last_seen_at, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
   s.created_at, s.updated_at, s.deleted_at, ${joinedUser(sql)}`;
 
-export type NewSession = Readonly<{ id: string; token: string; seconds: number; ip: string; userAgent: string | null }>;
+/** `isProven`: by a second factor, too, which a user may have got since the password was checked. */
+export type NewSession = Readonly<{
+  id: string; token: string; seconds: number; ip: string; userAgent: string | null; isProven: boolean;
+}>;
 
 /**
  * Inserts a session, unless the user was disabled, deleted or given another password since the check. The share lock
@@ -46,7 +49,8 @@ export const newSession = (sql: Sql, session: NewSession, userId: string, passwo
     at + make_interval(secs => ${session.seconds}), at, at, at
   from (
     select u.id, clock_timestamp() as at from identity.users u
-    where u.id = ${userId} and u.enabled and u.deleted_at is null and u.password_hash = ${passwordHash} for share of u
+    where u.id = ${userId} and u.enabled and u.deleted_at is null and u.password_hash is not distinct from ${passwordHash}
+      and (${session.isProven} or not u.second_factor) for share of u
   ) allowed
   returning id, user_id`;
 

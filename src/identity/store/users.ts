@@ -20,7 +20,7 @@ const withKeys = (values: Partial<UserValues>) => ({
 
 export async function findAccount(database: Database, usernameKey: string): Promise<Account | null> {
   const [account] = await database.read((sql) => sql<Account[]>`
-    select ${userColumns(sql)}, u.password_hash,
+    select ${userColumns(sql)}, u.password_hash, u.second_factor,
       case when u.password_generated then u.password_set_at + interval '24 hours' end as password_expires_at,
       u.password_generated and u.password_set_at + interval '24 hours' <= now() as password_expired
     from identity.users u where u.username_key = ${usernameKey} and u.deleted_at is null`);
@@ -156,7 +156,7 @@ export function replacePassword(
       where id = ${id} and password_hash = ${password_hash} returning id, id as user_id`, cleared(sql, throttle));
     if (!held || rows?.length === 0) return 'changed';
     const ended = await endSessions(sql, held, id);
-    await sql`${newSession(sql, session, id, hash)}`;
+    await sql`${newSession(sql, { ...session, isProven: true }, id, hash)}`;
     return ended;
   });
 }

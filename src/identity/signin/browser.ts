@@ -1,0 +1,69 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Portal } from '../settings.ts';
+
+const MAX_ADDRESS = 2_048;
+
+/**
+ * The address to return to, as the URL parser writes it, or null (ASVS 3.7.2). Origins are compared after parsing, by
+ * the algorithm that browsers use. Characters that parsers remove or read as a slash are rejected before.
+ */
+export function returnAddress(text: string, { origin, returnOrigins }: Portal): string | null {
+  if (text.length > MAX_ADDRESS || !/^https?:\/\/[^/\s\\\p{Cc}][^\s\\\p{Cc}]*$/u.test(text)) return null;
+  if (!URL.canParse(text)) return null;
+  const url = new URL(text);
+  const isPlain = url.username === '' && url.password === '' && !/^https?:\/\/[^/?#]*@/.test(text);
+  return isPlain && [origin, ...returnOrigins].includes(url.origin) ? url.href : null;
+}
+
+/**
+ * Where a proxied request was going. @param isFromProxy anybody else could send these headers, too
+ * (GHSA-7x63-xv5r-3p2x in oauth2-proxy)
+ */
+export function originalAddress(headers: IncomingHttpHeaders, isFromProxy: boolean, portal: Portal): string | null {
+  const [scheme, host, path] = ['proto', 'host', 'uri'].map((name) => String(headers[`x-forwarded-${name}`] ?? ''));
+  return isFromProxy && path?.startsWith('/') ? returnAddress(`${scheme}://${host}${path}`, portal) : null;
+}
+
+/** Whether a person opens a page: a program, `fetch` or a WebSocket must never be redirected. */
+export function isNavigation(headers: IncomingHttpHeaders): boolean {
+  const { 'sec-fetch-mode': mode, 'sec-fetch-dest': target, accept = '' } = headers;
+  if (!/^(GET|HEAD)$/.test(String(headers['x-forwarded-method'] ?? 'GET'))) return false;
+  // Browsers send Fetch Metadata only to trustworthy addresses.
+  if (mode === undefined && target === undefined) return /\btext\/html\b/i.test(accept);
+  return mode === 'navigate' && target === 'document';
+}
+
+/**
+ * Whether a form was sent by the portal's own page. Fails closed: with neither header, it was not. `same-site` is
+ * rejected, too, because the programs behind the proxy are neighbors of the portal (ASVS 3.5.1).
+ */
+export function isFromPortal(headers: IncomingHttpHeaders, { origin }: Portal): boolean {
+  const { 'sec-fetch-site': site, origin: given } = headers;
+  if (given !== undefined && given !== origin) return false;
+  return site === undefined ? given !== undefined : site === 'same-origin';
+}
+
+/** Opens the portal. `__Host-` keeps it on the portal's own host, and other hosts cannot set it (ASVS 3.3.3). */
+export const HOST_COOKIE = '__Host-gatehouse';
+/** Opens `verify` and nothing else, because every host of the domain receives it. */
+export const DOMAIN_COOKIE = '__Secure-gatehouse';
+
+/** A right password that waits for the second factor. */
+export const PENDING_COOKIE = '__Host-gatehouse-pending';
+/** Binds a passkey's challenge to the browser that asked for it. */
+export const BROWSER_COOKIE = '__Host-gatehouse-browser';
+
+const ATTRIBUTES = 'Path=/; Secure; HttpOnly; SameSite=Lax';
+
+/** @param value empty to remove the cookie */
+export const hostCookie = (name: string, value: string): string =>
+  `${name}=${value}; ${ATTRIBUTES}${value === '' ? '; Max-Age=0' : ''}`;
+
+/** @param tokens null removes the cookies: with the attributes they were set with, or they would stay */
+export function setCookies(tokens: Readonly<{ host: string; domain: string }> | null, portal: Portal): string[] {
+  const [end, { host, domain }] = tokens ? ['', tokens] : ['; Max-Age=0', { host: '', domain: '' }];
+  const cookies = [hostCookie(HOST_COOKIE, host)];
+  const { cookieDomain } = portal;
+  if (cookieDomain !== null) cookies.push(`${DOMAIN_COOKIE}=${domain}; Domain=${cookieDomain}; ${ATTRIBUTES}${end}`);
+  return cookies;
+}

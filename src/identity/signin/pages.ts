@@ -1,0 +1,139 @@
+import { ERRORS, type Failure, type TextReply } from '../../http/errors.ts';
+import { FORM_HEADERS } from '../../http/pages.ts';
+import { type Html, NOTHING, readTemplates, type Values } from '../../http/template.ts';
+import type { Passkey } from '../factors/store.ts';
+import { base32 } from '../factors/totp.ts';
+import type { AuditRecord, Session, User } from '../model.ts';
+
+export const render = readTemplates(new URL('pages/pages.html', import.meta.url));
+
+/** The encoder is shared with pages that make codes in the browser. */
+const { qrCode }: { qrCode(text: string): boolean[][] | null } =
+  await import(new URL('../../http/pages/qr.js', import.meta.url).href);
+
+export type Cookies = readonly string[];
+type Message = string | null;
+
+/** @param message what went wrong, shown first and announced by screen readers */
+export function page(
+  title: string, main: Html, message: Message = null, cookies: Cookies = [], head = NOTHING,
+): TextReply {
+  const alert = message === null ? NOTHING : render('alert', { message });
+  const { text } = render('page', { title, head, alert, main });
+  const headers = cookies.length > 0 ? { ...FORM_HEADERS, 'Set-Cookie': cookies } : FORM_HEADERS;
+  return { text, contentType: 'text/html; charset=utf-8', headers };
+}
+
+const invalid = (message: Message): Html => (message === null ? NOTHING : render('invalid'));
+const again = (title: string, message: Message): string => (message === null ? title : `${title}: try again`);
+
+/** What went wrong, and how long to wait, for a person. */
+export function messageOf({ code, details }: Failure): string {
+  const fields = (details.fields ?? []).map(({ path, message }) => `${path.slice(1).replaceAll('_', ' ')} ${message}`);
+  const wait = details.retryAfterSeconds;
+  if (fields.length > 0) return `${fields.join('; ')}.`;
+  if (wait !== undefined) return `Too many attempts. Try again in ${Math.max(1, Math.ceil(wait))} seconds.`;
+  return details.message ?? ERRORS[code].message;
+}
+
+export type LoginForm = Readonly<{ username: string; returnTo: string; message: Message }>;
+
+export function loginPage({ username, returnTo, message }: LoginForm, cookies: Cookies): TextReply {
+  const passkey = render('passkey', { return_to: returnTo });
+  const form = render('login', { return_to: returnTo, username, invalid: invalid(message), passkey });
+  return page(again('Sign in', message), form, message, cookies, render('script'));
+}
+
+/** The second step. The code of an app and a recovery code go into the same field. */
+export function codePage({ returnTo, message }: Omit<LoginForm, 'username'>, cookies: Cookies): TextReply {
+  const passkey = render('passkey', { return_to: returnTo });
+  const form = render('code', { return_to: returnTo, invalid: invalid(message), passkey });
+  return page(again('Second factor', message), form, message, cookies, render('script'));
+}
+
+export const newPasswordPage = ({ username, returnTo, message }: LoginForm, cookies: Cookies): TextReply =>
+  page(again('Choose a password', message),
+    render('new-password', { return_to: returnTo, username, invalid: invalid(message) }), message, cookies);
+
+/**
+ * Not a redirect: browsers apply `form-action` to each redirect after a form, and the policy names only the portal.
+ * @param address checked by `returnAddress`
+ */
+export const continuePage = (title: string, address: string, cookies: Cookies): TextReply =>
+  page(title, render('continue', { address }), null, cookies, render('refresh', { address }));
+
+export const failurePage = (failure: Failure): TextReply =>
+  page('That did not work', render('failure'), messageOf(failure));
+
+export const utc = (time: Date): string => `${time.toISOString().slice(0, 16).replace('T', ' ')} UTC`;
+
+export type Account = Readonly<{
+  user: User; current: string; sessions: readonly Session[]; total: number; message: Message;
+  events: readonly AuditRecord[]; since: Date | null;
+}>;
+
+/** @param since when the person signed in before: later events are new to them */
+export function accountPage({ user, current, sessions, total, message, events, since }: Account): TextReply {
+  const main = render('account', {
+    username: user.username, email: user.email, name: `${user.first_name} ${user.last_name}`.trim() || '–',
+    administration: user.super_admin ? render('administration') : NOTHING,
+    sessions: sessions.map((session) => sessionItem(session, session.id === current)),
+    more: total > sessions.length ? render('more', { shown: sessions.length, total }) : NOTHING,
+    events: events.map(({ event, detail, ip, created_at: time }) => render('event', {
+      is_new: since !== null && time > since ? render('new') : NOTHING,
+      what: `${event}${detail === '' ? '' : `: ${detail}`}`, when: `${utc(time)}, from ${ip ?? 'the command line'}`,
+    })),
+  });
+  return page('Your account', main, message);
+}
+
+const sessionItem = ({ id, ip, user_agent: agent, created_at, last_seen_at }: Session, isCurrent: boolean): Html =>
+  render('session', {
+    about: `${agent ?? 'unknown program'}, from ${ip ?? 'an unknown address'}`,
+    when: `signed in ${utc(created_at)}, last used ${utc(last_seen_at)}`,
+    end: isCurrent ? render('current') : render('end', { id }),
+  });
+
+type Factors = Readonly<{
+  hasTotp: boolean; canTotp: boolean; passkeys: readonly Passkey[]; codes: number; message: Message;
+}>;
+
+export function factorsPage({ hasTotp, canTotp, passkeys, codes, message }: Factors): TextReply {
+  const main = render('factors', {
+    totp: render(hasTotp ? 'totp-used' : canTotp ? 'totp-offered' : 'totp-missing'),
+    passkeys: passkeys.map(({ id, name, created_at, last_used_at, is_backup_eligible }) => {
+      const used = last_used_at ? `last used ${utc(last_used_at)}` : 'never used';
+      const about = `added ${utc(created_at)}, ${used}, ${is_backup_eligible ? 'synchronized' : 'on one device'}`;
+      return render('passkey-item', { name, about, id: id.toString('base64url') });
+    }),
+    codes,
+    renew: hasTotp || passkeys.length > 0 ? render('renew') : NOTHING,
+  });
+  return page('Second factors', main, message, [], render('script'));
+}
+
+type Enrol = Readonly<{ secret: Buffer; uri: string; action: string; returnTo: string; message: Message }>;
+
+/** With the quiet zone of four modules that readers of QR codes need. */
+export function enrolPage({ secret, uri, action, returnTo, message }: Enrol, cookies: Cookies): TextReply {
+  const rows = qrCode(uri) ?? [];
+  const dark = rows.flatMap((row, y) => row.flatMap((isDark, x) => (isDark ? [`M${x + 4} ${y + 4}h1v1h-1z`] : [])));
+  const key = (base32(secret).match(/.{1,4}/g) ?? []).join(' ');
+  const values = { size: rows.length + 8, path: dark.join(''), key, action, return_to: returnTo };
+  const main = render('enrol', { ...values, invalid: invalid(message) });
+  return page('Set up an authenticator app', main, message, cookies);
+}
+
+/** Shown once: only their digests are stored. */
+export const codesPage = (codes: readonly string[], next: string, cookies: Cookies): TextReply =>
+  page('Recovery codes', render('codes', { codes: codes.join('\n'), next }), null, cookies);
+
+type Paging = Readonly<{ page: number; limit: number; total: number }>;
+
+/** @param query the other parameters of the list */
+export function pager(path: string, { page, limit, total }: Paging, query: Readonly<Record<string, string>>): Html {
+  const last = Math.max(1, Math.ceil(total / limit));
+  const link = (to: number) => `${path}?${new URLSearchParams({ ...query, page: String(to) })}`;
+  const values: Values = { page, last, previous: link(Math.max(1, page - 1)), next: link(Math.min(last, page + 1)) };
+  return last === 1 ? NOTHING : render('pages', values);
+}

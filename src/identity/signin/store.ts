@@ -1,0 +1,74 @@
+import { digest } from '../../crypto/token.ts';
+import { alignToKeys, batched, hexArrayLiteral } from '../../db/batch.ts';
+import type { Database } from '../../db/pool.ts';
+import { accountKey, type CallerSession, type User } from '../model.ts';
+import { countRows, type JoinedUser, joinedUser, type Page, type PageOf, userColumns, userOf } from '../store/rows.ts';
+import type { Sessions } from '../store/sessions.ts';
+
+/** How and when a person signed in. `age` in seconds; `has_factor`: whether the user has a second one. */
+export type Proof = Readonly<{ methods: string; age: number; at: Date; has_factor: boolean }>;
+
+/** @param domainToken of the cookie that every host of the domain receives, if there is one */
+export async function insertSignIn(
+  database: Database, sessionId: string, domainToken: string | null, methods: string,
+): Promise<void> {
+  await database.write((sql) => sql`
+    insert into identity.sign_ins (session_id, domain_digest, methods, authenticated_at)
+    values (${sessionId}, ${domainToken === null ? null : digest(domainToken)}, ${methods}, clock_timestamp())`);
+}
+
+type Row = Omit<CallerSession, 'user'> & JoinedUser & Proof & { readonly digest: string };
+export type ProvenSession = CallerSession & Proof;
+
+/** The session of a domain cookie, by the hexadecimal digest of its token. */
+export const findByDomainToken = batched(
+  async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<ProvenSession | null>> => {
+    const rows = await database.read((sql) => sql<Row[]>`
+      select encode(p.domain_digest, 'hex') as digest, s.id, s.logged_out,
+        s.revoked or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as revoked,
+        s.expires_at <= now()
+          or (${idleSeconds} > 0 and s.last_seen_at <= now() - make_interval(secs => ${idleSeconds})) as expired,
+        s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
+        p.methods, p.authenticated_at as at, extract(epoch from now() - p.authenticated_at)::float8 as age,
+        u.second_factor as has_factor,
+        ${joinedUser(sql)}
+      from identity.sign_ins p join identity.sessions s on s.id = p.session_id and s.deleted_at is null
+        join identity.users u on u.id = s.user_id cross join identity.global_revocation g
+      where p.domain_digest = any (${hexArrayLiteral(digests)}::text::bytea[])`);
+    return alignToKeys(digests, rows, (row) => row.digest).map((row) => row && { ...row, user: userOf(row) });
+  },
+);
+
+/** How and when the sessions with these ids were started. A login through the API is one by password. */
+export const findProof = batched(async ({ database }: Sessions, ids: readonly string[]) => {
+  const rows = await database.read((sql) => sql<Array<Proof & { id: string }>>`
+    select s.id, coalesce(p.methods, 'password') as methods, coalesce(p.authenticated_at, s.created_at) as at,
+      extract(epoch from now() - coalesce(p.authenticated_at, s.created_at))::float8 as age,
+      u.second_factor as has_factor
+    from identity.sessions s join identity.users u on u.id = s.user_id
+      left join identity.sign_ins p on p.session_id = s.id
+    where s.id = any (${`{${ids.join(',')}}`}::text::uuid[])`);
+  return alignToKeys(ids, rows, ({ id }) => id);
+});
+
+/** By name, without the deleted. @param search a part of the username or the address; empty for all */
+export function searchUsers(database: Database, search: string, { page, limit }: Page): Promise<PageOf<User>> {
+  return database.list(async (sql) => {
+    const [key, offset] = [accountKey(search), (page - 1) * limit];
+    const where = sql`x.deleted_at is null
+      and (position(${key} in x.username_key) > 0 or position(${key} in x.email_key) > 0)`;
+    const rows = await sql<User[]>`
+      select ${userColumns(sql)} from identity.users u where u.id in (
+        select x.id from identity.users x where ${where} order by x.username_key limit ${limit} offset ${offset})
+      order by u.username_key`;
+    return { rows, total: await countRows(sql, sql`identity.users`, where) };
+  });
+}
+
+/** When the user signed in before this session. */
+export async function findEarlierSignIn(database: Database, userId: string, sessionId: string): Promise<Date | null> {
+  const [row] = await database.list((sql) => sql<Array<{ at: Date }>>`
+    select created_at as at from identity.sessions
+    where user_id = ${userId} and id <> ${sessionId} and deleted_at is null order by created_at desc, id desc limit 1`);
+  return row?.at ?? null;
+}

@@ -1,0 +1,76 @@
+import { digest } from '../../crypto/token.ts';
+import type { Call, Guard } from '../../http/call.ts';
+import { Failure } from '../../http/errors.ts';
+import { bearerOrCookie, callerBySession, cookieOf, markSeen } from '../guard.ts';
+import { isActive } from '../model.ts';
+import { type Caller, forbidden } from '../policy.ts';
+import type { PortalService } from '../service.ts';
+import { verify } from '../verify.ts';
+import { DOMAIN_COOKIE, HOST_COOKIE, isNavigation, originalAddress } from './browser.ts';
+import { findByDomainToken, findProof, type Proof } from './store.ts';
+
+/** A caller, and how and when they signed in: null for an API key. */
+type Proven = Readonly<{ caller: Caller; proof: Proof | null }>;
+
+/** `redirect`: the status with which the proxy sends browsers to the portal; nginx passes on only 401. */
+export type VerifyQuery = Readonly<{
+  require: 'super_admin' | 'second_factor' | undefined;
+  max_age: number | undefined;
+  redirect: '302' | '401' | undefined;
+}>;
+
+/**
+ * As without the portal, and the portal's cookies. Answers null in place of 401: the handler knows whether the proxy
+ * wants a redirect. Only the first credential present is checked.
+ */
+export const portalVisitor: Guard<PortalService, Proven | null> = {
+  security: [...bearerOrCookie.security, 'portal_cookie'],
+  errors: bearerOrCookie.errors,
+  async check(request, service) {
+    const { headers } = request;
+    const hasOther = headers.authorization !== undefined || headers['x-api-key'] !== undefined;
+    const domain = hasOther ? null : cookieOf(headers, DOMAIN_COOKIE);
+    if (domain !== null) {
+      const find = (token: string) => findByDomainToken(service, token);
+      const session = await service.limitGuesses(request.address, digest(domain).toString('hex'), find);
+      if (!session || session instanceof Failure || !isActive(session)) return null;
+      markSeen(service.pendingLastSeen.sessions, session);
+      return { caller: { session, key: null, user: session.user }, proof: session };
+    }
+    const host = hasOther ? null : cookieOf(headers, HOST_COOKIE);
+    const caller = host === null
+      ? await bearerOrCookie.check(request, service) : await callerBySession(host, request.address, service);
+    if (caller === null || caller instanceof Failure) return null;
+    return { caller, proof: caller.session && (await findProof(service, caller.session.id)) };
+  },
+};
+
+type VerifyCall = Call<Proven | null, unknown, VerifyQuery, null>;
+
+/** Forward authentication with the portal: a browser that must sign in, or again, is sent to the portal. */
+export async function verifyOrSignIn({ caller: proven, request, query }: VerifyCall, { portal }: PortalService) {
+  if (!proven) return signIn('unauthorized');
+  const { caller, proof } = proven;
+  const { require, max_age: maxAge } = query;
+  // An API key is no person who could sign in again.
+  if (!proof && (maxAge !== undefined || require === 'second_factor')) return forbidden(caller);
+  if (proof && proof.age > (maxAge ?? Infinity)) return signIn('signin_too_old');
+  // A passkey alone has verified its user: two factors in one.
+  if (proof && require === 'second_factor' && proof.methods === 'password') {
+    return signIn('second_factor_needed', proof.has_factor ? '/login' : '/account/factors');
+  }
+  const role = require === 'super_admin' ? require : undefined;
+  const reply = await verify({ request, caller, path: {}, query: { require: role }, body: null });
+  if (reply instanceof Failure) return reply;
+  const time = proof ? String(Math.floor(proof.at.getTime() / 1000)) : '';
+  return { ...reply, headers: { ...reply.headers, 'X-Auth-Methods': proof?.methods ?? '', 'X-Auth-Time': time } };
+
+  function signIn(code: 'unauthorized' | 'signin_too_old' | 'second_factor_needed', path = '/login') {
+    if (query.redirect === undefined || !isNavigation(request.headers)) return new Failure(code);
+    const address = originalAddress(request.headers, request.isFromProxy, portal);
+    const target = new URL(path, portal.origin);
+    if (address !== null) target.searchParams.set('return_to', address);
+    if (code !== 'unauthorized') target.searchParams.set('again', 'on');
+    return new Failure(query.redirect === '302' ? 'signin_needed' : code, { headers: { Location: target.href } });
+  }
+}

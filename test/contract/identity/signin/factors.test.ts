@@ -1,0 +1,295 @@
+/** Second factors: enrolment, the second step of a sign-in, and what a pending sign-in may do. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { totpCode } from '../../../../src/identity/factors/totp.ts';
+import { createRoutes } from '../../../../src/identity/routes.ts';
+import { createPasskey } from '../../../support/authenticator.ts';
+import { createDatabase } from '../../../support/database.ts';
+import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
+import { cookieFrom, ORIGIN, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
+import { PASSWORD } from '../../../support/users.ts';
+
+const portal = await startPortal({ after });
+const { identity, sql, add, visit, signIn } = portal;
+const HOST = new URL(ORIGIN).hostname;
+const PENDING = '__Host-gatehouse-pending';
+
+const events = async (user: string, event: string) =>
+  Number((await sql`select count(*)::int as n from identity.audit where user_id = ${user} and event = ${event}`)[0]?.n);
+
+function fromBase32(text: string): Buffer {
+  const bits = [...text].map((letter) => 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'.indexOf(letter).toString(2).padStart(5, '0')).join('');
+  return Buffer.from((bits.match(/.{8}/g) ?? []).map((byte) => Number.parseInt(byte, 2)));
+}
+const secretOn = (text: string) => fromBase32((/<code>([A-Z2-7 ]+)<\/code>/.exec(text)?.[1] ?? '').replaceAll(' ', ''));
+const codesOn = (text: string) => (/<pre>([^<]+)<\/pre>/.exec(text)?.[1] ?? '').split('\n');
+/** Codes of later steps: each is accepted once. */
+async function stepNow(): Promise<number> {
+  return Math.floor(Number((await sql`select extract(epoch from now())::float8 as now`)[0]?.now) / 30);
+}
+/** Makes earlier steps acceptable again, in place of waiting. */
+const forgetSteps = (user: string) => sql`update identity.totp set last_step = 0 where user_id = ${user}`;
+
+async function enrol(username: string) {
+  const { host } = await signIn(username);
+  const offered = await visit('/account/totp/start', { fields: {}, cookie: host });
+  const secret = secretOn(offered.text);
+  assert.equal(secret.length, 20);
+  const confirmed = await visit('/account/totp', { fields: { code: totpCode(secret, await stepNow()) }, cookie: host });
+  assert.equal(confirmed.status, 200, confirmed.text);
+  return { secret, host, codes: codesOn(confirmed.text) };
+}
+
+/** The first step: a page that asks for the code, and the pending cookie. */
+async function start(username: string) {
+  const page = await visit('/login', { fields: { username, password: PASSWORD, return_to: 'https://app.example.org/x' } });
+  assert.match(page.text, /autocomplete="one-time-code"/);
+  assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
+  return cookieFrom(page, PENDING);
+}
+const enter = (cookie: string, code: string) => visit('/login/code', { fields: { code, return_to: 'https://app.example.org/x' }, cookie });
+
+test('an app is set up with a key, a QR code and its first right code', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const offered = await visit('/account/totp/start', { fields: {}, cookie: host });
+  assert.match(offered.text, /<svg role="img" aria-label="QR code of the key"/);
+  const secret = secretOn(offered.text);
+  const wrong = await visit('/account/totp', { fields: { code: '000000' }, cookie: host });
+  assert.equal(wrong.status, 401);
+  assert.deepEqual(secretOn(wrong.text), secret, 'the app has this key already');
+  assert.equal((await visit('/login', { fields: { username, password: PASSWORD } })).status, 200, 'not asked for yet');
+  const done = await visit('/account/totp', { fields: { code: totpCode(secret, await stepNow()) }, cookie: host });
+  assert.equal(codesOn(done.text).length, 10);
+  assert.equal(await events(id, 'factor.added'), 2);
+  const [row] = await sql`select blob::text || client_key::text as sealed from identity.totp where user_id = ${id}`;
+  assert.doesNotMatch(String(row?.sealed), new RegExp(secret.toString('hex')));
+  assert.match((await visit('/account/factors', { cookie: host })).text, /In use\./);
+});
+
+test('a right password alone opens nothing, and the right code goes on to the address asked for', async () => {
+  const { username, id } = await add();
+  const { secret } = await enrol(username);
+  const pending = await start(username);
+  const token = pending.slice(PENDING.length + 1);
+  for (const { method, pattern, security } of await createRoutes(true)) {
+    if (security.length === 0) continue;
+    const path = identity + pattern.replace(/\{[a-z_]+\}/g, id);
+    for (const headers of [{ cookie: `${pending}; __Host-gatehouse=${token}; __Secure-gatehouse=${token}; session=${token}` }, { authorization: `Bearer ${token}` }]) {
+      const response = await fetch(path, { method, redirect: 'manual', headers: { ...headers, origin: ORIGIN, 'sec-fetch-site': 'same-origin' } });
+      assert.ok([401, 303].includes(response.status), `${method} ${pattern}: ${response.status}`);
+      await response.body?.cancel();
+    }
+  }
+  await forgetSteps(id);
+  const done = await enter(pending, totpCode(secret, await stepNow()));
+  assert.match(done.text, /url=https:\/\/app\.example\.org\/x"/);
+  const verified = await visit('/api/auth/verify?require=second_factor', { cookie: cookieFrom(done, '__Secure-gatehouse') });
+  assert.deepEqual([verified.status, verified.headers.get('x-auth-methods')], [200, 'password, totp']);
+  assert.equal((await enter(pending, totpCode(secret, await stepNow()))).status, 401, 'a sign-in that is finished');
+});
+
+test('a code is accepted once, also by two requests at once, and no earlier one after it', async () => {
+  const { username, id } = await add();
+  const { secret } = await enrol(username);
+  const now = await stepNow();
+  await forgetSteps(id);
+  const [one, other] = [await start(username), await start(username)];
+  const both = await Promise.all([one, other].map((cookie) => enter(cookie, totpCode(secret, now))));
+  assert.deepEqual(both.map(({ status }) => status).sort(), [200, 401]);
+  assert.equal((await enter(await start(username), totpCode(secret, now - 1))).status, 401, 'an earlier step');
+  assert.match((await enter(await start(username), totpCode(secret, now))).text, /wrong, too old, or was used before/);
+});
+
+test('after five codes the password is asked for again, and twenty wrong ones a day are the limit', async () => {
+  const { username, id } = await add();
+  const { secret, codes } = await enrol(username);
+  await forgetSteps(id);
+  let pending = await start(username);
+  for (let tries = 1; tries <= 5; tries += 1) assert.equal((await enter(pending, '000000')).status, 401);
+  const sixth = await enter(pending, totpCode(secret, await stepNow()));
+  assert.match(sixth.text, /This sign-in has ended/);
+  assert.equal(await events(id, 'factor.failed'), 5);
+  for (let tries = 6; tries <= 20; tries += 1) {
+    if (tries % 5 === 1) pending = await start(username);
+    assert.equal((await enter(pending, tries % 2 === 0 ? '000000' : 'AAAA-AAAA-AAAA-AAAA-AAAA-AAAA')).status, 401);
+  }
+  const blocked = await enter(await start(username), codes[0] ?? '');
+  assert.equal(blocked.status, 429);
+  assert.ok(Number(blocked.headers.get('retry-after')) > 0);
+});
+
+test('a recovery code opens once, however it is written', async () => {
+  const { username, id } = await add();
+  const { codes: [first = '', second = ''] } = await enrol(username);
+  const both = await Promise.all([await start(username), await start(username)].map((cookie) => enter(cookie, first.toLowerCase().replaceAll('-', ' '))));
+  assert.deepEqual(both.map(({ status }) => status).sort(), [200, 401]);
+  assert.equal(await events(id, 'recovery.used'), 1);
+  assert.equal((await enter(await start(username), second)).status, 200);
+  assert.equal(Number((await sql`select count(*)::int as n from identity.recovery_codes where user_id = ${id}`)[0]?.n), 8);
+  const stored = await sql`select digest::text as digest from identity.recovery_codes where user_id = ${id}`;
+  assert.doesNotMatch(JSON.stringify(stored), new RegExp(second.replaceAll('-', '')));
+});
+
+test('the API asks for the code after the right password only', async () => {
+  const { username, id } = await add();
+  const { secret } = await enrol(username);
+  const login = (body: Record<string, string>) => ask('POST', `${identity}/api/auth/login`, { body: { username, ...body } });
+  const [wrong, right] = [await login({ password: 'wrong-password' }), await login({ password: PASSWORD })];
+  assert.deepEqual([wrong.status, wrong.json.error.code], [401, 'invalid_credentials']);
+  assert.deepEqual([right.status, right.json.error.code], [401, 'second_factor_needed']);
+  const wrongCode = await login({ password: 'wrong-password', otp: totpCode(secret, await stepNow()) });
+  assert.equal(wrongCode.json.error.code, 'invalid_credentials');
+  await forgetSteps(id);
+  const otp = totpCode(secret, await stepNow());
+  assert.equal((await login({ password: PASSWORD, otp: '000000' })).json.error.code, 'invalid_code');
+  assert.equal((await login({ password: PASSWORD, otp })).status, 200);
+  assert.equal((await login({ password: PASSWORD, otp })).json.error.code, 'invalid_code');
+});
+
+test('a pending sign-in ends with a change of the password, of the factors, or of the right to log in', async () => {
+  const changes = [
+    (id: string) => portal.call(portal.admin.token, 'POST', `/api/user/${id}/password`, { password: 'another-long-password' }),
+    (id: string) => portal.call(portal.admin.token, 'PATCH', `/api/user/${id}`, { enabled: false }),
+    (id: string) => sql`update identity.pending_sign_ins set expires_at = now() where user_id = ${id}`,
+  ];
+  for (const change of changes) {
+    const { username, id } = await add();
+    const { secret } = await enrol(username);
+    await forgetSteps(id);
+    const pending = await start(username);
+    await change(id);
+    const late = await enter(pending, totpCode(secret, await stepNow()));
+    assert.equal(late.status, 401);
+    assert.match(late.text, /This sign-in has ended/);
+  }
+});
+
+// --- Passkeys
+
+type Passkey = ReturnType<typeof createPasskey>;
+const json = (value: Record<string, Buffer | string>) =>
+  JSON.stringify(Object.fromEntries(Object.entries(value).map(([name, part]) => [name, typeof part === 'string' ? part : part.toString('base64url')])));
+async function options(path: string, cookie: string) {
+  const { data } = JSON.parse((await visit(path, { cookie })).text);
+  return { ...data, challenge: Buffer.from(data.challenge, 'base64url') };
+}
+const around = (challenge: Buffer, more: object = {}) => ({ challenge, origin: ORIGIN, host: HOST, ...more });
+async function register(host: string, passkey: Passkey = createPasskey(), more: object = {}) {
+  const { challenge } = await options('/account/passkeys', host);
+  const { clientData, attestation } = passkey.register(around(challenge, more));
+  const credential = json({ id: passkey.id, type: 'public-key', clientDataJSON: clientData, attestationObject: attestation });
+  return visit('/account/passkeys', { fields: { name: 'my <device>', credential }, cookie: host });
+}
+function answer(passkey: Passkey, challenge: Buffer, userId: string | null, more: object = {}) {
+  const { clientData, data, signature } = passkey.signIn(around(challenge, more));
+  const handle = userId === null ? {} : { userHandle: Buffer.from(userId.replaceAll('-', ''), 'hex') };
+  return json({ id: passkey.id, type: 'public-key', clientDataJSON: clientData, authenticatorData: data, signature, ...handle });
+}
+const send = (credential: string, cookie: string) => visit('/login/passkey', { fields: { credential, return_to: '' }, cookie });
+const newBrowser = async () => cookieFrom(await visit('/login'), '__Host-gatehouse-browser');
+
+test('a passkey signs in alone if it has verified its user, and after the password without', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const passkey = createPasskey();
+  const added = await register(host, passkey, { counter: 1 });
+  assert.equal(codesOn(added.text).length, 10, 'the first factor comes with recovery codes');
+  assert.match((await visit('/account/factors', { cookie: host })).text, /my &#60;device&#62;/);
+
+  const browser = await newBrowser();
+  const { challenge, ids } = await options('/login/passkey', browser);
+  assert.deepEqual(ids, [], 'nobody learns who has a passkey');
+  const credential = answer(passkey, challenge, id, { counter: 2 });
+  const alone = await send(credential, browser);
+  const verified = await visit('/api/auth/verify?require=second_factor', { cookie: cookieFrom(alone, '__Host-gatehouse') });
+  assert.deepEqual([verified.status, verified.headers.get('x-auth-methods')], [200, 'passkey']);
+  assert.equal((await send(credential, browser)).status, 401, 'a challenge is used once');
+
+  const unverified = answer(passkey, (await options('/login/passkey', browser)).challenge, id, { counter: 3, flags: 1 });
+  assert.equal((await send(unverified, browser)).status, 401);
+  const pending = await start(username);
+  const second = await options('/login/passkey', pending);
+  assert.deepEqual(second.ids, [passkey.id.toString('base64url')]);
+  const both = await send(answer(passkey, second.challenge, null, { counter: 4, flags: 1 }), pending);
+  const methods = await visit('/api/auth/verify', { cookie: cookieFrom(both, '__Host-gatehouse') });
+  assert.equal(methods.headers.get('x-auth-methods'), 'password, passkey');
+});
+
+test('a passkey is rejected for another browser, purpose, user, counter or site, and after its removal', async () => {
+  const [owner, other] = [await add(), await add()];
+  const { host } = await signIn(owner.username);
+  const [passkey, stranger] = [createPasskey(), createPasskey()];
+  await register(host, passkey, { counter: 5 });
+  const { host: otherHost } = await signIn(other.username);
+  assert.match((await register(otherHost, passkey)).text, /was not accepted/, 'registered for somebody');
+  await register(otherHost, stranger);
+  const browser = await newBrowser();
+  const fresh = async (cookie = browser) => (await options('/login/passkey', cookie)).challenge;
+  const refused = async (credential: string, cookie = browser) => assert.equal((await send(credential, cookie)).status, 401);
+
+  await refused(answer(passkey, await fresh(await newBrowser()), owner.id, { counter: 9 }));
+  await refused(answer(passkey, (await options('/account/passkeys', host)).challenge, owner.id, { counter: 9 }));
+  const pending = await start(owner.username);
+  await refused(answer(passkey, await fresh(pending), owner.id, { counter: 9 }));
+  await refused(answer(passkey, await fresh(), owner.id, { counter: 9 }), pending);
+  await refused(answer(stranger, await fresh(pending), other.id, { counter: 9 }), pending);
+  await refused(answer(passkey, await fresh(), other.id, { counter: 9 }));
+  await refused(answer(passkey, await fresh(), null, { counter: 9 }));
+  for (const counter of [5, 4, 0]) await refused(answer(passkey, await fresh(), owner.id, { counter }));
+  await refused(answer(passkey, await fresh(), owner.id, { counter: 9, origin: 'https://app.example.org' }));
+  await refused(answer(passkey, await fresh(), owner.id, { counter: 9, flags: 0x0d }), browser);
+  for (const text of ['', '{}', 'null', '[]', 'x'.repeat(8_000), '{"id":1}']) await refused(text);
+  await sql`update identity.users set enabled = false where id = ${owner.id}`;
+  await refused(answer(passkey, await fresh(), owner.id, { counter: 6 }));
+  await sql`update identity.users set enabled = true where id = ${owner.id}`;
+  assert.equal((await send(answer(passkey, await fresh(), owner.id, { counter: 7 }), browser)).status, 200);
+  const removed = await visit('/account/factors/remove', { fields: { passkey: passkey.id.toString('base64url') }, cookie: host });
+  assert.equal(removed.status, 200);
+  await refused(answer(passkey, await fresh(), owner.id, { counter: 99 }));
+  assert.equal(cookieFrom((await signIn(owner.username)).page, '__Host-gatehouse') !== '', true, 'the password alone again');
+});
+
+test('sensitive changes ask for a new sign-in after ten minutes', async () => {
+  const { username } = await add();
+  const { host } = await signIn(username);
+  await sql`update identity.sign_ins set authenticated_at = now() - interval '11 minutes'`;
+  const location = `/login?again=on&return_to=${encodeURIComponent(`${ORIGIN}/account/factors`)}`;
+  assert.equal((await visit('/account/factors', { cookie: host })).headers.get('location'), location);
+  for (const path of ['/account/totp/start', '/account/recovery', '/account/factors/remove']) {
+    assert.equal((await visit(path, { fields: {}, cookie: host })).headers.get('location'), location, path);
+  }
+  assert.equal((await register(host)).headers.get('location'), location);
+});
+
+test('removing a factor while a sign-in waits for it ends that sign-in', async () => {
+  const { username, id } = await add();
+  const { host, secret } = await enrol(username);
+  await forgetSteps(id);
+  const pending = await start(username);
+  await visit('/account/factors/remove', { fields: {}, cookie: host });
+  assert.equal((await enter(pending, totpCode(secret, await stepNow()))).status, 401);
+  assert.equal(await events(id, 'factor.removed'), 1);
+});
+
+test('a required second factor is set up before the first session', async (context) => {
+  const database = await createDatabase(context);
+  const environment = { ...PORTAL, REQUIRE_SECOND_FACTOR: 'super_admin' };
+  const { url } = await startGatehouse(context, ['identity'], database.url, environment);
+  const [to, credentials] = [visitorOf(url.identity), { username: 'admin', password: ADMIN_PASSWORD }];
+  const api = await ask('POST', `${url.identity}/api/auth/login`, { body: credentials });
+  assert.deepEqual([api.status, api.json.error.code], [401, 'second_factor_needed']);
+  const page = await to('/login', { fields: { ...credentials, return_to: 'https://app.example.org/y' } });
+  const [secret, pending] = [secretOn(page.text), cookieFrom(page, PENDING)];
+  assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
+  const fields = (code: string) => ({ fields: { code, return_to: 'https://app.example.org/y' }, cookie: pending });
+  assert.equal((await to('/login/enrol', fields('000000'))).status, 401);
+  const done = await to('/login/enrol', fields(totpCode(secret, await stepNow())));
+  assert.equal(codesOn(done.text).length, 10);
+  assert.match(done.text, /href="https:\/\/app\.example\.org\/y"/);
+  const verified = await to('/api/auth/verify?require=second_factor', { cookie: cookieFrom(done, '__Host-gatehouse') });
+  assert.equal(verified.status, 200);
+  const again = await to('/login', { fields: credentials });
+  const late = await to('/login/enrol', { fields: { code: '000000', return_to: '' }, cookie: cookieFrom(again, PENDING) });
+  assert.match(late.text, /This sign-in has ended/, 'a second app beside the first one');
+});

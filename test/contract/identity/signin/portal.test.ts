@@ -1,0 +1,207 @@
+/** The sign-in pages: forms, cookies, and what the cookies open. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { routes } from '../../../../src/identity/routes.ts';
+import { startIdentity } from '../../../support/people.ts';
+import { ORIGIN, startPortal, valueOf } from '../../../support/portal.ts';
+import { PASSWORD } from '../../../support/users.ts';
+
+const { identity, sql, admin, call, add, key, visit, signIn } = await startPortal({ after });
+const count = async (event: string) =>
+  Number((await sql`select count(*)::int as n from identity.audit where event = ${event}`)[0]?.n);
+
+test('the form comes under a strict policy, and repeats only an escaped name', async () => {
+  const page = await visit('/login?return_to=%22%3E%3Cscript%3E');
+  assert.equal(page.status, 200);
+  assert.match(page.headers.get('content-security-policy') ?? '', /default-src 'none'.*form-action 'self'; frame-ancestors 'none'/);
+  assert.match(page.text, /value="&#34;&#62;&#60;script&#62;"/);
+  const again = await visit('/login', { fields: { username: '<i>"x', password: 'wrong', return_to: 'https://app.example.org/' } });
+  assert.equal(again.status, 401);
+  assert.match(again.text, /role="alert"[^>]*>The username or password is wrong/);
+  assert.match(again.text, /name="username" value="&#60;i&#62;&#34;x"/);
+  assert.match(again.text, /name="return_to" value="https:\/\/app\.example\.org\/"/);
+  assert.doesNotMatch(again.text, /value="wrong"/);
+  assert.deepEqual(again.cookies, []);
+});
+
+test('the same page answers an unknown name, a wrong password and a disabled account', async () => {
+  const [known, disabled] = [await add(), await add({ enabled: false })];
+  const pages = [];
+  for (const [username, password] of [['nobody-here', PASSWORD], [known.username, 'wrong-password'], [disabled.username, PASSWORD]] as const) {
+    const page = await visit('/login', { fields: { username, password, return_to: '' } });
+    pages.push(`${page.status} ${page.text.replaceAll(username, 'NAME')}`);
+  }
+  assert.equal(new Set(pages).size, 1, pages.join('\n'));
+});
+
+test('signing in sets both cookies and goes on to a listed address only', async () => {
+  const { username } = await add();
+  const { page } = await signIn(username, { fields: { return_to: 'https://app.example.org/a?b=c&d=e' } });
+  assert.match(page.cookies[0] ?? '', /^__Host-gatehouse=session:[0-9a-f-]{36}; Path=\/; Secure; HttpOnly; SameSite=Lax$/);
+  assert.match(page.cookies[1] ?? '', /^__Secure-gatehouse=[\w-]{43}; Domain=example\.org; Path=\/; Secure; HttpOnly; SameSite=Lax$/);
+  assert.match(page.text, /url=https:\/\/app\.example\.org\/a\?b=c&#38;d=e"/);
+  for (const address of ['https://evil.example/', '//evil.example', 'javascript:alert(1)', '']) {
+    const other = (await signIn(username, { fields: { return_to: address } })).page.text;
+    assert.match(other, /url=https:\/\/login\.example\.org\/account"/);
+    assert.doesNotMatch(other, /evil|javascript/);
+  }
+});
+
+test('a form of another site signs nobody in and counts no attempt', async () => {
+  const { username } = await add();
+  const fields = { username, password: 'wrong-password', return_to: '' };
+  const before = await count('login.failed');
+  for (const headers of [
+    { origin: 'https://evil.example' }, { origin: 'https://app.example.org' }, { origin: 'null' },
+    { 'sec-fetch-site': 'cross-site' }, { 'sec-fetch-site': 'same-site' },
+  ]) {
+    for (const path of ['/login', '/logout']) {
+      const page = await visit(path, { fields, headers });
+      assert.equal(page.status, 403, `${path} ${JSON.stringify(headers)}`);
+      assert.deepEqual(page.cookies, []);
+    }
+  }
+  assert.equal(await count('login.failed'), before);
+  const plain = await fetch(`${identity}/login`, { method: 'POST', body: new URLSearchParams(fields) });
+  assert.equal(plain.status, 403, 'neither header');
+  await plain.body?.cancel();
+});
+
+test('a second sign-in and a logout end the session that the browser had', async () => {
+  const { username } = await add();
+  const first = await signIn(username);
+  const second = await signIn(username, { cookie: first.host });
+  assert.equal((await visit('/account', { cookie: first.host })).status, 303);
+  assert.equal((await visit('/account', { cookie: second.host })).status, 200);
+  const out = await visit('/logout', { fields: {}, cookie: `${second.host}; ${second.domain}` });
+  assert.equal(out.status, 200);
+  assert.equal(out.cookies.filter((cookie) => cookie.endsWith('Max-Age=0')).length, 2);
+  assert.equal((await visit('/account', { cookie: second.host })).headers.get('location'), '/login');
+  assert.equal((await visit('/api/auth/verify', { cookie: second.domain })).status, 401);
+  assert.equal((await visit('/logout', { fields: {}, cookie: second.host })).status, 200, 'logging out twice');
+});
+
+test('the domain cookie opens verify, and nothing else', async () => {
+  const { username, id } = await add();
+  const { host, domain } = await signIn(username);
+  const verified = await visit('/api/auth/verify', { cookie: domain });
+  assert.equal(verified.status, 200);
+  assert.equal(verified.headers.get('x-auth-user-id'), id);
+  assert.equal(verified.headers.get('x-auth-methods'), 'password');
+  assert.ok(Math.abs(Number(verified.headers.get('x-auth-time')) - Date.now() / 1000) < 60);
+  assert.equal((await visit('/api/auth/verify', { cookie: host })).status, 200);
+  assert.equal((await visit('/account', { cookie: domain })).status, 303);
+  for (const two of [`${domain}; ${domain}`, `${host}; ${host}`]) {
+    assert.equal((await visit('/api/auth/verify', { cookie: two })).status, 401, 'a cookie given twice');
+    assert.equal((await visit('/account', { cookie: two })).status, 303);
+  }
+  for (const { method, pattern, security } of routes) {
+    if (security.length === 0 || pattern === '/api/auth/verify') continue;
+    const path = pattern.replace(/\{[a-z_]+\}/g, id);
+    for (const token of [valueOf(domain), null]) {
+      const headers: Record<string, string> = token === null ? { cookie: `${host}; ${domain}` } : { authorization: `Bearer ${token}` };
+      const response = await fetch(identity + path, { method, headers });
+      assert.equal(response.status, 401, `${method} ${pattern}`);
+      await response.body?.cancel();
+    }
+  }
+});
+
+test('the account page shows its user, changes the password and ends sessions', async () => {
+  const { username } = await add({ first_name: '<b>Ada' });
+  const [here, there] = [await signIn(username), await signIn(username)];
+  const page = await visit('/account', { cookie: here.host });
+  assert.match(page.text, /<dd>&#60;b&#62;Ada<\/dd>/);
+  const id = /name="session_id" value="([0-9a-f-]{36})"/.exec(page.text)?.[1] ?? '';
+  const ended = await visit('/account/sessions/end', { fields: { session_id: id }, cookie: here.host });
+  assert.equal(ended.status, 200);
+  assert.equal((await visit('/account', { cookie: there.host })).status, 303);
+  assert.equal((await visit('/account', { cookie: here.host })).status, 200);
+
+  const wrong = await visit('/account/password', { fields: { current_password: 'x', new_password: 'a-new-long-password' }, cookie: here.host });
+  assert.equal(wrong.status, 401);
+  assert.match(wrong.text, /The current password is wrong/);
+  const weak = await visit('/account/password', { fields: { current_password: PASSWORD, new_password: 'short' }, cookie: here.host });
+  assert.equal(weak.status, 400);
+  assert.match(weak.text, /new password must have at least/);
+  const changed = await visit('/account/password', { fields: { current_password: PASSWORD, new_password: 'a-new-long-password' }, cookie: here.host });
+  assert.equal(changed.status, 200);
+  const fresh = `__Host-gatehouse=${valueOf(changed.cookies[0])}`;
+  assert.equal((await visit('/account', { cookie: here.host })).status, 303, 'a token from before the change');
+  assert.equal((await visit('/account', { cookie: fresh })).status, 200);
+
+  const out = await visit('/account/sessions/end', { fields: {}, cookie: fresh });
+  assert.equal(out.cookies.length, 2);
+  assert.equal((await visit('/account', { cookie: fresh })).status, 303);
+});
+
+test("another user's session cannot be ended, and the forms of the account are for the portal only", async () => {
+  const [one, other] = [await signIn((await add()).username), await signIn((await add()).username)];
+  const verified = await visit('/api/auth/verify', { cookie: other.host });
+  const foreign = { session_id: verified.headers.get('x-auth-session-id') ?? '' };
+  assert.equal((await visit('/account/sessions/end', { fields: foreign, cookie: one.host })).status, 404);
+  assert.equal((await visit('/account', { cookie: other.host })).status, 200);
+  for (const path of ['/account/password', '/account/sessions/end']) {
+    const page = await visit(path, { fields: foreign, cookie: one.host, headers: { origin: 'https://app.example.org' } });
+    assert.equal(page.status, 403);
+    assert.equal((await visit(path, { fields: foreign })).headers.get('location'), '/login');
+  }
+  const json = await visit('/login', { fields: '{}', headers: { 'content-type': 'application/json' } });
+  assert.equal(json.status, 415);
+  assert.equal((await visit('/login', { fields: 'username=a&username=b&password=c' })).status, 400);
+});
+
+test('verify sends a browser to the portal in the way the proxy asks for, and nobody else', async () => {
+  const page = { accept: 'text/html', 'x-forwarded-proto': 'https', 'x-forwarded-host': 'app.example.org', 'x-forwarded-uri': '/a?b=c' };
+  const location = `${ORIGIN}/login?return_to=${encodeURIComponent('https://app.example.org/a?b=c')}`;
+  for (const [query, status] of [['?redirect=302', 303], ['?redirect=401', 401]] as const) {
+    const sent = await visit(`/api/auth/verify${query}`, { headers: page });
+    assert.deepEqual([sent.status, sent.headers.get('location')], [status, location]);
+    for (const headers of [{ accept: '*/*' }, { ...page, 'x-forwarded-method': 'POST' }, { ...page, 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty' }]) {
+      const refused = await visit(`/api/auth/verify${query}`, { headers });
+      assert.deepEqual([refused.status, refused.headers.get('location')], [401, null]);
+    }
+    const elsewhere = await visit(`/api/auth/verify${query}`, { headers: { ...page, 'x-forwarded-host': 'evil.example' } });
+    assert.equal(elsewhere.headers.get('location'), `${ORIGIN}/login`);
+  }
+  assert.equal((await visit('/api/auth/verify', { headers: page })).headers.get('location'), null);
+});
+
+test('max_age asks for a new sign-in of a person, and does not accept a key', async () => {
+  const { username } = await add();
+  const { host, domain } = await signIn(username);
+  for (const cookie of [host, domain]) assert.equal((await visit('/api/auth/verify?max_age=60', { cookie })).status, 200);
+  await sql`update identity.sign_ins set authenticated_at = authenticated_at - interval '2 minutes'`;
+  for (const cookie of [host, domain]) {
+    const old = await visit('/api/auth/verify?max_age=60', { cookie });
+    assert.equal(old.status, 401);
+    assert.match(old.text, /"signin_too_old"/);
+    assert.equal((await visit('/api/auth/verify?max_age=300', { cookie })).status, 200);
+    const page = await visit('/api/auth/verify?max_age=60&redirect=302', { cookie, headers: { accept: 'text/html' } });
+    assert.equal(page.headers.get('location'), `${ORIGIN}/login?again=on`);
+  }
+  const bearer = { authorization: `Bearer ${admin.token}` };
+  const token = await visit('/api/auth/verify?max_age=60', { headers: bearer });
+  assert.deepEqual([token.status, token.headers.get('x-auth-methods')], [200, 'password']);
+  await sql`update identity.sessions set created_at = created_at - interval '2 minutes'`;
+  assert.equal((await visit('/api/auth/verify?max_age=60', { headers: bearer })).status, 401);
+  const { key: own } = await key(null);
+  assert.equal((await visit('/api/auth/verify?max_age=60', { headers: { 'x-api-key': own } })).status, 403);
+  const passed = await visit('/api/auth/verify', { headers: { 'x-api-key': own } });
+  assert.deepEqual([passed.status, passed.headers.get('x-auth-methods'), passed.headers.get('x-auth-time')], [200, '', '']);
+});
+
+test('a browser that is signed in goes on at once, but not without the cookie for the domain', async () => {
+  const { host, domain } = await signIn((await add()).username);
+  const path = `/login?return_to=${encodeURIComponent('https://wiki.example.org/x')}`;
+  assert.match((await visit(path, { cookie: `${host}; ${domain}` })).text, /url=https:\/\/wiki\.example\.org\/x"/);
+  for (const cookie of [host, domain, '']) assert.match((await visit(path, { cookie })).text, /<form method="post"/);
+  assert.match((await visit(`${path}&again=on`, { cookie: `${host}; ${domain}` })).text, /<form method="post"/);
+});
+
+test('without SIGNIN_PAGES there are no pages, and verify rejects the parameters', async (context) => {
+  const off = await startIdentity(context);
+  for (const path of ['/login', '/account', '/pages/style.css']) assert.equal((await fetch(off.identity + path)).status, 404);
+  assert.equal((await fetch(`${off.identity}/api/auth/verify?redirect=302`, { headers: { authorization: `Bearer ${off.admin.token}` } })).status, 400);
+  assert.equal((await call(admin.token, 'GET', '/api/auth/verify?redirect=yes')).status, 400);
+});
