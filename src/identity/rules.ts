@@ -67,7 +67,8 @@ export function passwordError(password: string, { minLength, words }: PasswordRu
  */
 function consistsOf(password: string, words: readonly string[]): boolean {
   const lettersOf = (value: string) => accountKey(value).match(/[\p{L}\p{M}]+/gu) ?? [];
-  const parts = words.flatMap(lettersOf).sort((one, other) => other.length - one.length);
+  // Single letters of an id, such as `u3x0cd`, are no words.
+  const parts = words.flatMap(lettersOf).filter(({ length }) => length > 2).sort((a, b) => b.length - a.length);
   const letters = lettersOf(password).join('');
   const rest = parts.reduce((left, part) => left.replaceAll(part, ' '), letters);
   // A name without letters, such as a telephone number, counts as a whole.

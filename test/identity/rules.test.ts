@@ -205,6 +205,11 @@ test('the 3,000 most common passwords are rejected, in any case and width', () =
   assert.equal(errorOf('password, but longer'), null);
 });
 
+test('single letters of a username are no words', () => {
+  const names = { username: 'u3x0cd36242866b', email: 'u3x0cd36242866b@example.org' };
+  assert.equal(passwordError('0b3cd7e1f2a94c5db8e60f17', { minLength: 8, words: [] }, names), null);
+});
+
 test("a password must not consist of the user's or the service's names, however they are varied", () => {
   const expected = 'must not consist of names of the user or the service; choose several unrelated words';
   const names = ['ada.lovelace', 'ADA_LOVELACE', 'Lovelace-1815', 'ada@example.org', 'ada12345', 'ada king 1815!', 'adaadaada', 'example99'];
