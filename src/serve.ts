@@ -1,26 +1,20 @@
 import { once } from 'node:events';
-import { rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Writable } from 'node:stream';
 import { migrate, type Migration, requireCurrent } from './db/migrate.ts';
 import type { Database } from './db/pool.ts';
 import { codeOf } from './db/retry.ts';
-import { anonymous, bindRoutes, route, type RouteMatcher, routeDefaults } from './http/call.ts';
-import { livez } from './http/probes.ts';
+import type { RouteMatcher } from './http/call.ts';
 import { createBodyReader } from './http/receive.ts';
-import { createListener, type Listener } from './http/server.ts';
+import { createListener } from './http/server.ts';
 import type { ServiceContext } from './runtime/context.ts';
 import { describeError, StartupError, Unavailable } from './runtime/errors.ts';
 import { type Job, startJobs } from './runtime/jobs.ts';
 import { createLimiter } from './runtime/limiter.ts';
-import { createLineWriter, createLog, type Log } from './runtime/log.ts';
+import { createLineWriter, createLog } from './runtime/log.ts';
 import { createMetrics } from './runtime/metrics.ts';
 import type { Environment, Variables } from './runtime/variables.ts';
-import {
-  type Address, type ConfiguredService, type ProcessSettings, readSettings, type ServiceReader, serviceReader,
-  type ServiceSettings,
-} from './settings.ts';
+import { type ConfiguredService, readSettings, serviceReader, type ServiceSettings } from './settings.ts';
 
 /** What a service's `start` returns. */
 export interface Service {
@@ -50,8 +44,10 @@ function register<V extends Variables, S>(
   settings: () => Promise<ServiceSettings<V, S>>,
   modules: () => Promise<{ readonly start: (settings: S, context: ServiceContext) => Service | Promise<Service> }>,
 ) {
-  return async (name: string): Promise<ServiceReader<Open>> =>
-    serviceReader(name, await settings(), (values) => async (context) => (await modules()).start(values, context));
+  return async (name: string) => {
+    const open = (values: S): Open => async (context) => (await modules()).start(values, context);
+    return serviceReader(name, await settings(), open);
+  };
 }
 
 export type Configuration = ReturnType<typeof readSettings<Open>>;
@@ -70,28 +66,30 @@ export interface Output {
   readonly stderr: NodeJS.WritableStream;
 }
 
-/** What exists once in a process. */
-type ProcessContext = ReturnType<typeof createProcessContext>;
-
 /** How long a shutdown may last after SHUTDOWN_GRACE, whatever hangs. */
 const SHUTDOWN_LATE_MS = 750;
 
 /** How many callers of one service may wait for a password hash. */
 const HASHES_WAITING = 32;
 
-function createProcessContext(settings: ProcessSettings, output: Output) {
+/** What exists once in a process. */
+type ProcessContext = ReturnType<typeof createProcessContext>;
+
+function createProcessContext({ shared }: Configuration, output: Output) {
   const lines = createLineWriter(output.stdout);
   const metrics = createMetrics();
-  const hashing = createLimiter(settings.passwordHashes, HASHES_WAITING, 'a password hash');
+  const hashing = createLimiter(shared.PASSWORD_HASHES, HASHES_WAITING, 'a password hash');
   metrics.gauge('gatehouse_password_hashes_running', 'Password hashes being computed.', {}, () => hashing.running);
   metrics.gauge('gatehouse_password_hashes_waiting', 'Password hashes waiting for a slot.', {}, () => hashing.waiting);
-  const log = createLog(settings.logLevel, lines.write);
-  const state = { isStopping: false };
-  return { settings, output, log, lines, metrics, hashing, state, readBody: createBodyReader() };
+  const log = createLog(shared.LOG_LEVEL, lines.write);
+  return { shared, output, log, lines, metrics, hashing, stopping: new AbortController(), readBody: createBodyReader() };
 }
 
-/** A service in this process. */
-type RunningService = ReturnType<typeof createRunning>;
+/** On a listener of its own, because metrics are for the operator and not for the services' callers. */
+const METRICS = {
+  name: 'metrics', style: { envelope: 'bare', unavailable: 'unavailable' }, logFields: {},
+  use: async (context: ServiceContext) => (await import('./http/metrics.ts')).start(context),
+} as const;
 
 /**
  * Runs the configured services until `signal` fires, then shuts down: readiness fails, listeners close, requests in
@@ -99,14 +97,13 @@ type RunningService = ReturnType<typeof createRunning>;
  * @throws StartupError if a port is in use, or if the database rejects us in a way that waiting does not cure
  */
 export async function serve(configuration: Configuration, output: Output, signal: AbortSignal): Promise<void> {
-  const { process: settings, services } = configuration;
-  const context = createProcessContext(settings, output);
+  const context = createProcessContext(configuration, output);
   const { log, lines } = context;
   // However this process ends, short of kill -9, its last lines are written.
   process.once('exit', lines.flush);
-  for (const warning of settings.warnings) log.warn(warning);
-  const metrics = settings.metrics && metricsListener(context, settings.metrics);
-  const running = services.map((service) => createRunning(service, context));
+  for (const warning of configuration.warnings) log.warn(warning);
+  const metrics = configuration.metrics && createRunning({ ...METRICS, ...configuration.metrics }, context);
+  const running = configuration.services.map((service) => createRunning(service, context));
   // The signal may have come while modules were loaded.
   const stopped: Promise<unknown> = signal.aborted ? Promise.resolve() : once(signal, 'abort');
   let prepared: Promise<unknown> = Promise.resolve();
@@ -115,17 +112,17 @@ export async function serve(configuration: Configuration, output: Output, signal
     await metrics?.listen();
     for (const service of running) await service.listen();
     for (const service of running) await service.load();
-    prepared = Promise.all(running.map((service) => prepareUntilDone(service, context, signal)));
+    prepared = Promise.all(running.map((service) => service.prepare()));
     await Promise.race([stopped, prepared.then(() => stopped)]);
     log.info('shutting down');
   } finally {
-    context.state.isStopping = true;
-    const graceMs = settings.shutdownGraceMs;
+    context.stopping.abort();
+    const graceMs = configuration.shared.SHUTDOWN_GRACE * 1000;
     const stopAll = async () => {
       await Promise.all(running.map((service) => service.stop(graceMs)));
       // Without connections it cannot go on.
       await prepared.catch(() => {});
-      await metrics?.listener.close(graceMs);
+      await metrics?.stop(graceMs);
     };
     const late = new AbortController();
     const limit = sleep(graceMs + SHUTDOWN_LATE_MS, 'late', { signal: late.signal }).catch(() => {});
@@ -139,7 +136,7 @@ export async function serve(configuration: Configuration, output: Output, signal
 
 /** Brings the schemas of the configured services up to date. @returns how many steps were applied, by service */
 export async function migrateAll(configuration: Configuration, output: Output): Promise<ReadonlyMap<string, number>> {
-  const context = createProcessContext(configuration.process, output);
+  const context = createProcessContext(configuration, output);
   const applied = new Map<string, number>();
   for (const service of configuration.services.map((one) => createRunning(one, context))) {
     applied.set(service.name, await service.migrate().finally(() => service.stop()));
@@ -147,46 +144,74 @@ export async function migrateAll(configuration: Configuration, output: Output): 
   return applied;
 }
 
+/** A service in this process. */
 function createRunning(configured: ConfiguredService<Open>, context: ProcessContext) {
   const { name, host, port, style, logFields, use: open } = configured;
-  const { settings, metrics, hashing, output, state } = context;
+  const { shared, metrics, output, readBody } = context;
+  const stopping = context.stopping.signal;
   let isPrepared = false;
   const background: Array<{ stop(graceMs: number): Promise<void> }> = [];
   const log = context.log.with({ service: name, ...logFields });
   const serviceContext: ServiceContext = {
     log,
     metrics,
-    hashing: hashing.share(),
-    isServing: () => isPrepared && !state.isStopping,
+    hashing: context.hashing.share(),
+    isServing: () => isPrepared && !stopping.aborted,
     announce: (line) => void output.stderr.write(`${line}\n`),
-    handOut: (file, secret) => handOut(settings.firstCredentialsDir, file, secret),
+    async handOut(file, secret) {
+      const directory = shared.FIRST_CREDENTIALS_DIR;
+      return directory === null ? secret : (await import('./credentials.ts')).writeCredential(directory, file, secret);
+    },
     stdout: output.stdout,
   };
   let loading: Promise<Service> | null = null;
   const load = () => (loading ??= open(serviceContext));
-  const bringUpToDate = async () => {
+  const listener = createListener({
+    name, host, port, style, log, metrics, readBody, routes: async () => (await load()).routes,
+    maxBodyBytes: shared.MAX_BODY_BYTES, trustedProxies: shared.TRUSTED_PROXIES,
+  });
+  /** @returns how many steps were applied */
+  async function bringUpToDate(): Promise<number> {
     const { storage } = await load();
     return storage ? migrate(storage.database, storage.schema, storage.migrations) : 0;
-  };
-  const routes = async () => (await load()).routes;
-  const listener = createListener({ ...listenerDefaults(context), style, name, host, port, routes, log });
+  }
+  /** Schema, first run, background work. May be called again after a failure. */
+  async function prepareOnce(): Promise<void> {
+    const { storage, firstRun, jobs, startWork } = await load();
+    if (shared.MIGRATE) await bringUpToDate();
+    else if (storage) await requireCurrent(storage.database, storage.schema, storage.migrations);
+    await firstRun();
+    if (stopping.aborted) return;
+    background.push(startJobs(jobs, log), ...(startWork ? [startWork()] : []));
+    isPrepared = true;
+    log.info('ready');
+  }
   return {
     name,
-    listen: () => listen(name, configured, log, listener),
+    /** @throws StartupError with what the operator can do, if the port cannot be had */
+    async listen(): Promise<void> {
+      const bound = await listener.listen().catch((error: unknown) => {
+        const reason = adviceFor(codeOf(error), configured);
+        throw new StartupError(`${name} cannot listen on ${host}:${port} (${codeOf(error)}): ${reason}.`);
+      });
+      log.info('listening', { host, port: bound });
+    },
     /** Loads its modules, which `/livez` does not need. */
     load,
-    /** @returns how many steps were applied */
     migrate: bringUpToDate,
-    /** Schema, first run, background work. May be called again after a failure. */
+    /** Waits for a database that is in passing trouble at the start, without limit. One that rejects us ends the start. */
     async prepare(): Promise<void> {
-      const { storage, firstRun, jobs, startWork } = await load();
-      if (settings.migrate) await bringUpToDate();
-      else if (storage) await requireCurrent(storage.database, storage.schema, storage.migrations);
-      await firstRun();
-      if (state.isStopping) return;
-      background.push(startJobs(jobs, log), ...(startWork ? [startWork()] : []));
-      isPrepared = true;
-      log.info('ready');
+      for (let pause = 250; !stopping.aborted; pause = Math.min(pause * 2, 5_000)) {
+        try {
+          return await prepareOnce();
+        } catch (error) {
+          if (!(error instanceof Unavailable)) throw error;
+          if (stopping.aborted) return;
+          if (!error.isTemporary) throw new StartupError(`${name}: ${error.message}.`);
+          log.warn('not ready yet, trying again', { pause_ms: pause, ...describeError(error) });
+          await sleep(pause, undefined, { signal: stopping }).catch(() => {});
+        }
+      }
     },
     /** Requests in flight finish, background work stops at a safe point, then connections close. */
     async stop(graceMs = 0): Promise<void> {
@@ -196,67 +221,10 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
   };
 }
 
-/** @returns the secret, or where it is: what is printed stays in the log of a container (ASVS 16.2.5) */
-function handOut(directory: string | null, name: string, secret: string): string {
-  if (directory === null) return secret;
-  const file = join(directory, name);
-  try {
-    // A new file, so that neither the mode nor a link of an old one matters.
-    rmSync(file, { force: true });
-    writeFileSync(file, `${secret}\n`, { mode: 0o600, flag: 'wx', flush: true });
-    return `in ${file}`;
-  } catch (error) {
-    throw new StartupError(`cannot write ${file} (${codeOf(error)}). Make FIRST_CREDENTIALS_DIR writable.`);
-  }
-}
-
-/** Waits for a database that is in passing trouble at the start, without limit. One that rejects us ends the start. */
-async function prepareUntilDone(service: RunningService, context: ProcessContext, signal: AbortSignal): Promise<void> {
-  const { log, state } = context;
-  for (let pause = 250; !state.isStopping; pause = Math.min(pause * 2, 5_000)) {
-    try {
-      return await service.prepare();
-    } catch (error) {
-      if (!(error instanceof Unavailable)) throw error;
-      if (state.isStopping) return;
-      if (!error.isTemporary) throw new StartupError(`${service.name}: ${error.message}.`);
-      log.warn('not ready yet, trying again', { service: service.name, pause_ms: pause, ...describeError(error) });
-      await sleep(pause, undefined, { signal }).catch(() => {});
-    }
-  }
-}
-
-/** What all listeners of a process have in common. */
-const listenerDefaults = ({ settings: { maxBodyBytes, trustedProxies }, metrics, readBody }: ProcessContext) =>
-  ({ maxBodyBytes, trustedProxies, metrics, readBody });
-
-/** @throws StartupError with what the operator can do, if the port cannot be had */
-async function listen(name: string, { host, port }: Address, log: Log, listener: Listener): Promise<void> {
-  try {
-    log.info('listening', { host, port: await listener.listen() });
-  } catch (error) {
-    const code = codeOf(error);
-    const prefix = name.toUpperCase();
-    const advice: Readonly<Record<string, string>> = {
-      EADDRINUSE: `port ${port} is in use. Set ${prefix}_PORT`,
-      EACCES: `this user may not use port ${port}. Set ${prefix}_PORT to a port above 1023`,
-      EADDRNOTAVAIL: `this machine does not have the address ${host}. Set ${prefix}_HOST`,
-    };
-    const reason = advice[code] ?? 'check its host and port';
-    throw new StartupError(`${name} cannot listen on ${host}:${port} (${code}): ${reason}.`);
-  }
-}
-
-/** A listener of its own, because metrics are for the operator and not for the services' callers. */
-function metricsListener(context: ProcessContext, address: Address) {
-  const name = 'metrics';
-  const log = context.log.with({ service: name });
-  const row = route({
-    ...routeDefaults, method: 'GET', pattern: '/metrics', summary: 'Prometheus metrics', guard: anonymous, reply: null,
-    handle: async () => ({ text: context.metrics.text(), contentType: 'text/plain; version=0.0.4; charset=utf-8' }),
-  });
-  const routes = async () => bindRoutes([row, livez], null);
-  const style = { envelope: 'bare', unavailable: 'unavailable' } as const;
-  const listener = createListener({ ...listenerDefaults(context), ...address, name, routes, style, log });
-  return { listener, listen: () => listen(name, address, log, listener) };
+function adviceFor(code: string, { name, host, port }: ConfiguredService<Open>): string {
+  const variable = `Set ${name.toUpperCase()}`;
+  if (code === 'EADDRINUSE') return `port ${port} is in use. ${variable}_PORT`;
+  if (code === 'EACCES') return `this user may not use port ${port}. ${variable}_PORT to a port above 1023`;
+  if (code === 'EADDRNOTAVAIL') return `this machine does not have the address ${host}. ${variable}_HOST`;
+  return 'check its host and port';
 }

@@ -70,7 +70,7 @@ const CHANGE_SOON =
  * @returns what to announce of the password, or null if there is a user already
  */
 export async function createFirstAdministrator(
-  database: Database, admin: IdentitySettings['admin'], { hash }: Passwords, handOut: (made: string) => string,
+  database: Database, admin: IdentitySettings['admin'], { hash }: Passwords, handOut: (made: string) => Promise<string>,
 ): Promise<string | null> {
   if (await database.read(anyUserExists)) return null;
   const [{ password, ...names }, made] = [admin, randomToken()];
@@ -81,7 +81,7 @@ export async function createFirstAdministrator(
   return withNamedLock(database, SCHEMA, 'first administrator', async (sql) => {
     if (await anyUserExists(sql)) return null;
     await insertUser(sql, COMMAND_LINE, randomUUID(), values);
-    return password === null ? `password ${handOut(made)}\n${CHANGE_SOON}` : 'the password of ADMIN_PASSWORD';
+    return password === null ? `password ${await handOut(made)}\n${CHANGE_SOON}` : 'the password of ADMIN_PASSWORD';
   });
 }
 

@@ -14,7 +14,7 @@ export interface ServiceContext {
   /** Tells the operator something once, as plain text outside the log. */
   readonly announce: (text: string) => void;
   /** Writes a generated secret to the operator's file of this name, if there is one. @returns what to announce of it */
-  readonly handOut: (name: string, secret: string) => string;
+  readonly handOut: (name: string, secret: string) => Promise<string>;
   /** For what is not a log line. */
   readonly stdout: Writable;
 }

@@ -28,11 +28,9 @@ export type Values<V extends Variables> = { readonly [K in keyof V]: V[K] extend
 export class Findings {
   readonly problems: string[] = [];
   readonly warnings: string[] = [];
-  /** The variable that each service without a database lacks. */
-  readonly missingDatabases: string[] = [];
   /** Whether a problem with this variable was reported, so that it is not also reported as missing. */
   reports(name: string): boolean {
-    return this.problems.some((problem) => problem.startsWith(`${name} `) || problem.startsWith(`${name}_FILE `));
+    return this.problems.some((problem) => new RegExp(`^${name}(_FILE)? `).test(problem));
   }
 }
 
@@ -43,7 +41,7 @@ export interface SettingsInput<V extends Variables, Address> {
   /** `administer` needs only the database. */
   readonly purpose: 'serve' | 'administer';
   /** The environment without Gatehouse's variables, for programs that a service starts. */
-  readonly foreign: Readonly<Record<string, string>>;
+  readonly foreign: Environment;
   readonly findings: Findings;
 }
 
@@ -105,12 +103,13 @@ export function numberOrOff(min: number, max: number): Variable<number> {
 }
 
 /** A number whose default depends on other settings. @param fallback only documented */
-export function numberOrNull(fallback: number | null, min: number, max: number): Variable<number | null> {
-  return { fallback: fallback === null ? '–' : String(fallback), unset: null, parse: number(0, min, max).parse };
-}
+export const numberOrNull = (fallback: number | null, min: number, max: number): Variable<number | null> =>
+  ({ ...number(0, min, max), fallback: String(fallback ?? '–'), unset: null });
 
 /** @param check returns what is accepted, or null for a valid text */
-export function text(fallback: string | null, check?: (text: string) => string | null): Variable<string | null> {
+export function text<F extends string | null>(
+  fallback: F, check?: (text: string) => string | null,
+): Variable<string | F> {
   const parse = (value: string) => {
     const form = check?.(value) ?? null;
     return form === null ? value : new Expected(form);

@@ -71,12 +71,14 @@ export async function acceptPending(
  * @param handOut takes a generated token before the commit, so that it is not lost
  * @returns what to announce of it, or null if there is any token already, even a revoked one
  */
-export async function createFirstToken(database: Database, given: string | null, handOut: (token: string) => string) {
+export async function createFirstToken(
+  database: Database, given: string | null, handOut: (token: string) => Promise<string>,
+) {
   const [id, token] = [randomUUID(), given ?? randomToken()];
   return withNamedLock(database, SCHEMA, 'first token', async (sql) => {
     if (await anyTokenExists(sql)) return null;
     await insertToken(sql, { id, name: 'first', role: 'sender', source: 'generic', digest: digest(token) });
     if (given !== null) return 'that of WEBHOOK_TOKEN';
-    return `${handOut(token)}\nwebhook: replace it before production use: gatehouse token rotate ${id}`;
+    return `${await handOut(token)}\nwebhook: replace it before production use: gatehouse token rotate ${id}`;
   });
 }

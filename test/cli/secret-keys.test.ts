@@ -139,7 +139,7 @@ test('keys: exit 78 for missing or invalid settings', async (t) => {
   assertRefused(
     await runProgram(t, program, ['secret', 'keys'], {}),
     78,
-    /^gatehouse: DATABASE_URL \(or SECRETS_DATABASE_URL\) must be set, as postgres:\/\/[^\n]*\n$/,
+    /^gatehouse: SECRETS_DATABASE_URL or DATABASE_URL must be set, as postgres:\/\/[^\n]*\n$/,
   );
   assertRefused(
     await run(t, [], { DATABASE_URL: 'mysql://marked@localhost/d' }), 78, /DATABASE_URL must be postgres:\/\//,

@@ -38,8 +38,8 @@ test('every optional variable has its documented default', () => {
   const config = read({});
   const places = [config.identity, config.secrets, config.webhook].map((one) => `${one?.host}:${one?.port}`);
   assert.deepEqual(places, ['0.0.0.0:3000', '0.0.0.0:8080', '0.0.0.0:8000']);
-  const { logLevel, metrics, migrate, shutdownGraceMs, maxBodyBytes } = config;
-  assert.deepEqual({ logLevel, metrics, migrate, shutdownGraceMs, maxBodyBytes }, { logLevel: 'info', metrics: null, migrate: true, shutdownGraceMs: 10_000, maxBodyBytes: 65_536 });
+  const { LOG_LEVEL, metrics, MIGRATE, SHUTDOWN_GRACE, MAX_BODY_BYTES } = config;
+  assert.deepEqual({ LOG_LEVEL, metrics, MIGRATE, SHUTDOWN_GRACE, MAX_BODY_BYTES }, { LOG_LEVEL: 'info', metrics: null, MIGRATE: true, SHUTDOWN_GRACE: 10, MAX_BODY_BYTES: 65_536 });
   assert.deepEqual(config.identity?.admin, { username: 'admin', password: null, email: 'admin@localhost' });
   assert.deepEqual(config.identity?.passwords, { minLength: 8, words: [], cost: { logN: 15, r: 8, p: 3 } });
   assert.equal(config.identity?.sessionSeconds, 24 * 3_600);
@@ -60,11 +60,11 @@ const numbers: ReadonlyArray<readonly [name: string, least: number, most: number
   ['SECRETS_PORT', 0, 65_535, (config) => config.secrets?.port],
   ['WEBHOOK_PORT', 0, 65_535, (config) => config.webhook?.port],
   ['METRICS_PORT', 0, 65_535, (config) => config.metrics?.port],
-  ['MAX_BODY_BYTES', 1_024, 16_777_216, (config) => config.maxBodyBytes],
+  ['MAX_BODY_BYTES', 1_024, 16_777_216, (config) => config.MAX_BODY_BYTES],
   ['WEBHOOK_MAX_BODY_BYTES', 1_024, 26_214_400, (config) => config.webhook?.maxSignedBytes],
-  ['SHUTDOWN_GRACE', 0, 600, (config) => config.shutdownGraceMs / 1_000],
+  ['SHUTDOWN_GRACE', 0, 600, (config) => config.SHUTDOWN_GRACE],
   ['PASSWORD_MIN_LENGTH', 8, 64, (config) => config.identity?.passwords.minLength],
-  ['PASSWORD_HASHES', 1, 64, (config) => config.passwordHashes],
+  ['PASSWORD_HASHES', 1, 64, (config) => config.PASSWORD_HASHES],
   ['SESSION_TTL', 60, 31_622_400, (config) => config.identity?.sessionSeconds],
   ['SESSION_RETENTION', 0, 316_224_000, (config) => config.identity?.retentionSeconds],
   ['AUDIT_RETENTION', 86_400, 316_224_000, (config) => config.identity?.auditSeconds],

@@ -11,7 +11,7 @@ export const quiet = (more: Partial<ServiceContext> = {}): ServiceContext => ({
   hashing: createLimiter(2, 32, 'a password hash'),
   isServing: () => true,
   announce: () => {},
-  handOut: (_name, secret) => secret,
+  handOut: async (_name, secret) => secret,
   stdout: new PassThrough(),
   ...more,
 });

@@ -19,10 +19,10 @@ export function readConfig(names: readonly string[], purpose: 'serve' | 'adminis
     serviceReader('secrets', secrets, (settings) => void (seen.secrets = settings)),
     serviceReader('webhook', webhook, (settings) => void (seen.webhook = settings)),
   ];
-  const { process, services } = readSettings(readers, names, purpose, environment);
+  const { services, shared, ...process } = readSettings(readers, names, purpose, environment);
   const placed = <S>(name: ServiceName, settings: S | undefined) => {
     const found = services.find((one) => one.name === name);
     return found && settings ? { host: found.host, port: found.port, ...settings } : null;
   };
-  return { ...process, identity: placed('identity', seen.identity), secrets: placed('secrets', seen.secrets), webhook: placed('webhook', seen.webhook) };
+  return { ...shared, ...process, identity: placed('identity', seen.identity), secrets: placed('secrets', seen.secrets), webhook: placed('webhook', seen.webhook) };
 }
