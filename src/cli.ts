@@ -3,22 +3,21 @@ import { describeError, StartupError, Unavailable } from './runtime/errors.ts';
 import { configure, migrateAll, serve, SERVICE_NAMES } from './serve.ts';
 import { ConfigurationError } from './settings.ts';
 
-/** 78 is for a wrong configuration, as in sysexits(3). `commands/command.ts` adds 2 for wrong use. */
-const EXIT = { done: 0, failed: 1, configuration: 78 } as const;
+/** 78 is for a wrong configuration, as in sysexits(3). `commands/command.ts` adds 0 for success and 2 for wrong use. */
+const EXIT = { failed: 1, configuration: 78 } as const;
 
 /** How long a reader may take for the last log lines. */
 const LAST_LINES_MS = 750;
 
-const output = { stdout: process.stdout, stderr: process.stderr };
-const positionals = { shown: '[SERVICE…]', least: 0, most: SERVICE_NAMES.length, among: SERVICE_NAMES };
+const services = { shown: '[SERVICE…]', least: 0, most: SERVICE_NAMES.length, among: SERVICE_NAMES };
+type Given = { readonly positionals: readonly string[] };
+const namedOrAll = ({ positionals: names }: Given) => (names.length > 0 ? names : SERVICE_NAMES);
 
 const SERVE = {
-  name: 'serve',
+  name: 'serve', positionals: services, options: {},
   summary: `Serve ${SERVICE_NAMES.join(', ')}: those named, or all, in one process`,
-  positionals,
-  options: {},
-  async run({ positionals }: { readonly positionals: readonly string[] }) {
-    const configuration = await configure(namedOrAll(positionals), 'serve');
+  async run(given: Given) {
+    const configuration = await configure(namedOrAll(given), 'serve');
     const stop = new AbortController();
     // A second signal ends the process at once.
     const onSignal = () => (stop.signal.aborted ? process.exit(EXIT.failed) : stop.abort());
@@ -27,18 +26,15 @@ const SERVE = {
     process.on('SIGHUP', () => stop.abort());
     // A reader of the log that has stopped does not delay the end.
     const endSoon = () => void setTimeout(() => process.exit(), LAST_LINES_MS).unref();
-    await serve(configuration, output, stop.signal).finally(endSoon);
+    await serve(configuration, process, stop.signal).finally(endSoon);
   },
 };
 
 const MIGRATE = {
-  name: 'migrate',
+  name: 'migrate', positionals: services, options: {},
   summary: 'Bring the database schemas of the named services, or of all, up to date',
-  positionals,
-  options: {},
-  async run({ positionals }: { readonly positionals: readonly string[] }, { print }: typeof terminal) {
-    const applied = await migrateAll(await configure(namedOrAll(positionals), 'administer'), output);
-    for (const [name, steps] of applied) {
+  async run(given: Given, { print }: typeof terminal) {
+    for (const [name, steps] of await migrateAll(await configure(namedOrAll(given), 'administer'), process)) {
       print(`${name}: ${steps === 0 ? 'is up to date' : `applied ${steps} step${steps === 1 ? '' : 's'}`}`);
     }
   },
@@ -50,8 +46,6 @@ const GROUPS = {
   secrets: [/^(secret|restored)$/, () => [import('./commands/secrets.ts')]],
   webhook: [/^(token|event|restored)$/, () => [import('./commands/webhook.ts'), import('./commands/events.ts')]],
 } as const;
-
-const namedOrAll = (names: readonly string[]) => (names.length > 0 ? names : SERVICE_NAMES);
 
 let isRead = true;
 const terminal = {
@@ -70,7 +64,7 @@ async function main(words: readonly string[]): Promise<number> {
     // Without options or mistakes, a service starts without reading the code of the commands.
     if (own && rest.length <= SERVICE_NAMES.length && rest.every((word) => SERVICE_NAMES.includes(word))) {
       await own.run({ positionals: rest }, terminal);
-      return EXIT.done;
+      return 0;
     }
     const { runCommand } = await import('./commands/command.ts');
     const groups = Object.values(GROUPS);

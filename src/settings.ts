@@ -199,7 +199,9 @@ function checkNames(
   const prefixes = readers.flatMap((reader) => reader.prefixes);
   for (const [name, value] of Object.entries(foreign)) {
     if (!value || exempt.includes(name) || isServiceLink.test(name)) continue;
-    const similar = known.find((one) => isMisspelled(name.replace(/_FILE$/, ''), one));
+    const bare = name.replace(/_FILE$/, '');
+    // Short names are similar by chance: HOME is not a misspelled HOST.
+    const similar = known.find((one) => Math.min(bare.length, one.length) >= 6 && isWithin(2, bare, one));
     const advice = similar === undefined ? 'Remove it' : `Did you mean ${similar}? If not, remove it`;
     if (name === 'WORKERS') problems.push('WORKERS was removed: run one process per container and add replicas.');
     else if (similar !== undefined || prefixes.some((prefix) => name.startsWith(prefix))) {
@@ -207,10 +209,6 @@ function checkNames(
     }
   }
 }
-
-/** Short names are similar by chance: HOME is not a misspelled HOST. */
-const isMisspelled = (name: string, known: string): boolean =>
-  Math.min(name.length, known.length) >= 6 && Math.abs(name.length - known.length) <= 2 && isWithin(2, name, known);
 
 /** Whether at most so many inserted, removed or replaced letters turn one name into the other. */
 function isWithin(edits: number, a: string, b: string): boolean {

@@ -65,8 +65,7 @@ const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /** `X_FILE` names a file that holds `X`. One trailing newline is removed, because editors and `echo` add one. */
 function readText(environment: Environment, name: string, { problems }: Findings): string | null {
-  const value = environment[name] || null;
-  const file = environment[`${name}_FILE`] || null;
+  const [value, file] = [environment[name] || null, environment[`${name}_FILE`] || null];
   if (file === null) return value;
   if (value !== null) {
     problems.push(`${name} and ${name}_FILE are both set; remove one of them.`);
@@ -106,10 +105,10 @@ export function numberOrOff(min: number, max: number): Variable<number> {
 export const numberOrNull = (fallback: number | null, min: number, max: number): Variable<number | null> =>
   ({ ...number(0, min, max), fallback: String(fallback ?? '–'), unset: null });
 
-/** @param check returns what is accepted, or null for a valid text */
-export function text<F extends string | null>(
-  fallback: F, check?: (text: string) => string | null,
-): Variable<string | F> {
+/** Returns null for a valid text, otherwise what is accepted. */
+type Check = (value: string) => string | null;
+
+export function text<F extends string | null>(fallback: F, check?: Check): Variable<string | F> {
   const parse = (value: string) => {
     const form = check?.(value) ?? null;
     return form === null ? value : new Expected(form);
@@ -117,7 +116,7 @@ export function text<F extends string | null>(
   return { fallback: fallback ?? '–', unset: fallback, parse };
 }
 
-const checkSecret = (value: string): string | null =>
+const checkSecret: Check = (value) =>
   value.includes(',') || value !== value.trim() ? 'a text without commas, and without spaces around it' : null;
 
 /** A secret that an operator chooses. After a rotation its value goes into a list, which is separated by commas. */
