@@ -12,7 +12,7 @@ import { describeError, StartupError, Unavailable } from './runtime/errors.ts';
 import { type Job, startJobs } from './runtime/jobs.ts';
 import { createLimiter } from './runtime/limiter.ts';
 import { createLineWriter, createLog } from './runtime/log.ts';
-import { createMetrics } from './runtime/metrics.ts';
+import { noMetrics } from './runtime/metrics.ts';
 import type { Environment, Variables } from './runtime/variables.ts';
 import { type ConfiguredService, readSettings, serviceReader, type ServiceSettings } from './settings.ts';
 
@@ -73,11 +73,12 @@ const SHUTDOWN_LATE_MS = 750;
 const HASHES_WAITING = 32;
 
 /** What exists once in a process. */
-type ProcessContext = ReturnType<typeof createProcessContext>;
+type ProcessContext = Awaited<ReturnType<typeof createProcessContext>>;
 
-function createProcessContext({ shared }: Configuration, output: Output) {
+async function createProcessContext({ shared }: Configuration, output: Output) {
   const lines = createLineWriter(output.stdout);
-  const metrics = createMetrics();
+  const isServed = shared.METRICS_PORT !== null;
+  const metrics = isServed ? (await import('./runtime/prometheus.ts')).createMetrics() : noMetrics;
   const hashing = createLimiter(shared.PASSWORD_HASHES, HASHES_WAITING, 'a password hash');
   metrics.gauge('gatehouse_password_hashes_running', 'Password hashes being computed.', {}, () => hashing.running);
   metrics.gauge('gatehouse_password_hashes_waiting', 'Password hashes waiting for a slot.', {}, () => hashing.waiting);
@@ -97,7 +98,7 @@ const METRICS = {
  * @throws StartupError if a port is in use, or if the database rejects us in a way that waiting does not cure
  */
 export async function serve(configuration: Configuration, output: Output, signal: AbortSignal): Promise<void> {
-  const context = createProcessContext(configuration, output);
+  const context = await createProcessContext(configuration, output);
   const { log, lines } = context;
   // However this process ends, short of kill -9, its last lines are written.
   process.once('exit', lines.flush);
@@ -136,7 +137,7 @@ export async function serve(configuration: Configuration, output: Output, signal
 
 /** Brings the schemas of the configured services up to date. @returns how many steps were applied, by service */
 export async function migrateAll(configuration: Configuration, output: Output): Promise<ReadonlyMap<string, number>> {
-  const context = createProcessContext(configuration, output);
+  const context = await createProcessContext(configuration, output);
   const applied = new Map<string, number>();
   for (const service of configuration.services.map((one) => createRunning(one, context))) {
     applied.set(service.name, await service.migrate().finally(() => service.stop()));

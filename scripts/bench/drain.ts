@@ -11,7 +11,7 @@ import { readConfig } from '../../test/support/settings.ts';
 import { migrate } from '../../src/db/migrate.ts';
 import { createDatabase as openDatabase, type Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
+import { noMetrics } from '../../src/runtime/metrics.ts';
 import { createHandlerTarget } from '../../src/webhook/targets/handler.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/webhook/migrations.ts';
 import { createToken } from '../../src/webhook/tokens.ts';
@@ -51,7 +51,7 @@ async function prepare(server: string, history: number): Promise<Subject> {
   const url = await createDatabase(server, `drain_${history}`);
   const address = readConfig(['webhook'], 'administer', { DATABASE_URL: url }).webhook?.database;
   if (!address) throw new Error('no database address');
-  const database = openDatabase(address, SCHEMA, log(), createMetrics());
+  const database = openDatabase(address, SCHEMA, log(), noMetrics);
   await migrate(database, SCHEMA, MIGRATIONS);
   await createToken(database, { name: 'bench', role: 'sender', source: 'generic' }, null);
   const sql = connect(url);
@@ -98,7 +98,7 @@ async function drain({ history, database, sql }: Subject): Promise<number> {
     close: handler.close,
   };
   const startedAt = performance.now();
-  const worker = startWorker(database, target, SETTINGS, log(), createMetrics());
+  const worker = startWorker(database, target, SETTINGS, log(), noMetrics);
   try {
     while ((await sql`select from webhook.work limit 1`).length > 0) await sleep(10);
     const seconds = (performance.now() - startedAt) / 1_000;
@@ -136,7 +136,7 @@ async function drainPage({ database, sql }: Subject, page: string): Promise<numb
     close: handler.close,
   };
   startedAt = performance.now();
-  const worker = startWorker(database, target, SETTINGS, log(), createMetrics());
+  const worker = startWorker(database, target, SETTINGS, log(), noMetrics);
   while (delivered.length < IN_ORDER) await sleep(10);
   await worker.stop();
   if (delivered.every((number, index) => number === index)) return seconds;

@@ -3,14 +3,14 @@ import { type Migration, requireCurrent } from '../db/migrate.ts';
 import { createDatabase, type Database, type DatabaseAddress, type Sql } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
 import { createLog } from '../runtime/log.ts';
-import { createMetrics } from '../runtime/metrics.ts';
+import { noMetrics } from '../runtime/metrics.ts';
 
 /** Opens a service's database for one command. @throws Unavailable if its schema is not current */
 export async function withDatabase<T>(
   name: string, address: DatabaseAddress, schema: string, migrations: readonly Migration[],
   work: (database: Database) => Promise<T>,
 ): Promise<T> {
-  const database = createDatabase(address, `${name}-admin`, createLog('silent', () => {}), createMetrics());
+  const database = createDatabase(address, `${name}-admin`, createLog('silent', () => {}), noMetrics);
   try {
     await requireCurrent(database, schema, migrations);
     return await work(database);

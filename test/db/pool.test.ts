@@ -5,7 +5,7 @@ import { connect, createServer, type Socket } from 'node:net';
 import { before, test, type TestContext } from 'node:test';
 import { createDatabase as createLanes, type Database, Duplicate } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
+import { noMetrics } from '../../src/runtime/metrics.ts';
 import { Overloaded, Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
 import { addressOf, ask, PURPOSES, openConnections, untilSql } from '../support/connections.ts';
@@ -228,7 +228,7 @@ test('an IPv6 address works as a host', async (t) => {
   assert.ok(port);
   // In full: a client that cuts an address at its first colon would reach this host by way of the short form, too.
   const address = { ...addressOf(file.url), host: '0:0:0:0:0:0:0:1', port };
-  const database = createLanes(address, 'six', createLog('silent', () => {}), createMetrics());
+  const database = createLanes(address, 'six', createLog('silent', () => {}), noMetrics);
   t.after(() => database.close());
   assert.deepEqual(await ask(database, 'read', 'select 1 as one'), { one: 1 });
   assert.ok(sockets.size > 0);

@@ -7,7 +7,7 @@ import { bindRoutes, type RouteMatcher } from '../../src/http/call.ts';
 import { createBodyReader } from '../../src/http/receive.ts';
 import { createListener } from '../../src/http/server.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
+import { createMetrics } from '../../src/runtime/prometheus.ts';
 import { get } from '../support/listener.ts';
 import { connectTo, headOf, type RawClient } from '../support/socket.ts';
 import { until } from '../support/until.ts';

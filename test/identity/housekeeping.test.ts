@@ -8,7 +8,7 @@ import { jobs } from '../../src/identity/start.ts';
 import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
 import { writeLastSeen } from '../../src/identity/store/sessions.ts';
 import { removeUser } from '../../src/identity/users.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
+import { createMetrics } from '../../src/runtime/prometheus.ts';
 import { createDatabase } from '../support/database.ts';
 import { quiet } from '../support/context.ts';
 import { addUser, CHEAP, openIdentity } from '../support/users.ts';

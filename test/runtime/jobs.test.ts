@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { Unavailable } from '../../src/runtime/errors.ts';
 import { BATCH_ROWS, removalJob, startJobs } from '../../src/runtime/jobs.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
+import { createMetrics } from '../../src/runtime/prometheus.ts';
 import { until } from '../support/until.ts';
 
 /** An interval in seconds. The first run starts after a random part of it. */

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { readConfig } from './settings.ts';
 import { createDatabase, type Database, type DatabaseAddress } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
+import { noMetrics } from '../../src/runtime/metrics.ts';
 import type { TestDatabase } from './database.ts';
 
 export function addressOf(url: string): DatabaseAddress {
@@ -19,7 +19,7 @@ interface Owner {
 
 /** @param name PostgreSQL sees these connections as `gatehouse-NAME` */
 export function openConnections(owner: Owner, url: string, name: string): Database {
-  const database = createDatabase(addressOf(url), name, createLog('silent', () => {}), createMetrics());
+  const database = createDatabase(addressOf(url), name, createLog('silent', () => {}), noMetrics);
   owner.after(() => database.close());
   return database;
 }

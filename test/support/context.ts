@@ -2,12 +2,12 @@
 import { PassThrough } from 'node:stream';
 import { createLimiter } from '../../src/runtime/limiter.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
+import { noMetrics } from '../../src/runtime/metrics.ts';
 import type { ServiceContext } from '../../src/runtime/context.ts';
 
 export const quiet = (more: Partial<ServiceContext> = {}): ServiceContext => ({
   log: createLog('silent', () => {}),
-  metrics: createMetrics(),
+  metrics: noMetrics,
   hashing: createLimiter(2, 32, 'a password hash'),
   isServing: () => true,
   announce: () => {},

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readConfig } from './settings.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
+import { createMetrics } from '../../src/runtime/prometheus.ts';
 import { start } from '../../src/secrets/start.ts';
 import { variables } from './gatehouse.ts';
 import { quiet } from './context.ts';

@@ -7,7 +7,7 @@ import { createBodyReader } from '../../src/http/receive.ts';
 import { createListener } from '../../src/http/server.ts';
 import { object, text } from '../../src/http/shape.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
+import { createMetrics } from '../../src/runtime/prometheus.ts';
 
 export interface TestListener {
   readonly url: string;

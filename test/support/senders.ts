@@ -5,7 +5,7 @@ import { sealSecret } from '../../src/crypto/sealed.ts';
 import { readConfig } from './settings.ts';
 import { createDatabase, type Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
+import { noMetrics } from '../../src/runtime/metrics.ts';
 import { createSigningKey } from '../../src/webhook/signing.ts';
 import type { SourceName } from '../../src/webhook/sources.ts';
 import { createToken } from '../../src/webhook/tokens.ts';
@@ -61,7 +61,7 @@ export function signatureOf(
 export function openWebhook(owner: { after(fn: () => Promise<void>): void }, url: string): Database {
   const address = readConfig(['webhook'], 'administer', { DATABASE_URL: url }).webhook?.database;
   assert.ok(address);
-  const database = createDatabase(address, 'webhook', createLog('silent', () => {}), createMetrics());
+  const database = createDatabase(address, 'webhook', createLog('silent', () => {}), noMetrics);
   owner.after(() => database.close());
   return database;
 }

@@ -8,7 +8,7 @@ import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
 import { createPasswords } from '../../src/identity/passwords.ts';
 import { createUser, newUserShape } from '../../src/identity/users.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
+import { noMetrics } from '../../src/runtime/metrics.ts';
 import { type Answer, ask } from './gatehouse.ts';
 
 /** Of every user that `addUser` makes, unless told otherwise. */
@@ -19,7 +19,7 @@ export const CHEAP = { minLength: 8, words: [], cost: { logN: 4, r: 8, p: 1 } };
 export function openIdentity(owner: { after(fn: () => Promise<void>): void }, url: string): Database {
   const address = readConfig(['identity'], 'administer', { DATABASE_URL: url }).identity?.database;
   assert.ok(address);
-  const database = createDatabase(address, 'identity', createLog('silent', () => {}), createMetrics());
+  const database = createDatabase(address, 'identity', createLog('silent', () => {}), noMetrics);
   owner.after(() => database.close());
   return database;
 }

@@ -4,7 +4,7 @@ import type { Sql } from 'postgres';
 import { migrate } from '../../src/db/migrate.ts';
 import type { Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
-import { createMetrics } from '../../src/runtime/metrics.ts';
+import { noMetrics } from '../../src/runtime/metrics.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/webhook/migrations.ts';
 import { accept } from '../../src/webhook/receive.ts';
 import type { WorkSettings } from '../../src/webhook/settings.ts';
@@ -84,7 +84,7 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
     startWorker(deliver, settings, { url = databaseUrl, log = () => {} } = {}) {
       const own = openConnections({ after: (fn) => owner.after(async () => void (await stop(), await fn())) }, url, SCHEMA);
       const target = { deliver, close: async () => {} };
-      const worker = startWorker(own, target, { ...SETTINGS, ...settings }, createLog('info', log), createMetrics());
+      const worker = startWorker(own, target, { ...SETTINGS, ...settings }, createLog('info', log), noMetrics);
       let stopping: Promise<void> | undefined;
       const stop = () => (stopping ??= worker.stop());
       return { notify: worker.notify, stop };

@@ -1,0 +1,96 @@
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import type { Metrics } from './metrics.ts';
+
+/** Seconds: from a look-up by key to the slowest request that the listener allows. */
+const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
+
+type Labels = readonly string[];
+type Series = Readonly<{ add: (amount: number) => void; rows: () => string[] }>;
+/** By label values. */
+type AllSeries = Map<string, Series>;
+
+/** Loaded if METRICS_PORT is set. */
+export function createMetrics(): Metrics {
+  const families = new Map<string, Readonly<{ head: string; series: AllSeries }>>();
+  const declare = (name: string, type: string, help: string): AllSeries => {
+    const family = families.get(name) ?? { head: `# HELP ${name} ${help}\n# TYPE ${name} ${type}`, series: new Map() };
+    families.set(name, family);
+    return family.series;
+  };
+  const metrics: Metrics = {
+    counter(name, help, labels) {
+      const add = adder(declare(name, 'counter', help), labels, (rendered) => counterSeries(name, rendered));
+      return (values, by = 1) => add(values, by);
+    },
+    histogram: (name, help, labels) =>
+      adder(declare(name, 'histogram', help), labels, (rendered) => histogramSeries(name, rendered)),
+    gauge(name, help, labels, read) {
+      const rendered = render(Object.keys(labels), Object.values(labels));
+      const full = rendered === '' ? name : `${name}{${rendered}}`;
+      declare(name, 'gauge', help).set(rendered, { add: () => {}, rows: () => [`${full} ${read()}`] });
+    },
+    text: () =>
+      [...families.values()]
+        .filter(({ series }) => series.size > 0)
+        .map(({ head, series }) => `${[head, ...[...series.values()].flatMap(({ rows }) => rows())].join('\n')}\n`)
+        .join(''),
+  };
+  addProcessGauges(metrics);
+  return metrics;
+}
+
+/** Finds a series by its label values, or creates it. */
+function adder(all: AllSeries, labels: Labels, create: (rendered: string) => Series) {
+  return (values: Labels, amount: number) => {
+    const key = values.join('\0');
+    const series = all.get(key) ?? create(render(labels, values));
+    all.set(key, series);
+    series.add(amount);
+  };
+}
+
+function counterSeries(name: string, labels: string): Series {
+  let value = 0;
+  return { add: (by) => (value += by), rows: () => [`${name}{${labels}} ${value}`] };
+}
+
+function histogramSeries(name: string, labels: string): Series {
+  const bounds = [...BUCKETS, Infinity];
+  const counts = bounds.map(() => 0);
+  let sum = 0;
+  return {
+    add(seconds) {
+      let index = 0;
+      while (seconds > (bounds[index] ?? Infinity)) index += 1;
+      counts[index] = (counts[index] ?? 0) + 1;
+      sum += seconds;
+    },
+    rows() {
+      let total = 0;
+      const buckets = bounds.map((bound, index) => {
+        total += counts[index] ?? 0;
+        return `${name}_bucket{${labels},le="${bound === Infinity ? '+Inf' : bound}"} ${total}`;
+      });
+      return [...buckets, `${name}_sum{${labels}} ${sum}`, `${name}_count{${labels}} ${total}`];
+    },
+  };
+}
+
+function addProcessGauges({ gauge }: Metrics): void {
+  const delay = monitorEventLoopDelay({ resolution: 20 });
+  delay.enable();
+  gauge('process_resident_memory_bytes', 'Resident memory.', {}, () => process.memoryUsage.rss());
+  gauge('nodejs_heap_used_bytes', 'Heap in use.', {}, () => process.memoryUsage().heapUsed);
+  gauge('nodejs_eventloop_delay_p99_seconds', '99th percentile since the last scrape.', {}, () => {
+    const seconds = delay.count === 0 ? 0 : delay.percentile(99) / 1e9;
+    delay.reset();
+    return seconds;
+  });
+}
+
+const ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', '"': '\\"', '\n': '\\n' };
+
+function render(names: Labels, values: Labels): string {
+  const escaped = (value = '') => value.replace(/[\\"\n]/g, (found) => ESCAPES[found] ?? '');
+  return names.map((name, index) => `${name}="${escaped(values[index])}"`).join(',');
+}
