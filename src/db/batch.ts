@@ -1,3 +1,4 @@
+import { setImmediate as endOfTurn } from 'node:timers/promises';
 import { Overloaded } from '../runtime/errors.ts';
 import { Duplicate, Locked, type Locks, Rejected } from './pool.ts';
 
@@ -34,40 +35,41 @@ export function batched<Context extends object, Item, Result>(
 ): (context: Context, item: Item) => Promise<Result> {
   const batches = new WeakMap<Context, (item: Item) => Promise<Result>>();
   return (context, item) => {
-    let batch = batches.get(context);
-    if (!batch) batches.set(context, (batch = createBatch((items, locks) => run(context, items, locks), options)));
-    return batch(item);
+    const add = batches.get(context) ?? createBatch((items, locks) => run(context, items, locks), options);
+    batches.set(context, add);
+    return add(item);
   };
 }
 
 function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<Item>): (item: Item) => Promise<Result> {
-  let waiting: Array<Call<Item, Result>> = [];
-  let isBusy = false;
-  /** By the key of a lock that calls wait for apart from the others: later calls that need it, too. */
-  const apart = new Map<string, typeof waiting>();
-  const lockOf = ({ item }: Call<Item, Result>) => options.lockOf?.(item) ?? options.keyOf?.(item) ?? null;
+  type Calls = Array<Call<Item, Result>>;
+  /** Calls that wait while others are sent: by the key of a lock that stopped a statement, all others by null. */
+  const queues = new Map<string | null, Calls>();
+  const lockOf = ({ item }: Calls[number]) => options.lockOf?.(item) ?? options.keyOf?.(item) ?? null;
+  const add = (call: Calls[number]) => enqueue(call, queues.has(lockOf(call)) ? lockOf(call) : null);
 
-  function schedule(): void {
-    if (isBusy || waiting.length === 0) return;
-    isBusy = true;
-    gather(waiting.length, MAX_TURNS);
+  function enqueue(call: Calls[number], lock: string | null): void {
+    const queue = queues.get(lock) ?? [];
+    if (queue.length >= MAX_WAITING) return call.reject(overloaded());
+    queue.push(call);
+    if (!queues.has(lock)) void sendAll(queue, lock);
+    queues.set(lock, queue);
   }
 
-  /** Waits to the end of this turn of the event loop, and on while each turn brings more. */
-  function gather(before: number, turns: number): void {
-    setImmediate(() => {
-      const isGrowing = turns > 1 && waiting.length > before && waiting.length < MAX_ITEMS;
-      if (isGrowing) return gather(waiting.length, turns - 1);
-      const [next, later] = take(waiting);
-      waiting = later;
-      void send(next, 'try').then(() => {
-        isBusy = false;
-        schedule();
-      });
-    });
+  async function sendAll(queue: Calls, lock: string | null): Promise<void> {
+    while (queue.length > 0) {
+      // Waits to the end of this turn of the event loop, and on while each turn brings more.
+      let before = 0;
+      for (let turns = 0; turns < MAX_TURNS && queue.length > before && queue.length < MAX_ITEMS; turns += 1) {
+        before = queue.length;
+        await endOfTurn();
+      }
+      await send(take(queue), lock === null ? 'try' : 'wait');
+    }
+    queues.delete(lock);
   }
 
-  async function send(calls: typeof waiting, locks?: Locks): Promise<void> {
+  async function send(calls: Calls, locks?: Locks): Promise<void> {
     if (calls.length === 0) return;
     try {
       const results = await run(calls.map(({ item }) => item), locks);
@@ -83,54 +85,32 @@ function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<I
   }
 
   /** Calls that need the same lock stay together: waiting for it one by one would take as many commits. */
-  function separate(calls: typeof waiting): void {
-    const found = new Map<string, typeof waiting>();
+  function separate(calls: Calls): void {
     for (const call of calls) {
-      const key = lockOf(call);
-      if (key === null) void send([call], 'wait');
-      else found.set(key, [...(found.get(key) ?? []), call]);
+      if (lockOf(call) === null) void send([call], 'wait');
+      else enqueue(call, lockOf(call));
     }
-    waiting = waiting.filter((call) => found.get(lockOf(call) ?? '')?.push(call) === undefined);
-    for (const [key, queue] of found) void sendApart(key, queue);
+    for (const call of queues.get(null)?.splice(0) ?? []) add(call); // they may need one of these locks, too
   }
 
-  async function sendApart(key: string, calls: typeof waiting): Promise<void> {
-    for (let queue = calls; queue.length > 0; queue = apart.get(key) ?? []) {
-      const [next, later] = take(queue);
-      apart.set(key, later);
-      await send(next, 'wait');
-    }
-    apart.delete(key);
-  }
-
-  /** The calls of the next statement, in the order in which they came, and the others. */
-  function take(queue: typeof waiting): [next: typeof waiting, later: typeof waiting] {
+  /** Removes the calls of the next statement, in the order in which they came. */
+  function take(queue: Calls): Calls {
     const oldest = performance.now() - MAX_WAIT_MS;
-    const [next, later]: [typeof waiting, typeof waiting] = [[], []];
+    const next: Calls = [];
     const keys = new Set<string | null>();
     let bytes = 0;
-    for (const call of queue) {
-      if (call.since <= oldest) {
-        call.reject(overloaded());
-        continue;
-      }
+    for (const call of queue.splice(0)) {
       const key = options.keyOf?.(call.item) ?? null;
       bytes += options.bytesOf?.(call.item) ?? 0;
       const hasRoom = next.length < MAX_ITEMS && bytes <= MAX_BYTES && (key === null || !keys.has(key));
-      (next.length === 0 || hasRoom ? next : later).push(call);
+      if (call.since <= oldest) call.reject(overloaded());
+      else (next.length === 0 || hasRoom ? next : queue).push(call);
       keys.add(key);
     }
-    return [next, later];
+    return next;
   }
 
-  return (item) =>
-    new Promise((resolve, reject) => {
-      const call = { item, since: performance.now(), resolve, reject };
-      const queue = apart.get(lockOf(call) ?? '') ?? waiting;
-      if (queue.length >= MAX_WAITING) return reject(overloaded());
-      queue.push(call);
-      schedule();
-    });
+  return (item) => new Promise((resolve, reject) => add({ item, since: performance.now(), resolve, reject }));
 }
 
 const overloaded = () => new Overloaded('too many calls wait for a shared database statement');
@@ -151,7 +131,6 @@ export const hexArrayLiteral = (values: readonly string[]): string => `{"\\\\x${
 
 /** One row, or null, for each key, in their order. @param rows emptied, so that the driver does not keep them alive */
 export function alignToKeys<Row>(keys: readonly string[], rows: Row[], keyOf: (row: Row) => string): Array<Row | null> {
-  const found = new Map<string, Row>();
-  for (const row of rows.splice(0)) found.set(keyOf(row), row);
+  const found = new Map(rows.splice(0).map((row) => [keyOf(row), row]));
   return keys.map((key) => found.get(key) ?? null);
 }
