@@ -16,8 +16,8 @@ export type DatabaseAddress = Readonly<{
 }>;
 
 /** A placeholder, so that the other settings are checked too. */
-const NOTHING = { database: '', user: '', password: '' };
-export const NO_DATABASE: DatabaseAddress = { host: '', port: 0, ...NOTHING, sslmode: 'disable' };
+export const NO_DATABASE: DatabaseAddress =
+  { host: '', port: 0, database: '', user: '', password: '', sslmode: 'disable' };
 
 export const isThisHost = (host: string): boolean =>
   host.startsWith('/') || ['localhost', '127.0.0.1', '::1'].includes(host);
@@ -74,10 +74,11 @@ const OFF = { enable_seqscan: 'off', enable_hashjoin: 'off', enable_mergejoin: '
 const BY_INDEX = { plan_cache_mode: 'force_generic_plan', ...OFF } as const;
 export const LOCK_MS = 5; // how long a statement may wait for a lock while others wait for its connection
 const BRIEFLY = { lock_timeout: `${LOCK_MS}ms` } as const;
-/** `claim`: in the order of an index, without reading all and sorting. */
+/** `claim`: in the order of an index, without reading all and sorting. `check` serves only to check another one. */
 const KINDS = {
   read: BY_INDEX, write: { ...BY_INDEX, ...BRIEFLY }, transaction: BRIEFLY,
-  claim: { ...BY_INDEX, enable_bitmapscan: 'off' }, other: {},
+  claim: { ...BY_INDEX, enable_bitmapscan: 'off' }, other: {}, check: {},
+  migration: { statement_timeout: '0', lock_timeout: '0' },
 } as const;
 export type Kind = keyof typeof KINDS;
 
@@ -95,7 +96,6 @@ Object.defineProperty(postgres.PostgresError.prototype, 'routine', { set() {}, c
  */
 export function connect(
   address: DatabaseAddress, name: string, log: Log, onEnd: (client: Client) => void, kind: Kind,
-  isSecond = false, // serves only to check another connection
 ): Client {
   const { host, port, database, user, password, sslmode } = address;
   let socket: Socket | null = null;
@@ -110,15 +110,16 @@ export function connect(
     // Asynchronous: `postgres` does not listen yet for an error raised at once (EMFILE), which would end the process.
     async socket() {
       await null;
-      return socket ? failingSocket() : (socket = dial(host, port));
+      const ended = () => Object.assign(new Error('reconnected'), { code: 'CONNECTION_CLOSED' });
+      return socket ? new Socket().destroy(ended()) : (socket = dial(host, port));
     },
     onclose: () => onEnd(client),
     onnotice: (notice: postgres.Notice) => log.debug('database notice', { code: notice.code ?? '' }),
   };
   const sql = postgres(options);
-  const openOther = () => connect(address, name, log, () => {}, 'other', true);
+  const openOther = () => connect(address, name, log, () => {}, 'check');
   const client: Client = {
-    ready: prepare(sql, { ...SETTINGS, ...KINDS[kind] }, isSecond ? null : openOther),
+    ready: prepare(sql, { ...SETTINGS, ...KINDS[kind] }, kind === 'check' ? null : openOther),
     calls: 0,
     bytes: () => ({ received: socket?.bytesRead ?? 0, sent: socket?.bytesWritten ?? 0 }),
     async close(seconds) {
@@ -170,13 +171,6 @@ async function sharesProcesses(sql: Sql, second: Client): Promise<boolean> {
 function dial(host: string, port: number): Socket {
   const socket = Object.assign(new Socket(), { host });
   return host.startsWith('/') ? socket.connect(`${host}/.s.PGSQL.${port}`) : socket.connect(port, host);
-}
-
-/** Fails in the next turn of the event loop, when its error has a listener. */
-function failingSocket(): Socket {
-  const [socket, error] = [new Socket(), Object.assign(new Error('reconnected'), { code: 'CONNECTION_CLOSED' })];
-  setImmediate(() => socket.destroy(error));
-  return socket;
 }
 
 function sslOf(host: string, sslmode: DatabaseAddress['sslmode']): boolean | 'prefer' | object {

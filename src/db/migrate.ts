@@ -82,16 +82,15 @@ export function createReadiness(database: Database, schema: string, migrations: 
 
 /** Checks first: `create … if not exists` requires privileges that a role for MIGRATE=off lacks. */
 async function createLedger(sql: Sql, schema: string): Promise<void> {
-  if ((await versionOf(sql, schema)) >= 0) return;
-  try {
+  const create = async () => {
     await sql`create schema if not exists ${sql(schema)}`;
     await sql`
       create table if not exists ${sql(schema)}.migrations (
         version integer primary key, name text not null, applied_at timestamptz not null default now())`;
-  } catch (error) {
+  };
+  while ((await versionOf(sql, schema)) < 0) {
     // `if not exists` is itself a race between replicas, and the slower one gets an error.
-    if (!lostCreationRace(error)) throw error;
-    await createLedger(sql, schema);
+    await create().catch((error) => lostCreationRace(error) || Promise.reject(error));
   }
 }
 

@@ -35,31 +35,18 @@ type Run = <T>(work: Work<T>) => Promise<T>;
 /** `try` throws `Locked` at once. `wait` begins where calls wait for locks. By default, a call tries and then waits. */
 export type Locks = 'try' | 'wait';
 
-/**
- * One connection for each purpose. A client of `postgres` 3.4.9 with several connections keeps dead slots in its queue
- * and becomes slower under load; a client with one connection pipelines and does not.
- */
-export interface Database {
-  readonly read: Run; // point reads by an index
-  readonly write: <T>(work: Work<T>, locks?: Locks) => Promise<T>; // single statements, which commit by themselves
-  readonly list: Run; // lists and other reads that may take long
-  readonly claim: Run; // claims of work, which lists must not delay
-  readonly readiness: Run; // readiness checks, which requests must not delay
-  /** Several statements that commit together. The work returns plain data: a returned `Failure` would commit. */
-  readonly transaction: Run;
-  /** A connection of its own without time limits, closed afterwards: for changes of the schema. */
-  maintain<T>(work: (sql: Sql, transaction: Run) => Promise<T>): Promise<T>;
-  /** Opens those connections for reads, writes and transactions that are not open. @throws if one cannot be had */
-  ensureConnected(): Promise<void>;
-  close(): Promise<void>;
-}
+export type Database = ReturnType<typeof createDatabase>;
 
 const MAX_PENDING = 1_024; // calls per connection, under way or waiting
 const MAX_WAITING_TRANSACTIONS = 256;
 const [ALONE_MS, MAX_PAUSE_MS] = [100, 500]; // a try of the only call that waits for a lock; a pause between tries
 const DEAD_AFTER_SECONDS = 15; // without a byte; a server that is alive answers within STATEMENT_MS
 
-export function createDatabase(address: DatabaseAddress, name: string, log: Log, metrics: Metrics): Database {
+/**
+ * One connection for each purpose. A client of `postgres` 3.4.9 with several connections keeps dead slots in its queue
+ * and becomes slower under load; a client with one connection pipelines and does not.
+ */
+export function createDatabase(address: DatabaseAddress, name: string, log: Log, metrics: Metrics) {
   const closable = new Set<Pick<Client, 'close'>>();
   let isClosed = false;
 
@@ -68,7 +55,7 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
     if (isClosed) throw new Unavailable('the database connections are closed', true);
     return connect(address, name, log, onEnd, kind);
   }
-  function create(purpose: string, kind: Kind = 'other'): Connection {
+  function create(purpose: string, kind: Kind = 'other') {
     const connection = createConnection((onEnd) => open(kind, onEnd), address, purpose);
     const help = 'Statements and transactions under way or waiting, by connection.';
     metrics.gauge('gatehouse_database_pending', help, { service: name, connection: purpose }, connection.pending);
@@ -108,19 +95,21 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   const orWait = <T>(run: Run, work: Work<T>): Promise<T> =>
     run(work).catch((error) => (error instanceof Locked ? wait(work) : Promise.reject(error)));
   return {
-    read: read.run,
-    write: (work, locks) => (locks ? (locks === 'try' ? write.run : wait)(work) : orWait(write.run, work)),
-    list: create('list').run,
-    claim: create('claim', 'claim').run,
-    readiness: create('readiness').run,
-    transaction: (work) => orWait(transact, (sql) => inTransaction(sql, work)),
-    async maintain(work) {
-      const client = open('other', (ended) => void ended.close(0));
+    read: read.run, // point reads by an index
+    /** Single statements, which commit by themselves. */
+    write: <T>(work: Work<T>, locks?: Locks): Promise<T> =>
+      locks ? (locks === 'try' ? write.run : wait)(work) : orWait(write.run, work),
+    list: create('list').run, // lists and other reads that may take long
+    claim: create('claim', 'claim').run, // claims of work, which lists must not delay
+    readiness: create('readiness').run, // readiness checks, which requests must not delay
+    /** Several statements that commit together. The work returns plain data: a returned `Failure` would commit. */
+    transaction: <T>(work: Work<T>): Promise<T> => orWait(transact, (sql) => inTransaction(sql, work)),
+    /** A connection of its own without time limits, closed afterwards: for changes of the schema. */
+    async maintain<T>(work: (sql: Sql, transaction: Run) => Promise<T>): Promise<T> {
+      const client = open('migration', (ended) => void ended.close(0));
       closable.add(client);
       try {
         const sql = await client.ready;
-        await sql`set statement_timeout = 0`;
-        await sql`set lock_timeout = 0`;
         return await work(sql, (inner) => inTransaction(sql, inner));
       } catch (error) {
         throw translate(error, address);
@@ -129,12 +118,11 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
         await client.close(2);
       }
     },
-    async ensureConnected() {
-      const closed = [read, write].filter((one) => !one.isOpen()).map(({ run }) => run);
-      if (!transactions.some((one) => one.isOpen())) closed.push(transact);
-      await Promise.all(closed.map((run) => run((sql) => sql`select`)));
+    /** Opens those connections for reads, writes and transactions that are not open. @throws if one cannot be had */
+    async ensureConnected(): Promise<void> {
+      await Promise.all([read, write, ...transactions.slice(0, 1)].map((one) => one.ready()));
     },
-    async close() {
+    async close(): Promise<void> {
       isClosed = true;
       await Promise.all([...closable].map((one) => one.close(2)));
     },
@@ -157,14 +145,13 @@ async function inTransaction<T>(sql: Sql, work: Work<T>): Promise<T> {
   }
 }
 
-type Connection = Pick<Client, 'close'> & { readonly run: Run; isOpen(): boolean; pending(): number };
-type Open = (onEnd: (client: Client) => void) => Client;
-
 /** Opens a new client when the last one has ended or its prepared statements are stale. */
-function createConnection(open: Open, address: DatabaseAddress, purpose: string): Connection {
+function createConnection(
+  open: (onEnd: (client: Client) => void) => Client, address: DatabaseAddress, purpose: string,
+) {
   let current: Client | null = null;
   let pending = 0;
-  let proven: Client | null = null; // the last one on which a call succeeded
+  const fail = (error: unknown) => Promise.reject(translate(error, address));
   /** Calls that still wait for the client fail after this time. */
   function retire(client: Client, seconds = 0): void {
     if (current !== client) return;
@@ -175,9 +162,7 @@ function createConnection(open: Open, address: DatabaseAddress, purpose: string)
     const client = (current ??= open(retire));
     client.calls += 1;
     try {
-      const result = await work(await client.ready);
-      proven = client;
-      return result;
+      return await work(await client.ready);
     } catch (error) {
       if (endsConnection(error)) retire(client);
       else if (isStale(error)) retire(client, DEAD_AFTER_SECONDS); // others on it may finish
@@ -202,15 +187,14 @@ function createConnection(open: Open, address: DatabaseAddress, purpose: string)
   watchdog.unref();
 
   return {
-    async run(work) {
+    async run<T>(work: Work<T>): Promise<T> {
       if (pending >= MAX_PENDING) throw new Overloaded(`too many calls wait for the database connection "${purpose}"`);
       pending += 1;
-      const result = withRetry(() => attempt(work)).finally(() => (pending -= 1));
-      return result.catch((error: unknown) => Promise.reject(translate(error, address)));
+      return withRetry(() => attempt(work)).finally(() => (pending -= 1)).catch(fail);
     },
-    isOpen: () => current !== null && current === proven,
+    ready: async () => (current ??= open(retire)).ready.catch(fail),
     pending: () => pending,
-    async close(seconds) {
+    async close(seconds: number): Promise<void> {
       clearInterval(watchdog);
       const client = current;
       current = null;

@@ -4,11 +4,11 @@ const RETRYABLE = new Set(['40001', '40P01']);
 const STALE = new Set(['0A000', '26000', '42804', '42883']);
 /** Lost a creation race: unique violation; schema, table or object that already exists. */
 const ALREADY_EXISTS = new Set(['23505', '42P06', '42P07', '42710']);
-/** The server cannot serve now: starting up, shutting down, out of connections, read-only after a failover. */
-const NOT_SERVING = new Set(['57P03', '57P01', '57P02', '53300', '25006']);
-const CONNECTION_FAILED = new Set([
+/** The connection failed, or the server starts, stops, has no connection left or became read-only by a failover. */
+const CONNECTION_LOST = new Set([
   'ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'ENOENT',
   'CONNECT_TIMEOUT', 'CONNECTION_CLOSED', 'CONNECTION_ENDED', 'CONNECTION_DESTROYED', 'ERR_SOCKET_CLOSED',
+  '57P03', '57P01', '57P02', '53300', '25006',
 ]);
 /** Connection trouble, no disk space or memory, a conflict, a lock, and the time limits of a statement or session. */
 const PASSING = /^(08|53|40001|40P01|55P03|57014|57P05|25P0[34])/;
@@ -28,15 +28,13 @@ export function constraintOf(error: unknown): string | null {
 
 export const lostCreationRace = (error: unknown): boolean => ALREADY_EXISTS.has(codeOf(error));
 export const isUniqueViolation = (error: unknown): boolean => codeOf(error) === '23505';
-const isConnectionLost = (error: unknown): boolean =>
-  NOT_SERVING.has(codeOf(error)) || CONNECTION_FAILED.has(codeOf(error));
 /** Whether the connection is of no more use. After a FATAL error, the server closes it. */
 export const endsConnection = (error: unknown): boolean =>
-  isConnectionLost(error) || (error instanceof Error && 'severity' in error && error.severity === 'FATAL');
+  CONNECTION_LOST.has(codeOf(error)) || (error instanceof Error && 'severity' in error && error.severity === 'FATAL');
 /** Whether the statement must be prepared again, on a new connection. None of it was done. */
 export const isStale = (error: unknown): boolean => STALE.has(codeOf(error));
 /** Whether waiting may help, as opposed to a wrong password or a missing database. */
-export const isTemporary = (error: unknown): boolean => isConnectionLost(error) || PASSING.test(codeOf(error));
+export const isTemporary = (error: unknown): boolean => CONNECTION_LOST.has(codeOf(error)) || PASSING.test(codeOf(error));
 
 /** Repeats work while the database reports stale statements, or after a short random pause a conflict. */
 export async function withRetry<T>(work: () => Promise<T>): Promise<T> {
