@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { type BodyRule, noBody } from './body.ts';
 import { type ErrorCode, Failure, type FieldError, type TextReply } from './errors.ts';
-import { createRouter, type Query } from './router.ts';
+import { createRouter } from './router.ts';
 import { type JsonSchema, noInput, noQuery, type Shape, validate } from './shape.ts';
 
 /** A request before its credential and input are checked. Plain data: no socket. */
@@ -10,7 +10,8 @@ export interface RequestInfo {
   readonly path: string;
   /** The values of the pattern's parameters, percent-decoded. */
   readonly parameters: Readonly<Record<string, string>>;
-  readonly query: Query;
+  /** Decoded once. */
+  readonly query: URLSearchParams;
   readonly headers: IncomingHttpHeaders;
   /** The client's address, which trusted proxies may have forwarded. */
   readonly address: string;
@@ -158,18 +159,12 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
 
 const invalid = (code: ErrorCode, fields: readonly FieldError[]) => new Failure(code, { fields });
 
-/** A route with its service bound, so that a listener does not need to know the type of the service. */
-interface BoundRoute extends RouteFacts, Pick<Route<unknown>, 'security'> {
-  answer(request: RequestInfo, hooks: Hooks): Promise<Reply<unknown> | Failure>;
-}
+/** A router with its service bound, so that a listener does not need to know the type of the service. */
+export const bindRoutes = <Service>(routes: ReadonlyArray<Route<Service>>, service: Service) =>
+  createRouter(routes.map((row) =>
+    ({ ...row, answer: (request: RequestInfo, hooks: Hooks) => row.answer(request, service, hooks) })));
 
-/** Finds the route for a method and a path. */
-export type RouteMatcher = ReturnType<typeof createRouter<BoundRoute>>;
-
-export const bindRoutes = <Service>(routes: ReadonlyArray<Route<Service>>, service: Service): RouteMatcher =>
-  createRouter(
-    routes.map((row) => ({ ...row, answer: (request, hooks) => row.answer(request, service, hooks) })),
-  );
+export type RouteMatcher = ReturnType<typeof bindRoutes>;
 
 /** What the OpenAPI document says about a service, besides its routes. */
 export interface DocumentFacts {

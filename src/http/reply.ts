@@ -41,8 +41,8 @@ async function* renderList(batches: AsyncIterable<unknown>, envelope: Envelope, 
 }
 
 /** The reply to OPTIONS. */
-export const renderAllow = (allow: string): RenderedReply =>
-  ({ status: 204, headers: { ...COMMON_HEADERS, Allow: allow }, body: '' });
+export const renderAllow = (allow: Failure['details']['headers']): RenderedReply =>
+  ({ status: 204, headers: { ...COMMON_HEADERS, ...allow }, body: '' });
 
 /** @param page shows the failure to a person */
 export function renderFailure({ code, details }: Failure, requestId: string, page?: TextReply): RenderedReply<string> {

@@ -64,6 +64,7 @@ export type Listener = ReturnType<typeof createListener>;
 /** One request and its reply. */
 interface Exchange {
   readonly requestId: string;
+  readonly method: string;
   readonly address: string;
   readonly isFromProxy: boolean;
   readonly startedAt: number;
@@ -72,10 +73,9 @@ interface Exchange {
   /** For the route of a page. */
   failurePage?: (failure: Failure) => TextReply;
   caller?: CallerIds;
+  /** Missing, logged as status 0, if the client left before there was a reply. */
+  rendered?: RenderedReply;
 }
-
-const renderFor = ({ requestId, failurePage }: Exchange, failure: Failure): RenderedReply<string> =>
-  renderFailure(failure, requestId, failure.details.page ?? failurePage?.(failure));
 
 /** The only code that sees a socket. */
 export function createListener({ name, log, metrics, style, trustedProxies, ...options }: ListenerOptions) {
@@ -93,32 +93,30 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   const connections = createConnections(trustedProxies, (limit) => countClosed([name, limit]));
   const observeDuration = metrics.histogram('gatehouse_request_duration_seconds', 'From head to reply.', labels);
 
-  async function answer(exchange: Exchange, request: IncomingMessage, response: ServerResponse, expects: boolean) {
-    const fail = (failure: Failure) => renderFor(exchange, failure);
-    const { headers, method = '' } = request;
+  async function answer(
+    exchange: Exchange, request: IncomingMessage, begin: () => void,
+  ): Promise<RenderedReply | Failure> {
+    const { headers } = request;
+    const { requestId, method, address, isFromProxy } = exchange;
     const target = parseTarget(request.url ?? '');
-    if (!target) return fail(new Failure('invalid_target'));
+    if (!target) return new Failure('invalid_target');
     const host = hostOf(request, target.authority);
-    if (host === null) return fail(new Failure('invalid_request', { message: 'Send exactly one valid Host header.' }));
+    if (host === null) return new Failure('invalid_request', { message: 'Send exactly one valid Host header.' });
     let match = (matchRoute ?? EARLY_ROUTES)(method, target.segments);
-    if (!matchRoute && match.kind !== 'found') {
+    if (!matchRoute && match instanceof Failure) {
       matchRoute = await options.routes();
       match = matchRoute(method, target.segments);
     }
-    if (match.kind === 'no_such_path') return fail(new Failure('no_such_path'));
-    if (match.kind === 'method_not_allowed') {
-      if (method === 'OPTIONS') return renderAllow(match.allow);
-      return fail(new Failure('method_not_allowed', { headers: { Allow: match.allow } }));
+    if (match instanceof Failure) {
+      return method === 'OPTIONS' && match.code === 'method_not_allowed' ? renderAllow(match.details.headers) : match;
     }
     const { route, parameters } = match;
     exchange.route = `${route.method} ${route.pattern}`;
     if (route.failurePage) exchange.failurePage = route.failurePage;
-    const { requestId, address, isFromProxy } = exchange;
     const hosts = [host, ...(isFromProxy ? String(headers['x-forwarded-host'] ?? '').split(',') : [])];
     // Before the credential is checked and before the request counts as an attempt.
-    if (route.method !== 'GET' && isCrossSite(headers, hosts)) return fail(new Failure('cross_site'));
+    if (route.method !== 'GET' && isCrossSite(headers, hosts)) return new Failure('cross_site');
     const limit = route.security.length > 0 ? options.maxBodyBytes : Math.min(options.maxBodyBytes, MAX_ANONYMOUS_BODY);
-    const begin = () => void (expects && response.writeContinue());
     const { path, query } = target;
     const outcome = await route.answer({ requestId, path, parameters, query, headers, address, isFromProxy }, {
       readBody: (own = limit) => options.readBody(request, own, networkOf(address), begin),
@@ -130,7 +128,7 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
       countCredential([name, credential]);
       log.limited('credential refused', { request_id: requestId, route: exchange.route, ip: address, credential });
     }
-    return fail(outcome);
+    return outcome;
   }
 
   /** The message of a foreign error never reaches the client. */
@@ -144,66 +142,63 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     return new Failure(error instanceof Unavailable ? style.unavailable : 'internal');
   }
 
-  async function handle(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {
+  async function handle(request: IncomingMessage, response: ServerResponse, begin = () => {}): Promise<void> {
     const connection = connections.get(request.socket);
     if (!connection) return void response.destroy();
     const exchange = startExchange(request, connection, trustedProxies);
     connections.begin(connection);
     connection.latest = { request, response };
     inFlight += 1;
-    let rendered: RenderedReply | null = null;
+    const reply = (outcome: RenderedReply | Failure) => {
+      const page = outcome instanceof Failure ? (outcome.details.page ?? exchange.failurePage?.(outcome)) : undefined;
+      const rendered = outcome instanceof Failure ? renderFailure(outcome, exchange.requestId, page) : outcome;
+      exchange.rendered = rendered;
+      return writeReply(request, response, exchange.requestId, rendered, isClosing);
+    };
     try {
-      rendered = await answer(exchange, request, response, expectsContinue);
-      await writeReply(request, response, exchange.requestId, rendered, isClosing);
+      await reply(await answer(exchange, request, begin));
     } catch (error) {
       if (error instanceof ClientGone) return;
       const failure = failureFor(error, exchange);
       // After the head, only a broken connection can show the failure.
       if (response.headersSent) return void response.destroy();
-      rendered = renderFor(exchange, failure);
-      await writeReply(request, response, exchange.requestId, rendered, isClosing);
+      await reply(failure);
     } finally {
       inFlight -= 1;
       connections.finish(connection);
       // A reply that was started before the shutdown has no `Connection: close`.
       if (isClosing) setImmediate(() => server.closeIdleConnections());
-      finishExchange(exchange, request.method ?? '', rendered);
+      finishExchange(exchange);
     }
   }
 
-  /** @param rendered null, logged as status 0, if the client left before there was a reply */
-  function finishExchange(exchange: Exchange, method: string, rendered: RenderedReply | null): void {
-    const seconds = (performance.now() - exchange.startedAt) / 1000;
-    const { requestId, route, address, caller } = exchange;
+  function finishExchange({ requestId, method, route, address, startedAt, caller, rendered }: Exchange): void {
+    const seconds = (performance.now() - startedAt) / 1000;
     const status = rendered?.status ?? 0;
     if (rendered?.reason) countRejection([name, route, rendered.reason]);
     countRequest([name, route, String(status)]);
     observeDuration([name, route], seconds);
-    const duration = Math.round(seconds * 1e5) / 100;
-    const facts = { request_id: requestId, method, route, status, duration_ms: duration, ip: address };
-    log.info('request', { ...facts, ...caller });
+    const duration_ms = Math.round(seconds * 1e5) / 100;
+    log.info('request', { request_id: requestId, method, route, status, duration_ms, ip: address, ...caller });
   }
 
   const server = Object.assign(createServer(SERVER_OPTIONS), SERVER_LIMITS);
   server.on('connection', connections.open);
-  server.on('request', (request, response) => void handle(request, response, false));
+  server.on('request', handle);
   // Without this listener, Node sends 100 before the credential is checked.
-  server.on('checkContinue', (request, response) => void handle(request, response, true));
+  server.on('checkContinue', (request, response) => handle(request, response, () => response.writeContinue()));
   // Any other expectation may be ignored (RFC 9110, 10.1.1).
-  server.on('checkExpectation', (request, response) => void handle(request, response, false));
+  server.on('checkExpectation', handle);
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
     const connection = connections.get(socket);
     // The client would take an error in the place or in the middle of another reply for that reply.
     if (error.code === 'ECONNRESET' || !socket.writable || !connection || !isFree(connection)) {
       return void socket.destroy();
     }
-    const { address } = connection;
-    const [requestId, startedAt] = [randomUUID(), performance.now()];
-    const exchange = { requestId, address, isFromProxy: false, startedAt, route: '(unreadable)' };
-    const failure = new Failure(PARSER_ERRORS[error.code ?? ''] ?? 'invalid_request');
-    const rendered = renderFailure(failure, exchange.requestId);
+    const exchange = startExchange({ headers: {} }, connection, trustedProxies);
+    const rendered = renderFailure(new Failure(PARSER_ERRORS[error.code ?? ''] ?? 'invalid_request'), exchange.requestId);
     socket.end(renderRaw(rendered, exchange.requestId));
-    finishExchange(exchange, '', rendered);
+    finishExchange({ ...exchange, route: '(unreadable)', rendered });
   });
   // Not a proxy. Without this listener, Node closes the connection without a reply.
   server.on('connect', (_request, socket: Duplex) => {
@@ -234,9 +229,12 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   };
 }
 
-function startExchange(request: IncomingMessage, { address, network }: Connection, proxies: BlockList): Exchange {
-  const { 'x-request-id': given, 'x-forwarded-for': forwarded } = request.headers;
+type Head = Pick<IncomingMessage, 'headers' | 'method'>;
+
+function startExchange({ headers, method = '' }: Head, { address, network }: Connection, proxies: BlockList): Exchange {
+  const { 'x-request-id': given, 'x-forwarded-for': forwarded } = headers;
   return {
+    method,
     requestId: typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given) ? given : randomUUID(),
     address: network === null ? clientAddress(address, String(forwarded ?? ''), proxies) : address,
     isFromProxy: network === null,

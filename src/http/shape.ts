@@ -1,29 +1,33 @@
 import type { FieldError } from './errors.ts';
-import type { Query } from './router.ts';
 
 /** The part of JSON Schema, as in OpenAPI 3.0.3, that shapes use. */
-export interface JsonSchema extends Partial<Record<'minLength' | 'maxLength' | 'minimum' | 'maximum', number>> {
+export interface JsonSchema {
   readonly type?: 'string' | 'integer' | 'boolean' | 'object' | 'array';
   readonly format?: string;
-  readonly description?: string;
+  readonly description?: string | undefined;
+  readonly minLength?: number | undefined;
+  readonly maxLength?: number | undefined;
+  readonly minimum?: number;
+  readonly maximum?: number;
   readonly enum?: ReadonlyArray<string | null>;
   readonly nullable?: boolean;
   readonly default?: string | number | boolean;
   readonly items?: JsonSchema;
   readonly properties?: Readonly<Record<string, JsonSchema>>;
-  readonly required?: readonly string[];
-  readonly additionalProperties?: boolean;
+  readonly required?: readonly string[] | undefined;
+  readonly additionalProperties?: false | undefined;
 }
-
-const INVALID = Symbol('invalid');
 
 /** One definition for both the check of an input and its JSON Schema, so that they cannot disagree. */
 export interface Shape<T> {
   readonly schema: JsonSchema;
   /** Set if the member may be missing; `value` then takes its place. */
   readonly missing?: { readonly value: T };
-  /** Reads an unknown value. `errors` gets every problem with its path, but never the value, which may be a secret. */
-  read(input: unknown, at: string, errors: FieldError[]): T | typeof INVALID;
+  /**
+   * Reads an unknown value. `errors` gets every problem with its path, but never the value, which may be a secret. The
+   * result counts only if there is no problem.
+   */
+  read(input: unknown, at: string, errors: FieldError[]): T | undefined;
 }
 
 export type Validation<T> =
@@ -33,24 +37,20 @@ export type Validation<T> =
 /** A reply must not be many times as long as its request. */
 const MAX_FIELD_ERRORS = 20;
 
-export function validate<T>(shape: Shape<T>, input: unknown, at: string): Validation<T> {
+export function validate<T>(shape: Shape<T>, input: unknown, at = ''): Validation<T> {
   const errors: FieldError[] = [];
   const value = shape.read(input, at, errors);
-  return value === INVALID ? { ok: false, errors: errors.slice(0, MAX_FIELD_ERRORS) } : { ok: true, value };
+  if (value === undefined || errors.length > 0) return { ok: false, errors: errors.slice(0, MAX_FIELD_ERRORS) };
+  return { ok: true, value };
 }
 
-function reject(errors: FieldError[], path: string, message: string): typeof INVALID {
-  errors.push({ path, message });
-  return INVALID;
-}
+const reject = (errors: FieldError[], path: string, message: string): undefined => void errors.push({ path, message });
 
 /** A shape without parts. @param parse returns undefined for an invalid value */
 const scalar = <T>(schema: JsonSchema, message: string, parse: (input: unknown) => T | undefined): Shape<T> => ({
   schema,
   read: (input, at, errors) => parse(input) ?? reject(errors, at, message),
 });
-
-const described = (description: string | undefined) => (description === undefined ? {} : { description });
 
 interface TextLimits {
   readonly min?: number;
@@ -62,17 +62,18 @@ interface TextLimits {
 }
 
 /** Well-formed text: a lone surrogate has no UTF-8 form, so it could neither be stored nor returned. */
-export function text({ min = 0, max = Infinity, description, check = () => null }: TextLimits = {}): Shape<string> {
-  const lengths = { ...(min > 0 ? { minLength: min } : {}), ...(max < Infinity ? { maxLength: max } : {}) };
+export function text({ min = 0, max, description, check = () => null }: TextLimits = {}): Shape<string> {
+  const problemOf = (input: string): string | null => {
+    if (input.length < min) return min === 1 ? 'must not be empty' : `must have at least ${min} characters`;
+    if (max !== undefined && input.length > max) return `must have at most ${max} characters`;
+    return /\p{Surrogate}/u.test(input) ? 'must not contain a lone surrogate' : check(input);
+  };
   return {
-    schema: { type: 'string', ...lengths, ...described(description) },
+    schema: { type: 'string', minLength: min || undefined, maxLength: max, description },
     read(input, at, errors) {
-      const fail = (message: string): typeof INVALID => reject(errors, at, message);
-      if (typeof input !== 'string') return fail('must be a string');
-      if (input.length < min) return fail(min === 1 ? 'must not be empty' : `must have at least ${min} characters`);
-      if (input.length > max) return fail(`must have at most ${max} characters`);
-      const problem = /\p{Surrogate}/u.test(input) ? 'must not contain a lone surrogate' : check(input);
-      return problem === null ? input : fail(problem);
+      if (typeof input !== 'string') return reject(errors, at, 'must be a string');
+      const problem = problemOf(input);
+      return problem === null ? input : reject(errors, at, problem);
     },
   };
 }
@@ -86,7 +87,7 @@ const TIMESTAMP = /^(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,9})?(Z|[+
 
 export const uuid = (description?: string): Shape<string> =>
   scalar(
-    { type: 'string', format: 'uuid', ...described(description) },
+    { type: 'string', format: 'uuid', description },
     'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000',
     (input) => (typeof input === 'string' && UUID.test(input) ? input.toLowerCase() : undefined),
   );
@@ -95,7 +96,7 @@ type Range = Readonly<{ min: number; max: number; description?: string }>;
 
 export const integer = ({ min, max, description }: Range): Shape<number> =>
   scalar(
-    { type: 'integer', minimum: min, maximum: max, ...described(description) },
+    { type: 'integer', minimum: min, maximum: max, description },
     `must be a whole number from ${min} to ${max}`,
     (input) => (Number.isInteger(input) && Number(input) >= min && Number(input) <= max ? Number(input) : undefined),
   );
@@ -117,7 +118,7 @@ export const oneOf = <W extends string>(...words: readonly W[]): Shape<W> =>
 
 /** A date and time in a reply (RFC 3339, in UTC). */
 export const dateTime = (description?: string): Shape<string> =>
-  ({ schema: { type: 'string', format: 'date-time', ...described(description) }, read: text().read });
+  ({ schema: { type: 'string', format: 'date-time', description }, read: text().read });
 
 /** A date and time in a request (RFC 3339, with its offset). */
 export const timestamp = (description: string): Shape<Date> =>
@@ -134,33 +135,26 @@ export const timestamp = (description: string): Shape<Date> =>
     },
   );
 
-export function nullable<T>(shape: Shape<T>): Shape<T | null> {
-  return {
-    schema: { ...shape.schema, nullable: true },
-    read: (input, at, errors) => (input === null ? null : shape.read(input, at, errors)),
-  };
-}
+export const nullable = <T>(shape: Shape<T>): Shape<T | null> => ({
+  schema: { ...shape.schema, nullable: true },
+  read: (input, at, errors) => (input === null ? null : shape.read(input, at, errors)),
+});
 
-export function list<T>(shape: Shape<T>): Shape<T[]> {
-  return {
-    schema: { type: 'array', items: shape.schema },
-    read(input, at, errors) {
-      if (!Array.isArray(input)) return reject(errors, at, 'must be an array');
-      const items: unknown[] = input;
-      const values = items.map((item, index) => shape.read(item, `${at}/${index}`, errors));
-      const valid = values.filter((value): value is T => value !== INVALID);
-      return valid.length === values.length ? valid : INVALID;
-    },
-  };
-}
+export const list = <T>(shape: Shape<T>): Shape<T[]> => ({
+  schema: { type: 'array', items: shape.schema },
+  read(input, at, errors) {
+    if (!Array.isArray(input)) return reject(errors, at, 'must be an array');
+    const values = input.map((item: unknown, index) => shape.read(item, `${at}/${index}`, errors));
+    return values.filter((value): value is T => value !== undefined);
+  },
+});
 
 /** A member that may be missing, and is then undefined. */
 export const optional = <T>(shape: Shape<T>): Shape<T | undefined> => ({ ...shape, missing: { value: undefined } });
 
 /** A member that may be missing, and then has this value. */
-export function withDefault<T extends string | number | boolean>(shape: Shape<T>, value: T): Shape<T> {
-  return { ...shape, schema: { ...shape.schema, default: value }, missing: { value } };
-}
+export const withDefault = <T extends string | number | boolean>(shape: Shape<T>, value: T): Shape<T> =>
+  ({ ...shape, schema: { ...shape.schema, default: value }, missing: { value } });
 
 /** The type that a shape reads. */
 export type Infer<S> = S extends Shape<infer T> ? T : never;
@@ -168,86 +162,67 @@ export type Infer<S> = S extends Shape<infer T> ? T : never;
 type Members = Readonly<Record<string, Shape<unknown>>>;
 type Values<M extends Members> = { readonly [K in keyof M]: Infer<M[K]> };
 
-/** Unknown members are refused where a misspelled optional member would silently change the outcome. */
-type UnknownMembers = 'ignored' | 'refused';
+const isObject = (input: unknown): input is Readonly<Record<string, unknown>> =>
+  typeof input === 'object' && input !== null && !Array.isArray(input);
 
-export function object<M extends Members>(members: M, unknown: UnknownMembers = 'ignored'): Shape<Values<M>> {
-  const unknownMessage = unknown === 'refused' ? 'is not a known member' : null;
+function membersOf<M extends Members>(
+  members: M, kind: 'member' | 'parameter', refuseUnknown: boolean,
+): Shape<Values<M>> {
+  const shapes = Object.entries(members);
+  const required = shapes.filter(([, shape]) => !shape.missing).map(([name]) => name);
+  const pathOf = (at: string, name: string) => (kind === 'member' ? pointer(at, name) : name);
   return {
-    schema: { ...objectSchema(members), ...(unknownMessage === null ? {} : { additionalProperties: false }) },
+    schema: {
+      type: 'object',
+      properties: Object.fromEntries(shapes.map(([name, shape]) => [name, shape.schema])),
+      required: required.length > 0 ? required : undefined,
+      additionalProperties: refuseUnknown ? false : undefined,
+    },
     read(input, at, errors) {
       if (!isObject(input)) return reject(errors, at, 'must be a JSON object');
-      return readMembers<M>(members, input, (name) => pointer(at, name), unknownMessage, errors);
+      const unknown = refuseUnknown ? Object.keys(input).filter((name) => !Object.hasOwn(members, name)) : [];
+      // The name is the client's own text, so it is cut short.
+      for (const name of unknown) reject(errors, pathOf(at, name.slice(0, 64)), `is not a known ${kind}`);
+      const values = shapes.map(([name, shape]) => {
+        const given = Object.hasOwn(input, name) ? input[name] : undefined;
+        if (given !== undefined) return [name, shape.read(given, pathOf(at, name), errors)];
+        return [name, shape.missing ? shape.missing.value : reject(errors, pathOf(at, name), 'is required')];
+      });
+      // Each member was read by the shape of its name.
+      return Object.fromEntries(values) as Values<M>;
     },
   };
 }
 
+/** Unknown members are refused where a misspelled optional member would silently change the outcome. */
+export const object = <M extends Members>(members: M, unknown: 'ignored' | 'refused' = 'ignored'): Shape<Values<M>> =>
+  membersOf(members, 'member', unknown === 'refused');
+
 /** Any JSON object, unchanged. */
 export const jsonObject = (): Shape<Readonly<Record<string, unknown>>> =>
-  scalar(objectSchema({}), 'must be a JSON object', (input) => (isObject(input) ? input : undefined));
-
-const isObject = (input: unknown): input is Readonly<Record<string, unknown>> =>
-  typeof input === 'object' && input !== null && !Array.isArray(input);
+  scalar(object({}).schema, 'must be a JSON object', (input) => (isObject(input) ? input : undefined));
 
 /**
  * The parameters of a query. One that is given twice is rejected: two readers might choose different values. So is an
  * unknown one: a misspelled filter must not select everything.
  */
 export function queryParameters<M extends Members>(members: M): Shape<Values<M>> {
-  const givenOnce = ({ read, ...shape }: Shape<unknown>): Shape<unknown> => ({
-    ...shape,
-    read: (values, at, errors) =>
-      Array.isArray(values) && values.length === 1
-        ? read(values[0], at, errors)
-        : reject(errors, at, 'must be given only once'),
-  });
-  const single = Object.fromEntries(Object.entries(members).map(([name, shape]) => [name, givenOnce(shape)]));
+  const { schema, read } = membersOf(members, 'parameter', true);
   return {
-    schema: { ...objectSchema(members), additionalProperties: false },
-    read(input, _at, errors) {
-      const query: Query = input instanceof Map ? input : new Map();
-      return readMembers<M>(single, Object.fromEntries(query), (name) => name, 'is not a known parameter', errors);
+    schema,
+    read(input, at, errors) {
+      const query = input instanceof URLSearchParams ? input : new URLSearchParams();
+      const repeated = Object.keys(members).filter((name) => query.getAll(name).length > 1);
+      for (const name of repeated) reject(errors, name, 'must be given only once');
+      return read(Object.fromEntries(query), at, errors);
     },
   };
 }
 
-const NO_INPUT = {};
 /** No parameters at all. */
 export const noQuery = queryParameters({});
 /** No input is expected, and any is ignored. */
-export const noInput: Shape<Record<never, never>> = { schema: {}, read: () => NO_INPUT };
-
-function readMembers<M extends Members>(
-  members: Members,
-  input: Readonly<Record<string, unknown>>,
-  pathOf: (name: string) => string,
-  unknownMessage: string | null,
-  errors: FieldError[],
-): Values<M> | typeof INVALID {
-  const before = errors.length;
-  const unknown = unknownMessage === null ? [] : Object.keys(input).filter((name) => !Object.hasOwn(members, name));
-  // The name is the client's own text, so it is cut short.
-  for (const name of unknown) reject(errors, pathOf(name.slice(0, 64)), unknownMessage ?? '');
-  const result: Record<string, unknown> = {};
-  for (const [name, shape] of Object.entries(members)) {
-    const given = Object.hasOwn(input, name) ? input[name] : undefined;
-    if (given !== undefined) result[name] = shape.read(given, pathOf(name), errors);
-    else if (shape.missing) result[name] = shape.missing.value;
-    else reject(errors, pathOf(name), 'is required');
-  }
-  // Each member was read by the shape of its name.
-  return errors.length > before ? INVALID : (result as Values<M>);
-}
-
-function objectSchema(members: Members): JsonSchema {
-  const entries = Object.entries(members);
-  const required = entries.filter(([, shape]) => !shape.missing).map(([name]) => name);
-  return {
-    type: 'object',
-    properties: Object.fromEntries(entries.map(([name, shape]) => [name, shape.schema])),
-    ...(required.length > 0 ? { required } : {}),
-  };
-}
+export const noInput: Shape<Record<never, never>> = { schema: {}, read: () => ({}) };
 
 /** A JSON pointer (RFC 6901). */
 export const pointer = (at: string, name: string) => `${at}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;

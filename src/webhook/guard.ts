@@ -10,7 +10,7 @@ const bearer: TokenOf = ({ headers }) => bearerOf(headers.authorization);
 
 /** The bearer token takes precedence. A query with two tokens has none. */
 export const bearerOrQuery: TokenOf = (request) => {
-  const [token = null, ...others] = request.query.get('token') ?? [];
+  const [token = null, ...others] = request.query.getAll('token');
   return bearer(request) ?? (others.length === 0 ? token : null);
 };
 

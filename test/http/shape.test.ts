@@ -140,7 +140,8 @@ test('inherited members count as missing', () => {
   assert.deepEqual(read(object({ constructor: text() }), {}), ['/constructor: is required']);
 });
 
-const query = (entries: Readonly<Record<string, readonly string[]>>) => new Map(Object.entries(entries));
+const query = (entries: Readonly<Record<string, readonly string[]>>) =>
+  new URLSearchParams(Object.entries(entries).flatMap(([name, values]) => values.map((value): [string, string] => [name, value])));
 const search = queryParameters({ page: withDefault(decimal({ min: 1, max: 100 }), 1), user: optional(uuid()), token: text({ min: 1 }) });
 
 test('errors name query parameters without a slash', () => {
@@ -166,9 +167,9 @@ test('unknown query parameters are rejected', () => {
     ...['Page', '__proto__x', 'constructor', ''].map(unknown),
     `page: ${RANGE}`,
   ]);
-  assert.deepEqual(read(strict, new Map([['__proto__', ['1']]])), [unknown('__proto__')]);
+  assert.deepEqual(read(strict, new URLSearchParams('__proto__=1')), [unknown('__proto__')]);
   assert.deepEqual(read(strict, query({ ['x'.repeat(10_000)]: [MARK] })), [unknown('x'.repeat(64))], 'a long name is cut short');
-  assert.deepEqual(read(strict, query({ page: ['1', '2'], pages: ['1'] })), [unknown('pages'), 'page: must be given only once']);
+  assert.deepEqual(read(strict, query({ page: ['1', '2'], pages: ['1'] })), ['page: must be given only once', unknown('pages')]);
 });
 
 test('inherited names of query parameters count as missing', () => {
@@ -186,8 +187,9 @@ test('no error contains the value', () => {
 });
 
 test('the schema of a shape agrees with its check', () => {
+  const written = ({ schema }: Shape<unknown>): unknown => JSON.parse(JSON.stringify(schema));
   assert.deepEqual(
-    object({ name: text({ min: 1, max: 9, description: 'a name' }), page: withDefault(decimal({ min: 1, max: 5 }), 1), tags: list(nullable(oneOf('a'))), id: optional(uuid()) }, 'refused').schema,
+    written(object({ name: text({ min: 1, max: 9, description: 'a name' }), page: withDefault(decimal({ min: 1, max: 5 }), 1), tags: list(nullable(oneOf('a'))), id: optional(uuid()) }, 'refused')),
     {
       type: 'object',
       properties: {
@@ -200,8 +202,8 @@ test('the schema of a shape agrees with its check', () => {
       additionalProperties: false,
     },
   );
-  assert.deepEqual(timestamp('when').schema, { type: 'string', format: 'date-time', description: 'when' });
-  assert.deepEqual(object({ at: optional(dateTime()), on: optional(boolean()) }).schema, {
+  assert.deepEqual(written(timestamp('when')), { type: 'string', format: 'date-time', description: 'when' });
+  assert.deepEqual(written(object({ at: optional(dateTime()), on: optional(boolean()) })), {
     type: 'object',
     properties: { at: { type: 'string', format: 'date-time' }, on: { type: 'boolean' } },
   });

@@ -74,35 +74,35 @@ test('the path is also kept undecoded, without the query', () => {
   assert.equal(parseTarget('/a%2Fb/?c=d?e')?.path, '/a%2Fb/');
 });
 
-const QUERIES: ReadonlyArray<readonly [query: string, values: Readonly<Record<string, readonly string[]>>]> = [
-  ['', {}],
-  ['?', {}],
-  ['?&&', {}],
-  ['?a=1', { a: ['1'] }],
-  ['?a', { a: [''] }],
-  ['?a=', { a: [''] }],
-  ['?=1', { '': ['1'] }],
-  ['?a=1=2', { a: ['1=2'] }],
-  ['?a=1&a=2&a=1', { a: ['1', '2', '1'] }],
-  ['?a=1&%61=2', { a: ['1', '2'] }],
-  ['?a=1?b=2', { a: ['1?b=2'] }],
-  ['?a+b=c+d%2B', { 'a b': ['c d+'] }],
-  ['?a=%26b%3D1', { a: ['&b=1'] }],
-  ['?a=%00', { a: ['\0'] }],
-  ['?a;b=1', { 'a;b': ['1'] }],
-  ['?a[]=1', { 'a[]': ['1'] }],
-  ['?toString=1&constructor', { toString: ['1'], constructor: [''] }],
+const QUERIES: ReadonlyArray<readonly [query: string, ...pairs: ReadonlyArray<readonly [name: string, value: string]>]> = [
+  [''],
+  ['?'],
+  ['?&&'],
+  ['?a=1', ['a', '1']],
+  ['?a', ['a', '']],
+  ['?a=', ['a', '']],
+  ['?=1', ['', '1']],
+  ['?a=1=2', ['a', '1=2']],
+  ['?a=1&a=2&a=1', ['a', '1'], ['a', '2'], ['a', '1']],
+  ['?a=1&%61=2', ['a', '1'], ['a', '2']],
+  ['?a=1?b=2', ['a', '1?b=2']],
+  ['?a+b=c+d%2B', ['a b', 'c d+']],
+  ['?a=%26b%3D1', ['a', '&b=1']],
+  ['?a=%00', ['a', '\0']],
+  ['?a;b=1', ['a;b', '1']],
+  ['?a[]=1', ['a[]', '1']],
+  ['?toString=1&constructor', ['toString', '1'], ['constructor', '']],
 ];
 
 test('a query keeps every value of every name, decoded once', () => {
-  for (const [query, values] of QUERIES) {
-    assert.deepEqual([...(parseTarget(`/${query}`)?.query ?? [])], Object.entries(values), query);
+  for (const [query, ...pairs] of QUERIES) {
+    assert.deepEqual([...(parseTarget(`/${query}`)?.query ?? [])], pairs, query);
   }
 });
 
 test('a query parameter named __proto__ is an ordinary entry', () => {
   const query = parseTarget('/?__proto__=1&__proto__=2')?.query;
-  assert.deepEqual(query?.get('__proto__'), ['1', '2']);
-  assert.equal(query?.get('toString'), undefined);
+  assert.deepEqual(query?.getAll('__proto__'), ['1', '2']);
+  assert.equal(query?.get('toString'), null);
   assert.equal(Reflect.get({}, '1'), undefined);
 });
