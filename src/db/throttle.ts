@@ -32,24 +32,22 @@ export const throttlesTable = (schema: string): readonly string[] => [
   `create index throttles_forgotten on ${schema}.throttles (greatest(window_ends_at, known_until))`,
 ];
 
-/** The strictest of the limits. @param tables the table, or part of the statement, with the row of each limit */
-function stateOf(sql: Sql, limits: readonly Limit[], tables: readonly Fragment[]): Fragment {
-  const rows = limits.map(({ key, mode }, index) => sql`
-    ${index > 0 ? sql`union all` : sql``} select ${mode}::text as mode, blocked_until, was_blocked, known_until
-    from ${tables[index] ?? sql``} where key = ${key}`);
-  return sql`
+/** The strictest of the limits. */
+async function stateOf(sql: Sql, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
+  const [keys, modes] = [arrayLiteral(limits.map(({ key }) => key)), arrayLiteral(limits.map(({ mode }) => mode))];
+  const [state] = await sql<[ThrottleState]>`
     select greatest(0, max(extract(epoch from blocked_until - now())))::float8 as wait,
       coalesce(bool_or(was_blocked), false) as was_blocked, coalesce(bool_or(known), false) as known
-    from (select *, bool_or(known_until > now()) over () as known from (${rows}) as rows) as rows
+    from (select *, bool_or(known_until > now()) over () as known
+      from unnest(${keys}::text::bytea[], ${modes}::text::text[]) as given (key, mode)
+        join ${sql(schema)}.throttles using (key)) as rows
     where mode = 'consecutive' or known is not true`;
+  return state;
 }
 
 /** What stands against the next attempt. Counts nothing. */
-export async function readThrottle(db: Database, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
-  const tables = (sql: Sql) => limits.map(() => sql`${sql(schema)}.throttles`);
-  const [state] = await db.read((sql) => sql<[ThrottleState]>`${stateOf(sql, limits, tables(sql))}`);
-  return state;
-}
+export const readThrottle = (db: Database, schema: string, limits: readonly Limit[]): Promise<ThrottleState> =>
+  db.read((sql) => stateOf(sql, schema, limits));
 
 /** One upsert, so that no concurrent attempt is lost. */
 function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limit): Fragment {
@@ -68,19 +66,20 @@ function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limi
       was_blocked = coalesce(t.blocked_until > now(), false)`;
 }
 
-/** Counts a failure under each limit, within a statement: `with … ${parts} ${state}` returns a `ThrottleState`. */
-export function countFailure(sql: Sql, schema: string, limits: readonly Limit[]): { parts: Fragment; state: Fragment } {
-  const name = (index: number) => sql`${sql(`counted_${index}`)}`;
-  const parts = limits.map((limit, index) => sql`, ${name(index)} as (${upsert(sql, schema, limit)} returning *)`);
-  return { parts: sql`${parts}`, state: stateOf(sql, limits, limits.map((_, index) => name(index))) };
+/** Counts a failure under each limit, within a transaction. */
+export async function countFailure(sql: Sql, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
+  for (const limit of limits) await sql`${upsert(sql, schema, limit)}`;
+  return stateOf(sql, schema, limits);
 }
 
-/** Part of a statement: a success clears the key's failures and makes it known, where `condition` holds. */
-export const clearFailures = (sql: Sql, schema: string, key: Buffer, condition: Fragment): Fragment => sql`
-  insert into ${sql(schema)}.throttles (key, attempts, window_ends_at, known_until)
-  select ${key}::bytea, 0, now(), now() + make_interval(secs => ${KNOWN_SECONDS}::int) where ${condition}
-  on conflict (key) do update set attempts = 0, window_ends_at = excluded.window_ends_at, blocked_until = null,
-    was_blocked = false, known_until = excluded.known_until`;
+/** A success clears the key's failures and makes it known. */
+export async function clearFailures(sql: Sql, schema: string, key: Buffer): Promise<void> {
+  await sql`
+    insert into ${sql(schema)}.throttles (key, attempts, window_ends_at, known_until)
+    values (${key}, 0, now(), now() + make_interval(secs => ${KNOWN_SECONDS}::int))
+    on conflict (key) do update set attempts = 0, window_ends_at = excluded.window_ends_at, blocked_until = null,
+      was_blocked = false, known_until = excluded.known_until`;
+}
 
 /** Counts an attempt before it is made, if there is one left. @returns whether there was */
 export async function takeAttempt(db: Database, schema: string, limit: Limit): Promise<boolean> {

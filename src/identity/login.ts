@@ -144,8 +144,7 @@ async function createAttempt(
   const key = (...parts: string[]) => throttleKey(secret, parts);
   return {
     name,
-    // A failure counts whatever rights the caller has by now.
-    failure: { event, actor: { ...actorOf(caller, request), rights: null } },
+    failure: { event, actor: actorOf(caller, request) },
     limits: [
       { key: key('pair', name, network), mode: 'consecutive', attempts: 5, seconds: 12 * HOUR },
       { key: key('account', name), mode: 'window', attempts: 100, seconds: HOUR },

@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import { randomToken } from '../crypto/token.ts';
 import { withNamedLock } from '../db/lock.ts';
 import { type Database, Duplicate } from '../db/pool.ts';
@@ -58,7 +57,7 @@ export async function createUser(database: Database, actor: Actor, given: NewUse
   const { password, ...user } = given;
   const columns = password === undefined ? NO_PASSWORD : await hashNewPassword(password, passwords, user);
   if (columns instanceof Failure) return columns;
-  return unlessTaken(() => database.write((sql) => insertUser(sql, actor, randomUUID(), { ...user, ...columns })));
+  return unlessTaken(() => database.transaction((sql) => insertUser(sql, actor, { ...user, ...columns })));
 }
 
 const CHANGE_SOON =
@@ -80,7 +79,7 @@ export async function createFirstAdministrator(
   // Replicas that start together run this one after the other, and all but the first find a user.
   return withNamedLock(database, SCHEMA, 'first administrator', async (sql) => {
     if (await anyUserExists(sql)) return null;
-    await insertUser(sql, COMMAND_LINE, randomUUID(), values);
+    await insertUser(sql, COMMAND_LINE, values);
     return password === null ? `password ${await handOut(made)}\n${CHANGE_SOON}` : 'the password of ADMIN_PASSWORD';
   });
 }

@@ -3,7 +3,7 @@ import { arrayLiteral } from '../../db/batch.ts';
 import type { Database, Sql } from '../../db/pool.ts';
 import type { SealedSecret } from '../../crypto/sealed.ts';
 import type { Account } from '../model.ts';
-import { type Actor, audited, hold, insertAudit } from '../store/audit.ts';
+import { type Actor, audited, changing, insertAudit } from '../store/audit.ts';
 import { userColumns } from '../store/rows.ts';
 import { endSessions } from '../store/sessions.ts';
 import type { Registered } from './webauthn.ts';
@@ -50,18 +50,17 @@ export async function saveTotp(database: Database, userId: string, secret: Seale
 }
 
 /** The first right code: from now on, every login needs one. @returns false if another request confirmed it before */
-export function confirmTotp(
+export async function confirmTotp(
   database: Database, actor: Actor, userId: string, id: string, step: number,
 ): Promise<boolean> {
-  return database.transaction(async (sql) => {
-    const held = await hold(sql, actor, userId);
-    const rows = held && await audited(sql, { event: 'factor.added', actor: held, detail: 'totp' }, sql`
+  const isConfirmed = await changing(database, actor, userId, async (sql) => {
+    const rows = await audited(sql, { event: 'factor.added', actor, detail: 'totp' }, sql`
       update identity.totp set confirmed = true, last_step = ${step}
       where user_id = ${userId} and id = ${id} and not confirmed returning user_id as id, user_id`);
-    if (rows?.length !== 1) return false;
-    await updateFlag(sql, userId);
-    return true;
+    if (rows.length > 0) await updateFlag(sql, userId);
+    return rows.length > 0;
   });
+  return isConfirmed === true;
 }
 
 /** Each step is accepted once, across replicas, and no earlier one after it (RFC 6238, 5.2; ASVS 6.5.1). */
@@ -73,17 +72,16 @@ export async function useTotpStep(database: Database, userId: string, step: numb
 
 // --- Recovery codes
 
-export function replaceRecoveryCodes(
+export async function replaceRecoveryCodes(
   database: Database, actor: Actor, userId: string, digests: readonly Buffer[],
 ): Promise<void> {
-  return database.transaction(async (sql) => {
-    const held = await hold(sql, actor, userId);
+  await changing(database, actor, userId, async (sql) => {
     await sql`delete from identity.recovery_codes where user_id = ${userId}`;
     await sql`
       insert into identity.recovery_codes (digest, user_id)
       select unnest(${arrayLiteral(digests)}::text::bytea[]), ${userId}`;
     const subject = { userId, targetId: userId, count: digests.length };
-    await insertAudit(sql, { event: 'factor.added', actor: held ?? actor, detail: 'recovery codes' }, subject);
+    await insertAudit(sql, { event: 'factor.added', actor, detail: 'recovery codes' }, subject);
   });
 }
 
@@ -121,20 +119,20 @@ export async function findPasskey(database: Database, id: Buffer): Promise<Passk
 }
 
 /** @returns false if the passkey is registered already, for anybody, or the challenge was used */
-export function addPasskey(
+export async function addPasskey(
   database: Database, actor: Actor, userId: string, name: string, { id, key, counter, isBackupEligible }: Registered,
   challenge: Buffer,
 ): Promise<boolean> {
-  return database.transaction(async (sql) => {
-    const held = await hold(sql, actor, userId);
-    if (!held || !(await useChallenge(sql, challenge))) return false;
-    const rows = await audited(sql, { event: 'factor.added', actor: held, detail: 'passkey' }, sql`
+  const isAdded = await changing(database, actor, userId, async (sql) => {
+    if (!(await useChallenge(sql, challenge))) return false;
+    const rows = await audited(sql, { event: 'factor.added', actor, detail: 'passkey' }, sql`
       insert into identity.passkeys (id, user_id, name, algorithm, spki, counter, is_backup_eligible)
       values (${id}, ${userId}, ${name}, ${key.algorithm}, ${key.spki}, ${counter}, ${isBackupEligible})
       on conflict do nothing returning user_id as id, user_id`);
     if (rows.length > 0) await updateFlag(sql, userId);
     return rows.length > 0;
   });
+  return isAdded === true;
 }
 
 /**
@@ -170,12 +168,10 @@ export async function readClock(database: Database): Promise<number> {
 export type Removal = 'all' | 'totp' | Readonly<{ passkey: Buffer }>;
 
 /** @param ending whether all sessions of the user end, too */
-export function removeFactors(
+export async function removeFactors(
   database: Database, actor: Actor, userId: string, what: Removal, ending: boolean,
-): Promise<number> {
-  return database.transaction(async (sql) => {
-    const held = await hold(sql, actor, userId);
-    if (!held) return 0;
+): Promise<void> {
+  await changing(database, actor, userId, async (sql) => {
     const passkey = typeof what === 'object' ? sql`id = ${what.passkey}` : what === 'all' ? sql`true` : sql`false`;
     const totp = what === 'totp' || what === 'all' ? sql`true` : sql`false`;
     const [removed] = await sql<[{ n: number }]>`
@@ -185,9 +181,8 @@ export function removeFactors(
     await updateFlag(sql, userId);
     const detail = typeof what === 'object' ? 'passkey' : what;
     const subject = { userId, targetId: userId, count: removed.n };
-    if (removed.n > 0) await insertAudit(sql, { event: 'factor.removed', actor: held, detail }, subject);
-    if (removed.n > 0 && ending) await endSessions(sql, held, userId);
-    return removed.n;
+    if (removed.n > 0) await insertAudit(sql, { event: 'factor.removed', actor, detail }, subject);
+    if (removed.n > 0 && ending) await endSessions(sql, actor, userId);
   });
 }
 

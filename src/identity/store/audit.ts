@@ -14,7 +14,7 @@ export type AuditEvent = (typeof EVENTS)[number];
 /** What the guard found, and a change needs at its time. `ownerId`: the user on whom the session or key depends. */
 type Rights = Readonly<{ sessionId: string | null; ownerId: string | null; isAdministrator: boolean }>;
 
-/** Who acts, and from where. `rights`: null where none are needed, or where the transaction holds them. */
+/** Who acts, and from where. `rights`: null where none are needed. */
 export type Actor = Readonly<{
   via: AuditView['via']; userId: string | null; keyId: string | null; ip: string | null; requestId: string | null;
   rights: Rights | null;
@@ -27,84 +27,61 @@ export const COMMAND_LINE: Actor =
 /** The actor has lost rights since the guard's check: nothing was changed. */
 export class RightsLost extends Error {}
 
-/**
- * Parts of a statement: locks what the actor's rights depend on, as it is after any wait, to the end of the transaction
- * (ASVS 8.3.2). Without them, `actor` has no row. All changes lock in one order, so that they cannot deadlock: users by
- * id, what ends all sessions, the session or key, then what they change. A session or key that has a user changes only
- * under the lock of that user.
- * @param target the user whom the change is about
- */
-function holding(sql: Sql, { rights, keyId }: Actor, target: string | null): Fragment {
-  const { ownerId = null, sessionId = null, isAdministrator = false } = rights ?? {};
-  const userId = target === EVERYONE ? null : target;
-  const session = sql`
-    join identity.sessions c on c.id = ${sessionId} and c.expires_at > now() and not c.logged_out
-      and c.created_at > coalesce(greatest(a.sessions_end_at, g.sessions_end_at), '-infinity')`;
-  const key = sql`join identity.api_keys c on c.id = ${keyId} and coalesce(c.expires_at > now(), true)`;
-  return sql`
-    accounts as materialized (
-      select max(sessions_end_at) filter (where id = ${ownerId}) as sessions_end_at,
-        ${ownerId === null} or bool_or(id = ${ownerId} and enabled and (super_admin or not ${isAdministrator})) as may,
-        ${userId === null} or bool_or(id = ${userId}) as has_target
-      from (select * from identity.users where id = any (${arrayLiteral([ownerId, userId])}::text::uuid[])
-        and deleted_at is null order by id for no key update) locked
-    ), actor as materialized (
-      select a.has_target from accounts a cross join identity.global_revocation g
-      ${rights === null ? sql`where true` : sql`${sessionId === null ? key : session}
-        and not c.revoked and c.deleted_at is null where a.may`}
-      for ${target === EVERYONE ? sql`update` : sql`share`} of g ${rights === null ? sql`` : sql`for share of c`}
-    )`;
-}
-
 /** As a target: the sessions of all users. */
 export const EVERYONE = 'everyone';
 
 /**
- * For a transaction: locks the target, and the actor's rights until it ends.
- * @returns the actor for all that follows, or null if there is no such target  @throws RightsLost
+ * Locks the target, and what the actor's rights depend on as it is after any wait, to the end of the transaction
+ * (ASVS 8.3.2). All changes lock in one order, so that they cannot deadlock: users by id, what ends all sessions, the
+ * session or key, then what they change. A session or key that has a user changes only under the lock of that user.
+ * @param target the user whom the change is about  @returns whether there is such a user  @throws RightsLost
  */
-export async function hold(sql: Sql, actor: Actor, target: string): Promise<Actor | null> {
-  const [held] = await sql<Array<{ has_target: boolean | null }>>`
-    with ${holding(sql, actor, target)} select has_target from actor`;
-  if (!held) throw new RightsLost();
-  return held.has_target ? { ...actor, rights: null } : null;
+export async function hold(sql: Sql, { rights, keyId }: Actor, target: string | null): Promise<boolean> {
+  const userId = target === EVERYONE ? null : target;
+  const { ownerId = null, sessionId = null, isAdministrator = false } = rights ?? {};
+  const users = await sql<Array<{ id: string; may: boolean }>>`
+    select id, enabled and (super_admin or not ${isAdministrator}) as may from identity.users
+    where id = any (${arrayLiteral([ownerId, userId])}::text::uuid[]) and deleted_at is null
+    order by id for no key update`;
+  await sql`select from identity.global_revocation for ${target === EVERYONE ? sql`update` : sql`share`}`;
+  if (rights) {
+    const session = sql`identity.sessions c where c.id = ${sessionId} and c.expires_at > now() and not c.logged_out
+      and c.created_at > coalesce(greatest((select sessions_end_at from identity.users where id = c.user_id),
+        (select sessions_end_at from identity.global_revocation)), '-infinity')`;
+    const key = sql`identity.api_keys c where c.id = ${keyId} and coalesce(c.expires_at > now(), true)`;
+    const credential = await sql`
+      select from ${sessionId === null ? key : session} and not c.revoked and c.deleted_at is null for share`;
+    const mayOwner = ownerId === null || users.some(({ id, may }) => id === ownerId && may);
+    if (credential.count === 0 || !mayOwner) throw new RightsLost();
+  }
+  return userId === null || users.some(({ id }) => id === userId);
 }
 
-/** `detail`: the program's own text, never a secret or a caller's text. `target`: the user to lock with the actor's. */
-export type AuditEntry = Readonly<{ event: AuditEvent; actor: Actor; detail?: string; target?: string | null }>;
+/** A change with the actor's rights, in one transaction. @returns null without the target @throws RightsLost */
+export const changing = <T>(
+  database: Database, actor: Actor, target: string | null, work: (sql: Sql) => Promise<T>,
+): Promise<T | null> => database.transaction(async (sql) => ((await hold(sql, actor, target)) ? work(sql) : null));
 
-type Subject = Readonly<{ userId: string | null; targetId: string | null; count: number }>;
+/** `detail`: the program's own text, never a secret or a caller's text. */
+export type AuditEntry = Readonly<{ event: AuditEvent; actor: Actor; detail?: string }>;
 
 const insertInto = (sql: Sql, { event, actor, detail = '' }: AuditEntry, subject: Fragment): Fragment => sql`
   insert into identity.audit (id, event, via, actor_id, key_id, ip, request_id, detail, user_id, target_id, count)
   select ${randomUUID()}::uuid, ${event}::text, ${actor.via}::text, ${actor.userId}::uuid, ${actor.keyId}::uuid,
     ${actor.ip}::text, ${actor.requestId}::text, ${detail}::text, ${subject}`;
 
-/** A condition of each change: false without the actor's rights, or without the target. */
-export const isAllowed = (sql: Sql): Fragment => sql`exists (select from actor where has_target)`;
-
 /**
  * A change and its row in the trail in one statement: both commit, or neither does.
- * @param change has the condition `isAllowed`, unless a transaction holds the rights; returns `id` and `user_id` of
- * each changed row, and any columns the caller needs
- * @param parts more parts of the statement, as `, name as (…)`, which may use the rows of `change`
- * @returns the changed rows, or those of `result`; no changed row means no row in the trail either  @throws RightsLost
+ * @param change returns `id` and `user_id` of each changed row, and any columns the caller needs
+ * @returns the changed rows; no changed row means no row in the trail either
  */
-export async function audited<T extends object>(
-  sql: Sql, entry: AuditEntry, change: Fragment, parts: Fragment = sql``, result: Fragment = sql`select * from change`,
-): Promise<T[]> {
-  const subject = sql`
+export const audited = async <T extends object>(sql: Sql, entry: AuditEntry, change: Fragment): Promise<T[]> => sql<T[]>`
+  with change as (${change}), noted as (${insertInto(sql, entry, sql`
     case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end,
-    case when count(*) = 1 then (array_agg(id))[1] end, count(*) from change having count(*) > 0`;
-  const { actor, target = null } = entry;
-  const held = actor.rights || target ? holding(sql, actor, target) : sql`actor as (select true as has_target)`;
-  const rows = await sql<Array<T & { allowed: boolean; found: boolean | null }>>`
-    with ${held}, change as (${change}), noted as (${insertInto(sql, entry, subject)}) ${parts}
-    select * from (select exists (select from actor) as allowed) a
-    left join (select true as found, r.* from (${result}) r) r on true`;
-  if (!rows[0]?.allowed) throw new RightsLost();
-  return rows.filter(({ found }) => found);
-}
+    case when count(*) = 1 then (array_agg(id))[1] end, count(*) from change having count(*) > 0`)})
+  select * from change`;
+
+type Subject = Readonly<{ userId: string | null; targetId: string | null; count: number }>;
 
 export async function insertAudit(sql: Sql, entry: AuditEntry, { userId, targetId, count }: Subject): Promise<void> {
   await sql`${insertInto(sql, entry, sql`${userId}::uuid, ${targetId}::uuid, ${count}::int`)}`;

@@ -1,7 +1,7 @@
 import { alignToKeys, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import type { ApiKey, CallerKey } from '../model.ts';
-import { type Actor, audited, isAllowed } from './audit.ts';
+import { type Actor, audited, changing } from './audit.ts';
 import { countRows, idsOfPage, type JoinedUser, joinedUser, type Page, type PageOf, userOf } from './rows.ts';
 
 const keyColumns = (sql: Sql): Fragment => sql`
@@ -24,14 +24,12 @@ type NewKey = KeyRequest & Readonly<{ id: string; digest: Buffer; prefix: string
 
 /** @returns false if the user is gone, or the key would have expired already by the database's clock */
 export async function insertKey(database: Database, actor: Actor, key: NewKey): Promise<boolean> {
-  const rows = await database.write((sql) => {
-    const { id, userId, expiresAt } = key;
-    return audited(sql, { event: 'key.created', actor, target: userId }, sql`
-      insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, created_by, expires_at)
-      select ${id}, ${key.digest}, ${key.prefix}, ${key.name}, ${userId}, ${actor.userId}, ${expiresAt}
-      where ${isAllowed(sql)} and coalesce(${expiresAt}::timestamptz > now(), true) returning id, user_id`);
-  });
-  return rows.length === 1;
+  const { id, userId, expiresAt } = key;
+  const rows = await changing(database, actor, userId, (sql) => audited(sql, { event: 'key.created', actor }, sql`
+    insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, created_by, expires_at)
+    select ${id}, ${key.digest}, ${key.prefix}, ${key.name}, ${userId}, ${actor.userId}, ${expiresAt}
+    where coalesce(${expiresAt}::timestamptz > now(), true) returning id, user_id`));
+  return rows?.length === 1;
 }
 
 /** By the digest in hexadecimal. */
@@ -68,9 +66,9 @@ export function listKeys(database: Database, page: Page, userId: string | null):
 export async function revokeKey(
   database: Database, actor: Actor, { id, user_id: userId, created_by: creatorId }: ApiKey,
 ): Promise<number> {
-  const entry = { event: 'key.revoked', actor, target: userId ?? creatorId } as const;
-  const rows = await database.write((sql) => audited(sql, entry, sql`
+  const entry = { event: 'key.revoked', actor } as const;
+  const rows = await changing(database, actor, userId ?? creatorId, (sql) => audited(sql, entry, sql`
     update identity.api_keys set revoked = true, updated_at = now()
-    where id = ${id} and deleted_at is null and not revoked and ${isAllowed(sql)} returning id, user_id`));
-  return rows.length;
+    where id = ${id} and deleted_at is null and not revoked returning id, user_id`));
+  return rows?.length ?? 0;
 }

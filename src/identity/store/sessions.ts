@@ -1,10 +1,11 @@
 import { digest } from '../../crypto/token.ts';
 import { alignToKeys, arrayLiteral, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
+import { clearFailures } from '../../db/throttle.ts';
+import { SCHEMA } from '../migrations.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
-import { type Actor, audited, EVERYONE, hold, insertAudit, isAllowed } from './audit.ts';
+import { type Actor, audited, changing, EVERYONE, insertAudit } from './audit.ts';
 import { countRows, idsOfPage, type JoinedUser, joinedUser, type Page, type PageOf, userOf } from './rows.ts';
-import { cleared } from './throttles.ts';
 
 /** `idleSeconds`: a session that was not used for this long has expired; 0 for no limit. */
 export type Sessions = Readonly<{ database: Database; idleSeconds: number }>;
@@ -58,13 +59,15 @@ export const newSession = (sql: Sql, session: NewSession, userId: string, passwo
  * Commits a login: the session, the end of its failures under `throttle`, and the row in the trail.
  * @returns false if the account has changed since the check
  */
-export async function insertSession(
+export function insertSession(
   database: Database, actor: Actor, session: NewSession, { id, password_hash }: Account, throttle: Buffer,
 ): Promise<boolean> {
-  const rows = await database.write((sql) => audited(
-    sql, { event: 'login.succeeded', actor }, newSession(sql, session, id, password_hash), cleared(sql, throttle),
-  ));
-  return rows.length === 1;
+  return database.transaction(async (sql) => {
+    const change = newSession(sql, session, id, password_hash);
+    const rows = await audited(sql, { event: 'login.succeeded', actor }, change);
+    if (rows.length > 0) await clearFailures(sql, SCHEMA, throttle);
+    return rows.length > 0;
+  });
 }
 
 type RowOf<S> = Omit<S, 'user'> & JoinedUser & { readonly digest: string };
@@ -156,17 +159,13 @@ async function countActive(sql: Sql, userId: string | null, idleSeconds: number)
 export async function endSession(
   database: Database, actor: Actor, id: string, event: 'session.revoked' | 'session.logged_out', target?: string,
 ): Promise<number> {
-  const rows = await database.write((sql) => {
-    const [change, isLive] = event === 'session.revoked'
-      ? [sql`revoked = true`, sql`true`]
-      : [sql`logged_out = true`, sql`not x.logged_out and x.expires_at > now()`];
-    return audited(sql, { event, actor, target: target ?? null }, sql`
-      update identity.sessions x set ${change}, updated_at = now() from ${joined(sql)}
-      where x.id = ${id} and s.id = x.id and s.deleted_at is null
-        and not x.revoked and not ${isRevoked(sql)} and ${isLive} and ${isAllowed(sql)}
-      returning x.id, x.user_id`);
-  });
-  return rows.length;
+  const rows = await changing(database, actor, target ?? null, (sql) => audited(sql, { event, actor }, sql`
+    update identity.sessions x set updated_at = now(), ${event === 'session.revoked'
+      ? sql`revoked = true from ${joined(sql)} where true`
+      : sql`logged_out = true from ${joined(sql)} where not x.logged_out and x.expires_at > now()`}
+      and x.id = ${id} and s.id = x.id and s.deleted_at is null and not x.revoked and not ${isRevoked(sql)}
+    returning x.id, x.user_id`));
+  return rows?.length ?? 0;
 }
 
 export const MAX_COUNT = 10_000;
@@ -174,12 +173,8 @@ export const MAX_COUNT = 10_000;
 export type EndedCount = number | null;
 
 /** Ends the sessions of one user or (null) of all. */
-export function revokeSessions(database: Database, actor: Actor, userId: string | null): Promise<EndedCount> {
-  return database.transaction(async (sql) => {
-    const held = await hold(sql, actor, userId ?? EVERYONE);
-    return held && endSessions(sql, held, userId);
-  });
-}
+export const revokeSessions = (database: Database, actor: Actor, userId: string | null): Promise<EndedCount> =>
+  changing(database, actor, userId ?? EVERYONE, (sql) => endSessions(sql, actor, userId));
 
 /**
  * Ends the sessions of one user or (null) of all without touching them: each check compares their time of creation with

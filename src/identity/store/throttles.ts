@@ -1,7 +1,7 @@
-import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import { clearFailures, countFailure, type Limit, type ThrottleState } from '../../db/throttle.ts';
+import type { Database } from '../../db/pool.ts';
+import { countFailure, type Limit, type ThrottleState } from '../../db/throttle.ts';
 import { SCHEMA } from '../migrations.ts';
-import { type AuditEntry, audited } from './audit.ts';
+import { type AuditEntry, insertAudit } from './audit.ts';
 
 /** Keys the digests in the table. */
 export async function readThrottleSecret(database: Database): Promise<Buffer> {
@@ -10,21 +10,16 @@ export async function readThrottleSecret(database: Database): Promise<Buffer> {
 }
 
 /** Counts a failure under all limits, with its row in the trail, and a row for the delay that begins. */
-export async function recordFailure(
+export function recordFailure(
   database: Database, entry: AuditEntry, userId: string | null, limits: readonly Limit[],
 ): Promise<ThrottleState> {
-  const subject = (sql: Sql) => sql`select ${userId}::uuid as id, ${userId}::uuid as user_id`;
-  const [counted] = await database.write((sql) => {
-    const { parts, state } = countFailure(sql, SCHEMA, limits);
-    return audited<ThrottleState>(sql, entry, subject(sql), parts, state);
+  const subject = { userId, targetId: userId, count: 1 };
+  return database.transaction(async (sql) => {
+    const state = await countFailure(sql, SCHEMA, limits);
+    await insertAudit(sql, entry, subject);
+    const delay = { event: 'login.throttled', actor: entry.actor, detail: `for ${Math.ceil(state.wait)} s` } as const;
+    // None for attempts during the delay: attackers could fill the disk.
+    if (state.wait > 0) await insertAudit(sql, delay, subject);
+    return state;
   });
-  if (!counted) throw new Error('internal error: the throttle returned no state');
-  const delay = { event: 'login.throttled', actor: entry.actor, detail: `for ${Math.ceil(counted.wait)} s` } as const;
-  // None for attempts during the delay: attackers could fill the disk.
-  if (counted.wait > 0) await database.write((sql) => audited(sql, delay, subject(sql)));
-  return counted;
 }
-
-/** Part of an audited statement: a right password clears the failures under this key, if there is a change. */
-export const cleared = (sql: Sql, key: Buffer): Fragment =>
-  sql`, cleared as (${clearFailures(sql, SCHEMA, key, sql`exists (select from change)`)})`;

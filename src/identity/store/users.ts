@@ -1,11 +1,12 @@
+import { randomUUID } from 'node:crypto';
 import { takeNamedLock } from '../../db/lock.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
+import { clearFailures } from '../../db/throttle.ts';
 import { SCHEMA } from '../migrations.ts';
 import { type Account, accountKey, type User } from '../model.ts';
-import { type Actor, audited, type AuditEntry, hold, isAllowed } from './audit.ts';
+import { type Actor, audited, type AuditEntry, changing, hold } from './audit.ts';
 import { countRows, type Page, type PageOf, userColumns } from './rows.ts';
 import { type EndedCount, endSessions, newSession, type NewSession } from './sessions.ts';
-import { cleared } from './throttles.ts';
 
 /** What may be written of a user. A generated password expires. */
 export type UserValues = Omit<User, 'id' | 'created_at' | 'updated_at' | 'deleted_at'>
@@ -84,11 +85,12 @@ export async function eraseDeletedUsers(database: Database, seconds: number, max
   return result.count;
 }
 
-/** @throws Duplicate, with the index's name, if the username or the address is taken */
-export async function insertUser(sql: Sql, actor: Actor, id: string, values: UserValues): Promise<User> {
-  const row = { id, ...withKeys(values) };
+/** In a transaction. @throws Duplicate, with the index's name, if the username or the address is taken */
+export async function insertUser(sql: Sql, actor: Actor, values: UserValues): Promise<User> {
+  await hold(sql, actor, null);
+  const row = { id: randomUUID(), ...withKeys(values) };
   const [user] = await audited<User>(sql, { event: 'user.created', actor }, sql`
-    insert into identity.users as u (${sql(Object.keys(row))}) select ${sql(row)} where ${isAllowed(sql)}
+    insert into identity.users as u (${sql(Object.keys(row))}) select ${sql(row)}
     returning ${userColumns(sql)}, u.id as user_id`);
   if (!user) throw new Error('internal error: an insert returned no row');
   return user;
@@ -115,8 +117,8 @@ export function updateUser(
   return database.transaction(async (sql) => {
     // Serializes all that ends an administrator's rights.
     if (endsRights) await takeNamedLock(sql, SCHEMA, 'administrators');
-    const actor = await hold(sql, entry.actor, id);
-    if (!actor) return 'unknown';
+    const { actor } = entry;
+    if (!(await hold(sql, actor, id))) return 'unknown';
     if (endsRights && (await isLastAdministrator(sql, id))) return 'last administrator';
     if (endsSessions) await endSessions(sql, actor, id);
     const revokeKeys = (where: Fragment, detail: string) => audited(sql, { event: 'key.revoked', actor, detail }, sql`
@@ -126,7 +128,7 @@ export function updateUser(
     const orphans = isDemoted ? await revokeKeys(sql`user_id is null and created_by = ${id}`, 'without a user') : null;
     const change = values === 'delete' ? sql`deleted_at = now(), password_hash = null` : sql(withKeys(values));
     const setAt = values !== 'delete' && values.password_hash !== undefined ? sql`, password_set_at = now()` : sql``;
-    const [user] = await audited<User>(sql, { ...entry, actor }, sql`
+    const [user] = await audited<User>(sql, entry, sql`
       update identity.users u set ${change} ${setAt}, updated_at = now() where u.id = ${id}
       returning ${userColumns(sql)}, u.id as user_id`);
     return user ? { ...user, ...(orphans && { revoked_keys: orphans.length }) } : 'unknown';
@@ -146,19 +148,20 @@ async function isLastAdministrator(sql: Sql, id: string): Promise<boolean> {
  * changed the password since it was checked.
  * @returns how many sessions ended, or 'changed' if the password is another one now
  */
-export function replacePassword(
+export async function replacePassword(
   database: Database, actor: Actor, { id, password_hash }: Account, hash: string, session: NewSession, throttle: Buffer,
 ): Promise<EndedCount | 'changed'> {
-  return database.transaction(async (sql) => {
-    const held = await hold(sql, actor, id);
-    const rows = held && await audited(sql, { event: 'password.changed', actor: held }, sql`
+  const ended = await changing(database, actor, id, async (sql) => {
+    const rows = await audited(sql, { event: 'password.changed', actor }, sql`
       update identity.users set password_hash = ${hash}, password_generated = false, updated_at = now()
-      where id = ${id} and password_hash = ${password_hash} returning id, id as user_id`, cleared(sql, throttle));
-    if (!held || rows?.length === 0) return 'changed';
-    const ended = await endSessions(sql, held, id);
+      where id = ${id} and password_hash = ${password_hash} returning id, id as user_id`);
+    if (rows.length === 0) return null;
+    await clearFailures(sql, SCHEMA, throttle);
+    const count = await endSessions(sql, actor, id);
     await sql`${newSession(sql, { ...session, isProven: true }, id, hash)}`;
-    return ended;
+    return { count };
   });
+  return ended ? ended.count : 'changed';
 }
 
 /** Stores the same password at another cost, unless somebody has changed it meanwhile. */
