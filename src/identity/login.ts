@@ -17,7 +17,7 @@ import { passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { endedText } from './sessions.ts';
 import type { AuditEntry } from './store/audit.ts';
-import { endSession, findCallerByToken, findSessionByToken, insertSession, type NewSession } from './store/sessions.ts';
+import { endSession, findSessionByToken, insertSession, type NewSession } from './store/sessions.ts';
 import { recordFailure } from './store/throttles.ts';
 import { findAccount, replaceHash, replacePassword } from './store/users.ts';
 import { createSessionToken, parseSessionToken } from './token.ts';
@@ -218,7 +218,7 @@ export async function logout({ body, request }: AnonymousCall<{ session: string 
   const message = 'must be the session token that login returned';
   if (!token) return new Failure('invalid_body', { fields: [{ path: '/session', message }] });
   // Looked up first: invented tokens must not cost a write.
-  const session = await findCallerByToken(service, token);
+  const session = await findSessionByToken(service, token);
   const actor = { ...actorOf(null, request), via: 'session' } as const;
   if (session && !session.revoked) await endSession(service.database, actor, session.id, 'session.logged_out');
   return { data: null };

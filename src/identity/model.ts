@@ -68,13 +68,9 @@ type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 
 /** `revoked`: by itself, or with all sessions of its user or of everyone. */
 export type Session = Omit<RowOf<SessionView>, 'user'> & Times & Readonly<{ user: User }>;
-/** What a bearer check reads of a session. */
-export type CallerSession = Pick<Session, 'id' | 'revoked' | 'logged_out' | 'user' | keyof Times>;
 /** `user`: null for a key without a user. `suspended`: its user, or without a user its creator, may not log in. */
 export type ApiKey = Omit<RowOf<KeyView>, 'key' | 'user'> & Times &
   Readonly<{ key_prefix: string; suspended: boolean; user: User | null }>;
-/** What a check of a key reads. */
-export type CallerKey = Omit<ApiKey, 'created_by_username'>;
 
 /** Copies exactly the members that the shape names: a column added to the table is not disclosed (ASVS 15.3.1). */
 function viewOf<View extends object>({ schema }: Shape<View>): (row: RowOf<View>) => View {
@@ -101,10 +97,10 @@ export const viewKey = (row: ApiKey): KeyView =>
 export const mayLogIn = (user: Pick<User, 'enabled' | 'deleted_at'>) => user.enabled && user.deleted_at === null;
 
 /** Decided from the row at every request, so that the end of a session is effective at once on every replica. */
-export const isActive = (row: CallerSession): boolean =>
+export const isActive = (row: Session): boolean =>
   !row.revoked && !row.logged_out && !row.expired && mayLogIn(row.user);
 
-export const isUsable = (row: CallerKey): boolean =>
+export const isUsable = (row: ApiKey): boolean =>
   !row.revoked && !row.expired && !row.suspended && row.deleted_at === null;
 
 /**

@@ -1,9 +1,9 @@
 import { digest } from '../../crypto/token.ts';
 import { alignToKeys, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database } from '../../db/pool.ts';
-import { accountKey, type CallerSession, type User } from '../model.ts';
-import { countRows, type JoinedUser, joinedUser, type Page, type PageOf, userColumns, userOf } from '../store/rows.ts';
-import type { Sessions } from '../store/sessions.ts';
+import { accountKey, type Session, type User } from '../model.ts';
+import { countRows, type Page, type PageOf, userColumns, userOf } from '../store/rows.ts';
+import { joined, sessionColumns, type SessionRow, type Sessions } from '../store/sessions.ts';
 
 /** How and when a person signed in. `age` in seconds; `has_factor`: whether the user has a second one. */
 export type Proof = Readonly<{ methods: string; age: number; at: Date; has_factor: boolean }>;
@@ -17,24 +17,17 @@ export async function insertSignIn(
     values (${sessionId}, ${domainToken === null ? null : digest(domainToken)}, ${methods}, clock_timestamp())`);
 }
 
-type Row = Omit<CallerSession, 'user'> & JoinedUser & Proof & { readonly digest: string };
-export type ProvenSession = CallerSession & Proof;
+type ProvenSession = Session & Proof;
 
 /** The session of a domain cookie, by the hexadecimal digest of its token. */
 export const findByDomainToken = batched(
   async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<ProvenSession | null>> => {
-    const rows = await database.read((sql) => sql<Row[]>`
-      select encode(p.domain_digest, 'hex') as digest, s.id, s.logged_out,
-        s.revoked or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as revoked,
-        s.expires_at <= now()
-          or (${idleSeconds} > 0 and s.last_seen_at <= now() - make_interval(secs => ${idleSeconds})) as expired,
-        s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
-        p.methods, p.authenticated_at as at, extract(epoch from now() - p.authenticated_at)::float8 as age,
-        u.second_factor as has_factor,
-        ${joinedUser(sql)}
-      from identity.sign_ins p join identity.sessions s on s.id = p.session_id and s.deleted_at is null
-        join identity.users u on u.id = s.user_id cross join identity.global_revocation g
-      where p.domain_digest = any (${hexArrayLiteral(digests)}::text::bytea[])`);
+    const rows = await database.read((sql) => sql<Array<SessionRow & Proof & { digest: string }>>`
+      select encode(p.domain_digest, 'hex') as digest, p.methods, p.authenticated_at as at,
+        extract(epoch from now() - p.authenticated_at)::float8 as age, u.second_factor as has_factor,
+        ${sessionColumns(sql, idleSeconds)}
+      from ${joined(sql)} join identity.sign_ins p on p.session_id = s.id
+      where p.domain_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
     return alignToKeys(digests, rows, (row) => row.digest).map((row) => row && { ...row, user: userOf(row) });
   },
 );

@@ -75,11 +75,13 @@ const insertInto = (sql: Sql, { event, actor, detail = '' }: AuditEntry, subject
  * @param change returns `id` and `user_id` of each changed row, and any columns the caller needs
  * @returns the changed rows; no changed row means no row in the trail either
  */
-export const audited = async <T extends object>(sql: Sql, entry: AuditEntry, change: Fragment): Promise<T[]> => sql<T[]>`
-  with change as (${change}), noted as (${insertInto(sql, entry, sql`
+export async function audited<T extends object>(sql: Sql, entry: AuditEntry, change: Fragment): Promise<T[]> {
+  const subject = sql`
     case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end,
-    case when count(*) = 1 then (array_agg(id))[1] end, count(*) from change having count(*) > 0`)})
-  select * from change`;
+    case when count(*) = 1 then (array_agg(id))[1] end, count(*) from change having count(*) > 0`;
+  return sql<T[]>`
+    with change as (${change}), noted as (${insertInto(sql, entry, subject)}) select * from change`;
+}
 
 type Subject = Readonly<{ userId: string | null; targetId: string | null; count: number }>;
 

@@ -1,23 +1,22 @@
 import { alignToKeys, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import type { ApiKey, CallerKey } from '../model.ts';
+import type { ApiKey } from '../model.ts';
 import { type Actor, audited, changing } from './audit.ts';
 import { countRows, idsOfPage, type JoinedUser, joinedUser, type Page, type PageOf, userOf } from './rows.ts';
 
 const keyColumns = (sql: Sql): Fragment => sql`
   k.id, k.key_prefix, k.name, k.user_id, k.created_by, k.revoked, k.expires_at,
+  (select c.username from identity.users c where c.id = k.created_by) as created_by_username,
   coalesce(k.expires_at <= now(), false) as expired, k.last_used_at,
   coalesce(k.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
   coalesce(not u.enabled or u.deleted_at is not null, k.user_id is not null) as suspended,
   k.created_at, k.updated_at, k.deleted_at, ${joinedUser(sql)}`;
-const createdBy = (sql: Sql): Fragment => sql`
-  (select c.username from identity.users c where c.id = k.created_by) as created_by_username`;
 /** A key `k` with the user `u` on whom it depends. */
 const joined = (sql: Sql): Fragment => sql`
   identity.api_keys k left join identity.users u on u.id = coalesce(k.user_id, k.created_by)`;
 
-type RowOf<Key> = Omit<Key, 'user'> & JoinedUser;
-const keyOf = <Key extends CallerKey>(row: RowOf<Key>) => ({ ...row, user: row.user_id ? userOf(row) : null });
+type Row = Omit<ApiKey, 'user'> & JoinedUser;
+const keyOf = (row: Row): ApiKey => ({ ...row, user: row.user_id ? userOf(row) : null });
 
 export type KeyRequest = Readonly<{ name: string; userId: string | null; expiresAt: Date | null }>;
 type NewKey = KeyRequest & Readonly<{ id: string; digest: Buffer; prefix: string }>;
@@ -34,8 +33,8 @@ export async function insertKey(database: Database, actor: Actor, key: NewKey): 
 
 /** By the digest in hexadecimal. */
 export const findKeyByDigest = batched(
-  async (database: Database, digests: readonly string[]): Promise<Array<CallerKey | null>> => {
-    const rows = await database.read((sql) => sql<Array<RowOf<CallerKey> & { digest: string }>>`
+  async (database: Database, digests: readonly string[]): Promise<Array<ApiKey | null>> => {
+    const rows = await database.read((sql) => sql<Array<Row & { digest: string }>>`
       select encode(k.key_digest, 'hex') as digest, ${keyColumns(sql)} from ${joined(sql)}
       where k.key_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and k.deleted_at is null`);
     return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && keyOf(row));
@@ -43,9 +42,8 @@ export const findKeyByDigest = batched(
 );
 
 export async function findKeyById(database: Database, id: string): Promise<ApiKey | null> {
-  const [row] = await database.read((sql) => sql<Array<RowOf<ApiKey>>>`
-    select ${keyColumns(sql)}, ${createdBy(sql)} from ${joined(sql)}
-    where k.id = ${id} and k.deleted_at is null`);
+  const [row] = await database.read((sql) => sql<Row[]>`
+    select ${keyColumns(sql)} from ${joined(sql)} where k.id = ${id} and k.deleted_at is null`);
   return row ? keyOf(row) : null;
 }
 
@@ -54,9 +52,9 @@ export function listKeys(database: Database, page: Page, userId: string | null):
   return database.list(async (sql) => {
     const where = sql`x.deleted_at is null ${userId === null ? sql`` : sql`and x.user_id = ${userId}`}`;
     const table = sql`identity.api_keys`;
-    const rows = await sql<Array<RowOf<ApiKey>>>`
-      select ${keyColumns(sql)}, ${createdBy(sql)}
-      from ${joined(sql)} join (${idsOfPage(sql, table, where, page)}) page on page.id = k.id
+    const rows = await sql<Row[]>`
+      select ${keyColumns(sql)} from ${joined(sql)}
+        join (${idsOfPage(sql, table, where, page)}) page on page.id = k.id
       order by k.created_at desc, k.id desc`;
     return { rows: rows.map(keyOf), total: await countRows(sql, table, where) };
   });

@@ -3,7 +3,7 @@ import { alignToKeys, arrayLiteral, batched, hexArrayLiteral } from '../../db/ba
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { clearFailures } from '../../db/throttle.ts';
 import { SCHEMA } from '../migrations.ts';
-import type { Account, CallerSession, Session } from '../model.ts';
+import type { Account, Session } from '../model.ts';
 import { type Actor, audited, changing, EVERYONE, insertAudit } from './audit.ts';
 import { countRows, idsOfPage, type JoinedUser, joinedUser, type Page, type PageOf, userOf } from './rows.ts';
 
@@ -17,7 +17,7 @@ const isExpired = (sql: Sql, alias: string, idleSeconds: number): Fragment => {
 };
 
 /** A session `s` with its user `u` and the value `g` that ends the sessions of all users. */
-const joined = (sql: Sql): Fragment => sql`
+export const joined = (sql: Sql): Fragment => sql`
   identity.sessions s join identity.users u on u.id = s.user_id cross join identity.global_revocation g`;
 
 /** Revoked by itself, or neither logged out nor expired when its user's or all users' sessions were ended. */
@@ -26,10 +26,12 @@ const isRevoked = (sql: Sql): Fragment => sql`
     (u.sessions_end_at >= s.created_at and u.sessions_end_at < s.expires_at)
     or (g.sessions_end_at >= s.created_at and g.sessions_end_at < s.expires_at)) is true))`;
 
-const sessionColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
-  encode(s.token_digest, 'hex') as digest, s.id, s.user_id, ${isRevoked(sql)} as revoked, s.logged_out, s.expires_at,
-  ${isExpired(sql, 's', idleSeconds)} as expired, s.ip, s.user_agent,
-  s.last_seen_at, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
+/** Expired also by the clock of an earlier end of all sessions: a failover may have set it back. */
+export const sessionColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
+  s.id, s.user_id, ${isRevoked(sql)} as revoked, s.logged_out, s.expires_at,
+  ${isExpired(sql, 's', idleSeconds)}
+    or coalesce(s.expires_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as expired,
+  s.ip, s.user_agent, s.last_seen_at, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
   s.created_at, s.updated_at, s.deleted_at, ${joinedUser(sql)}`;
 
 /** `isProven`: by a second factor, too, which a user may have got since the password was checked. */
@@ -70,33 +72,15 @@ export function insertSession(
   });
 }
 
-type RowOf<S> = Omit<S, 'user'> & JoinedUser & { readonly digest: string };
-const sessionOf = (row: RowOf<Session>): Session => ({ ...row, user: userOf(row) });
+export type SessionRow = Omit<Session, 'user'> & JoinedUser;
 
-/** By hexadecimal digests. Runs at every request, so the text is constant: the driver assembles fragments each time. */
-export const findCallerByToken = batched(
-  async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<CallerSession | null>> => {
-    const rows = await database.read((sql) => sql<Array<RowOf<CallerSession>>>`
-      select encode(s.token_digest, 'hex') as digest, s.id, s.logged_out,
-        s.revoked or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as revoked,
-        s.expires_at <= now()
-          or (${idleSeconds} > 0 and s.last_seen_at <= now() - make_interval(secs => ${idleSeconds})) as expired,
-        s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
-        u.id as u_id, u.first_name as u_first_name, u.last_name as u_last_name, u.username as u_username,
-        u.email as u_email, u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
-        u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at
-      from identity.sessions s join identity.users u on u.id = s.user_id cross join identity.global_revocation g
-      where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
-    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && { ...row, user: userOf(row) });
-  },
-);
-
+/** By hexadecimal digests. Runs at every request with a session. */
 export const findSessionByToken = batched(
   async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<Session | null>> => {
-    const rows = await database.read((sql) => sql<Array<RowOf<Session>>>`
-      select ${sessionColumns(sql, idleSeconds)} from ${joined(sql)}
+    const rows = await database.read((sql) => sql<Array<SessionRow & { digest: string }>>`
+      select encode(s.token_digest, 'hex') as digest, ${sessionColumns(sql, idleSeconds)} from ${joined(sql)}
       where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
-    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && sessionOf(row));
+    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && { ...row, user: userOf(row) });
   },
 );
 
@@ -130,14 +114,14 @@ export function listSessions(service: Sessions, page: Page, filter: SessionFilte
   return database.list(async (sql) => {
     const [table, all, open] = [sql`identity.sessions`, ofUser(sql, userId), isOpen(sql, userId, idleSeconds)];
     const where = active === null ? all : active ? sql`${all} and ${open}` : sql`${all} and not (${open})`;
-    const rows = await sql<Array<RowOf<Session>>>`
+    const rows = await sql<SessionRow[]>`
       select ${sessionColumns(sql, idleSeconds)}
       from ${joined(sql)} join (${idsOfPage(sql, table, where, page)}) page on page.id = s.id
       order by s.created_at desc, s.id desc`;
     const counted = active === null ? 0 : await countActive(sql, userId, idleSeconds);
     // The ended ones by difference: there are few active sessions in a large table.
     const total = active ? counted : (await countRows(sql, table, all)) - counted;
-    return { rows: rows.map(sessionOf), total };
+    return { rows: rows.map((row) => ({ ...row, user: userOf(row) })), total };
   });
 }
 
