@@ -4,14 +4,12 @@ import { bindRoutes } from '../http/call.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { BATCH_ROWS, type Job, removalJob } from '../runtime/jobs.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
-import { createPasswords } from './passwords.ts';
 import { createRoutes } from './routes.ts';
 import { createIdentity, type IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
 import { removeOldAudit } from './store/audit.ts';
 import { removeEndedSessions, writeLastSeen } from './store/sessions.ts';
-import { eraseDeletedUsers } from './store/users.ts';
-import { createFirstAdministrator } from './users.ts';
+import { anyUserExists, eraseDeletedUsers } from './store/users.ts';
 
 export async function start(settings: IdentitySettings, context: ServiceContext) {
   const { database: address, admin, ...options } = settings;
@@ -22,17 +20,12 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
   return {
     routes: bindRoutes(await createRoutes(portal !== null), service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
-    firstRun: () => firstRun(admin, service, context),
+    async firstRun() {
+      if (await database.read(anyUserExists)) return;
+      await (await import('./administrator.ts')).createFirstAdministrator(admin, service, context);
+    },
     jobs: jobs(service),
   };
-}
-
-async function firstRun(
-  admin: IdentitySettings['admin'], { database, passwords }: IdentityService, { announce, handOut }: ServiceContext,
-): Promise<void> {
-  const handOver = (password: string) => handOut('admin-password', password);
-  const shown = await createFirstAdministrator(database, admin, createPasswords({ passwords }), handOver);
-  if (shown !== null) announce(`identity: created the first administrator "${admin.username}" with ${shown}`);
 }
 
 /** Replicas may run these at once: a row that another one removed is not there. */

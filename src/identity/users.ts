@@ -1,20 +1,16 @@
-import { randomToken } from '../crypto/token.ts';
-import { withNamedLock } from '../db/lock.ts';
 import { type Database, Duplicate } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
 import { boolean, type Infer, integer, object, oneOf, optional, text, withDefault } from '../http/shape.ts';
 import { actorOf } from './audit.ts';
-import { SCHEMA } from './migrations.ts';
 import { type User, userMembers, type UserView, viewUser } from './model.ts';
 import { FIRST_PAGE, pageReply } from './paging.ts';
 import { createPasswords, hashNewPassword, NO_PASSWORD, type Passwords } from './passwords.ts';
 import { type Ask, forbidden, may } from './policy.ts';
 import { nameShapes } from './rules.ts';
 import type { IdentityService } from './service.ts';
-import type { IdentitySettings } from './settings.ts';
-import { type Actor, COMMAND_LINE } from './store/audit.ts';
+import type { Actor } from './store/audit.ts';
 import {
-  anyUserExists, type ChangedUser, eachUser, findUser, insertUser, listUsers, type Obstacle, updateUser,
+  type ChangedUser, eachUser, findUser, insertUser, listUsers, type Obstacle, updateUser,
 } from './store/users.ts';
 
 /** Names and addresses are stored as given and compared by `accountKey`. */
@@ -58,30 +54,6 @@ export async function createUser(database: Database, actor: Actor, given: NewUse
   const columns = password === undefined ? NO_PASSWORD : await hashNewPassword(password, passwords, user);
   if (columns instanceof Failure) return columns;
   return unlessTaken(() => database.transaction((sql) => insertUser(sql, actor, { ...user, ...columns })));
-}
-
-const CHANGE_SOON =
-  'identity: change this password within 24 hours, or it expires; to set another, run: gatehouse user password NAME';
-
-/**
- * Creates the first super administrator if the table is empty.
- * @param handOut takes a generated password before the commit: without it, the administrator would be of no use
- * @returns what to announce of the password, or null if there is a user already
- */
-export async function createFirstAdministrator(
-  database: Database, admin: IdentitySettings['admin'], { hash }: Passwords, handOut: (made: string) => Promise<string>,
-): Promise<string | null> {
-  if (await database.read(anyUserExists)) return null;
-  const [{ password, ...names }, made] = [admin, randomToken()];
-  const secret = { password_hash: await hash(password ?? made), password_generated: password === null };
-  const rights = { enabled: true, verified: true, super_admin: true };
-  const values = { ...names, first_name: '', last_name: '', ...secret, ...rights };
-  // Replicas that start together run this one after the other, and all but the first find a user.
-  return withNamedLock(database, SCHEMA, 'first administrator', async (sql) => {
-    if (await anyUserExists(sql)) return null;
-    await insertUser(sql, COMMAND_LINE, values);
-    return password === null ? `password ${await handOut(made)}\n${CHANGE_SOON}` : 'the password of ADMIN_PASSWORD';
-  });
 }
 
 /** @param change omitted members stay as they are; an empty change does nothing */
