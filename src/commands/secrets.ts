@@ -5,8 +5,8 @@ import { json, type LineReader, openLines, parseDuration, printTable, stripContr
 import { createServerKey } from '../crypto/box.ts';
 import { isUuid } from '../crypto/text.ts';
 import { MIGRATIONS, SCHEMA } from '../secrets/migrations.ts';
-import { listKeys } from '../secrets/service.ts';
 import * as settings from '../secrets/settings.ts';
+import { listKeys } from '../secrets/store.ts';
 import { deleteRestored } from '../secrets/store/restored.ts';
 import { readServiceSettings } from '../settings.ts';
 

@@ -116,8 +116,8 @@ export const oneOf = <W extends string>(...words: readonly W[]): Shape<W> =>
     words.find((word) => word === input),
   );
 
-/** A date and time in a reply (RFC 3339, in UTC). */
-export const dateTime = (description?: string): Shape<string> =>
+/** A date and time in a reply (RFC 3339, in UTC), which is also the JSON of a `Date`. */
+export const dateTime = (description?: string): Shape<Date | string> =>
   ({ schema: { type: 'string', format: 'date-time', description }, read: text().read });
 
 /** A date and time in a request (RFC 3339, with its offset). */

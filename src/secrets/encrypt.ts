@@ -47,7 +47,7 @@ export async function encrypt({ body, request }: EncryptCall, service: SecretsSe
   const tag = rowTagOf(serverKey, metadata, sealed);
   await insertSecret(database, { id, key_id, ...sealed, tag, expires_at, max_reads });
   recordEvent(service, 'stored', { id, key_id }, request);
-  return { data: { id, secret: clientKey.toString('base64url'), expires_at: expires_at?.toISOString() ?? null } };
+  return { data: { id, secret: clientKey.toString('base64url'), expires_at } };
 }
 
 const count = integer({ min: 1, max: Number.MAX_SAFE_INTEGER });

@@ -16,24 +16,15 @@ export const decryptRequestShape = object({
   secret: text({ min: 1, max: 256, description: 'The encryption key that encrypt returned' }),
   passphrase: passphraseShape('If the secret is locked with one'),
 });
-type DecryptRequest = Infer<typeof decryptRequestShape>;
+export type DecryptRequest = Infer<typeof decryptRequestShape>;
+export const openedShape = object({ password: text() });
+export const OPEN_ERRORS = [
+  'not_found', 'passphrase_needed', 'wrong_passphrase', 'too_many_requests', 'key_unknown', 'secret_damaged',
+  'unavailable',
+] as const;
 
 export const decrypt = (call: Call<null, unknown, { id: string }, DecryptRequest>, service: SecretsService) =>
   openSecret(service, call.request, call.query.id, call.body);
-
-/** Possible guesses, and failures that disclose to somebody without the key that the secret exists. */
-const COUNTED: readonly ErrorCode[] = ['not_found', 'wrong_passphrase', 'secret_damaged', 'key_unknown'];
-
-/** Share links: id and key are the credential, so no bearer token is required. */
-export async function reveal(call: Call<null, { id: string }, unknown, DecryptRequest>, service: SecretsService) {
-  const limit = limitOf(service.serverKey, 'link', networkOf(call.request.address));
-  const { wait } = await readThrottle(service.database, SCHEMA, [limit]);
-  if (wait > 0) return new Failure('too_many_requests', { retryAfterSeconds: wait });
-  const reply = await openSecret(service, call.request, call.path.id, call.body);
-  // Counted afterwards, because keys cannot be guessed anyway: this only limits the cost of a flood of wrong ones.
-  if (reply instanceof Failure && COUNTED.includes(reply.code)) await takeAttempt(service.database, SCHEMA, limit);
-  return reply;
-}
 
 /** How many attempts may fail. Nobody can block a secret by its id: only the holder of the key can try a passphrase. */
 const LIMITS = {
@@ -42,7 +33,7 @@ const LIMITS = {
   secret: { attempts: 30, seconds: 86_400 }, // passphrases of one secret, from everywhere
 } as const;
 
-const limitOf = (serverKey: ServerKey, name: keyof typeof LIMITS, ...parts: readonly string[]): Limit =>
+export const limitOf = (serverKey: ServerKey, name: keyof typeof LIMITS, ...parts: readonly string[]): Limit =>
   ({ ...LIMITS[name], mode: 'window', key: throttleKey(serverKey.throttleKey, [name, ...parts]) });
 
 /**
@@ -50,7 +41,7 @@ const limitOf = (serverKey: ServerKey, name: keyof typeof LIMITS, ...parts: read
  * receipt, and the text is returned only after that commit. So a damaged row uses nothing up, a read that cannot be
  * recorded does not happen, and a crash may lose a read but never returns one twice.
  */
-async function openSecret(service: SecretsService, request: RequestInfo, id: string, body: DecryptRequest) {
+export async function openSecret(service: SecretsService, request: RequestInfo, id: string, body: DecryptRequest) {
   const { database, openingKeys } = service;
   const failedRead = async <Code extends ErrorCode>(reason: string, failure: Failure<Code>) => {
     recordEvent(service, 'read failed', { id, key_id: await countFailedRead(database, id) }, request, reason);
@@ -112,7 +103,7 @@ const NOT_FOUND =
 function tryPassphrase(
   { database, passphraseQueue }: SecretsService, id: string, limits: Limit[], attempt: () => Promise<Buffer | null>,
 ) {
-  return passphraseQueue.run(id, async () => {
+  return passphraseQueue(id, async () => {
     const taken: Buffer[] = [];
     let isWrong = false;
     try {

@@ -1,4 +1,4 @@
-import { createServerKey, type ServerKey } from '../crypto/box.ts';
+import { createServerKey } from '../crypto/box.ts';
 import { digest } from '../crypto/token.ts';
 import { createReadiness } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
@@ -8,7 +8,6 @@ import type { ServiceContext } from '../runtime/context.ts';
 import { createKeyedQueue } from '../runtime/queue.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import type { SecretsSettings } from './settings.ts';
-import { countByKey, type KeyCount } from './store.ts';
 
 export type Limits = SecretsSettings['limits'];
 export type SecretsService = ReturnType<typeof createSecrets>;
@@ -52,22 +51,3 @@ export function recordEvent(
 }
 
 export const KEY_MISSING = 'a server secret is missing: add the one with this key id to SERVER_SECRET_PREVIOUS';
-
-/**
- * The server secrets that are configured or were ever used with this database, by key id. `missing`: not configured,
- * though secrets need it. `retired`: neither configured nor needed. `unknown`: no server secret is configured at all.
- * @param current null if SERVER_SECRET is not set, which only a command allows
- */
-export async function listKeys(database: Database, current: ServerKey | null, previous: readonly ServerKey[]) {
-  const configured = (current ? [current, ...previous] : previous).map(({ id }) => id);
-  const stateOf = ({ key_id: id, secrets }: KeyCount) => {
-    if (id === current?.id) return 'current';
-    if (configured.includes(id)) return 'previous';
-    if (configured.length === 0) return 'unknown';
-    return secrets > 0 ? 'missing' : 'retired';
-  };
-  const keys = new Map((await countByKey(database)).map((key) => [key.key_id, key]));
-  // Those without secrets are included: a rotation begins with configuring the new one on every replica.
-  for (const key_id of configured) if (!keys.has(key_id)) keys.set(key_id, { key_id, first_used_at: null, secrets: 0 });
-  return [...keys.values()].map((key) => ({ ...key, state: stateOf(key) }));
-}

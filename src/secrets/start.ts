@@ -7,9 +7,9 @@ import { BATCH_ROWS, type Job, removalJob } from '../runtime/jobs.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { createRoutes } from './routes.ts';
-import { createSecrets, KEY_MISSING, listKeys, recordEvent, type SecretsService } from './service.ts';
+import { createSecrets, KEY_MISSING, recordEvent, type SecretsService } from './service.ts';
 import type { SecretsSettings } from './settings.ts';
-import { countByKey, expireSecrets, rememberKey, removeReceipts } from './store.ts';
+import { expireSecrets, listKeys, rememberKey, removeReceipts } from './store.ts';
 
 /** Assembles the service for the process. */
 export async function start(settings: SecretsSettings, context: ServiceContext) {
@@ -58,7 +58,7 @@ function createJobs(service: SecretsService, metrics: Metrics): readonly Job[] {
       name: 'count secrets by server secret',
       everySeconds: 60,
       async batch() {
-        for (const { key_id, secrets } of await countByKey(database)) {
+        for (const { key_id, secrets } of await listKeys(database, null, [])) {
           metrics.gauge('gatehouse_secrets_stored', help, { key_id }, () => secrets);
         }
         return false;

@@ -1,3 +1,4 @@
+import type { ServerKey } from '../crypto/box.ts';
 import { alignToKeys, arrayLiteral, batched } from '../db/batch.ts';
 import type { Database, Fragment, Locks, Sql } from '../db/pool.ts';
 
@@ -103,12 +104,11 @@ export async function deleteSecret(database: Database, id: string) {
   return row ?? null;
 }
 
-export type ListedSecret = Pick<StoredSecret, 'id' | 'blob'>;
-
-/** Readable secrets with an id greater than `after`, sorted by id. */
+/** Readable secrets in Base64url, with an id greater than `after`, sorted by id. */
 export const listSecrets = (database: Database, after: string, limit: number) =>
-  database.list((sql) => sql<ListedSecret[]>`
-    select id, blob from secrets.secrets where id > ${after} and ${readable(sql)} order by id limit ${limit}`);
+  database.list((sql) => sql<Array<{ id: string; secret: string }>>`
+    select id, translate(encode(blob, 'base64'), E'+/=\\n', '-_') as secret
+    from secrets.secrets where id > ${after} and ${readable(sql)} order by id limit ${limit}`);
 
 /** Removes the content of expired secrets. Replicas may run it at once: each row is returned to one of them. */
 export const expireSecrets = (database: Database, limit: number) =>
@@ -136,12 +136,23 @@ export async function rememberKey(database: Database, keyId: string): Promise<bo
   return row?.others ?? false;
 }
 
-export type KeyCount = Readonly<{ key_id: string; first_used_at: Date | null; secrets: number }>;
-
-/** How many readable secrets need each server secret. */
-export const countByKey = (database: Database) =>
-  database.list((sql) => sql<KeyCount[]>`
-    select key_id, first_used_at, coalesce(secrets, 0)::int as secrets
+/**
+ * The server secrets that are configured or were ever used with this database, by key id, and how many readable secrets
+ * need each. `missing`: not configured, though secrets need it. `retired`: neither configured nor needed. `unknown`: no
+ * server secret is configured at all.
+ * @param current null if SERVER_SECRET is not set, which only a command allows
+ */
+export function listKeys(database: Database, current: ServerKey | null, previous: readonly ServerKey[]) {
+  const configured = new Set([...(current ? [current] : []), ...previous].map(({ id }) => id));
+  type State = 'current' | 'previous' | 'unknown' | 'missing' | 'retired';
+  type KeyCount = Readonly<{ key_id: string; first_used_at: Date | null; secrets: number; state: State }>;
+  // Those without secrets are included: a rotation begins with configuring the new one on every replica.
+  return database.list((sql) => sql<KeyCount[]>`
+    select key_id, first_used_at, coalesce(secrets, 0)::int as secrets,
+      case when key_id = ${current?.id ?? null}::text then 'current' when configured.key_id is not null then 'previous'
+        when ${configured.size === 0} then 'unknown' when secrets > 0 then 'missing' else 'retired' end as state
     from secrets.server_keys full join (
       select key_id, count(*) as secrets from secrets.secrets where ${readable(sql)} group by key_id) counted
+    using (key_id) full join unnest(${arrayLiteral([...configured])}::text::text[]) as configured (key_id)
     using (key_id) order by first_used_at, key_id`);
+}

@@ -172,7 +172,7 @@ test('limiter: the full queue of one share rejects no work of another', async ()
 test('keyed queue: work with one key runs in order, work with another at the same time', async () => {
   const queue = createKeyedQueue(3, 'a key');
   const { started, work, end } = manualWork();
-  const results = [queue.run('a', work(1)), queue.run('a', work(2)), queue.run('b', work(3))];
+  const results = [queue('a', work(1)), queue('a', work(2)), queue('b', work(3))];
   await settle();
   assert.deepEqual(started, [1, 3]);
   end(1);
@@ -186,15 +186,15 @@ test('keyed queue: work with one key runs in order, work with another at the sam
 test('keyed queue: a full queue rejects work with its key only', async () => {
   const queue = createKeyedQueue(2, 'a key');
   const { work, end } = manualWork();
-  const results = [queue.run('a', work(1)), queue.run('a', work(2)), queue.run('b', work(3))];
+  const results = [queue('a', work(1)), queue('a', work(2)), queue('b', work(3))];
   const isOverloaded = (error: unknown) => error instanceof Overloaded && error.message === 'too many are waiting for a key';
-  await assert.rejects(queue.run('a', work(4)), isOverloaded);
+  await assert.rejects(queue('a', work(4)), isOverloaded);
   for (const number of [1, 2, 3]) {
     await settle();
     end(number);
   }
   assert.deepEqual(await Promise.all(results), [1, 2, 3]);
-  const next = queue.run('a', work(5));
+  const next = queue('a', work(5));
   await settle();
   end(5);
   assert.equal(await next, 5, 'an empty queue accepts work again');
@@ -202,9 +202,9 @@ test('keyed queue: a full queue rejects work with its key only', async () => {
 
 test('keyed queue: work that fails does not stop the work behind it', async () => {
   const queue = createKeyedQueue(3, 'a key');
-  const failed = assert.rejects(queue.run('a', () => Promise.reject(new RangeError('on purpose'))), RangeError);
-  const thrown = assert.rejects(queue.run('a', () => { throw new TypeError('at once'); }), TypeError);
-  assert.equal(await queue.run('a', async () => 'done'), 'done');
+  const failed = assert.rejects(queue('a', () => Promise.reject(new RangeError('on purpose'))), RangeError);
+  const thrown = assert.rejects(queue('a', () => { throw new TypeError('at once'); }), TypeError);
+  assert.equal(await queue('a', async () => 'done'), 'done');
   await Promise.all([failed, thrown]);
 });
 
@@ -219,7 +219,7 @@ test('keyed queue: no two pieces of work with one key overlap', async () => {
   };
   // Some work starts when other work has just ended, and some while the queue is not empty.
   const chains = Array.from({ length: 20 }, async (_, index) => {
-    for (let round = 0; round < 10; round += 1) await queue.run('a', () => work((index + round) % 4));
+    for (let round = 0; round < 10; round += 1) await queue('a', () => work((index + round) % 4));
   });
   await Promise.all(chains);
   assert.deepEqual([max, running], [1, 0]);

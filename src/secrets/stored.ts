@@ -1,0 +1,64 @@
+import type { Call, Reply } from '../http/call.ts';
+import { Failure } from '../http/errors.ts';
+import {
+  dateTime, decimal, type Infer, integer, nullable, object, oneOf, optional, queryParameters, text, uuid,
+} from '../http/shape.ts';
+import { recordEvent, type SecretsService } from './service.ts';
+import { deleteSecret, findReceipt, listSecrets } from './store.ts';
+
+/** Rows per statement, so that memory does not grow with the number of secrets. */
+const PAGE = 100;
+const NIL_UUID = '00000000-0000-0000-0000-000000000000';
+
+export const listQuery = queryParameters({
+  limit: optional(decimal({ min: 1, max: PAGE, description: 'Secrets per page; all of them without limit and after' })),
+  after: optional(uuid('The last id of the previous page')),
+});
+export const listedShape = object({ id: uuid(), secret: text({ description: 'The encrypted secret' }) });
+
+type ListCall = Call<null, unknown, Infer<typeof listQuery>, null>;
+type Listed = Infer<typeof listedShape>;
+
+/** Every readable secret as id and encrypted text: all of them as a stream, or one page. None of it is a key. */
+export async function list({ query }: ListCall, { database }: SecretsService): Promise<Reply<Listed[]>> {
+  const { limit = PAGE, after = NIL_UUID } = query;
+  if (query.limit === undefined && query.after === undefined) return { items: everything() };
+  // One row more than the page has shows whether there is a next page.
+  const rows = await listSecrets(database, after, limit + 1);
+  const data = rows.slice(0, limit);
+  const next = `</api/store?limit=${limit}&after=${data.at(-1)?.id}>; rel="next"`;
+  return { data, headers: rows.length > limit ? { Link: next } : {} };
+
+  async function* everything(): AsyncGenerator<Listed[]> {
+    for (let last: string | undefined = NIL_UUID; last !== undefined; ) {
+      const items: Listed[] = await listSecrets(database, last, PAGE);
+      yield items;
+      last = items[PAGE - 1]?.id;
+    }
+  }
+}
+
+const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
+export const receiptShape = object({
+  id: uuid(), status: oneOf('stored', 'read', 'expired', 'deleted'),
+  created_at: dateTime(), expires_at: nullable(dateTime()), max_reads: nullable(count),
+  reads: count, last_read_at: nullable(dateTime()), failed_reads: count,
+});
+
+const NO_RECEIPT = 'There is no such secret, or its receipt is no longer kept.';
+const NOT_DELETED = 'Nothing to delete: the secret does not exist, was already read, or has expired. See its receipt.';
+
+type ById = Call<null, { readonly id: string }, unknown, null>;
+
+export async function receipt({ path }: ById, { database }: SecretsService) {
+  const data = await findReceipt(database, path.id);
+  return data ? { data } : new Failure('not_found', { message: NO_RECEIPT });
+}
+
+/** Of a deletion and a simultaneous last read, exactly one succeeds. */
+export async function remove({ path, request }: ById, service: SecretsService) {
+  const deleted = await deleteSecret(service.database, path.id);
+  if (!deleted) return new Failure('not_found', { message: NOT_DELETED });
+  if (deleted.is_new) recordEvent(service, 'deleted', deleted, request);
+  return { data: { id: deleted.id, status: 'deleted' } } as const;
+}
