@@ -33,10 +33,13 @@ export function reachable(tree: Tree, entries: readonly string[]): string[] {
   return [...found];
 }
 
-/** Modules that these files load on demand, with what else is then read. */
+/** Modules that these files load on demand, with what else is then read, and what those load on demand in turn. */
 export function onDemand(tree: Tree, files: readonly string[]): string[] {
-  const entries = files.flatMap((file) => dynamicImports(file, tree.get(file) ?? ''));
-  return reachable(tree, entries).filter((file) => !files.includes(file));
+  const found = new Set(files);
+  for (const file of found) {
+    for (const next of reachable(tree, dynamicImports(file, tree.get(file) ?? ''))) found.add(next);
+  }
+  return [...found].slice(files.length);
 }
 
 export const linesOf = (text: string | undefined): number => (text === undefined ? 0 : text.split('\n').length - 1);

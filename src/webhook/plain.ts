@@ -2,26 +2,41 @@ import { randomUUID } from 'node:crypto';
 import type { Writable } from 'node:stream';
 import { digest, sameDigest } from '../crypto/token.ts';
 import { type BodyRule, json } from '../http/body.ts';
-import type { Call, Guard, Reply } from '../http/call.ts';
+import { bindRoutes, type Call, type Guard, type Reply, route } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import { createGuessLimit } from '../http/guesses.ts';
+import { withBuiltIns } from '../http/probes.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { Overloaded, Unavailable } from '../runtime/errors.ts';
 import { bearerOrQuery, refused, SEND_A_TOKEN } from './guard.ts';
+import { facts, inputErrors, webhook } from './routes.ts';
 import type { WebhookSettings } from './settings.ts';
 import { genericShape, readDeliveryId, type ReceiveReply, SOURCES } from './sources.ts';
 
-export type PlainService = ReturnType<typeof createPlain>;
+type PlainService = ReturnType<typeof createPlain>;
 
 /** The plain variant: no database. Each event becomes one JSON line on standard output. */
-export function createPlain({ token, appName }: WebhookSettings, { stdout, isServing }: ServiceContext) {
+export const startPlain = (settings: WebhookSettings, context: ServiceContext) => ({
+  routes: bindRoutes(createPlainRoutes(), createPlain(settings, context)),
+  storage: null, firstRun: async () => {}, jobs: [],
+});
+
+export const createPlainRoutes = () => withBuiltIns([
+  route({ ...webhook,
+    summary: 'Accept an event; the reply is sent once it is printed',
+    guard: plainToken, body: plainBody,
+    errors: [...inputErrors, 'unavailable'], handle: receivePlain,
+  }),
+], facts, 'unavailable');
+
+function createPlain({ token, appName }: WebhookSettings, { stdout, isServing }: ServiceContext) {
   /** Null: no token is required. */
   const tokenDigest = token === null ? null : digest(token);
   const limitGuesses = createGuessLimit();
   return { tokenDigest, appName, stdout, limitGuesses, isServing, readiness: async () => null };
 }
 
-export const plainToken: Guard<PlainService, null> = {
+const plainToken: Guard<PlainService, null> = {
   security: ['token', 'bearer'],
   errors: ['unauthorized', 'too_many_requests'],
   async check(request, { tokenDigest, limitGuesses }) {
@@ -47,7 +62,7 @@ function print(stdout: Writable, line: string): Promise<void> {
 
 const generic = json(genericShape, 'required');
 /** Checks a generic event and keeps its bytes. */
-export const plainBody: BodyRule<Buffer> = {
+const plainBody: BodyRule<Buffer> = {
   ...generic,
   parse(raw) {
     const parsed = generic.parse(raw);
@@ -56,7 +71,7 @@ export const plainBody: BodyRule<Buffer> = {
 };
 
 /** Prints a valid generic event. The reply is sent once the line has left the process. */
-export async function receivePlain(
+async function receivePlain(
   { request, body }: Call<null, unknown, unknown, Buffer>, { appName, stdout }: PlainService,
 ): Promise<Reply<ReceiveReply> | Failure<'invalid_header' | 'invalid_body'>> {
   const { headers, requestId } = request;

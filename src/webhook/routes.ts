@@ -5,15 +5,14 @@ import {
 } from '../http/shape.ts';
 import { operator, sender } from './guard.ts';
 import * as inbox from './inbox.ts';
-import { plainBody, type PlainService, plainToken, receivePlain } from './plain.ts';
 import { eventBody, receive } from './receive.ts';
 import type { WebhookService } from './service.ts';
 import { replyShape, SOURCES } from './sources.ts';
 import { STATUSES } from './store/events.ts';
 
-const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
+export const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
 /** The guard reads the token. Senders may add parameters of their own. */
-const webhook = { ...routeDefaults, method: 'POST', pattern: '/webhook', query: noInput, reply: replyShape } as const;
+export const webhook = { ...routeDefaults, method: 'POST', pattern: '/webhook', query: noInput, reply: replyShape } as const;
 
 const name = (description: string) => optional(text({ min: 1, max: 1_024, check: withoutNul, description }));
 const listQuery = queryParameters({
@@ -54,14 +53,6 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
   }),
 ];
 
-const plain: ReadonlyArray<Route<PlainService>> = [
-  route({ ...webhook,
-    summary: 'Accept an event; the reply is sent once it is printed',
-    guard: plainToken, body: plainBody,
-    errors: [...inputErrors, 'unavailable'], handle: receivePlain,
-  }),
-];
-
 /** The page has no data of its own: its user enters an operator's token. */
 async function pageRoutes(): Promise<ReadonlyArray<Route<WebhookService>>> {
   const { pageRows } = await import('../http/pages.ts');
@@ -69,7 +60,7 @@ async function pageRoutes(): Promise<ReadonlyArray<Route<WebhookService>>> {
   return pageRows(new URL('pages/', import.meta.url), [page], ['inbox.js', 'pattern.js'], 'Inbox page: scripts and style sheet');
 }
 
-const facts = {
+export const facts = {
   title: 'Gatehouse webhook', version: '0.1.0', envelope: 'bare',
   securitySchemes: {
     token: { type: 'apiKey', in: 'query', name: 'token' }, bearer: { type: 'http', scheme: 'bearer' },
@@ -78,5 +69,3 @@ const facts = {
 
 export const createRoutes = async (hasInboxPage: boolean) =>
   withBuiltIns([...extended, ...(hasInboxPage ? await pageRoutes() : [])], facts, 'unavailable');
-
-export const createPlainRoutes = () => withBuiltIns(plain, facts, 'unavailable');

@@ -114,12 +114,3 @@ export async function returnWork(
     insert into webhook.failures (event_id, attempt, error)
     select event_id, attempts, ${error}::text from returned where ${error}::text is not null`);
 }
-
-/** @returns two numbers of events, and the age of the oldest waiting one in seconds */
-export async function readBacklog(database: Database): Promise<{ waiting: number; oldest: number; dead: number }> {
-  const [row] = await database.list((sql) => sql<[{ waiting: number; oldest: number; dead: number }]>`
-    select count(*)::int as waiting, coalesce(extract(epoch from now() - min(received_at)), 0)::float8 as oldest,
-      (select count(*)::int from webhook.outcomes where status = 'dead') as dead
-    from webhook.work`);
-  return row;
-}
