@@ -231,7 +231,9 @@ test('what changes nothing, and what is only read, leaves no line', async () => 
 });
 
 test('all of that was every event there is, and no secret of it is in any column', async () => {
-  assert.deepEqual([...seen].sort(), [...EVENTS].sort());
+  // Those of second factors are tested with the sign-in pages.
+  const others = EVENTS.filter((event) => !/^(factor|recovery)\./.test(event));
+  assert.deepEqual([...seen].sort(), [...others].sort());
   const trail = (await sql`select audit::text as text from identity.audit`).map(({ text }) => String(text)).join('\n');
   const { text } = await ask('GET', `${identity}/api/audit/?limit=100`, { bearer: root.token });
   assert.ok(secrets.size > 15);
