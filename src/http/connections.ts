@@ -34,13 +34,8 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
     if (left > 0) countOf.set(network, left);
     else countOf.delete(network);
   };
-  const longestIdle = (network: string | null) => {
-    for (const connection of idle) if (network === null || connection.network === network) return connection;
-    return null;
-  };
   return {
-    get: (socket: Duplex) => all.get(socket),
-    values: () => all.values(),
+    all,
     open(socket: Socket): void {
       const address = canonicalAddress(socket.remoteAddress ?? '');
       // All clients of a trusted proxy come through it, so it has no share.
@@ -48,7 +43,7 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
       const isShareTaken = network !== null && (countOf.get(network) ?? 0) >= MAX_PER_NETWORK;
       if (isShareTaken || all.size >= MAX_CONNECTIONS) {
         countClosed(isShareTaken ? 'network' : 'connections');
-        const replaced = longestIdle(isShareTaken ? network : null);
+        const replaced = [...idle].find((one) => !isShareTaken || one.network === network);
         if (!replaced) return void socket.destroy();
         remove(replaced);
         replaced.socket.destroy();
@@ -59,8 +54,9 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
       countOf.set(network, (countOf.get(network) ?? 0) + 1);
       socket.on('close', () => remove(connection));
     },
-    begin(connection: Connection): void {
+    begin(connection: Connection, latest: NonNullable<Connection['latest']>): void {
       connection.running += 1;
+      connection.latest = latest;
       idle.delete(connection);
     },
     finish(connection: Connection): void {

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Envelope, Reply } from './call.ts';
 import { type ErrorCode, ERRORS, type Failure, type TextReply } from './errors.ts';
@@ -44,8 +45,11 @@ async function* renderList(batches: AsyncIterable<unknown>, envelope: Envelope, 
 export const renderAllow = (allow: Failure['details']['headers']): RenderedReply =>
   ({ status: 204, headers: { ...COMMON_HEADERS, ...allow }, body: '' });
 
-/** @param page shows the failure to a person */
-export function renderFailure({ code, details }: Failure, requestId: string, page?: TextReply): RenderedReply<string> {
+/** @param toPage shows a failure to a person, unless it has a page of its own */
+export function renderFailure(
+  failure: Failure, requestId: string, toPage?: (failure: Failure) => TextReply,
+): RenderedReply<string> {
+  const { code, details, details: { page = toPage?.(failure) } } = failure;
   const { status, message } = ERRORS[code];
   const retryAfter = details.retryAfterSeconds ?? (status === 503 ? 2 : undefined);
   const error = { code, message: details.message ?? message, fields: details.fields };
@@ -118,25 +122,17 @@ function isUnread({ complete, headers }: IncomingMessage): boolean {
  * The inactivity limit of the socket ends the wait for a client that stopped reading. The socket's events count: a
  * reply that waits behind another one (pipelining) has none when the client leaves.
  */
-const drained = ({ socket }: IncomingMessage, response: ServerResponse): Promise<void> =>
-  new Promise((resolve) => {
-    const done = () => {
-      response.off('drain', done);
-      socket.off('close', done);
-      resolve();
-    };
-    response.on('drain', done);
-    socket.on('close', done);
-  });
+async function drained({ socket }: IncomingMessage, response: ServerResponse): Promise<void> {
+  const waiting = new AbortController();
+  await Promise.race([once(response, 'drain', waiting), once(socket, 'close', waiting)]).catch(() => {});
+  waiting.abort();
+}
 
 function discard(request: IncomingMessage): Promise<void> {
   return new Promise((resolve) => {
     let size = 0;
-    const timer = setTimeout(resolve, DISCARD_MS);
-    const done = () => {
-      clearTimeout(timer);
-      resolve();
-    };
+    const done = () => resolve();
+    setTimeout(done, DISCARD_MS).unref();
     request.on('data', (chunk: Buffer) => {
       size += chunk.length;
       if (size > DISCARD_BYTES) done();

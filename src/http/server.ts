@@ -48,7 +48,7 @@ export interface ListenerOptions {
   readonly name: string;
   readonly host: string;
   readonly port: number;
-  /** Called for the first request that is not for `/livez`. */
+  /** Called for each request that is not for `/livez`. */
   readonly routes: () => Promise<RouteMatcher>;
   readonly style: ResponseStyle;
   readonly maxBodyBytes: number;
@@ -79,7 +79,6 @@ interface Exchange {
 
 /** The only code that sees a socket. */
 export function createListener({ name, log, metrics, style, trustedProxies, ...options }: ListenerOptions) {
-  let matchRoute: RouteMatcher | null = null;
   let inFlight = 0;
   let isClosing = false;
   metrics.gauge('gatehouse_requests_in_flight', 'Requests being processed.', { service: name }, () => inFlight);
@@ -93,20 +92,15 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   const connections = createConnections(trustedProxies, (limit) => countClosed([name, limit]));
   const observeDuration = metrics.histogram('gatehouse_request_duration_seconds', 'From head to reply.', labels);
 
-  async function answer(
-    exchange: Exchange, request: IncomingMessage, begin: () => void,
-  ): Promise<RenderedReply | Failure> {
-    const { headers } = request;
+  async function answer(exchange: Exchange, request: IncomingMessage, begin: () => void) {
+    const { headers, url = '' } = request;
     const { requestId, method, address, isFromProxy } = exchange;
-    const target = parseTarget(request.url ?? '');
+    const target = parseTarget(url);
     if (!target) return new Failure('invalid_target');
     const host = hostOf(request, target.authority);
     if (host === null) return new Failure('invalid_request', { message: 'Send exactly one valid Host header.' });
-    let match = (matchRoute ?? EARLY_ROUTES)(method, target.segments);
-    if (!matchRoute && match instanceof Failure) {
-      matchRoute = await options.routes();
-      match = matchRoute(method, target.segments);
-    }
+    let match = EARLY_ROUTES(method, target.segments);
+    if (match instanceof Failure) match = (await options.routes())(method, target.segments);
     if (match instanceof Failure) {
       return method === 'OPTIONS' && match.code === 'method_not_allowed' ? renderAllow(match.details.headers) : match;
     }
@@ -143,17 +137,16 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   }
 
   async function handle(request: IncomingMessage, response: ServerResponse, begin = () => {}): Promise<void> {
-    const connection = connections.get(request.socket);
+    const connection = connections.all.get(request.socket);
     if (!connection) return void response.destroy();
     const exchange = startExchange(request, connection, trustedProxies);
-    connections.begin(connection);
-    connection.latest = { request, response };
+    connections.begin(connection, { request, response });
     inFlight += 1;
+    const { requestId } = exchange;
     const reply = (outcome: RenderedReply | Failure) => {
-      const page = outcome instanceof Failure ? (outcome.details.page ?? exchange.failurePage?.(outcome)) : undefined;
-      const rendered = outcome instanceof Failure ? renderFailure(outcome, exchange.requestId, page) : outcome;
-      exchange.rendered = rendered;
-      return writeReply(request, response, exchange.requestId, rendered, isClosing);
+      const isFailure = outcome instanceof Failure;
+      exchange.rendered = isFailure ? renderFailure(outcome, requestId, exchange.failurePage) : outcome;
+      return writeReply(request, response, requestId, exchange.rendered, isClosing);
     };
     try {
       await reply(await answer(exchange, request, begin));
@@ -190,11 +183,10 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   // Any other expectation may be ignored (RFC 9110, 10.1.1).
   server.on('checkExpectation', handle);
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
-    const connection = connections.get(socket);
+    const connection = connections.all.get(socket);
     // The client would take an error in the place or in the middle of another reply for that reply.
-    if (error.code === 'ECONNRESET' || !socket.writable || !connection || !isFree(connection)) {
-      return void socket.destroy();
-    }
+    const isLost = error.code === 'ECONNRESET' || !socket.writable;
+    if (isLost || !connection || !isFree(connection)) return void socket.destroy();
     const exchange = startExchange({ headers: {} }, connection, trustedProxies);
     const rendered = renderFailure(new Failure(PARSER_ERRORS[error.code ?? ''] ?? 'invalid_request'), exchange.requestId);
     socket.end(renderRaw(rendered, exchange.requestId));
@@ -221,7 +213,7 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       server.closeIdleConnections();
       // Node counts a connection as idle only after its first request.
-      for (const { socket } of connections.values()) if (socket.bytesRead === 0) socket.destroy();
+      for (const { socket } of connections.all.values()) if (socket.bytesRead === 0) socket.destroy();
       const timer = setTimeout(() => server.closeAllConnections(), graceMs);
       await closed;
       clearTimeout(timer);
