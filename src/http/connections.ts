@@ -25,14 +25,9 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
   const all = new Map<Duplex, Connection>();
   /** Without a request being processed. The longest idle comes first. */
   const idle = new Set<Connection>();
-  const countOf = new Map<string | null, number>();
   const remove = (connection: Connection) => {
-    const { socket, network } = connection;
-    if (!all.delete(socket)) return;
+    all.delete(connection.socket);
     idle.delete(connection);
-    const left = (countOf.get(network) ?? 0) - 1;
-    if (left > 0) countOf.set(network, left);
-    else countOf.delete(network);
   };
   return {
     all,
@@ -40,7 +35,8 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
       const address = canonicalAddress(socket.remoteAddress ?? '');
       // All clients of a trusted proxy come through it, so it has no share.
       const network = isTrusted(address, trustedProxies) ? null : networkOf(address);
-      const isShareTaken = network !== null && (countOf.get(network) ?? 0) >= MAX_PER_NETWORK;
+      const share = [...all.values()].filter((one) => one.network === network);
+      const isShareTaken = network !== null && share.length >= MAX_PER_NETWORK;
       if (isShareTaken || all.size >= MAX_CONNECTIONS) {
         countClosed(isShareTaken ? 'network' : 'connections');
         const replaced = [...idle].find((one) => !isShareTaken || one.network === network);
@@ -51,7 +47,6 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
       const connection = { socket, address, network, running: 0, latest: null };
       all.set(socket, connection);
       idle.add(connection);
-      countOf.set(network, (countOf.get(network) ?? 0) + 1);
       socket.on('close', () => remove(connection));
     },
     begin(connection: Connection, latest: NonNullable<Connection['latest']>): void {

@@ -26,33 +26,28 @@ export type BodyReader = ReturnType<typeof createBodyReader>;
  * @returns a function that reads a body of up to `limit` bytes; throws `ClientGone`
  */
 export function createBodyReader() {
-  const countOf = new Map<string, number>();
-  let count = 0;
+  const receiving = new Set<{ readonly network: string; bytes: number }>();
   let bytes = 0;
   /** @param begin is called once the body is accepted, before a byte of it is read */
   return async (request: IncomingMessage, limit: number, network: string, begin: () => void) => {
     if (Number(request.headers['content-length'] ?? 0) > limit) return tooLarge(limit);
     // A client that left while its credential was checked causes no further event.
     if (request.destroyed) throw new ClientGone();
-    const own = countOf.get(network) ?? 0;
-    if (count >= MAX_BODIES) return new Failure('overloaded', { message: ALL_TAKEN });
-    if (own >= MAX_BODIES_PER_NETWORK) return new Failure('overloaded', { message: SHARE_TAKEN });
-    let held = 0;
+    if (receiving.size >= MAX_BODIES) return new Failure('overloaded', { message: ALL_TAKEN });
+    const share = [...receiving].filter((one) => one.network === network);
+    if (share.length >= MAX_BODIES_PER_NETWORK) return new Failure('overloaded', { message: SHARE_TAKEN });
+    const body = { network, bytes: 0 };
     const hold = (more: number) => {
       if (bytes + more > Math.max(MAX_BYTES, 2 * limit)) return false;
       bytes += more;
-      held += more;
+      body.bytes += more;
       return true;
     };
-    count += 1;
-    countOf.set(network, own + 1);
+    receiving.add(body);
     begin();
     return receive(request, limit, hold).finally(() => {
-      const left = (countOf.get(network) ?? 0) - 1;
-      if (left > 0) countOf.set(network, left);
-      else countOf.delete(network);
-      count -= 1;
-      bytes -= held;
+      receiving.delete(body);
+      bytes -= body.bytes;
     });
   };
 }
