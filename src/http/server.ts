@@ -25,7 +25,6 @@ const SERVER_OPTIONS = {
   /** Longer than the 60 s of common load balancers, so that they close an idle connection first. */
   keepAliveTimeout: 65_000,
   maxHeaderSize: 16 * 1024,
-  noDelay: true,
   /** `answer` checks it instead: Node's own reply has no error body. */
   requireHostHeader: false,
 };
@@ -175,6 +174,17 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     log.info('request', { request_id: requestId, method, route, status, duration_ms, ip: address, ...caller });
   }
 
+  /** Answers what is no request: there is no response object. */
+  function refuse(socket: Duplex, code: ErrorCode): void {
+    const connection = connections.all.get(socket);
+    // The client would take an error in the place or in the middle of another reply for that reply.
+    if (!socket.writable || !connection || !isFree(connection)) return void socket.destroy();
+    const exchange = startExchange({ headers: {} }, connection, trustedProxies);
+    const rendered = renderFailure(new Failure(code), exchange.requestId);
+    socket.end(renderRaw(rendered, exchange.requestId));
+    finishExchange({ ...exchange, route: '(unreadable)', rendered });
+  }
+
   const server = Object.assign(createServer(SERVER_OPTIONS), SERVER_LIMITS);
   server.on('connection', connections.open);
   server.on('request', handle);
@@ -182,22 +192,15 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   server.on('checkContinue', (request, response) => handle(request, response, () => response.writeContinue()));
   // Any other expectation may be ignored (RFC 9110, 10.1.1).
   server.on('checkExpectation', handle);
-  server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
-    const connection = connections.all.get(socket);
-    // The client would take an error in the place or in the middle of another reply for that reply.
-    const isLost = error.code === 'ECONNRESET' || !socket.writable;
-    if (isLost || !connection || !isFree(connection)) return void socket.destroy();
-    const exchange = startExchange({ headers: {} }, connection, trustedProxies);
-    const rendered = renderFailure(new Failure(PARSER_ERRORS[error.code ?? ''] ?? 'invalid_request'), exchange.requestId);
-    socket.end(renderRaw(rendered, exchange.requestId));
-    finishExchange({ ...exchange, route: '(unreadable)', rendered });
+  server.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket: Duplex) => {
+    if (code === 'ECONNRESET') socket.destroy();
+    else refuse(socket, PARSER_ERRORS[code] ?? 'invalid_request');
   });
   // Not a proxy. Without this listener, Node closes the connection without a reply.
   server.on('connect', (_request, socket: Duplex) => {
     // Node no longer handles this socket: a reset would end the process, and an open one would outlive the shutdown.
-    socket.on('error', () => {});
-    const requestId = randomUUID();
-    socket.end(renderRaw(renderFailure(new Failure('invalid_request'), requestId), requestId), () => socket.destroy());
+    socket.on('error', () => {}).on('finish', () => socket.destroy());
+    refuse(socket, 'invalid_request');
   });
 
   return {
