@@ -26,8 +26,7 @@ export function canonicalAddress(address: string): string {
   const canonical = new URL(`http://[${address}]/`).hostname.slice(1, -1);
   const [, high, low] = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/.exec(canonical) ?? [];
   if (high === undefined || low === undefined) return canonical;
-  const groups = [high, low].map((group) => Number.parseInt(group, 16));
-  return groups.flatMap((group) => [group >> 8, group & 255]).join('.');
+  return [high, low].map((group) => Number.parseInt(group, 16)).flatMap((pair) => [pair >> 8, pair & 255]).join('.');
 }
 
 /** What throttles count by: an IPv4 address, or the first 64 bits of an IPv6 address, which one subscriber has. */
@@ -44,15 +43,13 @@ export function networkOf(address: string): string {
  * that is not a trusted proxy. The client itself can invent everything to the left of it (ASVS 15.3.4).
  */
 export function clientAddress(socketAddress: string, forwardedFor: string | undefined, trusted: BlockList): string {
-  let client = canonicalAddress(socketAddress);
-  if (!isTrusted(client, trusted)) return client;
-  for (const entry of (forwardedFor ?? '').split(',').reverse()) {
+  let client = '';
+  for (const entry of [socketAddress, ...(forwardedFor ?? '').split(',').reverse()]) {
     // Azure and IIS append the port.
     const bare = entry.trim().replace(/^\[([0-9a-f:.]+)\](:\d{1,5})?$|^([\d.]+):\d{1,5}$/i, '$1$3');
-    const address = canonicalAddress(bare);
-    if (isIP(address) === 0) break;
-    client = address;
-    if (!isTrusted(address, trusted)) break;
+    if (isIP(bare) === 0) break;
+    client = canonicalAddress(bare);
+    if (!isTrusted(client, trusted)) break;
   }
   return client;
 }

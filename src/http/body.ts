@@ -12,12 +12,8 @@ export interface BodyRule<Body> {
   parse(raw: Buffer): Validation<Body>;
 }
 
-export const noBody: BodyRule<null> = {
-  schema: null,
-  errors: [],
-  accepts: () => null,
-  parse: () => ({ ok: true, value: null }),
-};
+export const noBody: BodyRule<null> =
+  { schema: null, errors: [], accepts: () => null, parse: () => ({ ok: true, value: null }) };
 
 /**
  * A JSON body in UTF-8.
@@ -31,7 +27,7 @@ export function json<Body>(shape: Shape<Body>, contentType: 'any' | 'required' =
       // A compressed body could expand to any size.
       const { 'content-encoding': encoding = 'identity' } = headers;
       if (encoding !== '' && encoding !== 'identity') return new Failure('unsupported_media_type');
-      if (contentType === 'any' || isJson(headers['content-type'])) return null;
+      if (contentType === 'any' || JSON_TYPE.test(headers['content-type'] ?? '')) return null;
       return new Failure('unsupported_media_type', { message: 'Send the body with "Content-Type: application/json".' });
     },
     parse(raw) {
@@ -41,22 +37,19 @@ export function json<Body>(shape: Shape<Body>, contentType: 'any' | 'required' =
   };
 }
 
-function isJson(contentType: string | undefined): boolean {
-  const mediaType = (contentType ?? '').split(';', 1)[0]?.trim().toLowerCase() ?? '';
-  return mediaType === 'application/json' || /^[a-z]+\/[a-z0-9.!#$&^_+-]+\+json$/.test(mediaType);
-}
+const JSON_TYPE = /^\s*(application\/json|[a-z]+\/[a-z0-9.!#$&^_+-]+\+json)\s*(;|$)/i;
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /** The engine's own message quotes the input, which may hold a secret, so it is never passed on. */
 function parseJson(raw: Buffer): Validation<unknown> {
-  const invalid = (message: string) => ({ ok: false, errors: [{ path: '', message }] }) as const;
+  const invalid = (message: string, path = '') => ({ ok: false, errors: [{ path, message }] }) as const;
   if (raw.length === 0) return invalid('a JSON body is required');
   try {
     const text = utf8.decode(raw);
     const value: unknown = JSON.parse(text);
     const path = duplicateMember(text);
-    return path === null ? { ok: true, value } : { ok: false, errors: [{ path, message: 'must be given only once' }] };
+    return path === null ? { ok: true, value } : invalid('must be given only once', path);
   } catch (error) {
     return invalid(error instanceof SyntaxError ? 'the body must be valid JSON' : 'the body must be encoded in UTF-8');
   }

@@ -166,11 +166,8 @@ export const bindRoutes = <Service>(routes: ReadonlyArray<Route<Service>>, servi
 
 export type RouteMatcher = ReturnType<typeof bindRoutes>;
 
-/** What the OpenAPI document says about a service, besides its routes. */
-export interface DocumentFacts {
-  readonly title: string;
-  /** The version of the interface, not of the program. */
-  readonly version: string;
+/** What the OpenAPI document says about a service, besides its routes. The version is that of the interface. */
+export interface DocumentFacts extends Readonly<Record<'title' | 'version', string>> {
   readonly envelope: Envelope;
   readonly securitySchemes: Readonly<Record<string, object>>;
 }

@@ -1,5 +1,5 @@
 import { anonymous, bindRoutes, type DocumentFacts, type Route, route, routeDefaults } from './call.ts';
-import { type ErrorCode, Failure } from './errors.ts';
+import { Failure } from './errors.ts';
 import { noInput, object, text } from './shape.ts';
 
 const status = object({ status: text() });
@@ -24,9 +24,7 @@ interface Probed {
  * database can be read and written, its schema is current, and the process is neither starting nor shutting down.
  */
 export function withBuiltIns<Service extends Probed>(
-  rows: ReadonlyArray<Route<Service>>,
-  facts: DocumentFacts,
-  notReady: Extract<ErrorCode, 'service_failed' | 'unavailable'>,
+  rows: ReadonlyArray<Route<Service>>, facts: DocumentFacts, notReady: 'service_failed' | 'unavailable',
 ): Array<Route<Service>> {
   let document: string | null = null;
   const readyz = route({

@@ -1,14 +1,11 @@
 import type { FieldError } from './errors.ts';
 
 /** The part of JSON Schema, as in OpenAPI 3.0.3, that shapes use. */
-export interface JsonSchema {
+export interface JsonSchema
+  extends Partial<Record<'minLength' | 'maxLength' | 'minimum' | 'maximum', number | undefined>> {
   readonly type?: 'string' | 'integer' | 'boolean' | 'object' | 'array';
   readonly format?: string;
   readonly description?: string | undefined;
-  readonly minLength?: number | undefined;
-  readonly maxLength?: number | undefined;
-  readonly minimum?: number;
-  readonly maximum?: number;
   readonly enum?: ReadonlyArray<string | null>;
   readonly nullable?: boolean;
   readonly default?: string | number | boolean;
@@ -52,14 +49,9 @@ const scalar = <T>(schema: JsonSchema, message: string, parse: (input: unknown) 
   read: (input, at, errors) => parse(input) ?? reject(errors, at, message),
 });
 
-interface TextLimits {
-  readonly min?: number;
-  /** In UTF-16 units, as `maxLength` counts. */
-  readonly max?: number;
-  readonly description?: string;
-  /** A further check: returns the problem, or null. */
-  readonly check?: (text: string) => string | null;
-}
+type Range = Readonly<{ min: number; max: number; description?: string }>;
+/** Lengths are in UTF-16 units, as `maxLength` counts. A further check returns the problem, or null. */
+type TextLimits = Partial<Range & Readonly<{ check: (text: string) => string | null }>>;
 
 /** Well-formed text: a lone surrogate has no UTF-8 form, so it could neither be stored nor returned. */
 export function text({ min = 0, max, description, check = () => null }: TextLimits = {}): Shape<string> {
@@ -83,16 +75,12 @@ export const withoutNul = (value: string): string | null =>
   value.includes('\0') ? 'must not contain the character U+0000' : null;
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+const UUID_NEEDED = 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000';
 const TIMESTAMP = /^(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
 
 export const uuid = (description?: string): Shape<string> =>
-  scalar(
-    { type: 'string', format: 'uuid', description },
-    'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000',
-    (input) => (typeof input === 'string' && UUID.test(input) ? input.toLowerCase() : undefined),
-  );
-
-type Range = Readonly<{ min: number; max: number; description?: string }>;
+  scalar({ type: 'string', format: 'uuid', description }, UUID_NEEDED, (input) =>
+    typeof input === 'string' && UUID.test(input) ? input.toLowerCase() : undefined);
 
 export const integer = ({ min, max, description }: Range): Shape<number> =>
   scalar(
@@ -113,8 +101,7 @@ export const boolean = (): Shape<boolean> =>
 
 export const oneOf = <W extends string>(...words: readonly W[]): Shape<W> =>
   scalar({ type: 'string', enum: words }, `must be one of ${words.join(', ')}`, (input) =>
-    words.find((word) => word === input),
-  );
+    words.find((word) => word === input));
 
 /** A date and time in a reply (RFC 3339, in UTC), which is also the JSON of a `Date`. */
 export const dateTime = (description?: string): Shape<Date | string> =>
