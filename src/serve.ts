@@ -80,8 +80,8 @@ async function createProcessContext({ shared }: Configuration, output: Output) {
   const isServed = shared.METRICS_PORT !== null;
   const metrics = isServed ? (await import('./runtime/prometheus.ts')).createMetrics() : noMetrics;
   const hashing = createLimiter(shared.PASSWORD_HASHES, HASHES_WAITING, 'a password hash');
-  metrics.gauge('gatehouse_password_hashes_running', 'Password hashes being computed.', {}, () => hashing.running);
-  metrics.gauge('gatehouse_password_hashes_waiting', 'Password hashes waiting for a slot.', {}, () => hashing.waiting);
+  metrics.gauge('gatehouse_password_hashes_running', 'Password hashes being computed.', {}, hashing.running);
+  metrics.gauge('gatehouse_password_hashes_waiting', 'Password hashes waiting for a slot.', {}, hashing.waiting);
   const log = createLog(shared.LOG_LEVEL, lines.write);
   return { shared, output, log, lines, metrics, hashing, stopping: new AbortController(), readBody: createBodyReader() };
 }

@@ -8,8 +8,8 @@ export interface Limiter {
    */
   run<T>(work: () => Promise<T>, hasPriority?: boolean): Promise<T>;
   /** How much runs in all slots, and waits in all queues. */
-  readonly running: number;
-  readonly waiting: number;
+  running(): number;
+  waiting(): number;
   /** A limiter of the same slots with queues of its own. All are served in turn: none waits for all of another. */
   share(): Limiter;
 }
@@ -21,18 +21,13 @@ export function createLimiter(slots: number, queueLength: number, what: string):
   let running = 0;
   /** The one that was served last is the last. */
   const shares: Array<readonly [priority: Queue, others: Queue]> = [];
-  const lengthOf = ([priority, others]: (typeof shares)[number]) => priority.length + others.length;
   function share(): Limiter {
     const [priority, others]: [Queue, Queue] = [[], []];
     shares.push([priority, others]);
     return {
       share,
-      get running() {
-        return running;
-      },
-      get waiting() {
-        return shares.reduce((sum, one) => sum + lengthOf(one), 0);
-      },
+      running: () => running,
+      waiting: () => shares.flat(2).length,
       async run(work, hasPriority = false) {
         const queue = hasPriority ? priority : others;
         if (running < slots) running += 1;
@@ -42,7 +37,7 @@ export function createLimiter(slots: number, queueLength: number, what: string):
         try {
           return await work();
         } finally {
-          const next = shares.find((one) => lengthOf(one) > 0);
+          const next = shares.find((one) => one.some(({ length }) => length > 0));
           if (next) shares.push(...shares.splice(shares.indexOf(next), 1));
           const start = next?.[0].shift() ?? next?.[1].shift();
           if (start) start();

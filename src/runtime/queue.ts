@@ -10,7 +10,7 @@ export function createKeyedQueue(length: number, what: string) {
     const limiter = limiters.get(key) ?? createLimiter(1, length - 1, what);
     limiters.set(key, limiter);
     return limiter.run(work).finally(() => {
-      if (limiter.running === 0 && limiters.get(key) === limiter) limiters.delete(key);
+      if (limiter.running() === 0 && limiters.get(key) === limiter) limiters.delete(key);
     });
   };
 }

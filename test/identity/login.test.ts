@@ -125,7 +125,7 @@ test('a login counts the password that holds when its turn comes, not when it qu
   let release = () => {};
   const held = gate.run(() => new Promise<void>((resolve) => (release = resolve)));
   const slow = tryLogin(withCost(4, { hashing: gate }), 'user-queued', PASSWORD);
-  while (gate.waiting === 0) await turn();
+  while (gate.waiting() === 0) await turn();
   await sql`update identity.users set password_hash = ${await hashPassword('another password', CHEAP.cost)} where username = 'user-queued'`;
   release();
   await held;

@@ -30,18 +30,18 @@ test('limiter: work beyond the slots waits, first come, first served', async () 
   const results = [1, 2, 3, 4, 5].map(run);
   await settle();
   assert.deepEqual(started, [1, 2]);
-  assert.deepEqual([limiter.running, limiter.waiting], [2, 3]);
+  assert.deepEqual([limiter.running(), limiter.waiting()], [2, 3]);
   end(2);
   await settle();
   assert.deepEqual(started, [1, 2, 3]);
-  assert.deepEqual([limiter.running, limiter.waiting], [2, 2]);
+  assert.deepEqual([limiter.running(), limiter.waiting()], [2, 2]);
   for (const number of [1, 3, 4, 5]) {
     end(number);
     await settle();
   }
   assert.deepEqual(await Promise.all(results), [1, 2, 3, 4, 5]);
   assert.deepEqual(started, [1, 2, 3, 4, 5]);
-  assert.deepEqual([limiter.running, limiter.waiting], [0, 0]);
+  assert.deepEqual([limiter.running(), limiter.waiting()], [0, 0]);
 });
 
 test('limiter: work that finds the queue full is rejected at once', async () => {
@@ -49,7 +49,7 @@ test('limiter: work that finds the queue full is rejected at once', async () => 
   const [first, second] = [run(1), run(2)];
   const isOverloaded = (error: unknown) => error instanceof Overloaded && error.message === 'too many are waiting for a slot';
   await assert.rejects(run(3), isOverloaded);
-  assert.deepEqual([limiter.running, limiter.waiting], [1, 1]);
+  assert.deepEqual([limiter.running(), limiter.waiting()], [1, 1]);
   end(1);
   await first;
   await settle();
@@ -80,7 +80,7 @@ test('limiter: work that fails frees its slot, and only its caller gets the erro
   assert.deepEqual(started, [1, 2]);
   end(2);
   assert.equal(await second, 2);
-  assert.equal(limiter.running, 0);
+  assert.equal(limiter.running(), 0);
 });
 
 test('limiter: work that throws synchronously frees its slot', async () => {
@@ -88,7 +88,7 @@ test('limiter: work that throws synchronously frees its slot', async () => {
   for (let round = 0; round < 2; round += 1) {
     await assert.rejects(limiter.run(() => { throw new RangeError('at once'); }), RangeError);
   }
-  assert.equal(limiter.running, 0);
+  assert.equal(limiter.running(), 0);
 });
 
 test('limiter: new work cannot take the slot that was handed to waiting work', async () => {
@@ -103,7 +103,7 @@ test('limiter: new work cannot take the slot that was handed to waiting work', a
   await first;
   await settle();
   assert.deepEqual(started, [1, 2]);
-  assert.deepEqual([limiter.running, limiter.waiting], [1, 1]);
+  assert.deepEqual([limiter.running(), limiter.waiting()], [1, 1]);
   end(2);
   await second;
   await settle();
@@ -126,7 +126,7 @@ test('limiter: never more work runs than there are slots', async () => {
   const outcomes = await Promise.allSettled(all);
   assert.equal(max, 3);
   assert.equal(outcomes.filter(({ status }) => status === 'rejected').length, 50);
-  assert.deepEqual([limiter.running, limiter.waiting], [0, 0]);
+  assert.deepEqual([limiter.running(), limiter.waiting()], [0, 0]);
 });
 
 test('limiter: work with priority has its own queue, which is served first', async () => {
@@ -136,7 +136,7 @@ test('limiter: work with priority has its own queue, which is served first', asy
   const first = limiter.run(() => new Promise<void>((resolve) => (finish = resolve)));
   const other = limiter.run(async () => void started.push('other'));
   const priority = limiter.run(async () => void started.push('priority'), true);
-  assert.equal(limiter.waiting, 2);
+  assert.equal(limiter.waiting(), 2);
   await assert.rejects(limiter.run(async () => {}), Overloaded);
   await assert.rejects(limiter.run(async () => {}, true), Overloaded);
   finish();
@@ -154,10 +154,10 @@ test('limiter: shares are served in turn, however much waits in one of them', as
   };
   const all = Array.from({ length: 10 }, () => flood.run(work('flood'), true));
   all.push(few.run(work('few')), few.run(work('few')), few.run(work('few with priority'), true));
-  assert.deepEqual([limiter.waiting, limiter.running], [12, 1]);
+  assert.deepEqual([limiter.waiting(), limiter.running()], [12, 1]);
   await Promise.all(all);
   assert.deepEqual(started.slice(0, 7), ['flood', 'flood', 'few with priority', 'flood', 'few', 'flood', 'few']);
-  assert.deepEqual([limiter.waiting, limiter.running], [0, 0]);
+  assert.deepEqual([limiter.waiting(), limiter.running()], [0, 0]);
 });
 
 test('limiter: the full queue of one share rejects no work of another', async () => {
