@@ -49,41 +49,36 @@ function limitPerSecond(write: Log['warn']): Log['limited'] {
   return (message, fields) => {
     const route = fields?.route;
     const kind = `${message} ${route}`;
-    const count = (counts.get(kind) ?? 0) + 1;
-    counts.set(kind, count);
-    if (count <= MAX_PER_SECOND) write(message, fields);
-    if (count > 1) return;
-    const end = () => {
+    const count = counts.get(kind) ?? 0;
+    counts.set(kind, count + 1);
+    if (count < MAX_PER_SECOND) write(message, fields);
+    if (count > 0) return;
+    setTimeout(() => {
       const omitted = (counts.get(kind) ?? 0) - MAX_PER_SECOND;
       counts.delete(kind);
       if (omitted > 0) write(message, { route, omitted });
-    };
-    setTimeout(end, 1_000).unref();
+    }, 1_000).unref();
   };
 }
 
 /** How many characters may wait for a reader that is too slow. Lines beyond them are dropped, to bound the memory. */
 const MAX_UNWRITTEN = 4 * 1024 * 1024;
-const DROPPED = 'log lines dropped: the reader is too slow';
 
 /** Gathers the lines of one turn of the event loop into one write. The line after a gap tells how many are missing. */
 export function createLineWriter(output: Writable) {
-  let gathered = '';
-  let dropped = 0;
+  let [gathered, dropped] = ['', 0];
   // Not `output.writableLength`: the plain webhook receiver writes its events to the same stream.
   let unwritten = 0;
+  const log = createLog('warn', (line) => (gathered += line));
   const addNotice = () => {
-    if (dropped === 0) return;
-    const notice = { time: new Date().toISOString(), level: 'warn', message: DROPPED, lines: dropped };
-    gathered += `${JSON.stringify(notice)}\n`;
+    if (dropped > 0) log.warn('log lines dropped: the reader is too slow', { lines: dropped });
     dropped = 0;
   };
   const writeGathered = () => {
     const text = gathered;
-    if (text === '') return;
     gathered = '';
     unwritten += text.length;
-    output.write(text, () => (unwritten -= text.length));
+    if (text !== '') output.write(text, () => (unwritten -= text.length));
   };
   return {
     write(line: string): void {
