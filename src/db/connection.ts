@@ -27,28 +27,25 @@ const URL_FORM = 'postgres://user:password@host:5432/database, with "sslmode" as
 /** A variable that holds a database URL. */
 export const databaseUrl = (): Variable<DatabaseAddress | null> => ({ fallback: '–', unset: null, parse });
 
+/** Rejects unknown parameters, which `postgres` would send to the server. */
 function parse(text: string): DatabaseAddress | Expected {
   try {
-    return parseUrl(new URL(text));
+    const url = new URL(text);
+    const parts = [url.pathname.slice(1), url.username, url.password].map(decodeURIComponent);
+    const [database = '', user, password = ''] = parts;
+    const host = decodeURIComponent(url.hostname).replace(/^\[(.*)\]$/, '$1') || 'localhost';
+    const names = [...url.searchParams.keys()].join();
+    const isOne = /^postgres(ql)?:$/.test(url.protocol) && database !== '' && !host.includes(',');
+    // U+0000 ends a string in PostgreSQL's protocol: the rest would be read as another field.
+    const hasEnd = parts.join('').includes('\0');
+    if (!isOne || hasEnd || !['', 'sslmode'].includes(names)) return new Expected(URL_FORM);
+    const given = url.searchParams.get('sslmode') ?? (isThisHost(host) ? 'disable' : 'prefer');
+    const sslmode = SSL_MODES.find((mode) => mode === given);
+    if (!sslmode) return new Expected(`a URL whose sslmode is one of ${SSL_MODES.join(', ')}`);
+    return { host, port: Number(url.port || 5432), database, user: user || userInfo().username, password, sslmode };
   } catch {
     return new Expected(URL_FORM); // not a URL, or malformed percent escapes in it
   }
-}
-
-/** Rejects unknown parameters, which `postgres` would send to the server. */
-function parseUrl(url: URL): DatabaseAddress | Expected {
-  const parts = [url.pathname.slice(1), url.username, url.password].map(decodeURIComponent);
-  const [database = '', user, password = ''] = parts;
-  const host = decodeURIComponent(url.hostname).replace(/^\[(.*)\]$/, '$1') || 'localhost';
-  const names = [...url.searchParams.keys()].join();
-  const isOne = /^postgres(ql)?:$/.test(url.protocol) && database !== '' && !host.includes(',');
-  if (!isOne || !['', 'sslmode'].includes(names)) return new Expected(URL_FORM);
-  const given = url.searchParams.get('sslmode') ?? (isThisHost(host) ? 'disable' : 'prefer');
-  const sslmode = SSL_MODES.find((mode) => mode === given);
-  if (!sslmode) return new Expected(`a URL whose sslmode is one of ${SSL_MODES.join(', ')}`);
-  // U+0000 ends a string in PostgreSQL's protocol: the rest would be read as another field.
-  if (parts.join('').includes('\0')) return new Expected(URL_FORM);
-  return { host, port: Number(url.port || 5432), database, user: user || userInfo().username, password, sslmode };
 }
 
 /** A client of `postgres` for exactly one connection. */
@@ -77,7 +74,7 @@ const BRIEFLY = { lock_timeout: `${LOCK_MS}ms` } as const;
 /** `claim`: in the order of an index, without reading all and sorting. `check` serves only to check another one. */
 const KINDS = {
   read: BY_INDEX, write: { ...BY_INDEX, ...BRIEFLY }, transaction: BRIEFLY,
-  claim: { ...BY_INDEX, enable_bitmapscan: 'off' }, other: {}, check: {},
+  claim: { ...BY_INDEX, enable_bitmapscan: 'off' }, readiness: { work_mem: '64kB' }, other: {}, check: {},
   migration: { statement_timeout: '0', lock_timeout: '0' },
 } as const;
 export type Kind = keyof typeof KINDS;
