@@ -54,20 +54,19 @@ export async function requireCurrent(database: Database, schema: string, migrati
  * @returns a function that answers within a second and never throws: null if requests can be served, otherwise why not
  */
 export function createReadiness(database: Database, schema: string, migrations: Migrations, log: Log) {
-  let [written, writing]: [number, Promise<void> | null] = [-Infinity, null];
-  const write = () => (writing ??= database.readiness(async (sql) => {
+  let [triedAt, written] = [-Infinity, Promise.resolve()];
+  const write = () => database.readiness(async (sql) => {
     await sql`update ${sql(schema)}.migrations set name = name where version = 1`;
     // That needs no new disk space. A result larger than the working memory does, in a temporary file.
-    await sql`set work_mem = '64kB'`;
     await sql`select count(*) from generate_series(1, 20000)`;
-    written = performance.now();
-  }).finally(() => (writing = null)));
+  });
   return async (): Promise<string | null> => {
     let problem = 'the database cannot be read';
     const check = async () => {
       if (!(await isCurrent(database, schema, migrations))) return 'the schema is not current: run "gatehouse migrate"';
       problem = 'the database can be read but not written';
-      if (performance.now() - written > PROBE_MS) await write();
+      if (performance.now() - triedAt > PROBE_MS) [triedAt, written] = [performance.now(), write()];
+      await written;
       problem = 'requests have no connection to the database';
       await database.ensureConnected();
       return null;

@@ -5,9 +5,7 @@ import { type Client, connect, type DatabaseAddress, type Kind, LOCK_MS, STATEME
 import { createLimiter } from '../runtime/limiter.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { Overloaded, Unavailable } from '../runtime/errors.ts';
-import {
-  codeOf, constraintOf, endsConnection, isStale, isTemporary, isUniqueViolation, LOCK_NOT_AVAILABLE, withRetry,
-} from './retry.ts';
+import { codeOf, endsConnection, isStale, isTemporary, LOCK_NOT_AVAILABLE, withRetry } from './retry.ts';
 
 export type { DatabaseAddress, Sql };
 export type Fragment = postgres.Fragment; // a part of a statement
@@ -101,7 +99,7 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
       locks ? (locks === 'try' ? write.run : wait)(work) : orWait(write.run, work),
     list: create('list').run, // lists and other reads that may take long
     claim: create('claim', 'claim').run, // claims of work, which lists must not delay
-    readiness: create('readiness').run, // readiness checks, which requests must not delay
+    readiness: create('readiness', 'readiness').run, // readiness checks, which requests must not delay
     /** Several statements that commit together. The work returns plain data: a returned `Failure` would commit. */
     transaction: <T>(work: Work<T>): Promise<T> => orWait(transact, (sql) => inTransaction(sql, work)),
     /** A connection of its own without time limits, closed afterwards: for changes of the schema. */
@@ -205,9 +203,9 @@ function createConnection(
 
 /** Foreign errors end here: their message and `detail` may quote values, so only the code is kept. */
 function translate(error: unknown, { host, port, sslmode }: DatabaseAddress): unknown {
-  if (isUniqueViolation(error)) return new Duplicate(constraintOf(error) ?? '');
   const code = codeOf(error);
   if (error instanceof postgres.PostgresError) {
+    if (code === '23505') return new Duplicate(error.constraint_name ?? '');
     const message = `the database returned an error (SQLSTATE ${code}${HINTS[code] ?? ''})`;
     if (code === LOCK_NOT_AVAILABLE) return new Locked(message, true);
     return ABOUT_DATA.test(code) ? new Rejected(message, false) : new Unavailable(message, isTemporary(error));

@@ -27,7 +27,6 @@ export function constraintOf(error: unknown): string | null {
 }
 
 export const lostCreationRace = (error: unknown): boolean => ALREADY_EXISTS.has(codeOf(error));
-export const isUniqueViolation = (error: unknown): boolean => codeOf(error) === '23505';
 /** Whether the connection is of no more use. After a FATAL error, the server closes it. */
 export const endsConnection = (error: unknown): boolean =>
   CONNECTION_LOST.has(codeOf(error)) || (error instanceof Error && 'severity' in error && error.severity === 'FATAL');
