@@ -1,4 +1,4 @@
-import { type Ask, forbidden, may } from './policy.ts';
+import { type Ask, forbidden } from './policy.ts';
 
 type Require = { require: 'super_admin' | undefined };
 
@@ -9,7 +9,6 @@ type Require = { require: 'super_admin' | undefined };
  */
 export async function verify({ caller, query }: Ask<unknown, Require>) {
   const { session, key, user } = caller;
-  if (!may(caller, 'pass a forward authentication')) return forbidden(caller);
   if (query.require === 'super_admin' && user?.super_admin !== true) return forbidden(caller);
   const headers = {
     'X-Auth-User-Id': user?.id ?? '',
