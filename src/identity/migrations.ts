@@ -32,14 +32,12 @@ export const MIGRATIONS: readonly Migration[] = [
       `create index users_to_erase on identity.users (deleted_at) where deleted_at is not null and username <> ''`,
       'create index users_sessions_end on identity.users (id, sessions_end_at) where sessions_end_at is not null',
       // One row, the same value for the sessions of all users.
-      `create table identity.global_revocation (
-        only_row boolean primary key default true check (only_row),
-        sessions_end_at timestamptz
-      )`,
+      `create table identity.global_revocation
+        (only_row boolean primary key default true check (only_row), sessions_end_at timestamptz)`,
       'insert into identity.global_revocation default values',
       `create table identity.sessions (
         id uuid primary key,
-        token_digest bytea not null, -- SHA-256: reading the table gives nobody a session
+        token_digest bytea not null unique, -- SHA-256: reading the table gives nobody a session
         user_id uuid not null references identity.users (id),
         revoked boolean not null default false, logged_out boolean not null default false,
         expires_at timestamptz not null,
@@ -48,7 +46,6 @@ export const MIGRATIONS: readonly Migration[] = [
         created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
         deleted_at timestamptz
       )`,
-      'create unique index sessions_token_digest on identity.sessions (token_digest)',
       // With all columns that decide whether a session is active, so that lists and counts read the index alone.
       `create index sessions_newest on identity.sessions (created_at desc, id desc)
         include (user_id, expires_at, revoked, logged_out) where deleted_at is null`,
@@ -63,9 +60,8 @@ export const MIGRATIONS: readonly Migration[] = [
       // How and when a session was started in the portal, and its second token: only for `verify`.
       `create table identity.sign_ins (
         session_id uuid primary key references identity.sessions (id) on delete cascade,
-        domain_digest bytea, methods text not null, authenticated_at timestamptz not null
+        domain_digest bytea unique, methods text not null, authenticated_at timestamptz not null
       )`,
-      'create unique index sign_ins_domain_digest on identity.sign_ins (domain_digest)',
       // Sealed under IDENTITY_SECRET. Unconfirmed until the first right code.
       `create table identity.totp (
         user_id uuid primary key references identity.users (id),
@@ -73,8 +69,7 @@ export const MIGRATIONS: readonly Migration[] = [
         blob bytea not null, last_step bigint not null default 0, confirmed boolean not null default false,
         created_at timestamptz not null default now()
       )`,
-      'create table identity.recovery_codes (digest bytea primary key, user_id uuid not null)', // SHA-256
-      'create index recovery_codes_of_user on identity.recovery_codes (user_id)',
+      'create table identity.recovery_codes (user_id uuid, digest bytea, primary key (user_id, digest))', // SHA-256
       `create table identity.passkeys (
         id bytea primary key, user_id uuid not null references identity.users (id), name text not null,
         algorithm integer not null, spki bytea not null, counter bigint not null, is_backup_eligible boolean not null,
@@ -92,7 +87,7 @@ export const MIGRATIONS: readonly Migration[] = [
       'create index used_challenges_expiry on identity.used_challenges (expires_at)',
       `create table identity.api_keys (
         id uuid primary key,
-        key_digest bytea not null, -- SHA-256
+        key_digest bytea not null unique, -- SHA-256
         key_prefix text not null, name text not null, -- to tell keys apart
         user_id uuid references identity.users (id), -- null for a key without a user
         created_by uuid references identity.users (id), -- null for the command line
@@ -101,16 +96,14 @@ export const MIGRATIONS: readonly Migration[] = [
         created_at timestamptz not null default now(), updated_at timestamptz not null default now(),
         deleted_at timestamptz
       )`,
-      'create unique index api_keys_key_digest on identity.api_keys (key_digest)',
       'create index api_keys_newest on identity.api_keys (created_at desc, id desc) where deleted_at is null',
       `create index api_keys_newest_of_user on identity.api_keys (user_id, created_at desc, id desc)
         where deleted_at is null`,
       'create index api_keys_without_user on identity.api_keys (created_by) where user_id is null',
       ...throttlesTable(SCHEMA),
       // Keys the digests in the throttles: 244 random bits, the same for all replicas.
-      'create table identity.throttle_secret (secret bytea not null)',
-      `insert into identity.throttle_secret
-        values (decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex'))`,
+      `create table identity.throttle_secret as
+        select decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex') as secret`,
       `create table identity.audit (
         id uuid primary key, created_at timestamptz not null default now(), event text not null,
         via text not null, actor_id uuid, key_id uuid, -- who did it
