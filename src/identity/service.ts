@@ -11,7 +11,6 @@ import type { IdentitySettings, Portal } from './settings.ts';
 import { readThrottleSecret } from './store/throttles.ts';
 
 const MAX_HELD = 512;
-const CHECKS = ['gatehouse_password_checks_total', 'Passwords checked, by outcome: right, wrong, throttled.'] as const;
 
 /** With SIGNIN_PAGES. */
 export type PortalService = IdentityService & { readonly portal: Portal };
@@ -31,23 +30,21 @@ export function createIdentity(
   options: Omit<IdentitySettings, 'database' | 'admin'>, database: Database, context: ServiceContext,
   checkCode: CheckCode | null = null,
 ) {
-  const { log, metrics, hashing, isServing } = context;
+  const { log, metrics } = context;
+  const help = 'Passwords checked, by outcome: right, wrong, throttled.';
   let secret: Buffer | null = null;
   return {
     ...options,
+    ...context,
     database,
     checkCode,
-    log,
-    metrics,
-    hashing,
     limitGuesses: createGuessLimit(),
     /** Throttled logins whose answer is held back. */
     held: createLimiter(MAX_HELD, 0, 'a throttled login'),
-    countPasswordCheck: metrics.counter(...CHECKS, ['outcome']),
+    countPasswordCheck: metrics.counter('gatehouse_password_checks_total', help, ['outcome']),
     /** Ids of sessions and keys in use, written in the background. */
     pendingLastSeen: { sessions: new Set<string>(), keys: new Set<string>() },
     throttleSecret: async () => (secret ??= await readThrottleSecret(database)),
-    isServing,
     readiness: createReadiness(database, SCHEMA, MIGRATIONS, log),
   };
 }

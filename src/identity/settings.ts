@@ -35,19 +35,9 @@ export const VARIABLES = {
   COOKIE_DOMAIN: text(null, (value) => (/^([a-z0-9-]+\.)+[a-z0-9-]+$/.test(value) ? null : 'a domain with a dot')),
 } as const;
 
-/** The addresses of the sign-in pages, and of the programs whose proxies ask them. */
-export interface Portal {
-  readonly origin: string;
-  /** Origins that a browser may be sent to after signing in. */
-  readonly returnOrigins: readonly string[];
-  /** The domain whose hosts receive the second cookie; null if only the portal's own host has a cookie. */
-  readonly cookieDomain: string | null;
-  /** Seals the secrets of TOTP; null: without TOTP. */
-  readonly secret: string | null;
-  readonly requireSecondFactor: 'off' | 'super_admin' | 'all';
-}
-
 export type IdentitySettings = ReturnType<typeof read>;
+/** The addresses of the sign-in pages, and of the programs whose proxies ask them. */
+export type Portal = NonNullable<IdentitySettings['portal']>;
 
 export function read({ values, database, findings }: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
   const { ADMIN_USERNAME: username, ADMIN_EMAIL: email, PASSWORD_SCRYPT: cost } = values;
@@ -59,18 +49,18 @@ export function read({ values, database, findings }: SettingsInput<typeof VARIAB
   const errors = checked.ok ? [] : checked.errors;
   findings.problems.push(...errors.map(({ path, message }) => `ADMIN_${path.slice(1).toUpperCase()} ${message}.`));
   findings.warnings.push(...costWarnings(cost));
-  const { SIGNIN_ORIGIN: origin, COOKIE_DOMAIN: cookieDomain } = values;
-  const host = new URL(origin ?? '').hostname;
-  if (cookieDomain !== null && host !== cookieDomain && !host.endsWith(`.${cookieDomain}`)) {
+  const { COOKIE_DOMAIN: cookieDomain, IDENTITY_SECRET, REQUIRE_SECOND_FACTOR: requireSecondFactor } = values;
+  const origin = values.SIGNIN_ORIGIN ?? '';
+  const host = new URL(origin).hostname;
+  if (cookieDomain !== null && !`.${host}`.endsWith(`.${cookieDomain}`)) {
     findings.problems.push(`COOKIE_DOMAIN must be the host of SIGNIN_ORIGIN, ${host}, or a domain above it.`);
   }
-  if (values.REQUIRE_SECOND_FACTOR !== 'off' && !(values.SIGNIN_PAGES && values.IDENTITY_SECRET)) {
+  if (requireSecondFactor !== 'off' && !(values.SIGNIN_PAGES && IDENTITY_SECRET)) {
     findings.problems.push('REQUIRE_SECOND_FACTOR needs SIGNIN_PAGES=on and IDENTITY_SECRET.');
   }
-  const portal: Portal = {
-    origin: origin ?? '', returnOrigins: values.RETURN_ORIGINS?.split(',') ?? [], cookieDomain,
-    secret: values.IDENTITY_SECRET, requireSecondFactor: values.REQUIRE_SECOND_FACTOR,
-  };
+  // With a domain, its hosts receive a second cookie. The secret seals those of TOTP; null: without TOTP.
+  const returnOrigins = values.RETURN_ORIGINS?.split(',') ?? [];
+  const portal = { origin, returnOrigins, cookieDomain, secret: IDENTITY_SECRET, requireSecondFactor } as const;
   return {
     database,
     portal: values.SIGNIN_PAGES ? portal : null,
@@ -83,5 +73,5 @@ export function read({ values, database, findings }: SettingsInput<typeof VARIAB
     /** How long an ended session stays in lists. */
     retentionSeconds: values.SESSION_RETENTION,
     auditSeconds: values.AUDIT_RETENTION,
-  } as const;
+  };
 }
