@@ -69,9 +69,7 @@ export async function startSession(
     methods = proven;
     const session = await insertLogin(service, request, account, 'password', methods !== 'password');
     if (!session) continue;
-    // The login has succeeded. If this fails, the next login tries again.
-    await upgradeHash(service, account, password)
-      .catch((error) => service.log.warn('password hash not renewed', describeError(error)));
+    await upgradeHash(service, account, password);
     return { ...session, expiresAt: account.password_expires_at };
   }
   return new Failure('invalid_credentials');
@@ -204,11 +202,11 @@ async function verify(service: IdentityService, { name, failure, limits }: Attem
 const tooMany = (seconds: number) => new Failure('too_many_requests', { retryAfterSeconds: seconds });
 
 /** The cost setting has changed since this hash was made. Only at a login is the password at hand. */
-async function upgradeHash(service: IdentityService, account: Account, password: string): Promise<void> {
-  const before = account.password_hash ?? '';
-  if (!needsRehash(before, service.passwords.cost)) return;
-  const after = await createPasswords(service).hash(password);
-  await replaceHash(service.database, account.id, before, after);
+async function upgradeHash(service: IdentityService, { id, password_hash }: Account, password: string): Promise<void> {
+  if (!needsRehash(password_hash ?? '', service.passwords.cost)) return;
+  await createPasswords(service).hash(password).then((hash) => replaceHash(service.database, id, password_hash, hash))
+    // The login has succeeded. The next one tries again.
+    .catch((error) => service.log.warn('password hash not renewed', describeError(error)));
 }
 
 /** Idempotent: a token that is unknown or has ended also gets 200. */

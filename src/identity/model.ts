@@ -47,16 +47,13 @@ export const auditShape = object({
 });
 
 export type UserView = Infer<typeof userShape>;
-export type SessionView = Infer<typeof sessionShape>;
-export type KeyView = Infer<typeof keyShape>;
-export type AuditView = Infer<typeof auditShape>;
 
 /** A row has dates where its view has their text. */
 type RowOf<View> = {
   readonly [K in keyof View]: K extends `${string}_at` ? (null extends View[K] ? Date | null : Date) : View[K];
 };
 
-export type AuditRecord = RowOf<AuditView>;
+export type AuditRecord = RowOf<Infer<typeof auditShape>>;
 export type User = RowOf<UserView>;
 /** A user with the password hash (a PHC string). A generated password expires. */
 export type Account = User & Readonly<{
@@ -67,31 +64,25 @@ export type Account = User & Readonly<{
 type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 
 /** `revoked`: by itself, or with all sessions of its user or of everyone. */
-export type Session = Omit<RowOf<SessionView>, 'user'> & Times & Readonly<{ user: User }>;
+export type Session = Omit<RowOf<Infer<typeof sessionShape>>, 'user'> & Times & Readonly<{ user: User }>;
 /** `user`: null for a key without a user. `suspended`: its user, or without a user its creator, may not log in. */
-export type ApiKey = Omit<RowOf<KeyView>, 'key' | 'user'> & Times &
+export type ApiKey = Omit<RowOf<Infer<typeof keyShape>>, 'key' | 'user'> & Times &
   Readonly<{ key_prefix: string; suspended: boolean; user: User | null }>;
 
 /** Copies exactly the members that the shape names: a column added to the table is not disclosed (ASVS 15.3.1). */
 function viewOf<View extends object>({ schema }: Shape<View>): (row: RowOf<View>) => View {
   const names = Object.keys(schema.properties ?? {});
-  return (row) => {
-    const view: Record<string, unknown> = {};
-    for (const name of names) {
-      const value: unknown = Reflect.get(row, name);
-      view[name] = value instanceof Date ? value.toISOString() : value;
-    }
-    // By its type, the row has every member of the shape.
-    return view as View;
-  };
+  const textOf = (value: unknown) => (value instanceof Date ? value.toISOString() : value);
+  // By its type, the row has every member of the shape.
+  return (row) => Object.fromEntries(names.map((name) => [name, textOf(Reflect.get(row, name))])) as View;
 }
 
 export const viewUser = viewOf(userShape);
 export const viewAudit = viewOf(auditShape);
 const sessionView = viewOf(sessionShape);
-export const viewSession = (row: Session): SessionView => sessionView({ ...row, user: viewUser(row.user) });
+export const viewSession = (row: Session) => sessionView({ ...row, user: viewUser(row.user) });
 const keyView = viewOf(keyShape);
-export const viewKey = (row: ApiKey): KeyView =>
+export const viewKey = (row: ApiKey) =>
   keyView({ ...row, key: `${row.key_prefix}…`, user: row.user && viewUser(row.user) });
 
 export const mayLogIn = (user: Pick<User, 'enabled' | 'deleted_at'>) => user.enabled && user.deleted_at === null;

@@ -109,13 +109,10 @@ const reply = <F extends Failure>(outcome: User | F) =>
 export async function list({ caller, query, request }: Ask<unknown, ListQuery>, { database }: IdentityService) {
   const isPaged = query.page !== undefined || query.limit !== undefined;
   const page = { page: query.page ?? FIRST_PAGE.page, limit: query.limit ?? FIRST_PAGE.limit };
-  if (may(caller, 'list every user')) {
-    if (!isPaged) return { items: viewEach(eachUser(database)) };
-    return pageReply(request.path, page, await listUsers(database, page), viewUser, {});
-  }
-  const self = caller.user ? [caller.user] : [];
-  if (!isPaged) return { data: self.map(viewUser) };
-  return pageReply(request.path, page, { rows: page.page === 1 ? self : [], total: self.length }, viewUser, {});
+  const [mayListAll, self] = [may(caller, 'list every user'), caller.user ? [caller.user] : []];
+  if (!isPaged) return mayListAll ? { items: viewEach(eachUser(database)) } : { data: self.map(viewUser) };
+  const own = { rows: page.page === 1 ? self : [], total: self.length };
+  return pageReply(request.path, page, mayListAll ? await listUsers(database, page) : own, viewUser, {});
 }
 
 async function* viewEach(batches: AsyncIterable<readonly User[]>): AsyncGenerator<UserView[]> {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { arrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import type { AuditRecord, AuditView } from '../model.ts';
+import type { AuditRecord } from '../model.ts';
 import { countRows, idsOfPage, type Page, type PageOf } from './rows.ts';
 
 export const EVENTS = [
@@ -16,7 +16,7 @@ type Rights = Readonly<{ sessionId: string | null; ownerId: string | null; isAdm
 
 /** Who acts, and from where. `rights`: null where none are needed. */
 export type Actor = Readonly<{
-  via: AuditView['via']; userId: string | null; keyId: string | null; ip: string | null; requestId: string | null;
+  via: AuditRecord['via']; userId: string | null; keyId: string | null; ip: string | null; requestId: string | null;
   rights: Rights | null;
 }>;
 
