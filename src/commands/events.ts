@@ -1,8 +1,7 @@
 import { isSource, SOURCE_NAMES } from '../webhook/sources.ts';
-import { tail, viewDetails, viewSummary } from '../webhook/inbox.ts';
-import {
-  type EventSummary, findEvent, idsWithStatus, listEvents, redeliver, STATUSES,
-} from '../webhook/store/events.ts';
+import { tail, viewDetails } from '../webhook/inbox.ts';
+import { idsWithStatus } from '../webhook/store/admin.ts';
+import { type EventSummary, findEvent, listEvents, redeliver, STATUSES } from '../webhook/store/events.ts';
 import { type Command, OperationFailed, UsageError } from './command.ts';
 import { json, oneLine, parseDuration, printTable, stripControlChars } from './terminal.ts';
 import { option, requireUuid, withWebhook } from './webhook.ts';
@@ -28,7 +27,7 @@ export const COMMANDS: readonly Command[] = [
       if (!/^[1-9][0-9]{0,3}$/.test(limit)) throw wrong('--limit must be a whole number from 1 to 9999');
       const filter = { status, event: text('event'), source, since, after: undefined };
       const events = await withWebhook((database) => listEvents(database, filter, Number(limit)));
-      if (flag('json')) return print(JSON.stringify(events.map(viewSummary)));
+      if (flag('json')) return print(JSON.stringify(events));
       printTable(print, ['ID', 'RECEIVED', 'SOURCE', 'EVENT', 'STATUS', 'ATTEMPTS', 'LAST ERROR'], events.map(cells));
     },
   },
@@ -40,7 +39,8 @@ export const COMMANDS: readonly Command[] = [
       if (!found) throw new OperationFailed('no event has this id; see: gatehouse event list');
       const { event, failures, headers, body, ...others } = viewDetails(found);
       if (flag('json')) return print(JSON.stringify({ event, ...others, headers, body, failures }));
-      for (const [name, value] of Object.entries({ ...event, ...others, ...headers })) {
+      const received_at = event.received_at.toISOString();
+      for (const [name, value] of Object.entries({ ...event, received_at, ...others, ...headers })) {
         print(`${name.replaceAll('_', ' ').padEnd(16)} ${oneLine(String(value ?? '–'))}`);
       }
       for (const { attempt, failed_at, error } of failures) print(`attempt ${attempt}        ${failed_at} ${error}`);
@@ -75,7 +75,7 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Print new webhook events until Ctrl-C',
     async run({ flag }, { print, isRead }) {
       const line = (event: EventSummary) =>
-        flag('json') ? JSON.stringify(viewSummary(event)) : oneLine(cells(event).join('  '));
+        flag('json') ? JSON.stringify(event) : oneLine(cells(event).join('  '));
       await withWebhook(async (database) => {
         for await (const events of tail(database, async () => !isRead())) events.map(line).forEach(print);
       });

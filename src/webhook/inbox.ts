@@ -23,12 +23,9 @@ export const detailsShape = object({
 });
 export const redeliveryShape = object({ id: uuid(), status: oneOf('waiting') });
 
-export const viewSummary = ({ received_at, ...others }: EventSummary) =>
-  ({ ...others, received_at: received_at.toISOString() });
-
-export function viewDetails({ token_id, ip, headers, body, failures, ...summary }: EventDetails) {
+export function viewDetails({ token_id, ip, headers, body, failures, ...event }: EventDetails) {
   const shown = failures.map((one) => ({ ...one, failed_at: new Date(one.failed_at).toISOString() }));
-  return { event: viewSummary(summary), token_id, ip, headers, body: body.toString('utf8'), failures: shown };
+  return { event, token_id, ip, headers, body: body.toString('utf8'), failures: shown };
 }
 
 const NO_EVENT = { message: 'There is no event with this id, or it is no longer kept.' };
@@ -43,7 +40,7 @@ export async function listPage({ query }: ListCall, { database }: WebhookService
   for (const name of ['status', 'event', 'source'] as const) if (query[name] !== undefined) next.set(name, query[name]);
   if (query.since) next.set('since', query.since.toISOString());
   const headers = rows.length > query.limit ? { Link: `</events?${next}>; rel="next"` } : {};
-  return { data: page.map(viewSummary), headers };
+  return { data: page, headers };
 }
 
 export async function showEvent({ path }: EventCall, { database }: WebhookService) {
@@ -79,8 +76,8 @@ export async function* tail(database: Database, isOver: () => Promise<boolean>):
 }
 
 const MAX_STREAMS = 32;
-/** Polls without events until a keep-alive: more often than the listener closes a connection without traffic. */
-const KEEP_ALIVE_POLLS = 15;
+/** Sent while there is no event: the listener closes connections without traffic. */
+const COMMENT = ': new events follow\n\n';
 
 /** Server-sent events (HTML Living Standard, 9.2) until the operator's token ends. */
 export async function streamEvents({ request }: EventCall, service: WebhookService): Promise<Reply<never>> {
@@ -90,15 +87,7 @@ export async function streamEvents({ request }: EventCall, service: WebhookServi
     if (service.openStreams >= MAX_STREAMS) throw new Overloaded('too many event streams are open');
     service.openStreams += 1;
     try {
-      let greeting = ': new events follow\n\n';
-      let quietPolls = 0;
-      for await (const events of tail(service.database, isOver)) {
-        quietPolls = events.length === 0 ? quietPolls + 1 : 0;
-        const keepAlive = quietPolls % KEEP_ALIVE_POLLS === KEEP_ALIVE_POLLS - 1 ? ': keep-alive\n\n' : '';
-        // Empty text is yielded, too: the listener checks at each yield whether the client is still connected.
-        yield greeting + events.map(message).join('') + keepAlive;
-        greeting = '';
-      }
+      for await (const events of tail(service.database, isOver)) yield events.map(message).join('') || COMMENT;
     } finally {
       service.openStreams -= 1;
     }
@@ -107,4 +96,4 @@ export async function streamEvents({ request }: EventCall, service: WebhookServi
 }
 
 const message = (event: EventSummary): string =>
-  `id: ${event.id}\nevent: received\ndata: ${JSON.stringify(viewSummary(event))}\n\n`;
+  `id: ${event.id}\nevent: received\ndata: ${JSON.stringify(event)}\n\n`;

@@ -12,7 +12,9 @@ import { STATUSES } from './store/events.ts';
 
 export const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
 /** The guard reads the token. Senders may add parameters of their own. */
-export const webhook = { ...routeDefaults, method: 'POST', pattern: '/webhook', query: noInput, reply: replyShape } as const;
+export const webhook = {
+  ...routeDefaults, method: 'POST', pattern: '/webhook', query: noInput, reply: replyShape,
+} as const;
 
 const name = (description: string) => optional(text({ min: 1, max: 1_024, check: withoutNul, description }));
 const listQuery = queryParameters({
@@ -57,7 +59,8 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
 async function pageRoutes(): Promise<ReadonlyArray<Route<WebhookService>>> {
   const { pageRows } = await import('../http/pages.ts');
   const page = { pattern: '/inbox', summary: 'Inbox page for operators', name: 'inbox.html' };
-  return pageRows(new URL('pages/', import.meta.url), [page], ['inbox.js', 'pattern.js'], 'Inbox page: scripts and style sheet');
+  const scripts = ['inbox.js', 'pattern.js'];
+  return pageRows(new URL('pages/', import.meta.url), [page], scripts, 'Inbox page: scripts and style sheet');
 }
 
 export const facts = {

@@ -1,3 +1,4 @@
+import { deriveServerKey, type ServerKey } from '../crypto/box.ts';
 import { createReadiness } from '../db/migrate.ts';
 import type { Database } from '../db/pool.ts';
 import { createGuessLimit } from '../http/guesses.ts';
@@ -5,7 +6,11 @@ import type { ServiceContext } from '../runtime/context.ts';
 import { createRateLimit } from '../runtime/rate.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import type { WebhookSettings } from './settings.ts';
-import { createSigningKey } from './signing.ts';
+
+/** @param secret WEBHOOK_SECRET, or one of WEBHOOK_SECRET_PREVIOUS */
+export const createSigningKey = (secret: string): ServerKey => deriveServerKey(secret, 'gatehouse/webhook/v1/');
+/** The first seals, all of them open. */
+export type SigningKeys = readonly [ServerKey, ...ServerKey[]];
 
 /** What the handlers of the extended variant work with. */
 export type WebhookService = ReturnType<typeof createWebhook>;

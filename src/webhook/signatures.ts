@@ -6,33 +6,28 @@ import { fromBase64 } from '../crypto/text.ts';
 interface Signed {
   /** The signed text is this prefix and the raw body. */
   readonly prefix: string;
-  /** One of these must match: a sender that rotates its secret signs with both. */
-  readonly signatures: readonly Buffer[];
-  /** Seconds since 1970; null if the scheme signs no time. */
-  readonly at: number | null;
+  /** Null if malformed. One of these must match: a sender that rotates its secret signs with both. */
+  readonly signatures: ReadonlyArray<Buffer | null>;
+  /** Seconds since 1970, not checked yet; null if the scheme signs no time. */
+  readonly at: string | null;
 }
 
 interface Scheme {
-  /** @returns null if a header is missing or malformed */
-  readonly read: (headers: IncomingHttpHeaders) => Signed | null;
+  /** @param header returns the empty text for a missing one */
+  readonly read: (header: (name: string) => string) => Signed;
   /** The HMAC-SHA256 key; null if the secret has not this scheme's form. */
   readonly keyOf: (secret: string) => Buffer | null;
 }
 
-function header(headers: IncomingHttpHeaders, name: string): string {
-  const value = headers[name];
-  return typeof value === 'string' ? value : '';
+function hex(prefix: string, text: string): Buffer | null {
+  const digits = text.startsWith(prefix) ? text.slice(prefix.length) : '';
+  return /^[0-9a-f]{64}$/.test(digits) ? Buffer.from(digits, 'hex') : null;
 }
-const hex = (text = ''): Buffer | null => (/^[0-9a-f]{64}$/.test(text) ? Buffer.from(text, 'hex') : null);
-const seconds = (text = ''): number | null => (/^[0-9]{1,12}$/.test(text) ? Number(text) : null);
 const utf8Key = (secret: string) => Buffer.from(secret, 'utf8');
 
 /** `sha256=` and the HMAC of the body alone. No time is signed. */
 const overBody = (name: string): Scheme => ({
-  read(headers) {
-    const signature = hex(/^sha256=(.*)$/.exec(header(headers, name))?.[1]);
-    return signature && { prefix: '', signatures: [signature], at: null };
-  },
+  read: (header) => ({ prefix: '', signatures: [hex('sha256=', header(name))], at: null }),
   keyOf: utf8Key,
 });
 
@@ -40,14 +35,12 @@ const overBody = (name: string): Scheme => ({
 export const SCHEMES = {
   /** Standard Webhooks 1.0.0, symmetric signatures. Svix uses the same scheme with its own header names. */
   standard: {
-    read(headers) {
-      const named = (name: string) => header(headers, `webhook-${name}`) || header(headers, `svix-${name}`);
-      const [id, at, list] = [named('id'), named('timestamp'), named('signature')] as const;
-      const entries = list.split(' ').map((entry) => /^v1,([A-Za-z0-9+/]{43}=)$/.exec(entry)?.[1]);
-      const signatures = entries.flatMap((entry) => (entry && fromBase64(entry)) || []);
-      const time = seconds(at);
-      if (id === '' || time === null || signatures.length === 0) return null;
-      return { prefix: `${id}.${at}.`, signatures, at: time };
+    read(header) {
+      const named = (name: string) => header(`webhook-${name}`) || header(`svix-${name}`);
+      const [id, at] = [named('id'), named('timestamp')];
+      const found = named('signature').matchAll(/(?<=^| )v1,([A-Za-z0-9+/]{43}=)(?= |$)/g);
+      const signatures = id === '' ? [] : [...found].map(([, signature = '']) => fromBase64(signature));
+      return { prefix: `${id}.${at}.`, signatures, at };
     },
     keyOf(secret) {
       const key = fromBase64(secret.replace(/^whsec_/, ''));
@@ -56,23 +49,17 @@ export const SCHEMES = {
   },
   github: overBody('x-hub-signature-256'),
   stripe: {
-    read(headers) {
-      const parts = header(headers, 'stripe-signature').split(',').map((part) => part.trim());
-      const values = (name: string) =>
-        parts.filter((part) => part.startsWith(`${name}=`)).map((part) => part.slice(name.length + 1));
-      const [at] = values('t');
-      const signatures = values('v1').flatMap((value) => hex(value) ?? []);
-      const time = seconds(at);
-      return time === null || signatures.length === 0 ? null : { prefix: `${at}.`, signatures, at: time };
+    read(header) {
+      const parts = header('stripe-signature').split(',').map((part) => part.trim());
+      const at = parts.find((part) => part.startsWith('t='))?.slice('t='.length) ?? '';
+      return { prefix: `${at}.`, signatures: parts.map((part) => hex('v1=', part)), at };
     },
     keyOf: utf8Key,
   },
   slack: {
-    read(headers) {
-      const at = header(headers, 'x-slack-request-timestamp');
-      const signature = hex(/^v0=(.*)$/.exec(header(headers, 'x-slack-signature'))?.[1]);
-      const time = seconds(at);
-      return time === null || !signature ? null : { prefix: `v0:${at}:`, signatures: [signature], at: time };
+    read(header) {
+      const at = header('x-slack-request-timestamp');
+      return { prefix: `v0:${at}:`, signatures: [hex('v0=', header('x-slack-signature'))], at };
     },
     keyOf: utf8Key,
   },
@@ -88,13 +75,15 @@ export type Verdict = 'valid' | 'no signature' | 'wrong signature' | 'too old';
 export function verify(
   scheme: keyof typeof SCHEMES, headers: IncomingHttpHeaders, raw: Buffer, secrets: readonly string[], now: number,
 ): Verdict {
-  const signed = SCHEMES[scheme].read(headers);
-  if (!signed) return 'no signature';
+  const { read, keyOf } = SCHEMES[scheme];
+  const { prefix, signatures, at } = read((name) => String(headers[name] ?? ''));
+  const sent = signatures.filter((signature) => signature !== null);
+  if (sent.length === 0 || (at !== null && !/^[0-9]{1,12}$/.test(at))) return 'no signature';
   const isValid = secrets.some((secret) => {
-    const key = SCHEMES[scheme].keyOf(secret);
-    const expected = key && createHmac('sha256', key).update(signed.prefix, 'utf8').update(raw).digest();
-    return expected !== null && signed.signatures.some((signature) => timingSafeEqual(signature, expected));
+    const key = keyOf(secret);
+    const expected = key && createHmac('sha256', key).update(prefix, 'utf8').update(raw).digest();
+    return expected !== null && sent.some((signature) => timingSafeEqual(signature, expected));
   });
   if (!isValid) return 'wrong signature';
-  return signed.at !== null && Math.abs(now - signed.at) > WINDOW_SECONDS ? 'too old' : 'valid';
+  return at !== null && Math.abs(now - Number(at)) > WINDOW_SECONDS ? 'too old' : 'valid';
 }

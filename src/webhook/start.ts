@@ -1,5 +1,7 @@
-import { digest } from '../crypto/token.ts';
-import { createDatabase } from '../db/pool.ts';
+import { randomUUID } from 'node:crypto';
+import { digest, randomToken } from '../crypto/token.ts';
+import { withNamedLock } from '../db/lock.ts';
+import { createDatabase, type Database } from '../db/pool.ts';
 import { bindRoutes } from '../http/call.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { type Job, removalJob } from '../runtime/jobs.ts';
@@ -10,8 +12,7 @@ import { createRoutes } from './routes.ts';
 import { createWebhook, type WebhookService } from './service.ts';
 import type { WebhookSettings } from './settings.ts';
 import { readBacklog, removeEnded, type Status } from './store/events.ts';
-import { countByKey, findTokenCaller, markTokensUsed } from './store/tokens.ts';
-import { createFirstToken } from './tokens.ts';
+import { anyTokenExists, countByKey, findTokenCaller, insertToken, markTokensUsed } from './store/tokens.ts';
 
 /** Assembles the service for `serve`. */
 export async function start(settings: WebhookSettings, context: ServiceContext) {
@@ -43,6 +44,22 @@ async function firstRun(
   if (shown !== null) return announce(`webhook: created the first token: ${shown}`);
   if (given === null || (await findTokenCaller(database, digest(given)))?.is_active) return;
   log.warn('WEBHOOK_TOKEN ignored: tokens already exist and it is not among the active ones');
+}
+
+/**
+ * Creates the first token, on any number of replicas exactly once.
+ * @param given the token, or null to generate one
+ * @param handOut takes a generated token before the commit, so that it is not lost
+ * @returns what to announce of it, or null if there is any token already, even a revoked one
+ */
+function createFirstToken(database: Database, given: string | null, handOut: (token: string) => Promise<string>) {
+  const [id, token] = [randomUUID(), given ?? randomToken()];
+  return withNamedLock(database, SCHEMA, 'first token', async (sql) => {
+    if (await anyTokenExists(sql)) return null;
+    await insertToken(sql, { id, name: 'first', role: 'sender', source: 'generic', digest: digest(token) });
+    if (given !== null) return 'that of WEBHOOK_TOKEN';
+    return `${await handOut(token)}\nwebhook: replace it before production use: gatehouse token rotate ${id}`;
+  });
 }
 
 function jobs({ database, pendingLastSeen }: WebhookService, settings: WebhookSettings, metrics: Metrics): Job[] {

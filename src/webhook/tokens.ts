@@ -1,13 +1,10 @@
 import { randomUUID } from 'node:crypto';
-import { openSecret, type SealedSecret, sealSecret } from '../crypto/sealed.ts';
+import { openSecret, type SealedSecret } from '../crypto/sealed.ts';
 import { digest, randomToken } from '../crypto/token.ts';
-import { withNamedLock } from '../db/lock.ts';
 import type { Database } from '../db/pool.ts';
-import { SCHEMA } from './migrations.ts';
-import { type SigningKeys } from './signing.ts';
-import {
-  anyTokenExists, findPending, insertSecret, insertToken, lockToken, type NewToken, removePending, replaceDigest,
-} from './store/tokens.ts';
+import type { SigningKeys } from './service.ts';
+import { findPending, insertSecret, lockToken, replaceDigest } from './store/admin.ts';
+import { insertToken, type NewToken } from './store/tokens.ts';
 
 /** @returns its id, and the token itself, which is not stored */
 export async function createToken(
@@ -59,26 +56,7 @@ export async function acceptPending(
     const pending = (await lockToken(sql, id)) && (await findPending(sql, id));
     const secret = pending && openSecret(keys, pending);
     if (!secret || fingerprint(secret) !== expected) return false;
-    await removePending(sql, id);
-    await insertSecret(sql, id, sealSecret(keys[0], secret), overlap);
+    await insertSecret(sql, id, pending, overlap);
     return true;
-  });
-}
-
-/**
- * Creates the first token, on any number of replicas exactly once.
- * @param given the token, or null to generate one
- * @param handOut takes a generated token before the commit, so that it is not lost
- * @returns what to announce of it, or null if there is any token already, even a revoked one
- */
-export async function createFirstToken(
-  database: Database, given: string | null, handOut: (token: string) => Promise<string>,
-) {
-  const [id, token] = [randomUUID(), given ?? randomToken()];
-  return withNamedLock(database, SCHEMA, 'first token', async (sql) => {
-    if (await anyTokenExists(sql)) return null;
-    await insertToken(sql, { id, name: 'first', role: 'sender', source: 'generic', digest: digest(token) });
-    if (given !== null) return 'that of WEBHOOK_TOKEN';
-    return `${await handOut(token)}\nwebhook: replace it before production use: gatehouse token rotate ${id}`;
   });
 }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { after, test } from 'node:test';
-import { revokeToken } from '../../src/webhook/store/tokens.ts';
+import { revokeToken } from '../../src/webhook/store/admin.ts';
 import { createToken, rotateToken } from '../../src/webhook/tokens.ts';
 import { createDatabase } from '../support/database.ts';
 import { type Answer, ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';

@@ -6,7 +6,7 @@ import { readConfig } from './settings.ts';
 import { createDatabase, type Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { noMetrics } from '../../src/runtime/metrics.ts';
-import { createSigningKey } from '../../src/webhook/signing.ts';
+import { createSigningKey } from '../../src/webhook/service.ts';
 import type { SourceName } from '../../src/webhook/sources.ts';
 import { createToken } from '../../src/webhook/tokens.ts';
 

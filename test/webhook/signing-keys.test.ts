@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { sealSecret } from '../../src/crypto/sealed.ts';
-import { createSigningKey } from '../../src/webhook/signing.ts';
+import { createSigningKey } from '../../src/webhook/service.ts';
 import { rotateToken } from '../../src/webhook/tokens.ts';
 import { createDatabase } from '../support/database.ts';
 import { buildProgram, runProgram } from '../support/process.ts';

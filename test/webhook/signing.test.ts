@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { openSecret, type SealedSecret, sealSecret } from '../../src/crypto/sealed.ts';
 import { createServerKey } from '../../src/crypto/box.ts';
-import { createSigningKey } from '../../src/webhook/signing.ts';
+import { createSigningKey } from '../../src/webhook/service.ts';
 import { SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
 
 const key = createSigningKey(WEBHOOK_SECRET);

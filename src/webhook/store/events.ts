@@ -27,16 +27,16 @@ export interface NewEvent {
  */
 export const insertEvent = batched(
   async (database: Database, events: readonly NewEvent[], locks?: Locks): Promise<boolean[]> => {
-    const all = (pick: (event: NewEvent) => string | Buffer | null) => arrayLiteral(events.map(pick));
+    const rows = events.map((event) => ({ ...event, headers: JSON.stringify(event.headers) }));
+    const all = (name: keyof NewEvent) => arrayLiteral(rows.map((row) => row[name]));
     const inserted = await database.write(
       (sql) => sql<Array<{ id: string }>>`
         with given as (
           select * from unnest(
-            ${all(({ id }) => id)}::text::uuid[], ${all(({ tokenId }) => tokenId)}::text::uuid[],
-            ${all(({ source }) => source)}::text::text[], ${all(({ deliveryId }) => deliveryId)}::text::text[],
-            ${all(({ event }) => event)}::text::text[], ${all(({ headers }) => JSON.stringify(headers))}::text::jsonb[],
-            ${all(({ ip }) => ip)}::text::text[], ${all(({ body }) => body)}::text::bytea[],
-            ${all(({ status }) => status)}::text::text[], ${all(({ orderKey }) => orderKey)}::text::text[]
+            ${all('id')}::text::uuid[], ${all('tokenId')}::text::uuid[], ${all('source')}::text::text[],
+            ${all('deliveryId')}::text::text[], ${all('event')}::text::text[], ${all('headers')}::text::jsonb[],
+            ${all('ip')}::text::text[], ${all('body')}::text::bytea[], ${all('status')}::text::text[],
+            ${all('orderKey')}::text::text[]
           ) with ordinality as given (id, token_id, source, delivery_id, event, headers, ip, body, status, order_key, n)
         ), event as (
           -- Each gets a later received_at, for lists. The same order in all replicas avoids deadlocks.
@@ -168,21 +168,6 @@ export async function redeliver(database: Database, ids: readonly string[]): Pro
     ), removed as (delete from webhook.outcomes where event_id in (select event_id from redelivered))
     select event_id from redelivered`);
   return result.count;
-}
-
-/** @returns up to `limit` ids, oldest first */
-export async function idsWithStatus(
-  database: Database, status: 'dead' | 'stored' | 'skipped', limit: number,
-): Promise<string[]> {
-  const rows = await database.list((sql) => {
-    const isStored = sql`not exists (select from webhook.outcomes where event_id = e.id)
-      and not exists (select from webhook.work where event_id = e.id)`;
-    const hasEnded = sql`id in (select event_id from webhook.outcomes where status = ${status})`;
-    return sql<Array<{ id: string }>>`
-      select id from webhook.events e where ${status === 'stored' ? isStored : hasEnded}
-      order by received_at limit ${limit}`;
-  });
-  return rows.map(({ id }) => id);
 }
 
 /** Removes events that ended more than `seconds` ago, with their failures. @returns how many, at most `limit` */

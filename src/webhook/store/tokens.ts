@@ -71,59 +71,12 @@ export async function insertToken(sql: Sql, token: NewToken): Promise<void> {
 export const anyTokenExists = async (sql: Sql): Promise<boolean> =>
   (await sql`select from webhook.tokens limit 1`).length === 1;
 
-/** Locks an active token, so that rotations follow each other. @returns whether there is one */
-export const lockToken = async (sql: Sql, id: string): Promise<boolean> =>
-  (await sql`select from webhook.tokens where id = ${id} and revoked_at is null for update`).length === 1;
-
-/** Oldest first, revoked tokens included. */
-export async function listTokens(database: Database): Promise<Token[]> {
-  return database.list((sql) => sql<Token[]>`
-    select id, name, role, source, created_at, last_used_at, revoked_at,
-      exists (select from webhook.signing_secrets s where s.token_id = t.id and s.pending) as pending
-    from webhook.tokens t order by created_at, id`);
-}
-
-/** @returns false if there is no such token; revoking twice is no error and keeps the first time */
-export async function revokeToken(database: Database, id: string): Promise<boolean> {
-  const result = await database.write((sql) => sql`
-    update webhook.tokens set revoked_at = coalesce(revoked_at, now()) where id = ${id}`);
-  return result.count === 1;
-}
-
-/** @param overlap seconds for which the old token stays valid */
-export async function replaceDigest(sql: Sql, id: string, digest: Buffer, overlap: number): Promise<void> {
-  await sql`
-    update webhook.tokens
-    set previous_digest = digest, previous_until = now() + make_interval(secs => ${overlap}), digest = ${digest}
-    where id = ${id}`;
-}
-
-/** @param overlap seconds for which the old secrets stay valid, unless they expire sooner */
-export async function insertSecret(sql: Sql, tokenId: string, sealed: SealedSecret, overlap: number): Promise<void> {
-  await sql`delete from webhook.signing_secrets where token_id = ${tokenId} and expires_at <= now()`;
-  await sql`
-    update webhook.signing_secrets set expires_at = least(expires_at, now() + make_interval(secs => ${overlap}))
-    where token_id = ${tokenId} and not pending`;
-  await sql`insert into webhook.signing_secrets ${sql({ ...sealed, token_id: tokenId })}`;
-}
-
 /** Stores a secret that a sender sent itself. It replaces an earlier pending one, and never an active one. */
 export async function insertPending(database: Database, tokenId: string, sealed: SealedSecret): Promise<void> {
   await database.write((sql) => sql`
     insert into webhook.signing_secrets ${sql({ ...sealed, token_id: tokenId, pending: true })}
     on conflict (token_id) where pending do update set id = excluded.id, key_id = excluded.key_id,
       client_key = excluded.client_key, commitment = excluded.commitment, blob = excluded.blob, created_at = now()`);
-}
-
-export async function findPending(sql: Sql, tokenId: string): Promise<SealedSecret | null> {
-  const [secret] = await sql<SealedSecret[]>`
-    select id, key_id, client_key, commitment, blob from webhook.signing_secrets
-    where token_id = ${tokenId} and pending`;
-  return secret ?? null;
-}
-
-export async function removePending(sql: Sql, tokenId: string): Promise<void> {
-  await sql`delete from webhook.signing_secrets where token_id = ${tokenId} and pending`;
 }
 
 /** How many active signing secrets are sealed under each WEBHOOK_SECRET, by its key id. */

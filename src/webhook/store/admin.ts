@@ -1,0 +1,97 @@
+import type { SealedSecret } from '../../crypto/sealed.ts';
+import type { Database, Sql } from '../../db/pool.ts';
+import type { Token } from './tokens.ts';
+
+/** Locks an active token, so that rotations follow each other. @returns whether there is one */
+export const lockToken = async (sql: Sql, id: string): Promise<boolean> =>
+  (await sql`select from webhook.tokens where id = ${id} and revoked_at is null for update`).length === 1;
+
+/** Oldest first, revoked tokens included. */
+export async function listTokens(database: Database): Promise<Token[]> {
+  return database.list((sql) => sql<Token[]>`
+    select id, name, role, source, created_at, last_used_at, revoked_at,
+      exists (select from webhook.signing_secrets s where s.token_id = t.id and s.pending) as pending
+    from webhook.tokens t order by created_at, id`);
+}
+
+/** @returns false if there is no such token; revoking twice is no error and keeps the first time */
+export async function revokeToken(database: Database, id: string): Promise<boolean> {
+  const result = await database.write((sql) => sql`
+    update webhook.tokens set revoked_at = coalesce(revoked_at, now()) where id = ${id}`);
+  return result.count === 1;
+}
+
+/** @param overlap seconds for which the old token stays valid */
+export async function replaceDigest(sql: Sql, id: string, digest: Buffer, overlap: number): Promise<void> {
+  await sql`
+    update webhook.tokens
+    set previous_digest = digest, previous_until = now() + make_interval(secs => ${overlap}), digest = ${digest}
+    where id = ${id}`;
+}
+
+/**
+ * Stores an active secret, or activates a pending one.
+ * @param overlap seconds for which the old secrets stay valid, unless they expire sooner
+ */
+export async function insertSecret(sql: Sql, tokenId: string, sealed: SealedSecret, overlap: number): Promise<void> {
+  await sql`delete from webhook.signing_secrets where token_id = ${tokenId} and expires_at <= now()`;
+  await sql`
+    update webhook.signing_secrets set expires_at = least(expires_at, now() + make_interval(secs => ${overlap}))
+    where token_id = ${tokenId} and not pending`;
+  await sql`
+    insert into webhook.signing_secrets ${sql({ ...sealed, token_id: tokenId })}
+    on conflict (id) do update set pending = false`;
+}
+
+export async function findPending(sql: Sql, tokenId: string): Promise<SealedSecret | null> {
+  const [secret] = await sql<SealedSecret[]>`
+    select id, key_id, client_key, commitment, blob from webhook.signing_secrets
+    where token_id = ${tokenId} and pending`;
+  return secret ?? null;
+}
+
+/**
+ * Replaces what is not sealed under the key with this id, in one transaction.
+ * @param reseal returns null for a secret that it cannot open, which is kept
+ */
+export function resealSecrets(
+  database: Database, keyId: string, reseal: (sealed: SealedSecret) => SealedSecret | null,
+): Promise<{ replaced: number; kept: number }> {
+  return database.transaction(async (sql) => {
+    const old = await sql<SealedSecret[]>`
+      select id, key_id, client_key, commitment, blob from webhook.signing_secrets
+      where key_id <> ${keyId} order by id for update`;
+    let replaced = 0;
+    for (const sealed of old) {
+      const resealed = reseal(sealed);
+      if (resealed === null) continue;
+      await sql`update webhook.signing_secrets set ${sql({ ...resealed })} where id = ${sealed.id}`;
+      replaced += 1;
+    }
+    return { replaced, kept: old.length - replaced };
+  });
+}
+
+/** Revokes the tokens, which may have been revoked or replaced since a backup. @returns how many of each role */
+export function revokeRestored(sql: Sql, withSenders: boolean): Promise<Array<{ role: string; revoked: number }>> {
+  return sql<Array<{ role: string; revoked: number }>>`
+    with revoked as (
+      update webhook.tokens set revoked_at = now()
+      where revoked_at is null and (role <> 'sender' or ${withSenders}) returning role)
+    select role, count(*)::int as revoked from revoked group by role order by role`;
+}
+
+/** @returns up to `limit` ids, oldest first */
+export async function idsWithStatus(
+  database: Database, status: 'dead' | 'stored' | 'skipped', limit: number,
+): Promise<string[]> {
+  const rows = await database.list((sql) => {
+    const isStored = sql`not exists (select from webhook.outcomes where event_id = e.id)
+      and not exists (select from webhook.work where event_id = e.id)`;
+    const hasEnded = sql`id in (select event_id from webhook.outcomes where status = ${status})`;
+    return sql<Array<{ id: string }>>`
+      select id from webhook.events e where ${status === 'stored' ? isStored : hasEnded}
+      order by received_at limit ${limit}`;
+  });
+  return rows.map(({ id }) => id);
+}
