@@ -56,7 +56,7 @@ const listing = () => readdirSync(directory, { recursive: true, encoding: 'utf8'
 test('the program runs read-only, unprivileged and with only its own variables', async (t) => {
   const before = listing();
   assert.ok(before.includes('dist/cli.js') && !before.some((name) => name.endsWith('.ts')), 'plain JavaScript');
-  const given = { ...variables(file.url), ADMIN_PASSWORD: '', SHARE_PAGES: 'on' };
+  const given = { ...variables(file.url), ADMIN_PASSWORD: '', SHARE_PAGES: 'on', SIGNIN_PAGES: 'on' };
   const running = startProgram(t, directory, ['serve'], given, somebody);
   await running.ready(...SERVICES);
   const url = Object.fromEntries(await Promise.all(SERVICES.map(async (service) => [service, await running.url(service)] as const)));
@@ -68,6 +68,7 @@ test('the program runs read-only, unprivileged and with only its own variables',
   const kept = await ask('POST', `${url.secrets}/api/store/encrypt`, { bearer: AUTH_TOKEN, body: { password: 'a secret' } });
   const opened = await ask('POST', `${url.secrets}/api/store/decrypt?id=${kept.json.id}`, { bearer: AUTH_TOKEN, body: { secret: kept.json.secret } });
   assert.equal(opened.json.password, 'a secret');
+  for (const path of ['/login', '/pages/passkey.js', '/pages/style.css']) assert.equal((await ask('GET', `${url.identity}${path}`)).status, 200, path);
   for (const [path, name] of [['/', 'make.html'], [`/s/${kept.json.id}`, 'reveal.html'], ['/pages/make.js', 'make.js'], ['/pages/style.css', '../../http/pages/style.css']]) {
     assert.equal((await ask('GET', `${url.secrets}${path}`)).text, readFileSync(join(root, 'src/secrets/pages', name ?? ''), 'utf8'), path);
   }
