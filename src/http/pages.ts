@@ -16,8 +16,8 @@ const pageHeaders = (formAction: "'none'" | "'self'") => ({
   'Cross-Origin-Resource-Policy': 'same-origin',
 });
 const HEADERS = pageHeaders("'none'");
-/** Of a page whose forms work without scripts. */
-export const FORM_HEADERS = pageHeaders("'self'");
+/** Of a page whose forms work without scripts. With `no-referrer`, browsers would send them with `Origin: null`. */
+export const FORM_HEADERS = { ...pageHeaders("'self'"), 'Referrer-Policy': 'same-origin' };
 
 const TYPES: Readonly<Record<string, string>> = { html: 'html', css: 'css', js: 'javascript' };
 

@@ -14,6 +14,7 @@ test('the form comes under a strict policy, and repeats only an escaped name', a
   const page = await visit('/login?return_to=%22%3E%3Cscript%3E');
   assert.equal(page.status, 200);
   assert.match(page.headers.get('content-security-policy') ?? '', /default-src 'none'.*form-action 'self'; frame-ancestors 'none'/);
+  assert.equal(page.headers.get('referrer-policy'), 'same-origin', 'browsers would otherwise send forms with Origin: null');
   assert.match(page.text, /value="&#34;&#62;&#60;script&#62;"/);
   const again = await visit('/login', { fields: { username: '<i>"x', password: 'wrong', return_to: 'https://app.example.org/' } });
   assert.equal(again.status, 401);
