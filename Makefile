@@ -1,4 +1,4 @@
-# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `test-nginx`, `test-browser`, `test-pgbouncer` and `image`.
+# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `test-nginx`, `test-browser`, `test-signin`, `test-pgbouncer` and `image`.
 
 IMAGE = gatehouse
 FILES =
@@ -6,7 +6,7 @@ SERVICE =
 ARGS =
 sources := $(shell find src)
 
-.PHONY: help start dev test test-fast check typecheck audit build test-nginx test-browser test-pgbouncer test-faults test-senders image bench bench-start bench-sessions bench-flood bench-drain clean clean-data
+.PHONY: help start dev test test-fast check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-faults test-senders image bench bench-start bench-sessions bench-flood bench-drain clean clean-data
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,11 @@ test-nginx: node_modules/.installed ## run the configurations of docs/forward-au
 test-browser: node_modules/.installed ## test the web pages in Chromium; installs it if run as root
 	@node --import tsx scripts/browser/install.ts
 	@SCREENSHOTS=$${SCREENSHOTS:-$$(mktemp -d)} && echo "pictures of every page: $$SCREENSHOTS" && export SCREENSHOTS && node --import tsx scripts/test.ts scripts/browser/*.test.ts
+
+test-signin: node_modules/.installed ## sign in with Chromium through nginx and Caddy as documented; installs them if run as root
+	@node --import tsx scripts/nginx/install.ts
+	@node --import tsx scripts/browser/install.ts
+	@SCREENSHOTS=$${SCREENSHOTS:-$$(mktemp -d)} && echo "pictures of every page: $$SCREENSHOTS" && export SCREENSHOTS && node --import tsx scripts/test.ts scripts/signin/*.test.ts
 
 test-pgbouncer: node_modules/.installed ## run the services behind PgBouncer in every pool mode; installs it if run as root
 	@node --import tsx scripts/pgbouncer/install.ts

@@ -73,8 +73,13 @@ export async function startService(environment: Readonly<Record<string, string>>
 /** Resolves to this machine, but is no secure context: it stands for a service without HTTPS. */
 export const INSECURE_HOST = 'gatehouse.test';
 
-/** Call at the top level of a test file. The browser has its own profile and stops after the file's tests. */
-export async function startChromium(): Promise<Browser> {
+/**
+ * Call at the top level of a test file. The browser has its own profile and stops after the file's tests.
+ * @param hosts where names lead, as `--host-resolver-rules`
+ */
+export async function startChromium(
+  hosts = `MAP ${INSECURE_HOST} 127.0.0.1`, more: readonly string[] = [],
+): Promise<Browser> {
   const env = { PATH: process.env.PATH ?? '', TZ: 'UTC' };
   // Started here and not by chromedriver, which leaves its browser running when it is stopped.
   const chromium = await start({ after }, {
@@ -86,7 +91,7 @@ export async function startChromium(): Promise<Browser> {
         `--user-data-dir=${join(directory, 'profile')}`,
         // It loads only our own pages. Containers often lack sandbox support and have little shared memory.
         '--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu', '--no-first-run', '--disable-background-networking',
-        '--disable-breakpad', `--host-resolver-rules=MAP ${INSECURE_HOST} 127.0.0.1`, '--lang=en-GB', 'about:blank',
+        '--disable-breakpad', `--host-resolver-rules=${hosts}`, '--lang=en-GB', ...more, 'about:blank',
       ],
       env: { ...env, TMPDIR: directory },
     }),

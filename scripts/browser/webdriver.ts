@@ -25,6 +25,8 @@ export interface Browser {
   untilVisible(id: string): Promise<void>;
   isVisible(id: string): Promise<boolean>;
   click(id: string): Promise<void>;
+  /** The same, for elements without an id. */
+  clickOn(selector: string): Promise<void>;
   /** Replaces the content of a field by typing. */
   fill(id: string, text: string): Promise<void>;
   /** The rendered text. */
@@ -49,6 +51,17 @@ export interface Browser {
   /** A command of the Chrome DevTools Protocol. */
   devtools(command: string, parameters: Record<string, unknown>): Promise<any>;
   grantPermission(name: string): Promise<void>;
+  /** A virtual authenticator that stores passkeys (WebAuthn, 12). @returns its id */
+  addAuthenticator(isUserVerified: boolean): Promise<string>;
+  removeAuthenticator(id: string): Promise<void>;
+  /** Whether it has verified its user from now on. */
+  setUserVerified(id: string, isUserVerified: boolean): Promise<void>;
+  newTab(): Promise<string>;
+  /** @returns handles of all tabs */
+  tabs(): Promise<string[]>;
+  switchTo(tab: string): Promise<void>;
+  closeTab(): Promise<void>;
+  deleteCookies(): Promise<void>;
 }
 
 /** The property that identifies an element in WebDriver's JSON. */
@@ -74,10 +87,11 @@ export async function driveBrowser(driver: string, debuggerAddress: string): Pro
   const session = `/session/${created.sessionId}`;
   const post = (path: string, body: unknown = {}) => call('POST', session + path, body);
   const get = (path: string) => call('GET', session + path);
-  const find = async (id: string) => {
-    const found = await post('/element', { using: 'css selector', value: `#${id}` });
+  const select = async (value: string) => {
+    const found = await post('/element', { using: 'css selector', value });
     return `/element/${found[ELEMENT]}`;
   };
+  const find = (id: string) => select(`#${id}`);
   const run = (script: string, ...values: unknown[]) => post('/execute/sync', { script, args: values });
   const browser: Browser = {
     open: (address) => post('/url', { url: address }),
@@ -96,6 +110,9 @@ export async function driveBrowser(driver: string, debuggerAddress: string): Pro
     isVisible: (id) => run('return document.getElementById(arguments[0])?.checkVisibility() === true', id),
     async click(id) {
       await post(`${await find(id)}/click`);
+    },
+    async clickOn(selector) {
+      await post(`${await select(selector)}/click`);
     },
     async fill(id, text) {
       const element = await find(id);
@@ -132,6 +149,16 @@ export async function driveBrowser(driver: string, debuggerAddress: string): Pro
     },
     log: () => post('/se/log', { type: 'browser' }),
     devtools: (command, parameters) => post('/goog/cdp/execute', { cmd: command, params: parameters }),
+    addAuthenticator: (isUserVerified) => post('/webauthn/authenticator', {
+      protocol: 'ctap2', transport: 'internal', hasResidentKey: true, hasUserVerification: true, isUserVerified,
+    }),
+    removeAuthenticator: (id) => call('DELETE', `${session}/webauthn/authenticator/${id}`),
+    setUserVerified: (id, isUserVerified) => post(`/webauthn/authenticator/${id}/uv`, { isUserVerified }),
+    newTab: async () => (await post('/window/new', { type: 'tab' })).handle,
+    tabs: () => get('/window/handles'),
+    switchTo: (handle) => post('/window', { handle }),
+    closeTab: () => call('DELETE', `${session}/window`),
+    deleteCookies: () => browser.devtools('Network.clearBrowserCookies', {}),
     grantPermission: (name) => post('/permissions', { descriptor: { name }, state: 'granted' }),
   };
   return browser;

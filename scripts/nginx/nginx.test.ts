@@ -4,24 +4,10 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { bearer, NAMES, testFailingClosed, testForwardAuth } from './cases.ts';
-import { documented, identityOf, request, startProxySetup } from './setup.ts';
-import { findProgram, start } from '../programs.ts';
+import { completeNginx, documented, identityOf, nginxCommand, request, startProxySetup } from './setup.ts';
+import { start } from '../programs.ts';
 
 const setup = await startProxySetup();
-const MODULES = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
-
-/** A complete configuration as a package installs it, but in its own directory and in the foreground. */
-const complete = (configuration: string) => `
-daemon off;
-pid nginx.pid;
-error_log stderr warn;
-worker_processes 1;
-events {}
-http {
-    access_log off;
-    ${MODULES.map((name) => `${name}_temp_path ${name};`).join('\n    ')}
-${configuration}}
-`;
 
 const { port } = await start({ after }, {
   name: 'nginx',
@@ -33,8 +19,8 @@ const { port } = await start({ after }, {
       '127.0.0.1:5000': `127.0.0.1:${setup.upstream.port}`,
     });
     const file = join(directory, 'nginx.conf');
-    writeFileSync(file, complete(configuration));
-    return { command: [findProgram('nginx') ?? 'nginx', '-p', directory, '-c', file, '-e', 'stderr'] };
+    writeFileSync(file, completeNginx(configuration));
+    return { command: nginxCommand(directory, file) };
   },
 });
 

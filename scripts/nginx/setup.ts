@@ -5,27 +5,49 @@ import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, request as httpRequest } from 'node:http';
 import { dirname, join } from 'node:path';
 import { after } from 'node:test';
+import type { Sql } from 'postgres';
 import { createDatabase } from '../../test/support/database.ts';
 import { ADMIN_PASSWORD, type Answer, ask, logIn, variables } from '../../test/support/gatehouse.ts';
-import { start, type Started } from '../programs.ts';
+import { findProgram, start, type Started } from '../programs.ts';
 
 const root = dirname(dirname(import.meta.dirname));
 const DOCUMENT = 'docs/forward-auth.md';
 
-/** The only fenced block of a language in the document, with replacements. The block must contain each of them. */
-export function documented(language: string, replacements: Readonly<Record<string, string>>): string {
+/** The only fenced block of a language in a part of the document, with replacements. It must contain each of them. */
+export function documented(
+  language: string, replacements: Readonly<Record<string, string>>, part = 'Proxy configurations',
+): string {
   const fence = new RegExp(`^\`\`\`${language}\n([\\s\\S]*?)^\`\`\`$`, 'gm');
-  const blocks = [...readFileSync(join(root, DOCUMENT), 'utf8').matchAll(fence)];
-  assert.equal(blocks.length, 1, `${DOCUMENT} has one ${language} block`);
+  const parts = readFileSync(join(root, DOCUMENT), 'utf8').split(/^## /m);
+  const blocks = [...(parts.find((text) => text.startsWith(`${part}\n`)) ?? '').matchAll(fence)];
+  assert.equal(blocks.length, 1, `${DOCUMENT} has one ${language} block under ${part}`);
   return Object.entries(replacements).reduce((text, [from, to]) => {
     assert.ok(text.includes(from), `the ${language} configuration contains ${from}`);
     return text.replaceAll(from, to);
   }, blocks[0]?.[1] ?? '');
 }
 
+const MODULES = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
+
+/** A complete nginx configuration as a package installs it, but in its own directory and in the foreground. */
+export const completeNginx = (configuration: string): string => `
+daemon off;
+pid nginx.pid;
+error_log stderr warn;
+worker_processes 1;
+events {}
+http {
+    access_log off;
+    ${MODULES.map((name) => `${name}_temp_path ${name};`).join('\n    ')}
+${configuration}}
+`;
+
+export const nginxCommand = (directory: string, file: string): [string, ...string[]] =>
+  [findProgram('nginx') ?? 'nginx', '-p', directory, '-c', file, '-e', 'stderr'];
+
 export type HeaderFields = ReadonlyArray<readonly [name: string, value: string]>;
 
-const pairs = (rawHeaders: readonly string[]): [name: string, value: string][] =>
+export const pairs = (rawHeaders: readonly string[]): [name: string, value: string][] =>
   rawHeaders.flatMap((name, index) => (index % 2 === 0 ? [[name, rawHeaders[index + 1] ?? '']] : []));
 
 /** A request as the upstream program received it. */
@@ -120,6 +142,7 @@ export interface Account {
 export interface ProxySetup {
   readonly gatehouse: Started;
   readonly upstream: Upstream;
+  readonly sql: Sql;
   /** `http://127.0.0.1:…` of Gatehouse itself, without a proxy. */
   readonly url: string;
   /** The session token of a super administrator. */
@@ -131,7 +154,9 @@ export interface ProxySetup {
 }
 
 /** Call at the top level of a test file. Everything stops after the file's tests. */
-export async function startProxySetup(): Promise<ProxySetup> {
+export async function startProxySetup(
+  environment: Readonly<Record<string, string>> = {}, startProgram: () => Promise<Upstream> = startUpstream,
+): Promise<ProxySetup> {
   const database = await createDatabase();
   const gatehouse = await start({ after }, {
     name: 'identity',
@@ -140,6 +165,7 @@ export async function startProxySetup(): Promise<ProxySetup> {
       command: [process.execPath, join(root, 'dist/cli.js'), 'serve', 'identity'],
       env: {
         ...variables(database.url), IDENTITY_PORT: String(port), TRUSTED_PROXIES: '127.0.0.1', LOG_LEVEL: 'warn',
+        ...environment,
       },
     }),
     isReady: async (port) => (await ask('GET', `http://127.0.0.1:${port}/readyz`)).status === 200,
@@ -154,7 +180,8 @@ export async function startProxySetup(): Promise<ProxySetup> {
   let users = 0;
   return {
     gatehouse,
-    upstream: await startUpstream(),
+    upstream: await startProgram(),
+    sql: database.sql,
     url,
     admin,
     async addUser(name, address = `ö+${(users += 1)}@example.org`) {

@@ -1,0 +1,5 @@
+/** The documented nginx configuration for sign-in pages, with a real nginx and a real Chromium. */
+import { testSignin } from './cases.ts';
+import { startSignin } from './setup.ts';
+
+testSignin(await startSignin('nginx'));
