@@ -51,11 +51,9 @@ export interface Browser {
   /** A command of the Chrome DevTools Protocol. */
   devtools(command: string, parameters: Record<string, unknown>): Promise<any>;
   grantPermission(name: string): Promise<void>;
-  /** A virtual authenticator that stores passkeys (WebAuthn, 12). @returns its id */
-  addAuthenticator(isUserVerified: boolean): Promise<string>;
+  /** A virtual authenticator that stores passkeys and answers at once (WebAuthn, 12). @returns its id */
+  addAuthenticator(verifiesUser: boolean): Promise<string>;
   removeAuthenticator(id: string): Promise<void>;
-  /** Whether it has verified its user from now on. */
-  setUserVerified(id: string, isUserVerified: boolean): Promise<void>;
   newTab(): Promise<string>;
   /** @returns handles of all tabs */
   tabs(): Promise<string[]>;
@@ -149,11 +147,11 @@ export async function driveBrowser(driver: string, debuggerAddress: string): Pro
     },
     log: () => post('/se/log', { type: 'browser' }),
     devtools: (command, parameters) => post('/goog/cdp/execute', { cmd: command, params: parameters }),
-    addAuthenticator: (isUserVerified) => post('/webauthn/authenticator', {
-      protocol: 'ctap2', transport: 'internal', hasResidentKey: true, hasUserVerification: true, isUserVerified,
+    addAuthenticator: (verifiesUser) => post('/webauthn/authenticator', {
+      protocol: 'ctap2', transport: 'internal', hasResidentKey: true, hasUserVerification: verifiesUser,
+      isUserVerified: verifiesUser,
     }),
     removeAuthenticator: (id) => call('DELETE', `${session}/webauthn/authenticator/${id}`),
-    setUserVerified: (id, isUserVerified) => post(`/webauthn/authenticator/${id}/uv`, { isUserVerified }),
     newTab: async () => (await post('/window/new', { type: 'tab' })).handle,
     tabs: () => get('/window/handles'),
     switchTo: (handle) => post('/window', { handle }),

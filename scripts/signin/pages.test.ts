@@ -1,0 +1,203 @@
+/** The sign-in pages in a real Chromium: keyboard, screen reader, contrast, small screens, and pictures of each. */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import {
+  assertFocusVisible, checkAppearance, enlargeText, openState, overflowing, type PageState, setColorScheme, setViewport,
+} from '../browser/accessibility.ts';
+import { focused } from '../browser/setup.ts';
+import { KEYS } from '../browser/webdriver.ts';
+import { findProgram } from '../programs.ts';
+import { APP, LOGIN, type Member, startSignin } from './setup.ts';
+
+const setup = await startSignin('nginx');
+const { browser } = setup;
+const { Tab, Enter } = KEYS;
+
+const plain = await setup.addMember({ first_name: 'Ada', last_name: 'Lovelace' });
+const administrator = await setup.addMember({ super_admin: true });
+const guarded = await setup.addMember();
+const secret = await setup.addApp(guarded);
+// More than one page of them.
+for (let i = 0; i < 25; i += 1) await setup.addMember();
+await setup.addUser('a-very-long-user-name-without-any-space-in-it-0123456789');
+
+async function open(path: string): Promise<void> {
+  await browser.open('about:blank');
+  await browser.open(LOGIN + path);
+}
+/** Signs in anew and opens a page. */
+async function openAs({ username }: Member, path: string): Promise<void> {
+  await browser.deleteCookies();
+  await open('/login');
+  await setup.enterPassword(username);
+  if (username === guarded.username) {
+    await browser.untilVisible('code');
+    await browser.fill('code', await setup.codeOf(secret));
+    await browser.clickOn('form[action="/login/code"] button');
+  }
+  await browser.until('location.pathname === "/account"');
+  if (path !== '/account') await open(path);
+}
+async function openCode(): Promise<void> {
+  await browser.deleteCookies();
+  await open('/login');
+  await setup.enterPassword(guarded.username);
+  await setup.untilTitle('Second factor');
+}
+
+const LOGIN_CONTROLS = { username: ['textbox', 'Username or e-mail address'], password: ['textbox', 'Password'] } as const;
+const CODE_CONTROLS = { code: ['textbox', 'Code of your authenticator app, or a recovery code'] } as const;
+
+const STATES: readonly PageState[] = [
+  ['sign-in', () => open('/login'), LOGIN_CONTROLS],
+  ['sign-in-wrong', async () => {
+    await open('/login');
+    await setup.enterPassword(plain.username, 'wrong');
+    await browser.untilVisible('problem');
+  }, { ...LOGIN_CONTROLS, problem: ['alert', ''] }],
+  ['code', openCode, CODE_CONTROLS],
+  ['code-wrong', async () => {
+    await openCode();
+    await browser.fill('code', '000000');
+    await browser.press(Enter);
+    await browser.untilVisible('problem');
+  }, { ...CODE_CONTROLS, problem: ['alert', ''] }],
+  ['account', () => openAs(plain, '/account'), {
+    current: ['textbox', 'Current password'], new: ['textbox', 'New password'],
+  }],
+  ['account-wrong', async () => {
+    await openAs(plain, '/account');
+    await browser.fill('current', 'wrong');
+    await browser.fill('new', 'another long passphrase');
+    await browser.press(Enter);
+    await browser.untilVisible('problem');
+  }, { problem: ['alert', ''] }],
+  ['account-administrator', () => openAs(administrator, '/account'), {}],
+  ['factors-none', () => openAs(plain, '/account/factors'), {
+    name: ['textbox', 'Name of the new passkey, such as the device'],
+  }],
+  ['factors-used', async () => {
+    await openAs(guarded, '/account/factors');
+    const id = await browser.addAuthenticator(true);
+    await browser.fill('name', 'Ada\u2019s laptop');
+    await browser.clickOn('#passkey button');
+    await browser.until('/laptop/.test(document.body.innerText)');
+    await browser.removeAuthenticator(id);
+  }, {}],
+  ['app', async () => {
+    await openAs(plain, '/account/factors');
+    await browser.clickOn('form[action="/account/totp/start"] button');
+    await browser.untilVisible('code');
+  }, { code: ['textbox', 'Code of 6 digits'] }],
+  ['recovery-codes', async () => {
+    await openAs(guarded, '/account/factors');
+    await browser.clickOn('form[action="/account/recovery"] button');
+    await setup.untilTitle('Recovery codes');
+  }, {}],
+  ['users', () => openAs(administrator, '/account/users'), {
+    search: ['textbox', 'Part of a username or e-mail address'], username: ['textbox', 'Username'],
+    email: ['textbox', 'E-mail address'], password: ['textbox', 'First password, which the user must change'],
+  }],
+  ['user', () => openAs(administrator, `/account/users/${guarded.id}`), {
+    password: ['textbox', 'New password, which the user must change'],
+  }],
+  ['audit', () => openAs(administrator, '/account/audit'), {}],
+  ['failure', () => openAs(administrator, '/account/users/00000000-0000-4000-8000-000000000000'), {}],
+];
+
+/** Controls and links without an accessible name (4.1.2), and ids that are used twice. */
+const unnamed = (): Promise<string[]> => browser.run(`
+  const isNamed = (one) => one.labels?.length > 0 || one.innerText?.trim() || one.getAttribute('aria-label');
+  const all = [...document.querySelectorAll('input, button, a, select, svg')].filter((one) => one.checkVisibility());
+  const ids = [...document.querySelectorAll('[id]')].map(({ id }) => id);
+  const found = all.filter((one) => !one.matches('[type=hidden]') && !isNamed(one)).map((one) => one.outerHTML);
+  if (!document.documentElement.lang) found.push('the page has no language');
+  return [...found, ...ids.filter((id, at) => ids.indexOf(id) !== at)];`);
+
+for (const state of STATES) {
+  const [name] = state;
+  test(`every check of accessibility passes: ${name}`, async () => {
+    await openState(browser, state);
+    assert.deepEqual(await unnamed(), []);
+    await checkAppearance(browser, `signin-${name}`, () => ['desktop', 'phone']);
+    await setViewport(browser, 'desktop');
+    await enlargeText(browser);
+    assert.deepEqual(await overflowing(browser), [], 'nothing overflows at 200 %');
+    const messages = (await browser.log()).filter(({ source }) => source !== 'network').map(({ message }) => message);
+    assert.deepEqual(messages, [], 'the browser reports an error');
+    await setColorScheme(browser, 'light');
+  });
+}
+
+test('the keyboard alone signs in with password and code, and the focus is visible', async () => {
+  await browser.open(`${APP}/keyboard?x=1`);
+  await browser.press(Tab);
+  assert.equal(await focused(browser), 'username');
+  await assertFocusVisible(browser, 'username');
+  await browser.press(...guarded.username, Tab);
+  assert.equal(await focused(browser), 'password');
+  await browser.press(...'wrong', Enter);
+  await setup.untilTitle('Sign in: try again');
+  await setup.enterPassword(guarded.username);
+  await setup.untilTitle('Second factor');
+  assert.equal(await focused(browser), 'code');
+  await assertFocusVisible(browser, 'code');
+  await browser.press(...(await setup.codeOf(secret)), Enter);
+  await setup.untilProgram(`${APP}/keyboard?x=1`);
+});
+
+test('every control of every page is reached with Tab, with a visible focus', async () => {
+  for (const [who, path] of [[plain, '/account'], [guarded, '/account/factors'], [administrator, '/account/users']] as const) {
+    await openAs(who, path);
+    const all = await browser.run(`
+      return [...document.querySelectorAll('a, button, input')].filter((one) => one.checkVisibility()).length`);
+    await browser.run('document.body.tabIndex = -1; document.body.focus()');
+    const seen = new Set<number>();
+    for (let i = 0; i < 120 && seen.size < all; i += 1) {
+      await browser.press(Tab);
+      const at = await browser.run(`
+        const { activeElement: one } = document;
+        if (!one.matches('a, button, input')) return -1;
+        if (!['solid', 'auto'].includes(getComputedStyle(one).outlineStyle)) return -2;
+        return [...document.querySelectorAll('a, button, input')].indexOf(one)`);
+      assert.notEqual(at, -2, 'the focus is visible');
+      if (at >= 0) seen.add(at);
+    }
+    assert.equal(seen.size, all, path);
+  }
+});
+
+test('a reader of QR codes reads the key of the app', async () => {
+  await openAs(plain, '/account/factors');
+  await browser.clickOn('form[action="/account/totp/start"] button');
+  await browser.untilVisible('code');
+  await browser.run('document.querySelector("svg").id = "picture"');
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-qr-'));
+  try {
+    const file = join(directory, 'qr.png');
+    writeFileSync(file, await browser.screenshot('picture'));
+    const uri = new URL(execFileSync(findProgram('zbarimg') ?? 'zbarimg', ['--quiet', '--raw', file], {
+      encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'],
+    }).trim());
+    const shown = await browser.run('return document.querySelector("figcaption code").textContent');
+    assert.equal(uri.protocol, 'otpauth:');
+    assert.equal(uri.searchParams.get('secret'), shown.replaceAll(' ', ''));
+    assert.equal(uri.searchParams.get('issuer'), 'login.example.org');
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+});
+
+test('a password manager finds the fields of each form', async () => {
+  const hints = () => browser.run('return [...document.querySelectorAll("input:not([type=hidden])")].map((one) => one.autocomplete)');
+  await open('/login');
+  assert.deepEqual(await hints(), ['username webauthn', 'current-password']);
+  await openCode();
+  assert.deepEqual(await hints(), ['one-time-code']);
+  await openAs(plain, '/account');
+  assert.deepEqual(await hints(), ['current-password', 'new-password']);
+});
