@@ -53,7 +53,10 @@ const LOGIN_CONTROLS = { username: ['textbox', 'Username or e-mail address'], pa
 const CODE_CONTROLS = { code: ['textbox', 'Code of your authenticator app, or a recovery code'] } as const;
 
 const STATES: readonly PageState[] = [
-  ['sign-in', () => open('/login'), LOGIN_CONTROLS],
+  ['sign-in', async () => {
+    await browser.deleteCookies();
+    await open('/login');
+  }, LOGIN_CONTROLS],
   ['sign-in-wrong', async () => {
     await open('/login');
     await setup.enterPassword(plain.username, 'wrong');
@@ -135,7 +138,7 @@ for (const state of STATES) {
 
 test('the keyboard alone signs in with password and code, and the focus is visible', async () => {
   await browser.open(`${APP}/keyboard?x=1`);
-  await browser.press(Tab);
+  await browser.until('document.activeElement.id === "username"');
   assert.equal(await focused(browser), 'username');
   await assertFocusVisible(browser, 'username');
   await browser.press(...guarded.username, Tab);
@@ -199,5 +202,5 @@ test('a password manager finds the fields of each form', async () => {
   await openCode();
   assert.deepEqual(await hints(), ['one-time-code']);
   await openAs(plain, '/account');
-  assert.deepEqual(await hints(), ['current-password', 'new-password']);
+  assert.deepEqual(await hints(), ['username', 'current-password', 'new-password']);
 });

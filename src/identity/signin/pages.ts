@@ -81,7 +81,7 @@ export function accountPage({ user, current, sessions, total, message, events, s
     more: total > sessions.length ? render('more', { shown: sessions.length, total }) : NOTHING,
     events: events.map(({ event, detail, ip, created_at: time }) => render('event', {
       is_new: since !== null && time > since ? render('new') : NOTHING,
-      what: `${event}${detail === '' ? '' : `: ${detail}`}`, when: `${utc(time)}, from ${ip ?? 'the command line'}`,
+      what: `${event.replace(/[._]/g, ' ')}${detail === '' ? '' : `: ${detail}`}`, when: `${utc(time)}, from ${ip ?? 'the command line'}`,
     })),
   });
   return page('Your account', main, message);
@@ -89,10 +89,22 @@ export function accountPage({ user, current, sessions, total, message, events, s
 
 const sessionItem = ({ id, ip, user_agent: agent, created_at, last_seen_at }: Session, isCurrent: boolean): Html =>
   render('session', {
-    about: `${agent ?? 'unknown program'}, from ${ip ?? 'an unknown address'}`,
+    about: `${programOf(agent ?? '')}, from ${ip ?? 'an unknown address'}`,
     when: `signed in ${utc(created_at)}, last used ${utc(last_seen_at)}`,
     end: isCurrent ? render('current') : render('end', { id }),
   });
+
+const [BROWSERS, SYSTEMS] = [
+  ['Edg', 'OPR', 'Firefox', 'Chrome', 'Safari'], ['Android', 'iPhone', 'iPad', 'Windows', 'Mac OS X', 'Linux'],
+];
+
+/** Names that a person recognizes: a browser and its system, or else what the program says of itself. */
+function programOf(agent: string): string {
+  const browser = BROWSERS.find((name) => agent.includes(`${name}/`));
+  const system = SYSTEMS.find((name) => agent.includes(name));
+  if (!browser || !system) return agent || 'Unknown program';
+  return `${{ Edg: 'Edge', OPR: 'Opera' }[browser] ?? browser} on ${system}`;
+}
 
 type Factors = Readonly<{
   hasTotp: boolean; canTotp: boolean; passkeys: readonly Passkey[]; codes: number; message: Message;
