@@ -244,21 +244,24 @@ export function testSignin(setup: SigninSetup): void {
     }
   });
 
-  test('a rule for a second factor asks for it and leads back', async () => {
+  test('a rule for a second factor leads to setting one up, asks for it, and leads back', async () => {
     const member = await setup.addMember();
-    const secret = await setup.addApp(member);
-    await browser.deleteCookies();
-    // A session by password alone, as the API makes them with a code, or from before the app was set up.
-    await sql`delete from identity.totp where user_id = ${member.id}`;
-    await sql`update identity.users set second_factor = false where id = ${member.id}`;
     await browser.open(`${APP}/a`);
     await setup.enterPassword(member.username);
     await setup.untilProgram(`${APP}/a`);
+    await sql`update identity.sign_ins set authenticated_at = now() - interval '11 minutes'`;
     await browser.open(`${APP}/payroll?x=1`);
+    // Setting up a factor needs a recent sign-in itself.
+    await setup.enterPassword(member.username);
     await setup.untilTitle('Second factors');
-    await browser.clickOn('form[action="/account/totp/start"] button');
-    await browser.untilVisible('code');
-    assert.ok(secret);
+    const secret = await setup.setUpApp();
+    await browser.clickOn('a');
+    await setup.enterPassword(member.username);
+    await setup.untilTitle('Second factor');
+    await browser.fill('code', await setup.codeOf(secret));
+    await browser.clickOn('form[action="/login/code"] button');
+    const received = await setup.untilProgram(`${APP}/payroll?x=1`);
+    assert.equal(headerOf(received, 'x-auth-methods'), 'password, totp');
   });
 
   test('a rule for the age of the sign-in asks for the password and the code again and leads back', async () => {

@@ -43,7 +43,9 @@ export interface SigninSetup extends ProxySetup {
   enterPassword(username: string, password?: string): Promise<void>;
   /** @returns the current code of a key */
   codeOf(secret: Buffer): Promise<string>;
-  /** Sets up an authenticator app on the page of second factors. @returns its key */
+  /** Sets up an authenticator app on the page of second factors, which is open. @returns its key */
+  setUpApp(): Promise<Buffer>;
+  /** Signs in if needed, and sets up an authenticator app. */
   addApp(member: Member): Promise<Buffer>;
   /** Waits until the program's page is shown at this address. @returns the request as the program received it */
   untilProgram(address: string): Promise<ReceivedRequest>;
@@ -224,6 +226,9 @@ export async function startSignin(name: ProxyName, environment: Readonly<Record<
       if ((await browser.title()) === 'Sign in') await own.enterPassword(username);
       await browser.until('location.pathname === "/account" || location.pathname === "/account/factors"');
       await browser.open(`${LOGIN}/account/factors`);
+      return own.setUpApp();
+    },
+    async setUpApp() {
       await browser.clickOn('form[action="/account/totp/start"] button');
       await browser.untilVisible('code');
       const key = await browser.run('return document.querySelector("figcaption code").textContent');

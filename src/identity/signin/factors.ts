@@ -13,7 +13,7 @@ import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Actor } from '../store/audit.ts';
 import { userOf, type Visit } from './account.ts';
-import { HOST_COOKIE } from './browser.ts';
+import { HOST_COOKIE, returnAddress } from './browser.ts';
 import { codesPage, type Cookies, enrolPage, factorsPage, messageOf } from './pages.ts';
 import { findProof } from './store.ts';
 
@@ -29,24 +29,29 @@ export async function signInAgain({ session }: Caller, service: PortalService, p
 
 const PATH = '/account/factors';
 
-export const showFactors = ({ caller }: Visit, service: PortalService) =>
-  factors(caller, service, null);
+/** `return_to`: the address that asked for a second factor. */
+type Onward = Readonly<{ return_to: string }>;
 
-async function factors(caller: Caller, service: PortalService, message: string | null) {
-  const again = await signInAgain(caller, service, PATH);
+export const showFactors = ({ caller, query }: Visit<unknown, Onward>, service: PortalService) =>
+  factors(caller, service, null, query.return_to);
+
+async function factors(caller: Caller, service: PortalService, message: string | null, returnTo = '') {
+  const query = returnTo === '' ? '' : `?${new URLSearchParams({ return_to: returnTo })}`;
+  const again = await signInAgain(caller, service, PATH + query);
   if (again) return again;
   const [{ id }, { database }] = [userOf(caller), service];
   const [totp, passkeys, codes] = await Promise.all([
     store.findTotp(database, id), store.listPasskeys(database, id), store.countRecoveryCodes(database, id),
   ]);
   const [hasTotp, canTotp] = [totp?.confirmed ?? false, service.portal.secret !== null];
-  return factorsPage({ hasTotp, canTotp, passkeys, codes, message });
+  return factorsPage({ hasTotp, canTotp, passkeys, codes, returnTo, message });
 }
 
 /** Shows a new secret. It counts only after its first right code. */
-export async function startTotp({ caller }: Visit, service: PortalService) {
+export async function startTotp({ caller, body }: Visit<Onward>, service: PortalService) {
   const again = await signInAgain(caller, service, PATH);
-  return again ?? offerTotp(userOf(caller), service, { action: '/account/totp', returnTo: '', message: null });
+  const form = { action: '/account/totp', returnTo: body.return_to, message: null };
+  return again ?? offerTotp(userOf(caller), service, form);
 }
 
 /** `action`: where the form with the first code goes. */
@@ -88,15 +93,18 @@ async function renewCodes({ database }: PortalService, actor: Actor, userId: str
 }
 
 export async function finishTotp(
-  { caller, body, request }: Visit<{ code: string }>, service: PortalService,
+  { caller, body, request }: Visit<Onward & { readonly code: string }>, service: PortalService,
 ) {
   const user = userOf(caller);
   const codes = await confirmTotp(service, actorOf(caller, request), user.id, body.code);
-  if (!(codes instanceof Failure)) return codesPage(codes, PATH, []);
-  const form = { action: '/account/totp', returnTo: '', message: messageOf(codes) };
+  if (!(codes instanceof Failure)) return codesPage(codes, next(body, service), []);
+  const form = { action: '/account/totp', returnTo: body.return_to, message: messageOf(codes) };
   const page = await offerTotp(user, service, form);
   return new Failure(codes.code, { page });
 }
+
+const next = ({ return_to: returnTo }: Onward, { portal }: PortalService): string =>
+  returnAddress(returnTo, portal) ?? PATH;
 
 export async function newCodes({ caller, request }: Visit, service: PortalService) {
   const again = await signInAgain(caller, service, PATH);
@@ -112,17 +120,18 @@ export async function passkeyOptions({ caller, request }: Visit, service: Portal
 }
 
 export async function addPasskey(
-  { caller, body, request }: Visit<{ name: string; credential: string }>, service: PortalService,
+  { caller, body, request }: Visit<Onward & { readonly name: string; readonly credential: string }>,
+  service: PortalService,
 ) {
   const again = await signInAgain(caller, service, PATH);
   if (again) return again;
   const [user, binding] = [userOf(caller), cookieOf(request.headers, HOST_COOKIE) ?? ''];
   const actor = actorOf(caller, request);
   const added = await register(service, actor, user.id, binding, body.name, body.credential);
-  if (added instanceof Failure) return factors(caller, service, messageOf(added));
+  if (added instanceof Failure) return factors(caller, service, messageOf(added), body.return_to);
   const hasCodes = (await store.countRecoveryCodes(service.database, user.id)) > 0;
   if (hasCodes) return factors(caller, service, null);
-  return codesPage(await renewCodes(service, actor, user.id), PATH, []);
+  return codesPage(await renewCodes(service, actor, user.id), next(body, service), []);
 }
 
 export async function removeFactor(

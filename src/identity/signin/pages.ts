@@ -29,7 +29,7 @@ const again = (title: string, message: Message): string => (message === null ? t
 
 /** What went wrong, and how long to wait, for a person. */
 export function messageOf({ code, details }: Failure): string {
-  const fields = (details.fields ?? []).map(({ path, message }) => `${path.slice(1).replaceAll('_', ' ')} ${message}`);
+  const fields = (details.fields ?? []).map(({ path, message }) => `${path.replace(/^\//, '').replaceAll('_', ' ')} ${message}`);
   const wait = details.retryAfterSeconds;
   if (fields.length > 0) return `${fields.join('; ')}.`;
   if (wait !== undefined) return `Too many attempts. Try again in ${Math.max(1, Math.ceil(wait))} seconds.`;
@@ -107,12 +107,13 @@ function programOf(agent: string): string {
 }
 
 type Factors = Readonly<{
-  hasTotp: boolean; canTotp: boolean; passkeys: readonly Passkey[]; codes: number; message: Message;
+  hasTotp: boolean; canTotp: boolean; passkeys: readonly Passkey[]; codes: number; returnTo: string; message: Message;
 }>;
 
-export function factorsPage({ hasTotp, canTotp, passkeys, codes, message }: Factors): TextReply {
+export function factorsPage({ hasTotp, canTotp, passkeys, codes, returnTo, message }: Factors): TextReply {
   const main = render('factors', {
-    totp: render(hasTotp ? 'totp-used' : canTotp ? 'totp-offered' : 'totp-missing'),
+    totp: render(hasTotp ? 'totp-used' : canTotp ? 'totp-offered' : 'totp-missing', { return_to: returnTo }),
+    return_to: returnTo,
     passkeys: passkeys.map(({ id, name, created_at, last_used_at, is_backup_eligible }) => {
       const used = last_used_at ? `last used ${utc(last_used_at)}` : 'never used';
       const about = `added ${utc(created_at)}, ${used}, ${is_backup_eligible ? 'synchronized' : 'on one device'}`;

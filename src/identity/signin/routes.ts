@@ -22,6 +22,7 @@ const password = text({ max: 4_096 });
 const code = text({ max: 64 });
 const userPath = object({ user_id: uuid() });
 const passkey = { name: text({ min: 1, max: 64, check: controlCharError }), credential: text({ max: 32_768 }) };
+const onward = { return_to: withDefault(returnTo, '') };
 const pageNumber = withDefault(decimal({ min: 1, max: 1_000_000 }), 1);
 const FAILURES = [
   'invalid_credentials', 'invalid_code', 'invalid_passkey', 'invalid_session', 'invalid_body', 'second_factor_needed',
@@ -67,12 +68,12 @@ export const ROWS: ReadonlyArray<Route<PortalService>> = [
     guard: portalForm, body: form(object({ code, return_to: withDefault(returnTo, '') })),
     errors: FAILURES, handle: enrol }),
   route({ ...visit, pattern: '/account/factors', summary: 'Sign-in pages: your second factors',
-    guard: reads, errors: ['signin_needed'],
+    guard: reads, query: queryParameters(onward), errors: ['signin_needed'],
     handle: factors.showFactors }),
   route({ ...submit, pattern: '/account/totp/start', summary: 'Sign-in pages: set up an authenticator app',
-    guard: changes, errors: ['signin_needed'], handle: factors.startTotp }),
+    guard: changes, body: form(object(onward)), errors: ['signin_needed'], handle: factors.startTotp }),
   route({ ...submit, pattern: '/account/totp', summary: 'Sign-in pages: confirm an authenticator app',
-    guard: changes, body: form(object({ code })), errors: ['invalid_code'],
+    guard: changes, body: form(object({ code, ...onward })), errors: ['invalid_code'],
     handle: factors.finishTotp }),
   route({ ...submit, pattern: '/account/recovery', summary: 'Sign-in pages: new recovery codes',
     guard: changes, errors: ['signin_needed'], handle: factors.newCodes }),
@@ -84,7 +85,7 @@ export const ROWS: ReadonlyArray<Route<PortalService>> = [
     handle: factors.passkeyOptions }),
   route({ ...submit, pattern: '/account/passkeys', summary: 'Sign-in pages: add a passkey',
     guard: changes, errors: ['signin_needed'],
-    body: form(object(passkey)),
+    body: form(object({ ...passkey, ...onward })),
     handle: factors.addPasskey }),
   route({ ...visit, pattern: '/account/users', summary: 'Sign-in pages: users', guard: reads,
     query: queryParameters({ page: pageNumber, search: withDefault(text({ max: 255, check: withoutNul }), '') }),

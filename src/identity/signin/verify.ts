@@ -70,7 +70,7 @@ export async function verifyOrSignIn({ caller: proven, request, query }: VerifyC
     const address = originalAddress(request.headers, request.isFromProxy, portal);
     const target = new URL(path, portal.origin);
     if (address !== null) target.searchParams.set('return_to', address);
-    if (code !== 'unauthorized') target.searchParams.set('again', 'on');
+    if (code !== 'unauthorized' && path === '/login') target.searchParams.set('again', 'on');
     return new Failure(query.redirect === '302' ? 'signin_needed' : code, { headers: { Location: target.href } });
   }
 }

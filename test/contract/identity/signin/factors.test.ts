@@ -250,6 +250,23 @@ test('a passkey is rejected for another browser, purpose, user, counter or site,
   assert.equal(cookieFrom((await signIn(owner.username)).page, '__Host-gatehouse') !== '', true, 'the password alone again');
 });
 
+test('a rule for a second factor leads to setting one up, and on to the address that asked for it', async () => {
+  const { username } = await add();
+  const { host, domain } = await signIn(username);
+  const navigation = { accept: 'text/html', 'x-forwarded-proto': 'https', 'x-forwarded-host': 'app.example.org', 'x-forwarded-uri': '/pay?x=1' };
+  const { headers } = await visit('/api/auth/verify?require=second_factor&redirect=302', { cookie: domain, headers: navigation });
+  const target = new URL(headers.get('location') ?? '');
+  assert.equal(target.pathname, '/account/factors');
+  const page = await visit(target.pathname + target.search, { cookie: host });
+  assert.equal(page.status, 200, page.text);
+  const fields = { return_to: /name="return_to" value="([^"]+)"/.exec(page.text)?.[1] ?? '' };
+  assert.equal(fields.return_to, 'https://app.example.org/pay?x=1');
+  const secret = secretOn((await visit('/account/totp/start', { fields, cookie: host })).text);
+  const done = await visit('/account/totp', { fields: { ...fields, code: totpCode(secret, await stepNow()) }, cookie: host });
+  assert.match(done.text, /<a href="https:\/\/app\.example\.org\/pay\?x=1">/);
+  assert.match((await visit('/account/factors?retur=x', { cookie: host })).text, />retur is not a known parameter/);
+});
+
 test('sensitive changes ask for a new sign-in after ten minutes', async () => {
   const { username } = await add();
   const { host } = await signIn(username);
