@@ -12,7 +12,7 @@ import { COMMANDS as SECRETS_COMMANDS } from '../src/commands/secrets.ts';
 import { COMMANDS as WEBHOOK_COMMANDS } from '../src/commands/webhook.ts';
 import type { Route } from '../src/http/call.ts';
 import { ERRORS } from '../src/http/errors.ts';
-import { routes as identity } from '../src/identity/routes.ts';
+import { createRoutes as createIdentityRoutes } from '../src/identity/routes.ts';
 import { createRoutes } from '../src/secrets/routes.ts';
 import { createRoutes as createWebhookRoutes } from '../src/webhook/routes.ts';
 import { BUDGET } from '../scripts/reading.ts';
@@ -20,6 +20,7 @@ import { createEmptyDatabase } from './support/database.ts';
 import { VARIABLES } from './support/settings.ts';
 import { AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
 
+const identity = await createIdentityRoutes(true);
 const webhook = await createWebhookRoutes(true);
 const secrets = await createRoutes({ expires_in: { default: 1, max: 1 }, max_reads: { default: 1, max: 1 } }, true);
 const run = promisify(execFile);
