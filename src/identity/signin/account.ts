@@ -1,26 +1,17 @@
-import type { Call } from '../../http/call.ts';
 import { Failure, type TextReply } from '../../http/errors.ts';
 import { actorOf } from '../audit.ts';
 import { callerBySession } from '../guard.ts';
 import { changePassword } from '../login.ts';
-import type { User } from '../model.ts';
 import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { listAudit } from '../store/audit.ts';
 import { endSession, findSessionOwner, listSessions, revokeSessions } from '../store/sessions.ts';
+import { userOf, type Visit } from './factors.ts';
 import { accountPage, continuePage, messageOf } from './pages.ts';
 import { createCookies, signedOutPage } from './portal.ts';
 import { findEarlierSignIn } from './store.ts';
 
 const MAX_SHOWN = 20;
-
-export type Visit<Body = unknown, Query = unknown> = Call<Caller, unknown, Query, Body>;
-
-/** A session always has a user. */
-export function userOf({ user }: Caller): User {
-  if (!user) throw new Error('internal error: a session has a user');
-  return user;
-}
 
 export const showAccount = ({ caller }: Visit, service: PortalService) => account(caller, service, null);
 

@@ -8,8 +8,7 @@ import type { PortalService } from '../service.ts';
 import { listAudit } from '../store/audit.ts';
 import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
-import type { Visit } from './account.ts';
-import { signInAgain } from './factors.ts';
+import { signInAgain, type Visit } from './factors.ts';
 import { messageOf, page, pager, render, utc } from './pages.ts';
 import { searchUsers } from './store.ts';
 

@@ -1,5 +1,6 @@
 import { openSecret, sealSecret } from '../../crypto/sealed.ts';
 import { uuidToBytes } from '../../crypto/text.ts';
+import type { Call } from '../../http/call.ts';
 import { Failure, type TextReply } from '../../http/errors.ts';
 import { actorOf } from '../audit.ts';
 import { createTotpKey } from '../factors/check.ts';
@@ -12,12 +13,19 @@ import type { User } from '../model.ts';
 import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import type { Actor } from '../store/audit.ts';
-import { userOf, type Visit } from './account.ts';
 import { HOST_COOKIE, returnAddress } from './browser.ts';
 import { codesPage, type Cookies, enrolPage, factorsPage, messageOf } from './pages.ts';
 import { findProof } from './store.ts';
 
 const MAX_AGE_SECONDS = 600;
+
+export type Visit<Body = unknown, Query = unknown> = Call<Caller, unknown, Query, Body>;
+
+/** A session always has a user. */
+export function userOf({ user }: Caller): User {
+  if (!user) throw new Error('internal error: a session has a user');
+  return user;
+}
 
 /** Sensitive changes ask the person to sign in again (ASVS 7.5.1). @returns null if that was just now */
 export async function signInAgain({ session }: Caller, service: PortalService, path: string) {
@@ -67,7 +75,8 @@ export async function offerTotp(
   const isRepeated = form.message !== null && known !== null && !known.confirmed;
   const sealed = isRepeated ? openSecret([key], known) : null;
   const secret = sealed === null ? createTotpSecret() : Buffer.from(sealed, 'base64');
-  if (form.message === null) await store.saveTotp(service.database, user.id, sealSecret(key, secret.toString('base64'), user.id));
+  const box = sealSecret(key, secret.toString('base64'), user.id);
+  if (form.message === null) await store.saveTotp(service.database, user.id, box);
   const uri = totpUri(secret, new URL(service.portal.origin).hostname, user.username);
   return enrolPage({ ...form, secret, uri }, cookies);
 }

@@ -29,7 +29,8 @@ const again = (title: string, message: Message): string => (message === null ? t
 
 /** What went wrong, and how long to wait, for a person. */
 export function messageOf({ code, details }: Failure): string {
-  const fields = (details.fields ?? []).map(({ path, message }) => `${path.replace(/^\//, '').replaceAll('_', ' ')} ${message}`);
+  const nameOf = (path: string) => path.replace(/^\//, '').replaceAll('_', ' ');
+  const fields = (details.fields ?? []).map(({ path, message }) => `${nameOf(path)} ${message}`);
   const wait = details.retryAfterSeconds;
   if (fields.length > 0) return `${fields.join('; ')}.`;
   if (wait !== undefined) return `Too many attempts. Try again in ${Math.max(1, Math.ceil(wait))} seconds.`;
