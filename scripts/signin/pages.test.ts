@@ -49,6 +49,25 @@ async function openCode(): Promise<void> {
   await setup.untilTitle('Second factor');
 }
 
+/** The first sign-in of a user whom an administrator has made with the page. */
+async function openFirst(): Promise<string> {
+  const username = `new-${(created += 1)}`;
+  await openAs(administrator, '/account/users');
+  await browser.fill('username', username);
+  await browser.fill('email', `${username}@example.org`);
+  await browser.fill('password', FIRST_PASSWORD);
+  await browser.clickOn('form[method="post"][action="/account/users"] button');
+  await browser.until(`document.body.innerText.includes('${username}@example.org')`);
+  await browser.deleteCookies();
+  await browser.open('about:blank');
+  await browser.open(`${APP}/first?x=1`);
+  await setup.enterPassword(username, FIRST_PASSWORD);
+  await setup.untilTitle('Choose a password');
+  return username;
+}
+let created = 0;
+const FIRST_PASSWORD = 'chosen by somebody else';
+
 const LOGIN_CONTROLS = { username: ['textbox', 'Username or e-mail address'], password: ['textbox', 'Password'] } as const;
 const CODE_CONTROLS = { code: ['textbox', 'Code of your authenticator app, or a recovery code'] } as const;
 
@@ -69,6 +88,10 @@ const STATES: readonly PageState[] = [
     await browser.press(Enter);
     await browser.untilVisible('problem');
   }, { ...CODE_CONTROLS, problem: ['alert', ''] }],
+  ['choose-password', async () => {
+    await browser.deleteCookies();
+    await openFirst();
+  }, { new: ['textbox', 'New password'] }],
   ['account', () => openAs(plain, '/account'), {
     current: ['textbox', 'Current password'], new: ['textbox', 'New password'],
   }],
@@ -172,6 +195,54 @@ test('every control of every page is reached with Tab, with a visible focus', as
     }
     assert.equal(seen.size, all, path);
   }
+});
+
+test('a first password is replaced before anything else, and then leads to the address', async () => {
+  const username = await openFirst();
+  await browser.open(`${APP}/first?x=1`);
+  assert.equal(await browser.title(), 'Sign in');
+  await setup.enterPassword(username, FIRST_PASSWORD);
+  await setup.untilTitle('Choose a password');
+  await browser.fill('new', 'chosen by the person');
+  await browser.press(Enter);
+  await setup.untilTitle('Sign in');
+  await setup.enterPassword(username, 'chosen by the person');
+  await setup.untilProgram(`${APP}/first?x=1`);
+});
+
+test('a recovery code opens once, in lower case and with spaces', async () => {
+  await openAs(guarded, '/account/factors');
+  await browser.clickOn('form[action="/account/recovery"] button');
+  await setup.untilTitle('Recovery codes');
+  const codes: string = await browser.run('return document.querySelector("pre").textContent');
+  const code = (codes.trim().split('\n')[0] ?? '').toLowerCase().replaceAll('-', ' ');
+  await openCode();
+  await browser.fill('code', code);
+  await browser.press(Enter);
+  await browser.until('location.pathname === "/account"');
+  assert.match(await browser.run('return document.body.innerText'), /New: recovery used/);
+  await openCode();
+  await browser.fill('code', code);
+  await browser.press(Enter);
+  await setup.untilTitle('Second factor: try again');
+});
+
+test('an administrator removes the factors of a user, which ends their sessions', async () => {
+  const member = await setup.addMember();
+  await browser.deleteCookies();
+  await setup.addApp(member);
+  const { cookies } = await browser.devtools('Network.getCookies', { urls: [LOGIN] });
+  await openAs(administrator, `/account/users/${member.id}`);
+  await browser.clickOn('form:has([value="remove_factors"]) button');
+  await browser.until('/Second factors\\s+none/.test(document.body.innerText)');
+  await browser.deleteCookies();
+  for (const { name, value } of cookies) {
+    await browser.devtools('Network.setCookie', { name, value, url: LOGIN, path: '/', secure: true, httpOnly: true });
+  }
+  await open('/account');
+  await setup.untilTitle('Sign in');
+  await setup.enterPassword(member.username);
+  await browser.until('location.pathname === "/account"');
 });
 
 test('a reader of QR codes reads the key of the app', async () => {
