@@ -4,7 +4,8 @@ import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 const AUTHORITY = /^(\[[0-9a-f:.]+\]|([\w.~!$&'()*+,;=-]|%[0-9a-f]{2})*)(:[0-9]{0,5})?$/i;
 
 /**
- * The host that a request is for. Two readers might choose different ones of two Host headers (RFC 9112, 3.2).
+ * The host that a request is for. Two readers might choose different ones of two Host headers (RFC 9112, 3.2): only
+ * `rawHeaders` has every one, beyond `maxHeadersCount`, too.
  * @param authority of an absolute target, which then counts
  * @returns null unless there is exactly one Host, which HTTP/1.0 may omit, and it is valid
  */
