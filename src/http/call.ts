@@ -20,9 +20,8 @@ export interface RequestInfo {
 }
 
 /** The credential of `Authorization: Bearer …` (RFC 6750, 2.1), or null. The scheme is case-insensitive. */
-export function bearerOf(authorization: string | undefined): string | null {
-  return /^bearer +([^\s]+) *$/i.exec(authorization ?? '')?.[1] ?? null;
-}
+export const bearerOf = (authorization: string | undefined): string | null =>
+  /^bearer +([^\s]+) *$/i.exec(authorization ?? '')?.[1] ?? null;
 
 /** A request whose credential and input were checked. */
 export interface Call<Caller, Path, Search, Body> {
@@ -45,9 +44,8 @@ export type Reply<Data> =
   | { readonly data: Data; readonly pagination?: Pagination; readonly links?: Headers; readonly headers?: Headers }
   /** A list of any length in batches, written as fast as the client reads. */
   | { readonly items: AsyncIterable<Data> }
-  /** Text that goes on for as long as the client stays. */
-  | { readonly stream: AsyncIterable<string>; readonly contentType: string }
-  | TextReply;
+  /** A stream goes on for as long as the client stays. */
+  | TextReply<string | AsyncIterable<string>>;
 
 /** Turns a credential into a caller, before the body is read: an unauthenticated request must cost little. */
 export interface Guard<Service, Caller> {

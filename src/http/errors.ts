@@ -48,8 +48,8 @@ export interface FieldError {
 }
 
 /** A text for a person. `Set-Cookie` may have several values. */
-export interface TextReply {
-  readonly text: string;
+export interface TextReply<Text = string> {
+  readonly text: Text;
   readonly contentType: string;
   readonly headers?: Readonly<Record<string, string | readonly string[]>>;
 }

@@ -2,9 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { Failure } from './errors.ts';
 
 /** The client left before its body was complete, so nobody waits for a reply. */
-export class ClientGone extends Error {
-  override readonly name = 'ClientGone';
-}
+export class ClientGone extends Error {}
 
 /** Bodies being received. Requests without one, such as probes, do not count. */
 const MAX_BODIES = 1_024;

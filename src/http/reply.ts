@@ -22,7 +22,6 @@ export interface RenderedReply<Body = string | AsyncIterable<string>> {
 export function renderSuccess(reply: Reply<unknown>, status: number, envelope: Envelope, id: string): RenderedReply {
   const render = (body: RenderedReply['body'], own?: RenderedReply['headers']): RenderedReply =>
     ({ status, headers: own ? { ...JSON_HEADERS, ...own } : JSON_HEADERS, body });
-  if ('stream' in reply) return render(reply.stream, { 'Content-Type': reply.contentType });
   if ('text' in reply) return render(reply.text, { ...reply.headers, 'Content-Type': reply.contentType });
   if ('items' in reply) return render(renderList(reply.items, envelope, id));
   const { data, pagination, links, headers } = reply;

@@ -1,6 +1,5 @@
 /** A dependency failed: the database is gone, or it rejected a statement. */
 export class Unavailable extends Error {
-  override readonly name = 'Unavailable';
   /** Whether waiting may help. It does not help against a wrong password or a missing table. */
   readonly isTemporary: boolean;
   /** @param message for an operator: never a query, a parameter or a foreign message */
@@ -11,14 +10,10 @@ export class Unavailable extends Error {
 }
 
 /** Work was rejected before it started, to protect the process. Always answered 503 with `Retry-After`. */
-export class Overloaded extends Error {
-  override readonly name = 'Overloaded';
-}
+export class Overloaded extends Error {}
 
 /** Waiting does not help: the process prints the message and ends. */
-export class StartupError extends Error {
-  override readonly name = 'StartupError';
-}
+export class StartupError extends Error {}
 
 /**
  * What a log may say about anything thrown. A foreign message may quote a secret, so of any other error only the kind

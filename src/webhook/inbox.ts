@@ -92,7 +92,7 @@ export async function streamEvents({ request }: EventCall, service: WebhookServi
       service.openStreams -= 1;
     }
   }
-  return { stream: messages(), contentType: 'text/event-stream' };
+  return { text: messages(), contentType: 'text/event-stream' };
 }
 
 const message = (event: EventSummary): string =>

@@ -1,6 +1,7 @@
 /** A connection that fails before `postgres` listens: it is Unavailable, and the process does not end. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { openConnections, untilSql } from '../support/connections.ts';
@@ -11,7 +12,7 @@ import { bounded, until } from '../support/until.ts';
 test('an address that the system does not connect to is Unavailable', async (t) => {
   // The broadcast address: no stream goes there (ENETUNREACH, EACCES), as where the route to the database has gone.
   const database = openConnections(t, 'postgres://u:p@255.255.255.255:5432/x', 'dial');
-  for (const _turn of [1, 2]) await assert.rejects(database.read((sql) => sql`select 1`), { name: 'Unavailable' });
+  for (const _turn of [1, 2]) await assert.rejects(database.read((sql) => sql`select 1`), Unavailable);
 });
 
 test('without a free file descriptor requests get 503, and 200 when there is one again', bounded, async (t) => {
