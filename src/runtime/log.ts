@@ -3,15 +3,12 @@ import type { Writable } from 'node:stream';
 export const LOG_LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
+type Write = (message: string, fields?: Fields) => void;
 
 /** One JSON object per line. Fields never hold a token, key, password, secret or query string. */
-export interface Log {
-  debug(message: string, fields?: Fields): void;
-  info(message: string, fields?: Fields): void;
-  warn(message: string, fields?: Fields): void;
-  error(message: string, fields?: Fields): void;
+export interface Log extends Readonly<Record<'debug' | 'info' | 'warn' | 'error', Write>> {
   /** A warning that clients can cause: five lines a second for each message and route, then the number omitted. */
-  limited(message: string, fields?: Fields): void;
+  readonly limited: Write;
   /** The same log with additional fields on every line. */
   with(fields: Fields): Log;
 }
@@ -22,20 +19,12 @@ export interface Log {
  */
 export function createLog(level: LogLevel, write: (line: string) => void, common: Fields = {}): Log {
   const threshold = LOG_LEVELS.indexOf(level);
-  const at = (name: LogLevel) => {
-    if (LOG_LEVELS.indexOf(name) < threshold) return () => {};
-    const start = JSON.stringify({ level: name, ...common }).slice(1, -1);
-    return (message: string, fields?: Fields) => {
-      const rest = fields ? JSON.stringify(fields) : '{}';
-      const end = rest === '{}' ? '}' : `,${rest.slice(1)}`;
-      write(`{"time":"${new Date().toISOString()}",${start},"message":${JSON.stringify(message)}${end}\n`);
-    };
+  const at = (name: LogLevel): Write => (message, fields) => {
+    if (LOG_LEVELS.indexOf(name) < threshold) return;
+    write(`${JSON.stringify({ time: new Date().toISOString(), level: name, ...common, message, ...fields })}\n`);
   };
   return {
-    debug: at('debug'),
-    info: at('info'),
-    warn: at('warn'),
-    error: at('error'),
+    debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error'),
     limited: limitPerSecond(at('warn')),
     with: (fields) => createLog(level, write, { ...common, ...fields }),
   };
@@ -44,7 +33,7 @@ export function createLog(level: LogLevel, write: (line: string) => void, common
 const MAX_PER_SECOND = 5;
 
 /** Otherwise a flood of rejected requests would fill the disk and push other lines out of the log. */
-function limitPerSecond(write: Log['warn']): Log['limited'] {
+function limitPerSecond(write: Write): Write {
   const counts = new Map<string, number>();
   return (message, fields) => {
     const route = fields?.route;
