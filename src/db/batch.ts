@@ -46,9 +46,8 @@ function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<I
   /** Calls that wait while others are sent: by the key of a lock that stopped a statement, all others by null. */
   const queues = new Map<string | null, Calls>();
   const lockOf = ({ item }: Calls[number]) => options.lockOf?.(item) ?? options.keyOf?.(item) ?? null;
-  const add = (call: Calls[number]) => enqueue(call, queues.has(lockOf(call)) ? lockOf(call) : null);
 
-  function enqueue(call: Calls[number], lock: string | null): void {
+  function enqueue(call: Calls[number], lock = queues.has(lockOf(call)) ? lockOf(call) : null): void {
     const queue = queues.get(lock) ?? [];
     if (queue.length >= MAX_WAITING) return call.reject(overloaded());
     queue.push(call);
@@ -90,7 +89,7 @@ function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<I
       if (lockOf(call) === null) void send([call], 'wait');
       else enqueue(call, lockOf(call));
     }
-    for (const call of queues.get(null)?.splice(0) ?? []) add(call); // they may need one of these locks, too
+    for (const call of queues.get(null)?.splice(0) ?? []) enqueue(call); // they may need one of these locks, too
   }
 
   /** Removes the calls of the next statement, in the order in which they came. */
@@ -110,7 +109,7 @@ function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<I
     return next;
   }
 
-  return (item) => new Promise((resolve, reject) => add({ item, since: performance.now(), resolve, reject }));
+  return (item) => new Promise((resolve, reject) => enqueue({ item, since: performance.now(), resolve, reject }));
 }
 
 const overloaded = () => new Overloaded('too many calls wait for a shared database statement');

@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import { Socket } from 'node:net';
 import { userInfo } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -121,9 +120,7 @@ export function connect(
     bytes: () => ({ received: socket?.bytesRead ?? 0, sent: socket?.bytesWritten ?? 0 }),
     async close(seconds) {
       await sql.end({ timeout: seconds });
-      if (!socket || socket.closed) return;
-      await once(socket, 'close', { signal: AbortSignal.timeout(GOODBYE_MS) }).catch(() => {});
-      socket.destroy();
+      setTimeout(() => socket?.destroy(), GOODBYE_MS).unref();
     },
   };
   client.ready.catch(() => onEnd(client));

@@ -62,14 +62,9 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   }
 
   const [read, write] = [create('read', 'read'), create('write', 'write')];
-  const transactions = ['transaction 1', 'transaction 2'].map((purpose) => create(purpose, 'transaction'));
-  const limiter = createLimiter(transactions.length, MAX_WAITING_TRANSACTIONS, 'a database transaction');
-  const transact: Run = (work) =>
-    limiter.run(async () => {
-      const free = transactions.find(({ pending }) => pending() === 0);
-      if (!free) throw new Error('internal error: more transactions than connections');
-      return free.run(work);
-    });
+  const [first, second] = [create('transaction 1', 'transaction'), create('transaction 2', 'transaction')];
+  const limiter = createLimiter(2, MAX_WAITING_TRANSACTIONS, 'a database transaction');
+  const transact: Run = (work) => limiter.run(() => (first.pending() === 0 ? first : second).run(work));
   const waiting = create('lock', 'transaction');
   const slot = createLimiter(1, MAX_PENDING, 'a database lock');
   /** Repeats the work, on a connection where calls that wait for a lock hold up only each other, and briefly. */
@@ -118,7 +113,7 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
     },
     /** Opens those connections for reads, writes and transactions that are not open. @throws if one cannot be had */
     async ensureConnected(): Promise<void> {
-      await Promise.all([read, write, ...transactions.slice(0, 1)].map((one) => one.ready()));
+      await Promise.all([read, write, first].map((one) => one.ready()));
     },
     async close(): Promise<void> {
       isClosed = true;
@@ -171,18 +166,15 @@ function createConnection(
     }
   }
 
-  let last = { received: 0, sent: 0 };
-  let silentSeconds = 0;
+  let last = { received: 0, sent: 0, silentSeconds: 0 };
   // Counts its own calls, not the time: a process that was suspended has received nothing either.
   const watchdog = setInterval(() => {
-    const bytes = current?.bytes() ?? last;
+    const { received, sent } = current?.bytes() ?? last;
     // A single call that sends has got its answers so far: between two statements of a transaction, nothing is owed.
-    const isSilent = pending > 0 && bytes.received === last.received && (pending > 1 || bytes.sent === last.sent);
-    silentSeconds = isSilent ? silentSeconds + 1 : 0;
-    last = bytes;
-    if (current && silentSeconds >= DEAD_AFTER_SECONDS) retire(current);
-  }, 1_000);
-  watchdog.unref();
+    const isSilent = pending > 0 && received === last.received && (pending > 1 || sent === last.sent);
+    last = { received, sent, silentSeconds: isSilent ? last.silentSeconds + 1 : 0 };
+    if (current && last.silentSeconds >= DEAD_AFTER_SECONDS) retire(current);
+  }, 1_000).unref();
 
   return {
     async run<T>(work: Work<T>): Promise<T> {
