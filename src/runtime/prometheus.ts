@@ -54,25 +54,21 @@ function counterSeries(name: string, labels: string): Series {
   return { add: (by) => (value += by), rows: () => [`${name}{${labels}} ${value}`] };
 }
 
+/** A bucket counts what is at most its bound, so each holds the ones before it. */
 function histogramSeries(name: string, labels: string): Series {
-  const bounds = [...BUCKETS, Infinity];
-  const counts = bounds.map(() => 0);
-  let sum = 0;
+  const buckets = BUCKETS.map((bound) => ({ bound, count: 0 }));
+  let [sum, total] = [0, 0];
   return {
     add(seconds) {
-      let index = 0;
-      while (seconds > (bounds[index] ?? Infinity)) index += 1;
-      counts[index] = (counts[index] ?? 0) + 1;
+      for (const bucket of buckets) if (seconds <= bucket.bound) bucket.count += 1;
       sum += seconds;
+      total += 1;
     },
-    rows() {
-      let total = 0;
-      const buckets = bounds.map((bound, index) => {
-        total += counts[index] ?? 0;
-        return `${name}_bucket{${labels},le="${bound === Infinity ? '+Inf' : bound}"} ${total}`;
-      });
-      return [...buckets, `${name}_sum{${labels}} ${sum}`, `${name}_count{${labels}} ${total}`];
-    },
+    rows: () => [
+      ...buckets.map(({ bound, count }) => `${name}_bucket{${labels},le="${bound}"} ${count}`),
+      `${name}_bucket{${labels},le="+Inf"} ${total}`,
+      `${name}_sum{${labels}} ${sum}`, `${name}_count{${labels}} ${total}`,
+    ],
   };
 }
 
