@@ -33,7 +33,8 @@ export const endsConnection = (error: unknown): boolean =>
 /** Whether the statement must be prepared again, on a new connection. None of it was done. */
 export const isStale = (error: unknown): boolean => STALE.has(codeOf(error));
 /** Whether waiting may help, as opposed to a wrong password or a missing database. */
-export const isTemporary = (error: unknown): boolean => CONNECTION_LOST.has(codeOf(error)) || PASSING.test(codeOf(error));
+export const isTemporary = (error: unknown): boolean =>
+  CONNECTION_LOST.has(codeOf(error)) || PASSING.test(codeOf(error));
 
 /** Repeats work while the database reports stale statements, or after a short random pause a conflict. */
 export async function withRetry<T>(work: () => Promise<T>): Promise<T> {
