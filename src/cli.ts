@@ -9,12 +9,12 @@ const EXIT = { failed: 1, configuration: 78 } as const;
 /** How long a reader may take for the last log lines. */
 const LAST_LINES_MS = 750;
 
-const services = { shown: '[SERVICE…]', least: 0, most: SERVICE_NAMES.length, among: SERVICE_NAMES };
+const common = { positionals: '[SERVICE…]', among: SERVICE_NAMES, options: {} };
 type Given = { readonly positionals: readonly string[] };
 const namedOrAll = ({ positionals: names }: Given) => (names.length > 0 ? names : SERVICE_NAMES);
 
 const SERVE = {
-  name: 'serve', positionals: services, options: {},
+  ...common, name: 'serve',
   summary: `Serve ${SERVICE_NAMES.join(', ')}: those named, or all, in one process`,
   async run(given: Given) {
     const configuration = await configure(namedOrAll(given), 'serve');
@@ -31,7 +31,7 @@ const SERVE = {
 };
 
 const MIGRATE = {
-  name: 'migrate', positionals: services, options: {},
+  ...common, name: 'migrate',
   summary: 'Bring the database schemas of the named services, or of all, up to date',
   async run(given: Given, { print }: typeof terminal) {
     for (const [name, steps] of await migrateAll(await configure(namedOrAll(given), 'administer'), process)) {

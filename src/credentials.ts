@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { codeOf } from './db/retry.ts';
 import { StartupError } from './runtime/errors.ts';
 
-/** Writes a generated secret to a file: what is printed stays in the log of a container (ASVS 16.2.5). @returns where */
+/** What is printed stays in the log of a container (ASVS 16.2.5). @returns where the secret is now */
 export function writeCredential(directory: string, name: string, secret: string): string {
   const file = join(directory, name);
   try {

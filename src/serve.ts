@@ -83,7 +83,8 @@ async function createProcessContext({ shared }: Configuration, output: Output) {
   metrics.gauge('gatehouse_password_hashes_running', 'Password hashes being computed.', {}, hashing.running);
   metrics.gauge('gatehouse_password_hashes_waiting', 'Password hashes waiting for a slot.', {}, hashing.waiting);
   const log = createLog(shared.LOG_LEVEL, lines.write);
-  return { shared, output, log, lines, metrics, hashing, stopping: new AbortController(), readBody: createBodyReader() };
+  const stopping = new AbortController();
+  return { shared, output, log, lines, metrics, hashing, stopping, readBody: createBodyReader() };
 }
 
 /** On a listener of its own, because metrics are for the operator and not for the services' callers. */
@@ -200,7 +201,7 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
     /** Loads its modules, which `/livez` does not need. */
     load,
     migrate: bringUpToDate,
-    /** Waits for a database that is in passing trouble at the start, without limit. One that rejects us ends the start. */
+    /** Waits for a database in passing trouble, without limit. @throws StartupError for one that rejects us */
     async prepare(): Promise<void> {
       for (let pause = 250; !stopping.aborted; pause = Math.min(pause * 2, 5_000)) {
         try {

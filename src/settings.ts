@@ -166,7 +166,7 @@ export function readSettings<Use>(
     if (other) problems.push(`${other.name} and ${name} cannot both listen on port ${port}. Change one of them.`);
   }
   if (problems.length > 0) throw new ConfigurationError(problems);
-  /** `metrics` is null if they are not served. `warnings` are of what is allowed, but should be known to an operator. */
+  /** `metrics` is null if they are not served; `warnings` are of what is allowed, but an operator should know. */
   return { shared, metrics, services, warnings: [...new Set(warnings)] };
 }
 
@@ -190,10 +190,11 @@ export function readTable<V extends Variables>(variables: V): Values<V> {
 
 /** A misspelled variable would silently leave its default in force. */
 function checkNames(
-  foreign: Environment, known: readonly string[], readers: ReadonlyArray<ServiceReader<unknown>>, ignored: string | null,
-  problems: string[],
+  foreign: Environment, known: readonly string[], readers: ReadonlyArray<ServiceReader<unknown>>,
+  ignored: string | null, problems: string[],
 ): void {
-  if (foreign.PGTARGETSESSIONATTRS) problems.push('PGTARGETSESSIONATTRS must not be set: the database client obeys it.');
+  const { PGTARGETSESSIONATTRS: targets } = foreign;
+  if (targets) problems.push('PGTARGETSESSIONATTRS must not be set: the database client obeys it.');
   const exempt = ['SESSION_MANAGER', ...(ignored ?? '').split(',').map((name) => name.trim())];
   const isServiceLink = new RegExp(`^(${readers.map(({ name }) => name.toUpperCase()).join('|')})_(SERVICE|PORT)_`);
   const prefixes = readers.flatMap((reader) => reader.prefixes);

@@ -15,19 +15,19 @@ const UNEXPECTED = 'unexpected reply: is GATEHOUSE_URL, or the link, a Gatehouse
 const TIMEOUT_MS = 30_000;
 
 /** @returns a client of the service at GATEHOUSE_URL, with AUTH_TOKEN. @throws ConfigurationError */
-export function connectToSecrets(command: string, note: Terminal['note']) {
+export function connectToSecrets(note: Terminal['note']) {
   const { GATEHOUSE_URL, AUTH_TOKEN } = VARIABLES;
   const { GATEHOUSE_URL: base, AUTH_TOKEN: token } = readTable({ GATEHOUSE_URL, AUTH_TOKEN });
   if (token === null) throw new ConfigurationError([NO_TOKEN]);
   const url = (base ?? '').replace(/\/$/, '');
-  return { url, ask: connect(command, url, token, note) };
+  return { url, ask: connect(url, token, note) };
 }
 
 /**
  * @returns a function that sends one request. Redirects are not followed: they could send the key to another host.
  * It throws UsageError for an invalid value, PassphraseNeeded, and OperationFailed for any other failure
  */
-export function connect(command: string, base: string, token: string | null, note: Terminal['note']) {
+export function connect(base: string, token: string | null, note: Terminal['note']) {
   const { protocol, hostname, origin } = new URL(base);
   const isProtected = protocol === 'https:' || isThisHost(hostname.replace(/^\[(.*)\]$/, '$1'));
   if (!isProtected) note(`Warning: ${origin} does not use TLS. Others on the network can read what is sent.`);
@@ -51,7 +51,7 @@ export function connect(command: string, base: string, token: string | null, not
     const wait = response.headers.get('retry-after');
     const what = problems.join('; ') || String(text);
     const message = stripControlChars(wait === null ? what : `${what} (try again after ${wait} s)`);
-    if (code === 'invalid_body') throw new UsageError(`${command}: ${message}`);
+    if (code === 'invalid_body') throw new UsageError(message);
     throw code === 'passphrase_needed' ? new PassphraseNeeded(message) : new OperationFailed(message);
   };
 }

@@ -8,6 +8,17 @@ export interface Option {
   readonly help: string;
 }
 
+export const option = (value: string, help: string): Option => ({ type: 'string', value, help });
+export const flag = (help: string): Option => ({ type: 'boolean', help });
+export const json = flag('print JSON');
+
+/** @returns the choice that the option of this name has. @throws UsageError */
+export function choice<T extends string>({ text }: Arguments, name: string, choices: readonly T[]): T | undefined {
+  const found = choices.find((one) => one === text(name));
+  if (text(name) === undefined || found) return found;
+  throw new UsageError(`--${name} must be one of ${choices.join(', ')}`);
+}
+
 export interface Arguments {
   readonly text: (name: string) => string | undefined;
   readonly flag: (name: string) => boolean;
@@ -28,19 +39,15 @@ export interface Command {
   /** `user create` */
   readonly name: string;
   readonly summary: string;
-  /** As shown behind the name, such as `ID` or `[SERVICE…]`. */
-  readonly positionals?: {
-    readonly shown: string;
-    readonly least: number;
-    readonly most: number;
-    /** The words that are accepted; any word if left out. */
-    readonly among?: readonly string[];
-  };
+  /** As shown behind the name: `ID` is required, `[ID…]` may be left out or repeated. */
+  readonly positionals?: string;
+  /** The positionals that are accepted, once each; any if left out. */
+  readonly among?: readonly string[];
   readonly options: Readonly<Record<string, Option>>;
   run(given: Arguments, terminal: Terminal): Promise<void>;
 }
 
-/** The words of the command are wrong: exit 2. */
+/** The words of the command are wrong: exit 2. What `run` throws is reported with the command's name. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
@@ -50,34 +57,30 @@ export class OperationFailed extends Error {
   override readonly name = 'OperationFailed';
 }
 
-/** By the shells' custom, 2 is wrong use. */
-const EXIT = { done: 0, failed: 1, usage: 2 } as const;
-
-/** Runs the command that the words name. @returns the exit code */
+/** Runs the command that the words name. @returns the exit code: by the shells' custom, 2 is wrong use */
 export async function runCommand(
   commands: readonly Command[], words: readonly string[], terminal: Terminal,
 ): Promise<number> {
-  let help = 'gatehouse --help';
+  let [prefix, help] = ['', 'gatehouse --help'];
   try {
     const command = findCommand(commands, words, terminal.print);
-    if (!command) return EXIT.done;
+    if (!command) return 0;
     help = `gatehouse ${command.name} --help`;
     const given = parseCommand(command, words.slice(command.name.split(' ').length));
+    prefix = `${command.name}: `;
     if (given.flag('help')) printHelp(command, terminal.print);
     else await command.run(given, terminal);
-    return EXIT.done;
+    return 0;
   } catch (error) {
     if (!(error instanceof UsageError || error instanceof OperationFailed)) throw error;
     const isUsage = error instanceof UsageError;
-    terminal.note(`gatehouse: ${error.message}${isUsage ? `. See: ${help}` : ''}`);
-    return isUsage ? EXIT.usage : EXIT.failed;
+    terminal.note(`gatehouse: ${isUsage ? `${prefix}${error.message}. See: ${help}` : error.message}`);
+    return isUsage ? 2 : 1;
   }
 }
 
 /** @returns null if the general help was asked for and has been printed. @throws UsageError */
-function findCommand(
-  commands: readonly Command[], words: readonly string[], print: Terminal['print'],
-): Command | null {
+function findCommand(commands: readonly Command[], words: readonly string[], print: Terminal['print']) {
   const [first = '', second = ''] = words;
   const found = commands.find(({ name }) => name === first || name === `${first} ${second}`);
   if (found) return found;
@@ -100,10 +103,12 @@ function findCommand(
 function parseCommand(command: Command, words: readonly string[]): Arguments {
   const options = { ...command.options, help: { type: 'boolean', help: 'print this help', short: 'h' } } as const;
   const { values, positionals } = parseWords();
-  const { least, most, shown, among } = command.positionals ?? { least: 0, most: 0, shown: '' };
+  const { positionals: shown = '[]', among } = command;
+  const most = among?.length ?? (shown.includes('…') ? Infinity : 1);
   const given = new Map<string, unknown>(Object.entries(values));
   if (given.get('help') !== true) {
-    if (positionals.length < least || positionals.length > most) throw new UsageError(`${command.name} takes ${shown}`);
+    const isMissing = positionals.length === 0 && !shown.startsWith('[');
+    if (isMissing || positionals.length > most) throw new UsageError(`${command.name} takes ${shown}`);
     const unknown = positionals.find((word) => among && !among.includes(word));
     if (unknown !== undefined) throw new UsageError(`"${unknown}" is not one of ${among?.join(', ')}`);
     const missing = Object.keys(command.options).find((name) => command.options[name]?.required && !given.has(name));
@@ -130,7 +135,7 @@ function parseCommand(command: Command, words: readonly string[]): Arguments {
 }
 
 function printHelp({ name, summary, positionals, options }: Command, print: Terminal['print']): void {
-  print(`Usage: gatehouse ${[name, positionals?.shown, '[OPTION…]'].filter(Boolean).join(' ')}\n\n${summary}.\n`);
+  print(`Usage: gatehouse ${[name, positionals, '[OPTION…]'].filter(Boolean).join(' ')}\n\n${summary}.\n`);
   for (const [option, { value, required, help }] of Object.entries(options)) {
     print(`  ${`--${option}${value ? ` ${value}` : ''}`.padEnd(26)} ${help}${required ? ' (required)' : ''}`);
   }

@@ -1,4 +1,5 @@
-import { type Arguments, OperationFailed, type Option, UsageError } from './command.ts';
+import { type Arguments, flag, OperationFailed, UsageError } from './command.ts';
+import { isUuid } from '../crypto/text.ts';
 import { type Migration, requireCurrent } from '../db/migrate.ts';
 import { createDatabase, type Database, type DatabaseAddress, type Sql } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
@@ -19,30 +20,36 @@ export async function withDatabase<T>(
   }
 }
 
-export const confirm: Option = { type: 'boolean', help: 'do it; otherwise only say what would end' };
+export const confirm = flag('do it; otherwise only say what would end');
 
 /**
  * Makes a change in one transaction, however long it takes. Without --confirm, it is rolled back.
  * @param change returns what it did, such as "12 sessions ended"  @throws UsageError with what it would do
  */
 export function ifConfirmed(
-  command: string, { flag }: Arguments, database: Database, change: (sql: Sql) => Promise<string>,
+  { flag }: Arguments, database: Database, change: (sql: Sql) => Promise<string>,
 ): Promise<string> {
   return database.maintain((_sql, transaction) => transaction(async (sql) => {
     const done = await change(sql);
     if (flag('confirm')) return done;
-    throw new UsageError(`${command}: nothing was changed. With --confirm: ${done}`);
+    throw new UsageError(`nothing was changed. With --confirm: ${done}`);
   }));
 }
 
 /** `3 secrets` */
 export const counted = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
 
+/** @param where follows the sentence, such as " from gatehouse key list" */
+export function requireUuid(id: string, where: string): string {
+  if (!isUuid(id)) throw new UsageError(`ID must be a UUID${where}`);
+  return id;
+}
+
 /** @returns the result. @throws for a Failure: UsageError for invalid input (exit 2), else OperationFailed (exit 1) */
-export function orThrow<T>(command: string, result: T | Failure): T {
+export function orThrow<T>(result: T | Failure): T {
   if (!(result instanceof Failure)) return result;
   const { message, fields } = result.details;
   const problems = fields?.map((field) => `${field.path.slice(1).replaceAll('_', '-')} ${field.message}`).join('; ');
-  if (result.code === 'invalid_body') throw new UsageError(`${command}: ${problems}`);
+  if (result.code === 'invalid_body') throw new UsageError(String(problems));
   throw new OperationFailed(problems ?? message ?? result.code);
 }

@@ -1,6 +1,8 @@
-import { type Arguments, type Command, OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
-import { confirm, counted, ifConfirmed, orThrow, withDatabase } from './database.ts';
-import { json, printTable, readInput } from './terminal.ts';
+import {
+  type Arguments, type Command, flag, json, OperationFailed, option, type Terminal, UsageError,
+} from './command.ts';
+import { confirm, counted, ifConfirmed, orThrow, requireUuid, withDatabase } from './database.ts';
+import { printMembers, printRows, readInput } from './terminal.ts';
 import { isUuid } from '../crypto/text.ts';
 import { randomToken } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
@@ -22,112 +24,98 @@ import { endedText } from '../identity/sessions.ts';
 import { readServiceSettings } from '../settings.ts';
 
 const all = { page: 1, limit: 2 ** 31 };
-const oneUser = { shown: 'USER', least: 1, most: 1 } as const;
 const auditLimit = withDefault(decimal({ min: 1, max: 10_000 }), 50);
 const auditFilter = object({ event: optional(oneOf(...EVENTS)), limit: auditLimit });
-const mayBeEmpty: Option = { type: 'string', value: 'NAME', help: 'may be empty' };
-const names = { 'first-name': mayBeEmpty, 'last-name': mayBeEmpty };
-const passwordStdin: Option = { type: 'boolean', help: 'read the password from standard input' };
-const trueOrFalse = (help: string): Option => ({ type: 'string', value: 'true|false', help });
+const names = { 'first-name': option('NAME', 'may be empty'), 'last-name': option('NAME', 'may be empty') };
+const passwordStdin = flag('read the password from standard input');
 
 export const COMMANDS: readonly Command[] = [
   {
     name: 'user create', summary: 'Create a user; without --password-stdin, print a password valid for 24 hours',
     options: {
-      username: { type: 'string', value: 'NAME', required: true, help: 'letter case does not matter' },
-      email: { type: 'string', value: 'ADDRESS', required: true, help: 'one account per address' },
-      ...names,
-      'super-admin': { type: 'boolean', help: 'all rights' },
-      verified: { type: 'boolean', help: 'mark the user as verified' },
-      'password-stdin': passwordStdin,
+      username: { ...option('NAME', 'letter case does not matter'), required: true },
+      email: { ...option('ADDRESS', 'one account per address'), required: true }, ...names,
+      'super-admin': flag('all rights'), verified: flag('mark the user as verified'), 'password-stdin': passwordStdin,
     },
     run: (given, terminal) => withPassword(given, terminal, async (password, areGenerated) => {
       const flags = { verified: given.flag('verified'), super_admin: given.flag('super-admin') };
-      const newUser = read('user create', newUserShape, { ...membersOf(given), ...flags, password });
+      const newUser = read(newUserShape, { ...membersOf(given), ...flags, password });
       const user = await inIdentity(async (database, passwords) =>
-        orThrow('user create', await createUser(database, COMMAND_LINE, newUser, { ...passwords, areGenerated })));
+        orThrow(await createUser(database, COMMAND_LINE, newUser, { ...passwords, areGenerated })));
       return `Created user "${user.username}" with id ${user.id}.`;
     }),
   },
   {
     name: 'user list', summary: 'List the users, oldest first',
     options: { json },
-    async run({ flag }, { print }) {
+    async run(given, terminal) {
       const { rows } = await inIdentity((database) => listUsers(database, all));
-      if (flag('json')) return print(JSON.stringify(rows.map(viewUser)));
-      printTable(print, ['ID', 'USERNAME', 'EMAIL', 'CREATED', 'FLAGS'], rows.map((user) => [
-        user.id, user.username, user.email, user.created_at.toISOString(), flagsOf(user),
-      ]));
+      const columns = ['ID', 'USERNAME', 'EMAIL', 'CREATED', 'FLAGS'];
+      const cells = (user: User) => [user.id, user.username, user.email, user.created_at, flagsOf(user)];
+      printRows(given, terminal, rows, columns, cells, viewUser);
     },
   },
   {
     name: 'user show', summary: 'Show a user, by id or username',
-    positionals: oneUser, options: { json },
-    async run({ flag, positionals: [name = ''] }, { print }) {
-      const user = viewUser(await inIdentity((database) => find(database, name)));
-      if (flag('json')) return print(JSON.stringify(user));
-      for (const [member, value] of Object.entries(user)) print(`${member.padEnd(12)} ${value ?? '–'}`);
+    positionals: 'USER', options: { json },
+    async run(given, terminal) {
+      printMembers(given, terminal, viewUser(await inIdentity((database) => find(database, given.positionals[0]))));
     },
   },
   {
     name: 'user set', summary: 'Change a user; options that are not given change nothing',
-    positionals: oneUser,
+    positionals: 'USER',
     options: {
-      username: { type: 'string', value: 'NAME', help: 'a new username' },
-      email: { type: 'string', value: 'ADDRESS', help: 'a new address' },
-      ...names,
-      enabled: trueOrFalse('false ends the sessions and suspends the keys'),
-      verified: trueOrFalse('whether the address was verified'),
-      'super-admin': trueOrFalse('whether the user has all rights'),
+      username: option('NAME', 'a new username'), email: option('ADDRESS', 'a new address'), ...names,
+      enabled: option('true|false', 'false ends the sessions and suspends the keys'),
+      verified: option('true|false', 'whether the address was verified'),
+      'super-admin': option('true|false', 'whether the user has all rights'),
     },
     async run(given, { note }) {
       // Neither "true" nor "false" fails the check of the shape.
       const flag = (name: string) => ({ true: true, false: false }[given.text(name) ?? ''] ?? given.text(name));
       const flags = { enabled: flag('enabled'), verified: flag('verified'), super_admin: flag('super-admin') };
-      const change = read('user set', userChangeShape, { ...membersOf(given), ...flags });
-      if (Object.values(change).every((value) => value === undefined)) {
-        throw new UsageError('user set: name at least one option to change');
-      }
-      const user = await onUser('user set', given, (id, database) => changeUser(database, COMMAND_LINE, id, change));
+      const change = read(userChangeShape, { ...membersOf(given), ...flags });
+      const isEmpty = Object.values(change).every((value) => value === undefined);
+      if (isEmpty) throw new UsageError('name at least one option to change');
+      const user = await onUser(given, (id, database) => changeUser(database, COMMAND_LINE, id, change));
       note(`Changed user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`);
     },
   },
   {
     name: 'user password',
     summary: "Set a user's password and end their sessions; without --password-stdin, print one valid for 24 hours",
-    positionals: oneUser, options: { 'password-stdin': passwordStdin },
+    positionals: 'USER', options: { 'password-stdin': passwordStdin },
     run: (given, terminal) => withPassword(given, terminal, async (password, areGenerated) => {
-      const user = await onUser('user password', given, (id, database, passwords) =>
+      const user = await onUser(given, (id, database, passwords) =>
         setPassword(database, COMMAND_LINE, id, password, { ...passwords, areGenerated }));
       return `Set the password of user "${user.username}"; the user's sessions have ended.`;
     }),
   },
   {
     name: 'user delete', summary: 'Delete a user; sessions end, keys are revoked, the name is free again',
-    positionals: oneUser, options: {},
+    positionals: 'USER', options: {},
     async run(given, { note }) {
-      const user = await onUser('user delete', given, (id, database) => removeUser(database, COMMAND_LINE, id));
+      const user = await onUser(given, (id, database) => removeUser(database, COMMAND_LINE, id));
       note(`Deleted user "${user.username}" with id ${user.id}.${revokedKeysText(user)}`);
     },
   },
   {
     name: 'key create', summary: 'Create an API key and print it once',
     options: {
-      user: { type: 'string', value: 'USER', help: 'the user whose rights it has, by id or username' },
-      'without-user': { type: 'boolean', help: 'may read users, read and revoke sessions, forward authentication' },
-      name: { type: 'string', value: 'NAME', help: 'what it is for; default empty' },
-      'expires-at': { type: 'string', value: 'TIME', help: 'such as 2030-01-31T12:00:00Z; default never' },
+      user: option('USER', 'the user whose rights it has, by id or username'),
+      'without-user': flag('may read users, read and revoke sessions, forward authentication'),
+      name: option('NAME', 'what it is for; default empty'),
+      'expires-at': option('TIME', 'such as 2030-01-31T12:00:00Z; default never'),
     },
     async run({ text, flag }, { print, note }) {
       const user = text('user');
-      if ((user === undefined) !== flag('without-user')) {
-        throw new UsageError('key create: give either --user or --without-user');
-      }
+      if ((user === undefined) !== flag('without-user')) throw new UsageError('give either --user or --without-user');
       const input = { name: text('name'), expires_at: text('expires-at') };
-      const { name, expires_at: expiresAt = null } = read('key create', newKeyShape, input);
+      const { name, expires_at: expiresAt = null } = read(newKeyShape, input);
       const key = await inIdentity(async (database) => {
         const userId = user === undefined ? null : (await find(database, user)).id;
-        return orThrow('key create', await createKey(database, COMMAND_LINE, { userId, expiresAt, name }));
+        return orThrow(await createKey(database, COMMAND_LINE, { userId, expiresAt, name }));
       });
       note(`Created key "${key.name}" with id ${key.id}.\nKey (shown only once):`);
       print(key.key);
@@ -135,25 +123,22 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'key list', summary: 'List the API keys, newest first, without the secret part',
-    options: { user: { type: 'string', value: 'USER', help: 'only the keys of this user, by id or username' }, json },
-    async run({ text, flag }, { print }) {
-      const name = text('user');
-      const { rows } = await inIdentity(async (database) => listKeys(database, all, await idOf(database, name)));
-      if (flag('json')) return print(JSON.stringify(rows.map(viewKey)));
+    options: { user: option('USER', 'only the keys of this user, by id or username'), json },
+    async run(given, terminal) {
+      const { rows } = await inIdentity(async (database) => listKeys(database, all, await idOf(database, given)));
       const columns = ['ID', 'KEY', 'NAME', 'USER', 'CREATED BY', 'CREATED', 'LAST USED', 'EXPIRES', 'STATE'];
-      printTable(print, columns, rows.map((key) => [
-        key.id, `${key.key_prefix}…`, key.name, ownerOf(key), creatorOf(key),
-        key.created_at.toISOString(), key.last_used_at?.toISOString() ?? '–', key.expires_at?.toISOString() ?? '–',
-        stateOf(key),
-      ]));
+      const cells = (key: ApiKey) => [
+        key.id, `${key.key_prefix}…`, key.name, ownerOf(key), creatorOf(key), key.created_at, key.last_used_at,
+        key.expires_at, stateOf(key),
+      ];
+      printRows(given, terminal, rows, columns, cells, viewKey);
     },
   },
   {
     name: 'key revoke', summary: 'Revoke an API key at once, on every replica',
-    positionals: { shown: 'ID', least: 1, most: 1 }, options: {},
+    positionals: 'ID', options: {},
     async run({ positionals: [given = ''] }, { note }) {
-      const id = given.toLowerCase();
-      if (!isUuid(id)) throw new UsageError('key revoke: ID must be a UUID from gatehouse key list');
+      const id = requireUuid(given.toLowerCase(), ' from gatehouse key list');
       const count = await inIdentity(async (database) => {
         const key = await findKeyById(database, id);
         if (key) return revokeKey(database, COMMAND_LINE, key);
@@ -165,28 +150,25 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'audit list', summary: 'List the audit trail, newest first',
     options: {
-      user: { type: 'string', value: 'USER', help: 'only what this user did or what was done to them; id or username' },
-      event: { type: 'string', value: 'EVENT', help: `only this kind: ${EVENTS.join(', ')}` },
-      limit: { type: 'string', value: 'NUMBER', help: 'number of entries, 1 to 10000; default 50' },
-      json,
+      user: option('USER', 'only what this user did or what was done to them; id or username'),
+      event: option('EVENT', `only this kind: ${EVENTS.join(', ')}`),
+      limit: option('NUMBER', 'number of entries, 1 to 10000; default 50'), json,
     },
-    async run({ text, flag }, { print }) {
-      const { event = null, limit } = read('audit list', auditFilter, { event: text('event'), limit: text('limit') });
+    async run(given, terminal) {
+      const { event = null, limit } = read(auditFilter, { event: given.text('event'), limit: given.text('limit') });
       const { rows } = await inIdentity(async (database) =>
-        listAudit(database, { page: 1, limit }, { userId: await idOf(database, text('user')), event }));
-      if (flag('json')) return print(JSON.stringify(rows.map(viewAudit)));
-      printTable(print, ['TIME', 'EVENT', 'ABOUT USER', 'BY', 'IP', 'COUNT', 'DETAIL'], rows.map((row) => [
-        row.created_at.toISOString(), row.event, row.user_id ?? '–', row.actor_id ?? row.key_id ?? row.via,
-        row.ip ?? '–', String(row.count), row.detail,
-      ]));
+        listAudit(database, { page: 1, limit }, { userId: await idOf(database, given), event }));
+      const columns = ['TIME', 'EVENT', 'ABOUT USER', 'BY', 'IP', 'COUNT', 'DETAIL'];
+      printRows(given, terminal, rows, columns, ({ created_at: time, event, user_id: about, ip, count, detail, ...by }) =>
+        [time, event, about, by.actor_id ?? by.key_id ?? by.via, ip, count, detail], viewAudit);
     },
   },
   {
     name: 'restored identity',
     summary: 'After a restore, end all sessions and API keys: some may have been revoked since the backup',
-    options: { 'keep-keys': { type: 'boolean', help: 'end the sessions only' }, confirm },
+    options: { 'keep-keys': flag('end the sessions only'), confirm },
     async run(given, { note }) {
-      const done = await inIdentity((database) => ifConfirmed('restored identity', given, database, async (sql) => {
+      const done = await inIdentity((database) => ifConfirmed(given, database, async (sql) => {
         const { sessions, keys } = await endRestored(sql, !given.flag('keep-keys'));
         return `${endedText(sessions)} ended, ${counted(keys, 'API key')} revoked`;
       }));
@@ -202,20 +184,20 @@ async function inIdentity<T>(work: (database: Database, passwords: Passwords) =>
 }
 
 type UserWork = (id: string, database: Database, passwords: Passwords) => Promise<ChangedUser | Failure>;
-const onUser = (command: string, { positionals: [name = ''] }: Arguments, work: UserWork): Promise<ChangedUser> =>
-  inIdentity(async (database, passwords) =>
-    orThrow(command, await work((await find(database, name)).id, database, passwords)));
+const onUser = ({ positionals: [name] }: Arguments, work: UserWork): Promise<ChangedUser> =>
+  inIdentity(async (database, passwords) => orThrow(await work((await find(database, name)).id, database, passwords)));
 
 /** By id or username. */
-async function find(database: Database, name: string): Promise<User> {
+async function find(database: Database, name = ''): Promise<User> {
   const id = name.toLowerCase();
   const user = isUuid(id) ? await findUser(database, id) : await findAccount(database, accountKey(name));
   if (!user) throw new OperationFailed('there is no user with this id or name; see: gatehouse user list');
   return user;
 }
 
-/** An id may be that of a deleted user, who has no name any more. @returns null without a name */
-async function idOf(database: Database, name: string | undefined): Promise<string | null> {
+/** The id of `--user`. It may be that of a deleted user, who has no name any more. @returns null without the option */
+async function idOf(database: Database, { text }: Arguments): Promise<string | null> {
+  const name = text('user');
   if (name === undefined) return null;
   return isUuid(name.toLowerCase()) ? name.toLowerCase() : (await find(database, name)).id;
 }
@@ -223,10 +205,10 @@ async function idOf(database: Database, name: string | undefined): Promise<strin
 const membersOf = ({ text }: Arguments) =>
   ({ username: text('username'), email: text('email'), first_name: text('first-name'), last_name: text('last-name') });
 
-function read<T>(command: string, shape: Shape<T>, input: Readonly<Record<string, unknown>>): T {
+function read<T>(shape: Shape<T>, input: Readonly<Record<string, unknown>>): T {
   const given = Object.fromEntries(Object.entries(input).filter(([, value]) => value !== undefined));
   const checked = validate(shape, given, '');
-  return orThrow(command, checked.ok ? checked.value : new Failure('invalid_body', { fields: checked.errors }));
+  return orThrow(checked.ok ? checked.value : new Failure('invalid_body', { fields: checked.errors }));
 }
 
 /** Works with the password from standard input, or a generated one, which it prints. @param work returns what it did */

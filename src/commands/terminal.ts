@@ -2,9 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
-import { OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
-
-export const json: Option = { type: 'boolean', help: 'print JSON' };
+import { type Arguments, OperationFailed, type Terminal, UsageError } from './command.ts';
 
 /** @returns seconds. @param what names the value in the error message */
 export function parseDuration(what: string, text: string): number {
@@ -22,11 +20,33 @@ export const stripControlChars = (text: string): string => text.replace(/[^\P{Cc
 export const oneLine = (text: string): string =>
   text.replace(/[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+/gu, ' ');
 
+type Cells = readonly unknown[];
+
+/** A row of a table, in which every value is one line of text. */
+export const textCells = (cells: Cells): string[] =>
+  cells.map((cell) => oneLine(cell instanceof Date ? cell.toISOString() : String(cell ?? '–')));
+
 /** Each column is as wide as its widest cell. */
-export function printTable(print: Terminal['print'], head: readonly string[], rows: ReadonlyArray<readonly string[]>) {
-  const all = [head, ...rows].map((row) => row.map(oneLine));
-  const widths = head.map((_, column) => all.reduce((width, row) => Math.max(width, row[column]?.length ?? 0), 0));
+function printTable(print: Terminal['print'], rows: readonly Cells[]): void {
+  const all = rows.map(textCells);
+  const width = (column: number) => all.reduce((widest, row) => Math.max(widest, row[column]?.length ?? 0), 0);
+  const widths = rows[0]?.map((_, column) => width(column)) ?? [];
   for (const row of all) print(row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ').trimEnd());
+}
+
+/** Prints rows as JSON, or as a table. @param view for JSON */
+export function printRows<Row>(
+  { flag }: Arguments, { print }: Terminal, rows: readonly Row[], head: Cells, cells: (row: Row) => Cells,
+  view: (row: Row) => unknown = (row) => row,
+): void {
+  if (flag('json')) print(JSON.stringify(rows.map(view)));
+  else printTable(print, [head, ...rows.map(cells)]);
+}
+
+/** Prints an object as JSON, or each of its members on a line of its own. */
+export function printMembers({ flag }: Arguments, { print }: Terminal, value: object): void {
+  if (flag('json')) print(JSON.stringify(value));
+  else printTable(print, Object.entries(value).map(([name, member]) => [name.replaceAll('_', ' '), member]));
 }
 
 /** What a command asks for, one item after the other. */

@@ -1,24 +1,22 @@
 import { readFile } from 'node:fs/promises';
 import { openSecret, sealSecret } from '../crypto/sealed.ts';
 import { ConfigurationError, readServiceSettings } from '../settings.ts';
-import { isUuid } from '../crypto/text.ts';
 import type { Database } from '../db/pool.ts';
 import { codeOf } from '../db/retry.ts';
 import { MIGRATIONS, SCHEMA } from '../webhook/migrations.ts';
 import { createSigningKey, type SigningKeys } from '../webhook/service.ts';
 import * as settings from '../webhook/settings.ts';
 import { SCHEMES } from '../webhook/signatures.ts';
-import { isSource, SOURCE_NAMES, type SourceName, SOURCES } from '../webhook/sources.ts';
+import { SOURCE_NAMES, type SourceName, SOURCES } from '../webhook/sources.ts';
 import { listTokens, resealSecrets, revokeRestored, revokeToken } from '../webhook/store/admin.ts';
 import { countByKey, type Token } from '../webhook/store/tokens.ts';
 import { acceptPending, createToken, fingerprint, rotateToken, showPending } from '../webhook/tokens.ts';
-import { type Command, OperationFailed, type Option, type Terminal, UsageError } from './command.ts';
-import { confirm, counted, ifConfirmed, withDatabase } from './database.ts';
-import { json, parseDuration, printTable, readInput } from './terminal.ts';
+import { choice, type Command, flag, json, OperationFailed, option, type Terminal, UsageError } from './command.ts';
+import { confirm, counted, ifConfirmed, requireUuid, withDatabase } from './database.ts';
+import { parseDuration, printRows, readInput } from './terminal.ts';
 
-const oneId = { shown: 'ID', least: 1, most: 1 };
-export const option = (value: string, help: string): Option => ({ type: 'string', value, help });
 const secretFile = option('FILE', "the sender's signing secret; '-' for standard input");
+const FROM_LIST = ', as in: gatehouse token list';
 const ONCE = 'Token (shown only once):';
 const NOT_PENDING = 'no signing secret is pending; have the sender send it again, and see: gatehouse token list';
 const OTHER_KEY = 'the pending secret is sealed under another WEBHOOK_SECRET; set the one that the service has';
@@ -34,17 +32,18 @@ export const COMMANDS: readonly Command[] = [
       source: option('SOURCE', `${SOURCE_NAMES.join(', ')}; default generic`), 'signing-secret-file': secretFile,
       role: option('ROLE', 'sender, or operator to read and redeliver events; default sender'),
     },
-    async run({ text }, terminal) {
-      const wrong = (problem: string) => new UsageError(`token create: ${problem}`);
-      const [name, source, role] = [text('name') ?? '', text('source') ?? 'generic', text('role') ?? 'sender'];
-      if (name.length > 255 || /\p{Cc}/u.test(name)) throw wrong('--name takes at most 255 printable characters');
-      if (!isSource(source)) throw wrong(`--source must be one of ${SOURCE_NAMES.join(', ')}`);
-      if (role !== 'sender' && role !== 'operator') throw wrong('--role must be sender or operator');
-      if (role === 'operator' && source !== 'generic') throw wrong('an operator has no source');
-      const secret = await readSecret('token create', text('signing-secret-file'), source);
+    async run(given, terminal) {
+      const { text } = given;
+      const name = text('name') ?? '';
+      const isNamed = name.length <= 255 && !/\p{Cc}/u.test(name);
+      if (!isNamed) throw new UsageError('--name takes at most 255 printable characters');
+      const source = choice(given, 'source', SOURCE_NAMES) ?? 'generic';
+      const role = choice(given, 'role', ['sender', 'operator']) ?? 'sender';
+      if (role === 'operator' && source !== 'generic') throw new UsageError('an operator has no source');
+      const secret = await readSecret(text('signing-secret-file'), source);
       // Notion sends its secret later. Until then its events are rejected.
       const isOptional = SOURCES[source].scheme === null || source === 'notion';
-      if (secret === null && !isOptional) throw wrong(`source ${source} needs --signing-secret-file`);
+      if (secret === null && !isOptional) throw new UsageError(`source ${source} needs --signing-secret-file`);
       const { id, token } = await withWebhook(async (database, keys) =>
         createToken(database, { name, role, source }, await sealed(secret, keys, database, terminal.note)));
       terminal.note(`Created token "${name}" with id ${id}.\n${ONCE}`);
@@ -54,26 +53,25 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'token list', options: { json },
     summary: 'List webhook tokens, oldest first, without the tokens themselves',
-    async run({ flag }, { print }) {
-      const tokens = await withWebhook(listTokens);
-      if (flag('json')) return print(JSON.stringify(tokens));
-      printTable(print, ['ID', 'NAME', 'ROLE', 'SOURCE', 'CREATED', 'LAST USED', 'STATE'], tokens.map(cells));
+    async run(given, terminal) {
+      const columns = ['ID', 'NAME', 'ROLE', 'SOURCE', 'CREATED', 'LAST USED', 'STATE'];
+      printRows(given, terminal, await withWebhook(listTokens), columns, cells);
     },
   },
   {
-    name: 'token rotate', positionals: oneId,
+    name: 'token rotate', positionals: 'ID',
     summary: 'Replace a webhook token or its signing secret; the old one stays valid for a while',
     options: {
       overlap: option('TIME', 'how long the old one stays valid: seconds, or as 30m, 24h or 7d; default 24h'),
       'signing-secret-file': secretFile,
     },
     async run({ positionals: [id = ''], text }, terminal) {
-      requireUuid(id, 'token rotate');
-      const overlap = parseDuration('token rotate: --overlap', text('overlap') ?? '24h');
+      requireUuid(id, FROM_LIST);
+      const overlap = parseDuration('--overlap', text('overlap') ?? '24h');
       const token = await withWebhook(async (database, keys) => {
         const known = (await listTokens(database)).find((one) => one.id === id && one.revoked_at === null);
         if (!known) return false;
-        const secret = await readSecret('token rotate', text('signing-secret-file'), known.source);
+        const secret = await readSecret(text('signing-secret-file'), known.source);
         return rotateToken(database, id, overlap, await sealed(secret, keys, database, terminal.note));
       });
       if (token === false) throw new OperationFailed('no active token has this id; see: gatehouse token list');
@@ -83,11 +81,11 @@ export const COMMANDS: readonly Command[] = [
     },
   },
   {
-    name: 'token confirm', positionals: oneId,
+    name: 'token confirm', positionals: 'ID',
     summary: 'Show the pending signing secret that a sender sent, or activate it',
     options: { accept: option('FINGERPRINT', 'activate this secret; the old one stays valid for 24 hours') },
     async run({ positionals: [id = ''], text }, { note, print }) {
-      requireUuid(id, 'token confirm');
+      requireUuid(id, FROM_LIST);
       const accepted = text('accept');
       await withWebhook(async (database, signingKeys) => {
         const keys = requireKeys(signingKeys);
@@ -121,10 +119,10 @@ export const COMMANDS: readonly Command[] = [
     },
   },
   {
-    name: 'token revoke', positionals: oneId, options: {},
+    name: 'token revoke', positionals: 'ID', options: {},
     summary: 'Revoke a webhook token at once, on every replica',
     async run({ positionals: [id = ''] }, { note }) {
-      requireUuid(id, 'token revoke');
+      requireUuid(id, FROM_LIST);
       if (await withWebhook((database) => revokeToken(database, id))) return note(`Revoked token ${id}.`);
       throw new OperationFailed('no token has this id; see: gatehouse token list');
     },
@@ -132,9 +130,9 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'restored webhook',
     summary: 'After a restore, revoke all webhook tokens: some may have been revoked or replaced since the backup',
-    options: { 'keep-senders': { type: 'boolean', help: 'revoke the tokens of operators only' }, confirm },
+    options: { 'keep-senders': flag('revoke the tokens of operators only'), confirm },
     async run(given, { note }) {
-      const done = await withWebhook((database) => ifConfirmed('restored webhook', given, database, async (sql) => {
+      const done = await withWebhook((database) => ifConfirmed(given, database, async (sql) => {
         const roles = await revokeRestored(sql, !given.flag('keep-senders'));
         const tokens = roles.map(({ role, revoked }) => counted(revoked, `${role} token`));
         return `${tokens.join(', ') || 'no token'} revoked`;
@@ -144,23 +142,23 @@ export const COMMANDS: readonly Command[] = [
   },
 ];
 
-function cells({ id, name, role, source, created_at, last_used_at, revoked_at, pending }: Token): string[] {
+function cells({ id, name, role, source, created_at, last_used_at, revoked_at, pending }: Token) {
   const state = revoked_at ? `revoked ${revoked_at.toISOString()}` : pending ? 'active, secret pending' : 'active';
-  return [id, name, role, source, created_at.toISOString(), last_used_at?.toISOString() ?? '–', state];
+  return [id, name, role, source, created_at, last_used_at, state];
 }
 
 /** @returns null if no file is given */
-async function readSecret(command: string, file: string | undefined, source: SourceName) {
+async function readSecret(file: string | undefined, source: SourceName) {
   if (file === undefined) return null;
-  const wrong = (problem: string) => new UsageError(`${command}: ${problem}`);
   const { scheme } = SOURCES[source];
-  if (scheme === null) throw wrong(`source ${source} is not signed; leave out --signing-secret-file`);
-  const failed = (error: unknown) => Promise.reject(wrong(`--signing-secret-file cannot be read (${codeOf(error)})`));
-  const text = file === '-' ? await readInput() : await readFile(file, 'utf8').catch(failed);
+  if (scheme === null) throw new UsageError(`source ${source} is not signed; leave out --signing-secret-file`);
+  const text = file === '-' ? await readInput() : await readFile(file, 'utf8').catch((error: unknown) => {
+    throw new UsageError(`--signing-secret-file cannot be read (${codeOf(error)})`);
+  });
   const secret = text.replace(/\r?\n$/, '');
   if (secret.length >= 8 && !/\p{Cc}/u.test(secret) && SCHEMES[scheme].keyOf(secret)) return secret;
   const form = scheme === 'standard' ? 'whsec_ and 24 to 64 bytes in Base64' : 'at least 8 characters';
-  throw wrong(`not a signing secret of ${source}; it is one line of ${form}, as the sender shows it`);
+  throw new UsageError(`not a signing secret of ${source}; it is one line of ${form}, as the sender shows it`);
 }
 
 /** Seals a signing secret. The service can open it only if it has the same WEBHOOK_SECRET. */
@@ -175,11 +173,6 @@ async function sealed(secret: string | null, keys: SigningKeys | null, database:
 function requireKeys(keys: SigningKeys | null): SigningKeys {
   if (keys) return keys;
   throw new ConfigurationError(['WEBHOOK_SECRET must be set to the value that the service has.']);
-}
-
-export function requireUuid(id: string, command: string, list = 'token list'): string {
-  if (!isUuid(id)) throw new UsageError(`${command}: ID must be a UUID, as in: gatehouse ${list}`);
-  return id;
 }
 
 /** Runs work on the webhook database. The keys are null without WEBHOOK_SECRET. */

@@ -68,8 +68,8 @@ export const SOURCES = {
 } as const satisfies Record<string, Source>;
 
 export type SourceName = keyof typeof SOURCES;
-export const SOURCE_NAMES: readonly string[] = Object.keys(SOURCES);
-export const isSource = (name: string): name is SourceName => Object.hasOwn(SOURCES, name);
+const isSource = (name: string): name is SourceName => Object.hasOwn(SOURCES, name);
+export const SOURCE_NAMES = Object.keys(SOURCES).filter(isSource);
 
 const isJsonObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);

@@ -50,9 +50,9 @@ test('user show finds a user by id or by name in any case, as text or JSON', asy
   }
   const { code, stdout, stderr } = await run(t, ['user', 'show', 'shown']);
   assert.deepEqual([code, stderr], [0, '']);
-  const lines = stdout.trimEnd().split('\n').map((line) => line.split(/ +/));
-  assert.deepEqual(lines.map(([member]) => member), Object.keys(user));
-  assert.deepEqual(lines.map(([, value]) => value), Object.values(user).map((value) => String(value ?? '–')));
+  const lines = stdout.trimEnd().split('\n').map((line) => line.split(/ {2,}/));
+  assert.deepEqual(lines.map(([member]) => member), Object.keys(user).map((name) => name.replaceAll('_', ' ')));
+  assert.deepEqual(lines.map(([, value = '']) => value), Object.values(user).map((value) => String(value ?? '–')));
 });
 
 test('user list --json is what the interface lists', async (t) => {

@@ -174,9 +174,9 @@ test('control characters of an error message are removed', async (t) => {
 
 test('status: control characters of a reply are removed', async (t) => {
   const home = await fresh(t);
-  home.answer(reply(200, { id: 'a\u001b[2J\u009b31m', status: 'b\u001b[2J' }));
+  home.answer(reply(200, { id: 'a\u001b[2J\u009b31m', status: 'b\u001b[2J', 'c\u001b': 1 }));
   const { code, stdout } = await run(t, ['status', ID], home.url);
-  assert.deepEqual([code, stdout], [0, 'id      a [2J 31m\nstatus  b [2J\n']);
+  assert.deepEqual([code, stdout], [0, 'id      a [2J 31m\nstatus  b [2J\nc       1\n']);
 });
 
 test('429 and 503: the message of the service and the time to wait', async (t) => {

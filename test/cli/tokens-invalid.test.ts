@@ -53,7 +53,7 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['create', '--name', 'a\nb'], /--name takes at most 255 printable characters/],
   [['create', '--name', 'n'.repeat(256)], /--name takes at most 255 printable characters/],
   [['create', '--json'], /token create: Unknown option '--json'/],
-  [['create', '--role', 'admin'], /role must be sender or operator/],
+  [['create', '--role', 'admin'], /role must be one of sender, operator/],
   [['create', '--source', 'gitlab'], /source must be one of generic, standard, github, stripe, slack, notion/],
   [['create', '--source', 'GitHub', '--signing-secret-file', good], /source must be one of/],
   [['create', '--source', '__proto__'], /source must be one of/],
