@@ -10,7 +10,9 @@ import { Failure } from '../http/errors.ts';
 import { decimal, object, oneOf, optional, type Shape, validate, withDefault } from '../http/shape.ts';
 import { createKey, newKeyShape } from '../identity/keys.ts';
 import { MIGRATIONS, SCHEMA } from '../identity/migrations.ts';
-import { accountKey, type ApiKey, type User, viewAudit, viewKey, viewUser } from '../identity/model.ts';
+import {
+  accountKey, type ApiKey, type AuditRecord, type User, viewAudit, viewKey, viewUser,
+} from '../identity/model.ts';
 import { createPasswords, type Passwords } from '../identity/passwords.ts';
 import * as settings from '../identity/settings.ts';
 import { COMMAND_LINE, EVENTS, listAudit } from '../identity/store/audit.ts';
@@ -159,8 +161,9 @@ export const COMMANDS: readonly Command[] = [
       const { rows } = await inIdentity(async (database) =>
         listAudit(database, { page: 1, limit }, { userId: await idOf(database, given), event }));
       const columns = ['TIME', 'EVENT', 'ABOUT USER', 'BY', 'IP', 'COUNT', 'DETAIL'];
-      printRows(given, terminal, rows, columns, ({ created_at: time, event, user_id: about, ip, count, detail, ...by }) =>
-        [time, event, about, by.actor_id ?? by.key_id ?? by.via, ip, count, detail], viewAudit);
+      const cells = ({ created_at: time, event, user_id: about, ip, count, detail, ...by }: AuditRecord) =>
+        [time, event, about, by.actor_id ?? by.key_id ?? by.via, ip, count, detail];
+      printRows(given, terminal, rows, columns, cells, viewAudit);
     },
   },
   {
