@@ -19,7 +19,7 @@ export function connectToSecrets(note: Terminal['note']) {
   const { GATEHOUSE_URL, AUTH_TOKEN } = VARIABLES;
   const { GATEHOUSE_URL: base, AUTH_TOKEN: token } = readTable({ GATEHOUSE_URL, AUTH_TOKEN });
   if (token === null) throw new ConfigurationError([NO_TOKEN]);
-  const url = (base ?? '').replace(/\/$/, '');
+  const url = base.replace(/\/$/, '');
   return { url, ask: connect(url, token, note) };
 }
 
