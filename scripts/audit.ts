@@ -65,7 +65,9 @@ for (const [scope, lines] of Object.entries(sizes)) {
   print(`${String(lines).padStart(6)} of ${limit}  ${scope === 'core' || scope === 'all' ? scope : `serve ${scope}, the core included`}`);
 }
 printFiles('Core: read by every service', core);
-const isShared = (file: string) => ![...services.keys(), 'commands'].some((folder) => file.startsWith(`src/${folder}/`));
+const ofServices = [...services.values()].flat();
+const isShared = (file: string) =>
+  !ofServices.includes(file) && ![...services.keys(), 'commands'].some((folder) => file.startsWith(`src/${folder}/`));
 printFiles('Core: loaded on demand, if the settings ask for it', onDemand(tree, core).filter(isShared));
 for (const [name, files] of services) {
   if (wanted.length > 0 && !wanted.includes(name)) continue;
