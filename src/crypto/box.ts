@@ -1,5 +1,6 @@
-import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
+import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes } from 'node:crypto';
 import { uuidToBytes } from './text.ts';
+import { sameDigest } from './token.ts';
 
 /**
  * The envelope, version 1. Opening it takes two keys: the server's, and the client's, which is never stored.
@@ -22,7 +23,6 @@ const TEXT = 1;
 const LOCKED = 2;
 const LABEL = 'gatehouse/secrets/v1/';
 export const KEY_BYTES = 32;
-const KEY_ID_BYTES = 8;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 const LENGTH_BYTES = 4;
@@ -45,7 +45,7 @@ export function deriveServerKey(secret: string, label: string) {
   const derived = (use: string, length: number) => Buffer.from(hkdfSync('sha256', secret, '', label + use, length));
   return {
     /** Identifies the server secret and reveals nothing about it. */
-    id: derived('key id', KEY_ID_BYTES).toString('hex'),
+    id: derived('key id', 8).toString('hex'),
     salt: derived('salt', KEY_BYTES),
     rowKey: derived('row', KEY_BYTES),
     throttleKey: derived('throttle', KEY_BYTES),
@@ -67,13 +67,21 @@ export function rowTagOf(serverKey: ServerKey, metadata: BoundMetadata, { blob, 
 }
 
 /** @param tag a row without one counts as altered */
-export function isUnaltered(serverKey: ServerKey, metadata: BoundMetadata, row: Sealed, tag: Buffer | null): boolean {
-  if (!isSealable(metadata) || row.commitment.length !== KEY_BYTES || tag?.length !== KEY_BYTES) return false;
-  return timingSafeEqual(tag, rowTagOf(serverKey, metadata, row));
-}
+export const isUnaltered = (serverKey: ServerKey, metadata: BoundMetadata, row: Sealed, tag: Buffer | null): boolean =>
+  isSealable(metadata) && row.commitment.length === KEY_BYTES && tag !== null &&
+  sameDigest(tag, rowTagOf(serverKey, metadata, row));
 
-export const seal = (serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, text: Buffer): Sealed =>
-  sealAs(TEXT, serverKey, clientKey, metadata, text);
+export function seal(
+  serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, text: Buffer, version = TEXT,
+): Sealed {
+  if (!isSealable(metadata)) throw new RangeError('internal error: a limit is null or a positive whole number');
+  const { key, commitment } = derive(serverKey, clientKey, metadata.id);
+  const nonce = randomBytes(NONCE_BYTES);
+  const cipher = createCipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG_BYTES });
+  cipher.setAAD(associatedData(serverKey, metadata, version));
+  const ciphertext = [cipher.update(pad(text)), cipher.final(), cipher.getAuthTag()];
+  return { blob: Buffer.concat([Buffer.of(version), nonce, ...ciphertext]), commitment };
+}
 
 /** @param stretched the passphrase, after `stretch` with these parameters */
 export function sealLocked(
@@ -81,7 +89,7 @@ export function sealLocked(
 ): Sealed {
   const inner = seal(serverKey, lockedKey(clientKey, stretched), metadata, text);
   const parts = [Buffer.of(kdfParams.length), Buffer.from(kdfParams), inner.commitment, inner.blob];
-  return sealAs(LOCKED, serverKey, clientKey, metadata, Buffer.concat(parts));
+  return seal(serverKey, clientKey, metadata, Buffer.concat(parts), LOCKED);
 }
 
 /** @returns null for another key, record, metadata or bit. Nothing is returned before the tag has been verified. */
@@ -101,16 +109,6 @@ export const unlock = (
 const lockedKey = (clientKey: Buffer, stretched: Buffer): Buffer =>
   Buffer.from(hkdfSync('sha256', clientKey, stretched, `${LABEL}passphrase`, KEY_BYTES));
 
-function sealAs(version: number, serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, text: Buffer) {
-  if (!isSealable(metadata)) throw new RangeError('internal error: a limit is null or a positive whole number');
-  const { key, commitment } = derive(serverKey, clientKey, metadata.id);
-  const nonce = randomBytes(NONCE_BYTES);
-  const cipher = createCipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG_BYTES });
-  cipher.setAAD(associatedData(serverKey, metadata, version));
-  const ciphertext = [cipher.update(pad(text)), cipher.final(), cipher.getAuthTag()];
-  return { blob: Buffer.concat([Buffer.of(version), nonce, ...ciphertext]), commitment };
-}
-
 function unsealAs(version: number, serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, sealed: Sealed) {
   // The metadata comes from the row: an edited one may be anything.
   if (!isSealable(metadata)) return null;
@@ -118,7 +116,7 @@ function unsealAs(version: number, serverKey: ServerKey, clientKey: Buffer, meta
   const [start, end] = [1 + NONCE_BYTES, blob.length - TAG_BYTES];
   if (blob[0] !== version || end - start < MIN_PADDED) return null;
   const { key, commitment } = derive(serverKey, clientKey, metadata.id);
-  if (sealed.commitment.length !== commitment.length || !timingSafeEqual(sealed.commitment, commitment)) return null;
+  if (!sameDigest(sealed.commitment, commitment)) return null;
   // Without authTagLength Node accepts tags of 4 bytes, which can be guessed.
   const decipher = createDecipheriv('aes-256-gcm', key, blob.subarray(1, start), { authTagLength: TAG_BYTES });
   decipher.setAAD(associatedData(serverKey, metadata, version));

@@ -14,12 +14,9 @@ export function fromBase64url(text: string): Buffer | null {
 /** Strict Base64 or Base64url, padded or not: for credentials, whose encoding is not specified. */
 export function fromAnyBase64(text: string): Buffer | null {
   if (/[+/]/.test(text) && /[-_]/.test(text)) return null;
-  const plain = text.replaceAll('+', '-').replaceAll('/', '_');
-  const padded = /^([^=]*)(={0,2})$/.exec(plain);
-  const digits = padded?.[1] ?? '';
-  const padding = padded?.[2] ?? '';
-  if (!padded || (padding !== '' && (digits.length + padding.length) % 4 !== 0)) return null;
-  return fromBase64url(digits);
+  const [, digits = null, padding = ''] = /^([^=]*)(={0,2})$/.exec(text) ?? [];
+  if (digits === null || (padding !== '' && text.length % 4 !== 0)) return null;
+  return fromBase64url(digits.replaceAll('+', '-').replaceAll('/', '_'));
 }
 
 /** Strict Base64, padded or not, and no Base64url: other values, such as `whpk_…`, must not be taken for a key. */

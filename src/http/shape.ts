@@ -149,7 +149,7 @@ export type Infer<S> = S extends Shape<infer T> ? T : never;
 type Members = Readonly<Record<string, Shape<unknown>>>;
 type Values<M extends Members> = { readonly [K in keyof M]: Infer<M[K]> };
 
-const isObject = (input: unknown): input is Readonly<Record<string, unknown>> =>
+export const isObject = (input: unknown): input is Readonly<Record<string, unknown>> =>
   typeof input === 'object' && input !== null && !Array.isArray(input);
 
 function membersOf<M extends Members>(

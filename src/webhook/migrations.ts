@@ -1,4 +1,3 @@
-import { locksTable } from '../db/lock.ts';
 import type { Migration } from '../db/migrate.ts';
 
 export const SCHEMA = 'webhook';
@@ -11,7 +10,6 @@ export const MIGRATIONS: readonly Migration[] = [
   {
     name: 'initial schema',
     statements: [
-      locksTable(SCHEMA),
       `create table webhook.tokens (
         id uuid primary key,
         name text not null, role text not null default 'sender', source text not null default 'generic',

@@ -20,10 +20,11 @@ type ReceiveCall = Call<TokenCaller, unknown, unknown, Buffer>;
 type Outcome<Code extends ErrorCode> = Promise<Reply<ReceiveReply> | Failure<Code>>;
 
 const jsonBody = json(jsonObject(), 'required');
-const asBytes = (value: Buffer) => ({ ok: true, value }) as const;
 
 /** The raw bytes: their signature is verified before their content is used. The schema is the generic source's. */
-export const eventBody: BodyRule<Buffer> = { ...jsonBody, schema: genericShape.schema, parse: asBytes };
+export const eventBody: BodyRule<Buffer> = {
+  ...jsonBody, schema: genericShape.schema, parse: (value) => ({ ok: true, value }),
+};
 
 /** Accepts an event, or replies to a handshake. An event is committed before the reply. */
 export const receive = async (call: ReceiveCall, service: WebhookService) => verifyAndStore(call, service);

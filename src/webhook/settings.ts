@@ -1,10 +1,10 @@
 import { isAbsolute } from 'node:path';
-import { fromBase64 } from '../crypto/text.ts';
 import type { DatabaseAddress } from '../db/connection.ts';
 import {
   DAY, earlierSecrets, Expected, number, numberOrNull, oneOf, secret, type SettingsInput, text, toggle, type Values,
   type Variable,
 } from '../runtime/variables.ts';
+import { SCHEMES } from './signatures.ts';
 
 export const PORT = 8000;
 export const STYLE = { envelope: 'bare', unavailable: 'unavailable' } as const;
@@ -116,8 +116,7 @@ function checkForwardUrl(value: string): string | null {
 }
 
 function checkForwardSecret(value: string): string | null {
-  const bytes = fromBase64(value.replace(/^whsec_/, ''))?.length ?? 0;
-  return bytes >= 24 && bytes <= 64 ? null : '24 to 64 bytes in Base64, with or without the prefix whsec_';
+  return SCHEMES.standard.keyOf(value) ? null : '24 to 64 bytes in Base64, with or without the prefix whsec_';
 }
 
 function command(): Variable<Command | null> {

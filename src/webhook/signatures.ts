@@ -76,7 +76,10 @@ export function verify(
   scheme: keyof typeof SCHEMES, headers: IncomingHttpHeaders, raw: Buffer, secrets: readonly string[], now: number,
 ): Verdict {
   const { read, keyOf } = SCHEMES[scheme];
-  const { prefix, signatures, at } = read((name) => String(headers[name] ?? ''));
+  const { prefix, signatures, at } = read((name) => {
+    const value = headers[name];
+    return typeof value === 'string' ? value : '';
+  });
   const sent = signatures.filter((signature) => signature !== null);
   if (sent.length === 0 || (at !== null && !/^[0-9]{1,12}$/.test(at))) return 'no signature';
   const isValid = secrets.some((secret) => {

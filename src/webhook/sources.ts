@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { Failure } from '../http/errors.ts';
-import { type Infer, object, oneOf, optional, text, uuid, withoutNul } from '../http/shape.ts';
+import { type Infer, isObject, object, oneOf, optional, text, uuid, withoutNul } from '../http/shape.ts';
 import type { SCHEMES } from './signatures.ts';
 
 /** The reply to an event, or to a sender's handshake. */
@@ -56,7 +56,7 @@ export const SOURCES = {
     scheme: 'slack',
     event: {
       at: 'in the body as "type", or in its "event"',
-      read: (_headers, { event, type }) => (isJsonObject(event) ? event.type : type),
+      read: (_headers, { event, type }) => (isObject(event) ? event.type : type),
     },
     deliveryId: member('event_id'),
     handshake: (_headers, { type, challenge }) =>
@@ -70,9 +70,6 @@ export const SOURCES = {
 export type SourceName = keyof typeof SOURCES;
 const isSource = (name: string): name is SourceName => Object.hasOwn(SOURCES, name);
 export const SOURCE_NAMES = Object.keys(SOURCES).filter(isSource);
-
-const isJsonObject = (value: unknown): value is JsonObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** What the generic source requires, as specified. */
 export const genericShape = object({

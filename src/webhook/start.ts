@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { digest, randomToken } from '../crypto/token.ts';
-import { withNamedLock } from '../db/lock.ts';
-import { createDatabase, type Database } from '../db/pool.ts';
+import { createDatabase } from '../db/pool.ts';
 import { bindRoutes } from '../http/call.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { type Job, removalJob } from '../runtime/jobs.ts';
@@ -33,6 +32,7 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
 
 const RESEAL = 'signing secrets are sealed under WEBHOOK_SECRET_PREVIOUS; before you remove it: gatehouse token reseal';
 
+/** Creates the first token, on any number of replicas exactly once: not if there is any, even a revoked one. */
 async function firstRun(
   { database, signingKeys, log }: WebhookService, given: string | null, { announce, handOut }: ServiceContext,
 ): Promise<void> {
@@ -40,26 +40,18 @@ async function firstRun(
     if (!signingKeys.some(({ id }) => id === key_id)) log.error(WRONG_SECRET, { key_id, secrets });
     else if (key_id !== signingKeys[0]?.id) log.info(RESEAL, { key_id, secrets });
   }
-  const shown = await createFirstToken(database, given, (token) => handOut('webhook-token', token));
-  if (shown !== null) return announce(`webhook: created the first token: ${shown}`);
-  if (given === null || (await findTokenCaller(database, digest(given)))?.is_active) return;
-  log.warn('WEBHOOK_TOKEN ignored: tokens already exist and it is not among the active ones');
-}
-
-/**
- * Creates the first token, on any number of replicas exactly once.
- * @param given the token, or null to generate one
- * @param handOut takes a generated token before the commit, so that it is not lost
- * @returns what to announce of it, or null if there is any token already, even a revoked one
- */
-function createFirstToken(database: Database, given: string | null, handOut: (token: string) => Promise<string>) {
-  const [id, token] = [randomUUID(), given ?? randomToken()];
-  return withNamedLock(database, SCHEMA, 'first token', async (sql) => {
+  const created = await database.transaction(async (sql) => {
     if (await anyTokenExists(sql)) return null;
+    const [id, token] = [randomUUID(), given ?? randomToken()];
     await insertToken(sql, { id, name: 'first', role: 'sender', source: 'generic', digest: digest(token) });
     if (given !== null) return 'that of WEBHOOK_TOKEN';
-    return `${await handOut(token)}\nwebhook: replace it before production use: gatehouse token rotate ${id}`;
+    // Handed out before the commit, so that it is not lost.
+    const shown = await handOut('webhook-token', token);
+    return `${shown}\nwebhook: replace it before production use: gatehouse token rotate ${id}`;
   });
+  if (created !== null) return announce(`webhook: created the first token: ${created}`);
+  if (given === null || (await findTokenCaller(database, digest(given)))?.is_active) return;
+  log.warn('WEBHOOK_TOKEN ignored: tokens already exist and it is not among the active ones');
 }
 
 function jobs({ database, pendingLastSeen }: WebhookService, settings: WebhookSettings, metrics: Metrics): Job[] {

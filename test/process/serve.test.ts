@@ -54,7 +54,7 @@ test('with MIGRATE=off the services log and wait until the schema is up to date'
 });
 
 test('passing trouble of the database delays a start, and each try is logged with its reason', async (t) => {
-  for (const [service, table] of [['identity', 'locks'], ['secrets', 'server_keys'], ['webhook', 'locks']] as const) {
+  for (const [service, table] of [['identity', 'locks'], ['secrets', 'server_keys'], ['webhook', 'tokens']] as const) {
     const { url, sql } = await createEmptyDatabase(t);
     await migrateAll(await configure([service], 'administer', { ...variables(url) }), process);
     const codes = ['57014', '53100', '53200', '08P01', '55P03'];

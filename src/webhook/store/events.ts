@@ -50,7 +50,8 @@ export const insertEvent = batched(
           group by order_key order by order_key
           on conflict (order_key) do update set tail = page_tails.tail + excluded.tail returning order_key, tail
         ), numbered as (
-          select id, received_at, order_key, tail + 1 - row_number() over (partition by order_key order by n desc) as seq
+          select id, received_at, order_key,
+            tail + 1 - row_number() over (partition by order_key order by n desc) as seq
           from event join given using (id) left join tail using (order_key) where status = 'waiting'
         ), page as (
           -- The two rows of a page begin and end together.

@@ -68,8 +68,11 @@ export async function insertToken(sql: Sql, token: NewToken): Promise<void> {
   await sql`insert into webhook.tokens ${sql(token, 'id', 'name', 'role', 'source', 'digest')}`;
 }
 
-export const anyTokenExists = async (sql: Sql): Promise<boolean> =>
-  (await sql`select from webhook.tokens limit 1`).length === 1;
+/** Until the end of the transaction, no other replica can store a token. */
+export async function anyTokenExists(sql: Sql): Promise<boolean> {
+  await sql`lock table webhook.tokens in share row exclusive mode`;
+  return (await sql`select from webhook.tokens limit 1`).length === 1;
+}
 
 /** Stores a secret that a sender sent itself. It replaces an earlier pending one, and never an active one. */
 export async function insertPending(database: Database, tokenId: string, sealed: SealedSecret): Promise<void> {
