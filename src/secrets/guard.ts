@@ -9,17 +9,15 @@ const message = 'Send the value of AUTH_TOKEN as "Authorization: Bearer …".';
 export const bearer: Guard<SecretsService, null> = {
   security: ['bearer'],
   errors: ['unauthorized', 'too_many_requests'],
-  async check({ headers, address }, { authDigests, limitGuesses, countToken }) {
+  async check({ headers, address }, { tokens, limitGuesses, countToken }) {
     const token = bearerOf(headers.authorization);
     if (token === null) return new Failure('unauthorized', { message });
     const sent = digest(token);
-    const found = await limitGuesses(address, sent.toString('hex'), async () => {
-      const index = authDigests.findIndex((one) => sameDigest(one, sent));
-      return index < 0 ? null : index;
-    });
+    const find = async () => tokens.find((one) => sameDigest(one.digest, sent)) ?? null;
+    const found = await limitGuesses(address, sent.toString('hex'), find);
     if (found === null) return new Failure('unauthorized', { message, credential: 'token' });
     if (found instanceof Failure) return found;
-    countToken([found === 0 ? 'current' : 'previous']);
+    countToken([found.name]);
     return null;
   },
 };

@@ -18,10 +18,8 @@ export const decryptRequestShape = object({
 });
 export type DecryptRequest = Infer<typeof decryptRequestShape>;
 export const openedShape = object({ password: text() });
-export const OPEN_ERRORS = [
-  'not_found', 'passphrase_needed', 'wrong_passphrase', 'too_many_requests', 'key_unknown', 'secret_damaged',
-  'unavailable',
-] as const;
+export const OPEN_ERRORS = ['not_found', 'passphrase_needed', 'wrong_passphrase', 'too_many_requests', 'key_unknown',
+  'secret_damaged', 'unavailable'] as const;
 
 export const decrypt = (call: Call<null, unknown, { id: string }, DecryptRequest>, service: SecretsService) =>
   openSecret(service, call.request, call.query.id, call.body);

@@ -20,7 +20,7 @@ export function createSecrets(settings: SecretsSettings, database: Database, con
   const { log, metrics, hashing, isServing } = context;
   const serverKey = createServerKey(serverSecret);
   const help = 'Secrets stored, read, deleted and expired, and failed reads, by event.';
-  const tokens = 'Requests with AUTH_TOKEN (current) or AUTH_TOKEN_PREVIOUS (previous).';
+  const used = 'Requests with AUTH_TOKEN (current) or AUTH_TOKEN_PREVIOUS (previous).';
   return {
     ...others,
     database,
@@ -32,8 +32,8 @@ export function createSecrets(settings: SecretsSettings, database: Database, con
     /** Encrypts; also the first of `openingKeys`. */
     serverKey,
     openingKeys: [serverKey, ...previousSecrets.map(createServerKey)],
-    authDigests: authTokens.map(digest),
-    countToken: metrics.counter('gatehouse_auth_tokens_total', tokens, ['token']),
+    tokens: authTokens.map((token, index) => ({ digest: digest(token), name: index === 0 ? 'current' : 'previous' })),
+    countToken: metrics.counter('gatehouse_auth_tokens_total', used, ['token']),
     limitGuesses: createGuessLimit(),
     isServing,
     readiness: createReadiness(database, SCHEMA, MIGRATIONS, log),

@@ -62,13 +62,11 @@ export const useUpRead = batched(
     const commitments = arrayLiteral(sorted.map(({ commitment }) => commitment));
     const updated = await database.write((sql) => {
       const isLast = sql`reads + 1 >= max_reads`; // null, and so false, without a limit
+      const kept = (column: string) => sql`case when ${isLast} then null else ${sql(column)} end`;
       return sql<Array<{ id: string }>>`
         update secrets.secrets set reads = reads + 1, last_read_at = now(),
-          blob = case when ${isLast} then null else blob end,
-          commitment = case when ${isLast} then null else commitment end,
-          tag = case when ${isLast} then null else tag end,
-          ending = case when ${isLast} then 'read' end,
-          ended_at = case when ${isLast} then now() end
+          blob = ${kept('blob')}, commitment = ${kept('commitment')}, tag = ${kept('tag')},
+          ending = case when ${isLast} then 'read' end, ended_at = case when ${isLast} then now() end
         from unnest(${ids}::text::uuid[], ${commitments}::text::bytea[]) as reader (reader_id, sent)
         where id = any (${ids}::text::uuid[]) and id = reader_id and commitment = sent
           and (max_reads is null or reads < max_reads) and ${readable(sql)}
