@@ -77,12 +77,10 @@ export const insertEvent = batched(
 
 /** The event that has the same token and delivery id. Its body is returned if it is another one. */
 export async function findRepeated(database: Database, { tokenId, deliveryId, body }: NewEvent) {
-  const [first] = await database.read(
-    (sql) => sql<Array<{ readonly id: string; readonly other_body: Buffer | null; readonly is_dead: boolean }>>`
-      select id, nullif(body, ${body}) as other_body,
-        exists (select from webhook.outcomes where event_id = id and status = 'dead') as is_dead
-      from webhook.events where token_id = ${tokenId} and delivery_id = ${deliveryId}`,
-  );
+  const [first] = await database.read((sql) => sql<Array<{ id: string; other_body: Buffer | null; is_dead: boolean }>>`
+    select id, nullif(body, ${body}) as other_body,
+      exists (select from webhook.outcomes where event_id = id and status = 'dead') as is_dead
+    from webhook.events where token_id = ${tokenId} and delivery_id = ${deliveryId}`);
   return first;
 }
 

@@ -1,7 +1,6 @@
 import { spawn } from 'node:child_process';
 import { codeOf } from '../../db/retry.ts';
 import type { Command } from '../settings.ts';
-import type { LeasedEvent } from '../store/work.ts';
 import type { DeliveryTarget } from '../worker.ts';
 
 /** The end of the output is kept, for the error message. */
@@ -21,8 +20,11 @@ export function createCommandTarget([program, ...words]: Command, environment: N
           resolve(error === null ? null : { error, retryAfter: null });
         };
         // In a process group of its own, so that everything it started is killed with it.
-        const env = { ...environment, ...eventVariables(event) };
-        const child = spawn(program, words, { stdio: ['pipe', 'pipe', 'pipe'], detached: true, env });
+        const child = spawn(program, words, { stdio: ['pipe', 'pipe', 'pipe'], detached: true, env: {
+          ...environment, EVENT_ID: event.id, EVENT_NAME: event.event, EVENT_SOURCE: event.source,
+          EVENT_DELIVERY_ID: event.delivery_id ?? '', EVENT_ATTEMPT: String(event.attempt),
+          EVENT_RECEIVED_AT: event.received_at.toISOString(),
+        } });
         // Before the streams are used: if the pipes could not be created (EMFILE), there are none.
         child.on('error', (error) => settle(`the command could not be run (${codeOf(error)})`));
         const kill = () => {
@@ -55,12 +57,3 @@ export function createCommandTarget([program, ...words]: Command, environment: N
     close: async () => {},
   };
 }
-
-const eventVariables = (leased: LeasedEvent): NodeJS.ProcessEnv => ({
-  EVENT_ID: leased.id,
-  EVENT_NAME: leased.event,
-  EVENT_SOURCE: leased.source,
-  EVENT_DELIVERY_ID: leased.delivery_id ?? '',
-  EVENT_ATTEMPT: String(leased.attempt),
-  EVENT_RECEIVED_AT: leased.received_at.toISOString(),
-});

@@ -3,6 +3,7 @@ import { lookup } from 'node:dns';
 import http, { type ClientRequest, type IncomingMessage } from 'node:http';
 import https from 'node:https';
 import { BlockList, isIP, type LookupFunction } from 'node:net';
+import { codeOf } from '../../db/retry.ts';
 import type { ForwardSettings } from '../settings.ts';
 import { SCHEMES } from '../signatures.ts';
 import type { LeasedEvent } from '../store/work.ts';
@@ -78,7 +79,9 @@ export function createForwardTarget(settings: ForwardSettings, concurrency: numb
       try {
         return failureOf(await send(request(url, options), event.body));
       } catch (error) {
-        return { error: describe(error), retryAfter: null };
+        const code = codeOf(error);
+        const reason = code === 'PRIVATE_ADDRESS' ? PRIVATE_TARGET : `the target could not be reached (${code})`;
+        return { error: reason, retryAfter: null };
       }
     },
     close: async () => agent.destroy(),
@@ -129,9 +132,4 @@ function secondsOf(retryAfter: string | undefined): number | null {
   const isSeconds = /^[0-9]{1,9}$/.test(retryAfter);
   const seconds = isSeconds ? Number(retryAfter) : (Date.parse(retryAfter) - Date.now()) / 1000;
   return Number.isFinite(seconds) && seconds > 0 ? seconds : null;
-}
-
-function describe(error: unknown): string {
-  const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
-  return code === 'PRIVATE_ADDRESS' ? PRIVATE_TARGET : `the target could not be reached (${code})`;
 }
