@@ -1,51 +1,5 @@
-import { randomBytes, scrypt, timingSafeEqual } from 'node:crypto';
-import { Expected, type Variable } from '../runtime/variables.ts';
-
-/** scrypt: N = 2^logN, block size r, parallelism p (RFC 7914). Memory per hash: 128 · N · r bytes. */
-export type ScryptCost = Readonly<Record<'logN' | 'r' | 'p', number>>;
-
-/** 32 MiB: the least memory that both the OWASP password storage cheat sheet and ASVS 5.0, appendix C, list. */
-export const DEFAULT_COST: ScryptCost = { logN: 15, r: 8, p: 3 };
-
-/** Bounds for stored hashes: an edited row must not make the process allocate gigabytes. The default uses an eighth. */
-const MAX_BYTES = 256 * 1024 * 1024;
-const MAX_WORK = 2 ** 20 * 8;
-
-const SALT_BYTES = 16;
-const HASH_BYTES = 32;
-const PARAMS = String.raw`\$scrypt\$ln=([1-9][0-9]?),r=([1-9][0-9]?),p=([1-9][0-9]?)\$([A-Za-z0-9+/]{22})`;
-const PHC = { params: new RegExp(`^${PARAMS}$`), hash: new RegExp(String.raw`^${PARAMS}\$([A-Za-z0-9+/]{43})$`) };
-
-/** Checks the setting and stored hashes. */
-export function isAffordable({ logN, r, p }: ScryptCost): boolean {
-  // RFC 7914, section 2: N < 2^(128 · r / 8).
-  const isValid = logN >= 1 && r >= 1 && p >= 1 && logN < 16 * r;
-  return isValid && 128 * 2 ** logN * r <= MAX_BYTES && 2 ** logN * r * p <= MAX_WORK;
-}
-
-/** @returns a warning if a cost is below the minimum of the OWASP password storage cheat sheet (ASVS 11.4.2) */
-export const costWarnings = ({ logN, r, p }: ScryptCost): string[] =>
-  2 ** logN * r >= 2 ** 13 * 8 && 2 ** logN * r * p >= 2 ** 13 * 8 * 10 ? [] : [COST_WARNING];
-const COST_WARNING = 'PASSWORD_SCRYPT is below the minimum of OWASP; set ln=15,r=8,p=3 or at least ln=13,r=8,p=10.';
-
-/** A variable that holds a cost. */
-export function scryptCost(): Variable<ScryptCost> {
-  const parse = (text: string) => {
-    const found = /^ln=([0-9]{1,2}),r=([0-9]{1,2}),p=([0-9]{1,2})$/.exec(text);
-    const cost = { logN: Number(found?.[1]), r: Number(found?.[2]), p: Number(found?.[3]) };
-    return isAffordable(cost) ? cost : new Expected('a cost such as ln=15,r=8,p=3 that needs at most 256 MiB');
-  };
-  return { fallback: 'ln=15,r=8,p=3', unset: DEFAULT_COST, parse };
-}
-
-/** @returns the cost and a new salt, as a PHC string without a hash */
-export const createKdfParams = ({ logN, r, p }: ScryptCost): string =>
-  `$scrypt$ln=${logN},r=${r},p=${p}$${unpadded(randomBytes(SALT_BYTES))}`;
-
-/** @returns 32 bytes. @param kdfParams from `createKdfParams`; throws if they are malformed or cost too much */
-export function stretch(password: string, kdfParams: string): Promise<Buffer> {
-  return derive(password, parse(kdfParams, PHC.params));
-}
+import { timingSafeEqual } from 'node:crypto';
+import { createKdfParams, derive, parse, PHC, type ScryptCost, stretch, unpadded } from './scrypt.ts';
 
 /** @returns a PHC string: `$scrypt$ln=15,r=8,p=3$salt$hash`, Base64 without padding */
 export async function hashPassword(password: string, cost: ScryptCost): Promise<string> {
@@ -71,24 +25,3 @@ export function needsRehash(stored: string, cost: ScryptCost): boolean {
 /** A hash that no password matches. Verifying against it takes as long as for a real one, for names without a user. */
 export const decoyHash = ({ logN, r, p }: ScryptCost): string =>
   `$scrypt$ln=${logN},r=${r},p=${p}$${'A'.repeat(22)}$${'A'.repeat(43)}`;
-
-function parse(stored: string, form: RegExp) {
-  const [, logN, r, p, salt = '', hash = ''] = form.exec(stored) ?? [];
-  const cost = { logN: Number(logN), r: Number(r), p: Number(p) };
-  const bytes = { salt: Buffer.from(salt, 'base64'), hash: Buffer.from(hash, 'base64') };
-  const isCanonical = unpadded(bytes.salt) === salt && unpadded(bytes.hash) === hash;
-  if (!isAffordable(cost) || !isCanonical) throw new Error('a stored password hash is malformed or costs too much');
-  return { cost, ...bytes };
-}
-
-const unpadded = (bytes: Buffer) => bytes.toString('base64').replace(/=+$/, '');
-
-function derive(password: string, { salt, cost: { logN, r, p } }: ReturnType<typeof parse>): Promise<Buffer> {
-  // Node's default maxmem, 32 MiB, is too small for every cost that ASVS lists.
-  const options = { N: 2 ** logN, r, p, maxmem: 128 * 2 ** logN * r + 128 * r * p + 1024 * 1024 };
-  return new Promise((resolve, reject) => {
-    const done = (error: Error | null, hash: Buffer) => (error ? reject(error) : resolve(hash));
-    // NFKC, because keyboards differ.
-    scrypt(password.normalize('NFKC'), salt, HASH_BYTES, options, done);
-  });
-}

@@ -1,4 +1,4 @@
-import { costWarnings, scryptCost } from '../crypto/password.ts';
+import { costWarnings, scryptCost } from '../crypto/scrypt.ts';
 import type { DatabaseAddress } from '../db/connection.ts';
 import { nullable, object, text as textShape, validate } from '../http/shape.ts';
 import { DAY, number, numberOrOff, oneOf, secret, type SettingsInput, text, toggle } from '../runtime/variables.ts';

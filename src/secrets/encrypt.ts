@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { createClientKey, rowTagOf, seal, sealLocked } from '../crypto/box.ts';
-import { createKdfParams, stretch } from '../crypto/password.ts';
+import { createKdfParams, stretch } from '../crypto/scrypt.ts';
 import type { Call } from '../http/call.ts';
 import { boolean, type Infer, integer, nullable, object, optional, text, withoutNul } from '../http/shape.ts';
 import { type Limits, recordEvent, type SecretsService } from './service.ts';

@@ -1,5 +1,5 @@
 import { commitmentOf, isUnaltered, KEY_BYTES, type ServerKey, unlock, unseal } from '../crypto/box.ts';
-import { stretch } from '../crypto/password.ts';
+import { stretch } from '../crypto/scrypt.ts';
 import { fromBase64url } from '../crypto/text.ts';
 import { sameDigest } from '../crypto/token.ts';
 import { giveBackAttempts, type Limit, readThrottle, takeAttempt, throttleKey } from '../db/throttle.ts';

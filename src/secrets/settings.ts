@@ -1,4 +1,4 @@
-import { costWarnings, scryptCost } from '../crypto/password.ts';
+import { costWarnings, scryptCost } from '../crypto/scrypt.ts';
 import type { DatabaseAddress } from '../db/connection.ts';
 import {
   DAY, earlierSecrets, MIN_SECRET, number, numberOrNull, numberOrOff, secret, SECRET_ADVICE, type SettingsInput, text,

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import {
   commitmentOf, type BoundMetadata, createClientKey, createServerKey, type Locked, seal, type Sealed, sealLocked, type ServerKey, unlock, unseal,
 } from '../../src/crypto/box.ts';
-import { createKdfParams } from '../../src/crypto/password.ts';
+import { createKdfParams } from '../../src/crypto/scrypt.ts';
 
 const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
 const serverKey = createServerKey(SERVER_SECRET);

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { scryptSync } from 'node:crypto';
 import { test } from 'node:test';
-import { createKdfParams, DEFAULT_COST, hashPassword, isAffordable, type ScryptCost, stretch, verifyPassword } from '../../src/crypto/password.ts';
+import { hashPassword, verifyPassword } from '../../src/crypto/password.ts';
+import { createKdfParams, DEFAULT_COST, isAffordable, type ScryptCost, stretch } from '../../src/crypto/scrypt.ts';
 
 /** Next to nothing: what is tested here does not depend on the cost. */
 const CHEAP: ScryptCost = { logN: 1, r: 1, p: 1 };

@@ -1,7 +1,8 @@
 /** How a user comes into being, on a real PostgreSQL: what is stored, what is refused, and that then nothing is. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { DEFAULT_COST, hashPassword, verifyPassword } from '../../src/crypto/password.ts';
+import { hashPassword, verifyPassword } from '../../src/crypto/password.ts';
+import { DEFAULT_COST } from '../../src/crypto/scrypt.ts';
 import { migrate } from '../../src/db/migrate.ts';
 import { Failure } from '../../src/http/errors.ts';
 import { validate } from '../../src/http/shape.ts';

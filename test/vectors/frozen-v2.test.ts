@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { commitmentOf, createServerKey, isUnaltered, rowTagOf, unlock, unseal } from '../../src/crypto/box.ts';
-import { stretch } from '../../src/crypto/password.ts';
+import { stretch } from '../../src/crypto/scrypt.ts';
 import { plainOpen, plainOpenLocked, plainRowTag, plainUnlock } from './plain-box.ts';
 
 interface FrozenRow {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { createServerKey, isUnaltered, rowTagOf, seal, sealLocked, unlock, unseal } from '../../src/crypto/box.ts';
-import { createKdfParams, stretch } from '../../src/crypto/password.ts';
+import { createKdfParams, stretch } from '../../src/crypto/scrypt.ts';
 import { plainLockedTerms, plainOpenLocked, plainPad, plainRowTag, plainSeal, plainSealLocked, plainStretch, plainUnlock, type Terms } from './plain-box.ts';
 
 const SERVER_SECRET = 'a server secret with an ü, for tests';

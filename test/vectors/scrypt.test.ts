@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { randomBytes, scryptSync } from 'node:crypto';
 import { test } from 'node:test';
-import { hashPassword, isAffordable, type ScryptCost, verifyPassword } from '../../src/crypto/password.ts';
+import { hashPassword, verifyPassword } from '../../src/crypto/password.ts';
+import { isAffordable, type ScryptCost } from '../../src/crypto/scrypt.ts';
 
 /** scrypt by an independent call: parameters written out, more memory allowed than any of them needs. */
 function independent(password: string, salt: string | Buffer, { logN, r, p }: ScryptCost, length: number): Buffer {

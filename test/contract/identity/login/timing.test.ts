@@ -1,7 +1,8 @@
 /** No login tells who exists: neither by what is answered nor by how long it takes. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { hashPassword, type ScryptCost, verifyPassword } from '../../../../src/crypto/password.ts';
+import { hashPassword, verifyPassword } from '../../../../src/crypto/password.ts';
+import { type ScryptCost } from '../../../../src/crypto/scrypt.ts';
 import { createDatabase } from '../../../support/database.ts';
 import { type Answer, startGatehouse } from '../../../support/gatehouse.ts';
 import { BEHIND_PROXY, loginFrom, newAddress } from '../../../support/logins.ts';
