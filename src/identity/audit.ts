@@ -9,15 +9,11 @@ import type { Page } from './store/rows.ts';
 /** @param caller null for a request without a credential */
 export function actorOf(caller: Caller | null, { address, requestId }: RequestInfo): Actor {
   const via = caller?.key ? 'key' : caller?.session ? 'session' : 'nobody';
-  const [userId, keyId] = [caller?.user?.id ?? null, caller?.key?.id ?? null];
-  const [ownerId, sessionId] = [userId ?? caller?.key?.created_by ?? null, caller?.session?.id ?? null];
-  const rights = caller && { sessionId, ownerId, isAdministrator: caller.user?.super_admin ?? false };
-  return { via, userId, keyId, ip: address, requestId, rights };
+  return { via, caller, userId: caller?.user?.id ?? null, keyId: caller?.key?.id ?? null, ip: address, requestId };
 }
 
 type ListQuery = Page & { user: string | undefined; event: AuditEvent | undefined };
 
-/** The audit trail, newest first. */
 export async function list({ caller, query, request }: Ask<unknown, ListQuery>, { database }: IdentityService) {
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
   const { user, event } = query;

@@ -11,7 +11,6 @@ import type { IdentityService } from './service.ts';
 import type { Actor } from './store/audit.ts';
 import { findKeyById, insertKey, type KeyRequest, listKeys, revokeKey } from './store/keys.ts';
 import type { Page } from './store/rows.ts';
-import { findUser } from './store/users.ts';
 import { createApiKey, maskedKey } from './token.ts';
 import { controlCharError } from './rules.ts';
 import { unknownUser } from './users.ts';
@@ -27,12 +26,11 @@ export const newKeyShape = object(
 
 /** @returns the key's view with the whole key, which is not stored */
 export async function createKey(database: Database, actor: Actor, wanted: KeyRequest) {
-  const { userId } = wanted;
   const [id, key] = [randomUUID(), createApiKey()];
   const isInserted = await insertKey(database, actor, { ...wanted, id, digest: digest(key), prefix: maskedKey(key) });
   const stored = isInserted ? await findKeyById(database, id) : null;
   if (stored) return { ...viewKey(stored), key };
-  if (userId !== null && !(await findUser(database, userId))) return unknownUser();
+  if (isInserted === null) return unknownUser();
   return new Failure('invalid_body', { fields: [{ path: '/expires_at', message: 'must be in the future' }] });
 }
 

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { arrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import type { AuditRecord } from '../model.ts';
+import type { Caller } from '../policy.ts';
 import { countRows, idsOfPage, type Page, type PageOf } from './rows.ts';
 
 export const EVENTS = [
@@ -11,18 +12,15 @@ export const EVENTS = [
 ] as const;
 export type AuditEvent = (typeof EVENTS)[number];
 
-/** What the guard found, and a change needs at its time. `ownerId`: the user on whom the session or key depends. */
-type Rights = Readonly<{ sessionId: string | null; ownerId: string | null; isAdministrator: boolean }>;
-
-/** Who acts, and from where. `rights`: null where none are needed. */
+/** Who acts, and from where. `caller`: as the guard found it; null where no rights are needed. */
 export type Actor = Readonly<{
   via: AuditRecord['via']; userId: string | null; keyId: string | null; ip: string | null; requestId: string | null;
-  rights: Rights | null;
+  caller: Caller | null;
 }>;
 
 /** Anyone who can run the command line. */
 export const COMMAND_LINE: Actor =
-  { via: 'command', userId: null, keyId: null, ip: null, requestId: null, rights: null };
+  { via: 'command', userId: null, keyId: null, ip: null, requestId: null, caller: null };
 
 /** The actor has lost rights since the guard's check: nothing was changed. */
 export class RightsLost extends Error {}
@@ -36,23 +34,26 @@ export const EVERYONE = 'everyone';
  * session or key, then what they change. A session or key that has a user changes only under the lock of that user.
  * @param target the user whom the change is about  @returns whether there is such a user  @throws RightsLost
  */
-export async function hold(sql: Sql, { rights, keyId }: Actor, target: string | null): Promise<boolean> {
+export async function hold(sql: Sql, { caller }: Actor, target: string | null): Promise<boolean> {
   const userId = target === EVERYONE ? null : target;
-  const { ownerId = null, sessionId = null, isAdministrator = false } = rights ?? {};
+  const { user = null, key = null, session = null } = caller ?? {};
+  // The user on whom the session or key depends.
+  const ownerId = user?.id ?? key?.created_by ?? null;
   const users = await sql<Array<{ id: string; may: boolean }>>`
-    select id, enabled and (super_admin or not ${isAdministrator}) as may from identity.users
+    select id, enabled and (super_admin or not ${user?.super_admin ?? false}) as may from identity.users
     where id = any (${arrayLiteral([ownerId, userId])}::text::uuid[]) and deleted_at is null
     order by id for no key update`;
   await sql`select from identity.global_revocation for ${target === EVERYONE ? sql`update` : sql`share`}`;
-  if (rights) {
-    const session = sql`identity.sessions c where c.id = ${sessionId} and c.expires_at > now() and not c.logged_out
-      and c.created_at > coalesce(greatest((select sessions_end_at from identity.users where id = c.user_id),
-        (select sessions_end_at from identity.global_revocation)), '-infinity')`;
-    const key = sql`identity.api_keys c where c.id = ${keyId} and coalesce(c.expires_at > now(), true)`;
-    const credential = await sql`
-      select from ${sessionId === null ? key : session} and not c.revoked and c.deleted_at is null for share`;
-    const mayOwner = ownerId === null || users.some(({ id, may }) => id === ownerId && may);
-    if (credential.count === 0 || !mayOwner) throw new RightsLost();
+  if (caller) {
+    const credential = key ? sql`identity.api_keys c where coalesce(c.expires_at > now(), true)` : sql`
+      identity.sessions c where c.expires_at > now() and not c.logged_out
+        and c.created_at > coalesce(greatest((select sessions_end_at from identity.users where id = c.user_id),
+          (select sessions_end_at from identity.global_revocation)), '-infinity')`;
+    const { count } = await sql`
+      select from ${credential} and c.id = ${(key ?? session)?.id ?? null} and not c.revoked and c.deleted_at is null
+      for share`;
+    const isOwnerFit = ownerId === null || users.some(({ id, may }) => id === ownerId && may);
+    if (count === 0 || !isOwnerFit) throw new RightsLost();
   }
   return userId === null || users.some(({ id }) => id === userId);
 }

@@ -21,14 +21,14 @@ const keyOf = (row: Row): ApiKey => ({ ...row, user: row.user_id ? userOf(row) :
 export type KeyRequest = Readonly<{ name: string; userId: string | null; expiresAt: Date | null }>;
 type NewKey = KeyRequest & Readonly<{ id: string; digest: Buffer; prefix: string }>;
 
-/** @returns false if the user is gone, or the key would have expired already by the database's clock */
-export async function insertKey(database: Database, actor: Actor, key: NewKey): Promise<boolean> {
+/** @returns null if there is no such user, false if the key would have expired already by the database's clock */
+export async function insertKey(database: Database, actor: Actor, key: NewKey): Promise<boolean | null> {
   const { id, userId, expiresAt } = key;
   const rows = await changing(database, actor, userId, (sql) => audited(sql, { event: 'key.created', actor }, sql`
     insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, created_by, expires_at)
     select ${id}, ${key.digest}, ${key.prefix}, ${key.name}, ${userId}, ${actor.userId}, ${expiresAt}
     where coalesce(${expiresAt}::timestamptz > now(), true) returning id, user_id`));
-  return rows?.length === 1;
+  return rows && rows.length > 0;
 }
 
 /** By the digest in hexadecimal. */
