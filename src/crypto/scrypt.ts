@@ -38,9 +38,10 @@ export function scryptCost(): Variable<ScryptCost> {
   return { fallback: 'ln=15,r=8,p=3', unset: DEFAULT_COST, parse };
 }
 
+export const prefixOf = ({ logN, r, p }: ScryptCost): string => `$scrypt$ln=${logN},r=${r},p=${p}$`;
+
 /** @returns the cost and a new salt, as a PHC string without a hash */
-export const createKdfParams = ({ logN, r, p }: ScryptCost): string =>
-  `$scrypt$ln=${logN},r=${r},p=${p}$${unpadded(randomBytes(SALT_BYTES))}`;
+export const createKdfParams = (cost: ScryptCost): string => prefixOf(cost) + unpadded(randomBytes(SALT_BYTES));
 
 /** @returns 32 bytes. @param kdfParams from `createKdfParams`; throws if they are malformed or cost too much */
 export function stretch(password: string, kdfParams: string): Promise<Buffer> {

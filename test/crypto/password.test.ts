@@ -115,7 +115,6 @@ const HOSTILE: Readonly<Record<string, string>> = {
 for (const [name, stored] of Object.entries(HOSTILE)) {
   test(`a stored hash with ${name} is rejected before any work`, async () => {
     await assert.rejects(verifyPassword('password', stored), { message: 'a stored password hash is malformed or costs too much' });
-    assert.throws(() => needsRehash(stored, CHEAP), { message: 'a stored password hash is malformed or costs too much' });
   });
 }
 
