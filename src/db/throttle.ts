@@ -45,7 +45,7 @@ async function stateOf(sql: Sql, schema: string, limits: readonly Limit[]): Prom
   return state;
 }
 
-/** What stands against the next attempt. Counts nothing. */
+/** Counts nothing. */
 export const readThrottle = (db: Database, schema: string, limits: readonly Limit[]): Promise<ThrottleState> =>
   db.read((sql) => stateOf(sql, schema, limits));
 

@@ -37,7 +37,6 @@ export const loginShape = object({
   password_expires_at: optional(dateTime('Only if the password was generated: change it before this time')),
 });
 
-/** Username and password to a session token. */
 export async function login(
   { body, request }: AnonymousCall<{ username: string; password: string; otp: string | undefined }>,
   service: IdentityService,

@@ -16,8 +16,6 @@ export const createPasswords = ({ passwords: { cost, ...rules }, hashing }: Hash
     hashing ? hashing.run(() => hashPassword(password, cost), true) : hashPassword(password, cost),
 });
 
-export const NO_PASSWORD = { password_hash: null, password_generated: false };
-
 /** @returns the columns of a new password, or why it is rejected */
 export async function hashNewPassword(password: string, { rules, hash, areGenerated }: Passwords, names: Names) {
   const message = passwordError(password, rules, names);

@@ -39,8 +39,7 @@ export function createIdentity(
     database,
     checkCode,
     limitGuesses: createGuessLimit(),
-    /** Throttled logins whose answer is held back. */
-    held: createLimiter(MAX_HELD, 0, 'a throttled login'),
+    held: createLimiter(MAX_HELD, 0, 'a throttled login'), // those whose answer is held back
     countPasswordCheck: metrics.counter('gatehouse_password_checks_total', help, ['outcome']),
     /** Ids of sessions and keys in use, written in the background. */
     pendingLastSeen: { sessions: new Set<string>(), keys: new Set<string>() },

@@ -66,12 +66,9 @@ export function read({ values, database, findings }: SettingsInput<typeof VARIAB
     portal: values.SIGNIN_PAGES ? portal : null,
     admin,
     passwords: { ...rules, cost },
-    /** How long a session lives from login. */
-    sessionSeconds: values.SESSION_TTL,
-    /** How long a session lives from its last use; 0: no idle limit. */
-    idleSeconds: values.SESSION_IDLE_TTL,
-    /** How long an ended session stays in lists. */
-    retentionSeconds: values.SESSION_RETENTION,
+    sessionSeconds: values.SESSION_TTL, // from the login
+    idleSeconds: values.SESSION_IDLE_TTL, // from the last use; 0: no idle limit
+    retentionSeconds: values.SESSION_RETENTION, // for which an ended session stays in lists
     auditSeconds: values.AUDIT_RETENTION,
   };
 }

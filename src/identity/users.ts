@@ -4,7 +4,7 @@ import { boolean, type Infer, integer, object, oneOf, optional, text, withDefaul
 import { actorOf } from './audit.ts';
 import { type User, userMembers, type UserView, viewUser } from './model.ts';
 import { FIRST_PAGE, pageReply } from './paging.ts';
-import { createPasswords, hashNewPassword, NO_PASSWORD, type Passwords } from './passwords.ts';
+import { createPasswords, hashNewPassword, type Passwords } from './passwords.ts';
 import { type Ask, forbidden, may } from './policy.ts';
 import { nameShapes } from './rules.ts';
 import type { IdentityService } from './service.ts';
@@ -51,7 +51,8 @@ const OWN_MEMBERS = ['first_name', 'last_name'];
 
 export async function createUser(database: Database, actor: Actor, given: NewUser, passwords: Passwords) {
   const { password, ...user } = given;
-  const columns = password === undefined ? NO_PASSWORD : await hashNewPassword(password, passwords, user);
+  const none = { password_hash: null, password_generated: false };
+  const columns = password === undefined ? none : await hashNewPassword(password, passwords, user);
   if (columns instanceof Failure) return columns;
   return unlessTaken(() => database.transaction((sql) => insertUser(sql, actor, { ...user, ...columns })));
 }
@@ -161,7 +162,6 @@ export async function setPasswordOf(
   return { data: { message: "Password set. The user's sessions have ended.", status: 'CHANGED' as const } };
 }
 
-/** The caller's own record and address. */
 export async function test({ request, caller }: Ask) {
   const { user } = caller;
   if (user && may(caller, 'read oneself', user.id)) return { data: { ip: request.address, user: viewUser(user) } };

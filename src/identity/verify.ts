@@ -1,13 +1,11 @@
 import { type Ask, forbidden } from './policy.ts';
 
-type Require = { require: 'super_admin' | undefined };
-
 /**
  * Forward authentication for a proxy. Every header is always present, empty if need be, so that the proxy overwrites
  * what the client may have sent (ASVS 4.1.3). Some versions of Caddy do not copy an empty header (CVE-2026-30851) and
  * must remove the client's first.
  */
-export async function verify({ caller, query }: Ask<unknown, Require>) {
+export async function verify({ caller, query }: Ask<unknown, { require: 'super_admin' | undefined }>) {
   const { session, key, user } = caller;
   if (query.require === 'super_admin' && user?.super_admin !== true) return forbidden(caller);
   const headers = {
