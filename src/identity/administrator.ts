@@ -11,7 +11,7 @@ import { anyUserExists, insertUser } from './store/users.ts';
 const CHANGE_SOON =
   'identity: change this password within 24 hours, or it expires; to set another, run: gatehouse user password NAME';
 
-/** Creates the first super administrator, if there is still no user. Loaded only if the table was empty at the start. */
+/** Creates the first super administrator, if there is no user. Loaded only if there was none at the start. */
 export async function createFirstAdministrator(
   { username, email, password }: IdentitySettings['admin'], { database, passwords }: IdentityService,
   { announce, handOut }: ServiceContext,

@@ -74,21 +74,21 @@ export async function callerBySession(
   const session = await service.limitGuesses(address, parseSessionToken(value), find);
   if (session instanceof Failure) return session;
   if (!session || !isActive(session)) return refused('session');
-  markSeen(service.pendingLastSeen.sessions, session);
+  markSeen(service, session);
   return { session, key: null, user: session.user };
 }
 
 async function callerByKey(value: string, address: string, service: IdentityService): Promise<Caller | Failure> {
-  const { database, pendingLastSeen, limitGuesses } = service;
-  const key = await limitGuesses(address, parseApiKey(value), (digest) => findKeyByDigest(database, digest));
+  const find = (digest: string) => findKeyByDigest(service.database, digest);
+  const key = await service.limitGuesses(address, parseApiKey(value), find);
   if (key instanceof Failure) return key;
   if (!key || !isUsable(key)) return refused('key');
-  markSeen(pendingLastSeen.keys, key);
+  markSeen(service, key);
   return { session: null, key, user: key.user };
 }
 
 /** Beyond this number, the use is recorded with the next request. */
 const MAX_PENDING = 10_000;
-export function markSeen(pending: Set<string>, { id, last_seen_is_old: isOld }: Session | ApiKey): void {
-  if (isOld && pending.size < MAX_PENDING) pending.add(id);
+export function markSeen({ pendingLastSeen }: IdentityService, { id, last_seen_is_old }: Session | ApiKey): void {
+  if (last_seen_is_old && pendingLastSeen.size < MAX_PENDING) pendingLastSeen.add(id);
 }

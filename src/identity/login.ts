@@ -226,6 +226,6 @@ export async function lookUpSession({ body }: AnonymousCall<{ session: string }>
   const token = parseSessionToken(body.session);
   const session = token && (await findSessionByToken(service, token));
   if (!session || !isActive(session)) return new Failure('invalid_session', { credential: 'session' });
-  markSeen(service.pendingLastSeen.sessions, session);
+  markSeen(service, session);
   return { data: viewSession(session) };
 }

@@ -41,8 +41,7 @@ export function createIdentity(
     limitGuesses: createGuessLimit(),
     held: createLimiter(MAX_HELD, 0, 'a throttled login'), // those whose answer is held back
     countPasswordCheck: metrics.counter('gatehouse_password_checks_total', help, ['outcome']),
-    /** Ids of sessions and keys in use, written in the background. */
-    pendingLastSeen: { sessions: new Set<string>(), keys: new Set<string>() },
+    pendingLastSeen: new Set<string>(), // ids of sessions and keys in use, written in the background
     throttleSecret: async () => (secret ??= await readThrottleSecret(database)),
     readiness: createReadiness(database, SCHEMA, MIGRATIONS, log),
   };

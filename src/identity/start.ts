@@ -44,11 +44,10 @@ export function jobs(service: IdentityService): readonly Job[] {
       name: 'record last use',
       everySeconds: 5,
       async batch() {
-        const [sessions, keys] = [[...pendingLastSeen.sessions], [...pendingLastSeen.keys]];
-        pendingLastSeen.sessions.clear();
-        pendingLastSeen.keys.clear();
+        const ids = [...pendingLastSeen];
+        pendingLastSeen.clear();
         // If this fails, the next use is recorded.
-        if (sessions.length + keys.length > 0) await writeLastSeen(service, sessions, keys);
+        if (ids.length > 0) await writeLastSeen(service, ids);
         return false;
       },
     },

@@ -193,10 +193,10 @@ test('a use that several replicas have seen is written once', async () => {
   const ids = (await sql`select id from identity.sessions`).map(({ id }) => String(id));
   const versions = async () => [...(await sql`select id, xmin::text as version from identity.sessions order by id`)];
   const before = await versions();
-  await writeLastSeen({ database: one.database, idleSeconds: 0 }, ids, []);
+  await writeLastSeen({ database: one.database, idleSeconds: 0 }, ids);
   const written = await versions();
   assert.equal(written.filter(({ version }, index) => version !== before[index]?.version).length, 2);
-  for (const { database } of [two, one]) await writeLastSeen({ database, idleSeconds: 0 }, ids, []);
+  for (const { database } of [two, one]) await writeLastSeen({ database, idleSeconds: 0 }, ids);
   assert.deepEqual(await versions(), written);
 });
 
@@ -204,8 +204,8 @@ test('a use recorded after the idle limit does not revive a session', async () =
   await addSessions('open', 1);
   const ids = (await sql`update identity.sessions set last_seen_at = now() - interval '301 s' returning id`).map(({ id }) => String(id));
   const seen = async () => (await sql`select now() - last_seen_at < interval '1 minute' as seen from identity.sessions`)[0]?.seen;
-  await writeLastSeen({ database: one.database, idleSeconds: 300 }, ids, []);
+  await writeLastSeen({ database: one.database, idleSeconds: 300 }, ids);
   assert.equal(await seen(), false);
-  await writeLastSeen({ database: one.database, idleSeconds: 400 }, ids, []);
+  await writeLastSeen({ database: one.database, idleSeconds: 400 }, ids);
   assert.equal(await seen(), true);
 });

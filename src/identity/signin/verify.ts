@@ -34,7 +34,7 @@ export const portalVisitor: Guard<PortalService, Proven | null> = {
       const find = (token: string) => findByDomainToken(service, token);
       const session = await service.limitGuesses(request.address, digest(domain).toString('hex'), find);
       if (!session || session instanceof Failure || !isActive(session)) return null;
-      markSeen(service.pendingLastSeen.sessions, session);
+      markSeen(service, session);
       return { caller: { session, key: null, user: session.user }, proof: session };
     }
     const host = hasOther ? null : cookieOf(headers, HOST_COOKIE);

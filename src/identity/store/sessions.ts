@@ -196,21 +196,20 @@ async function countOpen(sql: Sql, userId: string | null) {
 }
 
 /** Records that these sessions and keys are in use: at most once a minute each, whichever replicas saw it. */
-export async function writeLastSeen(
-  { database, idleSeconds }: Sessions, sessionIds: readonly string[], keyIds: readonly string[],
-): Promise<void> {
+export async function writeLastSeen({ database, idleSeconds }: Sessions, given: readonly string[]): Promise<void> {
+  const ids = arrayLiteral(given);
   await database.write((sql) => sql`
     with seen as (
       update identity.sessions set last_seen_at = now() where id = any (array(
         select id from identity.sessions
-        where id = any (${arrayLiteral(sessionIds)}::text::uuid[]) and last_seen_at < now() - interval '1 minute'
+        where id = any (${ids}::text::uuid[]) and last_seen_at < now() - interval '1 minute'
           -- A session that has expired meanwhile must not become active again.
           and not ${isExpired(sql, 'sessions', idleSeconds)}
         -- To wait for a change that holds one row and waits for another would be a deadlock. The next use is recorded.
         for no key update skip locked))
     )
     update identity.api_keys set last_used_at = now() where id = any (array(
-      select id from identity.api_keys where id = any (${arrayLiteral(keyIds)}::text::uuid[])
+      select id from identity.api_keys where id = any (${ids}::text::uuid[])
         and coalesce(last_used_at < now() - interval '1 minute', true) for no key update skip locked))`);
 }
 

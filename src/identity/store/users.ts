@@ -165,7 +165,7 @@ export async function replacePassword(
 }
 
 /** Stores the same password at another cost, unless somebody has changed it meanwhile. */
-export async function replaceHash(database: Database, userId: string, before: string | null, after: string): Promise<void> {
+export async function replaceHash(database: Database, id: string, before: string | null, after: string): Promise<void> {
   await database.write((sql) => sql`
-    update identity.users set password_hash = ${after} where id = ${userId} and password_hash = ${before}`);
+    update identity.users set password_hash = ${after} where id = ${id} and password_hash = ${before}`);
 }
