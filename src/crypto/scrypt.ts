@@ -14,7 +14,8 @@ const MAX_WORK = 2 ** 20 * 8;
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
 const PARAMS = String.raw`\$scrypt\$ln=([1-9][0-9]?),r=([1-9][0-9]?),p=([1-9][0-9]?)\$([A-Za-z0-9+/]{22})`;
-export const PHC = { params: new RegExp(`^${PARAMS}$`), hash: new RegExp(String.raw`^${PARAMS}\$([A-Za-z0-9+/]{43})$`) };
+const HASH = String.raw`\$([A-Za-z0-9+/]{43})`;
+export const PHC = { params: new RegExp(`^${PARAMS}$`), hash: new RegExp(`^${PARAMS}${HASH}$`) };
 
 /** Checks the setting and stored hashes. */
 export function isAffordable({ logN, r, p }: ScryptCost): boolean {

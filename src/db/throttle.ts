@@ -17,7 +17,7 @@ export interface ThrottleState {
   readonly known: boolean;
 }
 
-const [FIRST_DELAY, MAX_DELAY, KNOWN_SECONDS] = [15, 900, 90 * 86_400];
+const [FIRST_DELAY, MAX_DELAY] = [15, 900];
 
 /** The table stores only keyed digests: it does not disclose what was tried. Different parts have different keys. */
 export const throttleKey = (secret: string | Buffer, parts: readonly string[]): Buffer =>
@@ -33,7 +33,7 @@ export const throttlesTable = (schema: string): readonly string[] => [
 ];
 
 /** The strictest of the limits. */
-async function stateOf(sql: Sql, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
+export async function stateOf(sql: Sql, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
   const [keys, modes] = [arrayLiteral(limits.map(({ key }) => key)), arrayLiteral(limits.map(({ mode }) => mode))];
   const [state] = await sql<[ThrottleState]>`
     select greatest(0, max(extract(epoch from blocked_until - now())))::float8 as wait,
@@ -50,7 +50,7 @@ export const readThrottle = (db: Database, schema: string, limits: readonly Limi
   db.read((sql) => stateOf(sql, schema, limits));
 
 /** One upsert, so that no concurrent attempt is lost. */
-function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limit): Fragment {
+export function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limit): Fragment {
   const live = sql`t.window_ends_at > now()`;
   const count = sql`(case when ${live} then t.attempts else 0 end + 1)`;
   // The exponent is bounded because 2 ^ 1024 is an error.
@@ -64,21 +64,6 @@ function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limi
     on conflict (key) do update set attempts = ${count}, window_ends_at = ${end},
       blocked_until = case when ${count} >= ${attempts}::int then ${blockedUntil} end,
       was_blocked = coalesce(t.blocked_until > now(), false)`;
-}
-
-/** Counts a failure under each limit, within a transaction. */
-export async function countFailure(sql: Sql, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
-  for (const limit of limits) await sql`${upsert(sql, schema, limit)}`;
-  return stateOf(sql, schema, limits);
-}
-
-/** A success clears the key's failures and makes it known. */
-export async function clearFailures(sql: Sql, schema: string, key: Buffer): Promise<void> {
-  await sql`
-    insert into ${sql(schema)}.throttles (key, attempts, window_ends_at, known_until)
-    values (${key}, 0, now(), now() + make_interval(secs => ${KNOWN_SECONDS}::int))
-    on conflict (key) do update set attempts = 0, window_ends_at = excluded.window_ends_at, blocked_until = null,
-      was_blocked = false, known_until = excluded.known_until`;
 }
 
 /** Counts an attempt before it is made, if there is one left. @returns whether there was */

@@ -2,8 +2,9 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, before, beforeEach, test } from 'node:test';
+import { clearFailures, countFailure } from '../../src/db/failures.ts';
 import {
-  clearFailures, countFailure, giveBackAttempts, type Limit, readThrottle, removeForgotten, takeAttempt, throttleKey,
+  giveBackAttempts, type Limit, readThrottle, removeForgotten, takeAttempt, throttleKey,
   throttlesTable, type ThrottleState,
 } from '../../src/db/throttle.ts';
 import { createDatabase } from '../support/database.ts';

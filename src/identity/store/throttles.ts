@@ -1,5 +1,6 @@
+import { countFailure } from '../../db/failures.ts';
 import type { Database } from '../../db/pool.ts';
-import { countFailure, type Limit, type ThrottleState } from '../../db/throttle.ts';
+import type { Limit, ThrottleState } from '../../db/throttle.ts';
 import { SCHEMA } from '../migrations.ts';
 import { type AuditEntry, insertAudit } from './audit.ts';
 
