@@ -53,7 +53,8 @@ export const newSession = (sql: Sql, session: NewSession, userId: string, passwo
   from (
     select u.id, clock_timestamp() as at from identity.users u
     where u.id = ${userId} and u.enabled and u.deleted_at is null
-      and u.password_hash is not distinct from ${passwordHash} and (${session.isProven} or not u.second_factor) for share
+      and u.password_hash is not distinct from ${passwordHash} and (${session.isProven} or not u.second_factor)
+    for share
   ) allowed
   returning id, user_id`;
 
