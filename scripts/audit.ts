@@ -60,9 +60,10 @@ if (unknown !== undefined) {
   process.exit(2);
 }
 print('Lines to read, comments included, at most 120 columns wide, and the budget:');
+const LABELS: Readonly<Record<string, string>> = { core: 'core', all: 'all', signin: 'sign-in pages and second factors' };
 for (const [scope, lines] of Object.entries(sizes)) {
   const limit = Object.entries(BUDGET).find(([name]) => name === scope)?.[1];
-  print(`${String(lines).padStart(6)} of ${limit}  ${scope === 'core' || scope === 'all' ? scope : `serve ${scope}, the core included`}`);
+  print(`${String(lines).padStart(6)} of ${limit}  ${LABELS[scope] ?? `serve ${scope}, the core included`}`);
 }
 printFiles('Core: read by every service', core);
 const ofServices = [...services.values()].flat();

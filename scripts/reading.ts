@@ -66,8 +66,11 @@ export function readingLists(tree: Tree): Reading {
   };
 }
 
+/** The sign-in pages and second factors, which SIGNIN_PAGES loads, with the forms and templates that they alone need. */
+const SIGNIN = /^src\/(identity\/(signin|factors)\/|http\/(form|template)\.ts$)/;
+
 /** Lines, comments included, at most 120 columns wide. */
-export const BUDGET = { core: 3_100, secrets: 4_100, identity: 5_100, webhook: 5_100, all: 11_000, file: 300, columns: 120 } as const;
+export const BUDGET = { core: 3_100, secrets: 4_100, identity: 5_100, webhook: 5_100, signin: 1_600, all: 11_000, file: 300, columns: 120 } as const;
 
 /** How much there is to read: the core, each service with the core, and everything. */
 export function readingSizes(tree: Tree): Readonly<Record<string, number>> {
@@ -76,6 +79,7 @@ export function readingSizes(tree: Tree): Readonly<Record<string, number>> {
   return {
     core: shared,
     ...Object.fromEntries([...services].map(([name, files]) => [name, shared + sum(tree, files)])),
+    signin: sum(tree, [...tree.keys()].filter((file) => SIGNIN.test(file))),
     all: sum(tree, [...tree.keys()]),
   };
 }
@@ -83,7 +87,7 @@ export function readingSizes(tree: Tree): Readonly<Record<string, number>> {
 /** @returns what exceeds the budget, one sentence each */
 export function overBudget(tree: Tree): string[] {
   const sizes = readingSizes(tree);
-  const scopes = (['core', 'secrets', 'identity', 'webhook', 'all'] as const).flatMap((scope) =>
+  const scopes = (['core', 'secrets', 'identity', 'webhook', 'signin', 'all'] as const).flatMap((scope) =>
     (sizes[scope] ?? 0) > BUDGET[scope] ? [`${scope}: ${sizes[scope]} lines, at most ${BUDGET[scope]}`] : [],
   );
   const files = [...tree].flatMap(([file, text]) => {

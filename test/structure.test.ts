@@ -105,11 +105,11 @@ for (const { rule, check, planted } of RULES) {
   });
 }
 
-for (const scope of ['core', 'secrets', 'identity', 'webhook', 'all'] as const) {
+for (const scope of ['core', 'secrets', 'identity', 'webhook', 'signin', 'all'] as const) {
   test(`one line over the budget of ${scope} is noticed`, () => {
     const [name, ...others] = scope === 'core' ? ['core'] : scope === 'all' ? ['all'] : [scope];
     assert.deepEqual(others, []);
-    const file = scope === 'core' ? 'src/cli.ts' : scope === 'all' ? 'src/planted.ts' : `src/${scope}/start.ts`;
+    const file = scope === 'core' ? 'src/cli.ts' : scope === 'all' ? 'src/planted.ts' : scope === 'signin' ? 'src/identity/signin/planted.ts' : `src/${scope}/start.ts`;
     const room = BUDGET[scope] - (readingSizes(source)[scope] ?? 0);
     const padded = (lines: number) => overBudget(new Map(source).set(file, '\n'.repeat(lines) + (source.get(file) ?? '')));
     assert.ok(room >= 0, `${scope} is over its budget by ${-room}`);

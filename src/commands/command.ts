@@ -82,7 +82,7 @@ export async function runCommand(
 /** @returns null if the general help was asked for and has been printed. @throws UsageError */
 function findCommand(commands: readonly Command[], words: readonly string[], print: Terminal['print']) {
   const [first = '', second = ''] = words;
-  const found = commands.find(({ name }) => name === first || name === `${first} ${second}`);
+  const found = commands.find(({ name }) => name.split(' ').every((word, at) => word === words[at]));
   if (found) return found;
   const wantsHelp = words.includes('--help') || words.includes('-h');
   const group = commands.filter(({ name }) => name.startsWith(`${first} `));
@@ -94,7 +94,7 @@ function findCommand(commands: readonly Command[], words: readonly string[], pri
     throw new UsageError(given === '' ? 'name a command' : `there is no command "${given}"`);
   }
   print('Usage: gatehouse COMMAND [OPTION…]\n');
-  for (const { name, summary } of group.length > 0 ? group : commands) print(`  ${name.padEnd(17)} ${summary}`);
+  for (const { name, summary } of group.length > 0 ? group : commands) print(`  ${name.padEnd(19)} ${summary}`);
   print('\nRun a command with --help for details. Settings are environment variables; see docs/configuration.md.');
   return null;
 }

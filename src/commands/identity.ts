@@ -8,6 +8,7 @@ import { randomToken } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
 import { decimal, object, oneOf, optional, type Shape, validate, withDefault } from '../http/shape.ts';
+import { removeFactors } from '../identity/factors/store.ts';
 import { createKey, newKeyShape } from '../identity/keys.ts';
 import { MIGRATIONS, SCHEMA } from '../identity/migrations.ts';
 import {
@@ -103,6 +104,19 @@ export const COMMANDS: readonly Command[] = [
     },
   },
   {
+    name: 'user factors remove', summary: "Remove a user's second factors and recovery codes, and end their sessions",
+    positionals: 'USER', options: {},
+    async run({ positionals: [name = ''] }, { note }) {
+      const [user, removed] = await inIdentity(async (database) => {
+        const found = await find(database, name);
+        return [found, await removeFactors(database, COMMAND_LINE, found.id, 'all', true)] as const;
+      });
+      note(removed === 0
+        ? `User "${user.username}" has no second factor.`
+        : `Removed ${counted(removed, 'second factor')} of user "${user.username}"; the user's sessions have ended.`);
+    },
+  },
+  {
     name: 'key create', summary: 'Create an API key and print it once',
     options: {
       user: option('USER', 'the user whose rights it has, by id or username'),
@@ -172,10 +186,12 @@ export const COMMANDS: readonly Command[] = [
     options: { 'keep-keys': flag('end the sessions only'), confirm },
     async run(given, { note }) {
       const done = await inIdentity((database) => ifConfirmed(given, database, async (sql) => {
-        const { sessions, keys } = await endRestored(sql, !given.flag('keep-keys'));
-        return `${endedText(sessions)} ended, ${counted(keys, 'API key')} revoked`;
+        const { sessions, keys, codes } = await endRestored(sql, !given.flag('keep-keys'));
+        const ended = `${endedText(sessions)} ended, ${counted(keys, 'API key')} revoked`;
+        return codes === 0 ? ended : `${ended}, ${counted(codes, 'recovery code')} removed`;
       }));
-      note(`${done}.\nPasswords, rights, and disabled and deleted users are as in the backup. Check them.`);
+      const asBefore = 'Passwords, rights, second factors, and disabled and deleted users';
+      note(`${done}.\n${asBefore} are as in the backup. Check them.`);
     },
   },
 ];

@@ -45,6 +45,7 @@ export const withRightsLost = (row: Route<IdentityService>): Route<IdentityServi
   ...row,
   answer: (request, service, readBody) => row.answer(request, service, readBody).catch(async (error: unknown) => {
     if (!(error instanceof RightsLost)) throw error;
+    if (row.failurePage) return new Failure('signin_needed', { headers: { Location: '/login' } });
     const caller = await bearer.check(request, service);
     const message = 'Your rights changed while the request was waiting. Nothing was done. Check them, then retry.';
     return caller instanceof Failure ? caller : new Failure('forbidden', { message });

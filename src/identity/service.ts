@@ -11,12 +11,13 @@ import type { IdentitySettings, Portal } from './settings.ts';
 import { readThrottleSecret } from './store/throttles.ts';
 
 const MAX_HELD = 512;
+const FACTORS = 'Second factors and passkeys, by event: right, wrong, throttled, added, removed.';
 
 /** With SIGNIN_PAGES. */
 export type PortalService = IdentityService & { readonly portal: Portal };
 
 /** What the check of a second factor works with. */
-export type FactorContext = Readonly<{ database: Database; throttleSecret: () => Promise<Buffer> }>;
+export type FactorContext = Pick<IdentityService, 'database' | 'throttleSecret' | 'reportFactor'>;
 /** Checks a typed code; loaded with SIGNIN_PAGES. @returns the methods of the login, such as `password, totp` */
 export type CheckCode = (
   context: FactorContext, request: RequestInfo, account: Account, code: string,
@@ -32,6 +33,7 @@ export function createIdentity(
 ) {
   const { log, metrics } = context;
   const help = 'Passwords checked, by outcome: right, wrong, throttled.';
+  const countFactor = metrics.counter('gatehouse_factor_events_total', FACTORS, ['factor', 'event']);
   let secret: Buffer | null = null;
   return {
     ...options,
@@ -41,6 +43,11 @@ export function createIdentity(
     limitGuesses: createGuessLimit(),
     held: createLimiter(MAX_HELD, 0, 'a throttled login'), // those whose answer is held back
     countPasswordCheck: metrics.counter('gatehouse_password_checks_total', help, ['outcome']),
+    reportFactor(factor: string, event: 'right' | 'wrong' | 'throttled' | 'added' | 'removed', userId: string) {
+      countFactor([factor, event]);
+      const isAttack = event === 'wrong' || event === 'throttled';
+      log[isAttack ? 'warn' : 'info'](`second factor ${event}`, { factor, user_id: userId });
+    },
     pendingLastSeen: new Set<string>(), // ids of sessions and keys in use, written in the background
     throttleSecret: async () => (secret ??= await readThrottleSecret(database)),
     readiness: createReadiness(database, SCHEMA, MIGRATIONS, log),

@@ -15,8 +15,8 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
   const { database: address, admin, ...options } = settings;
   const { portal } = settings;
   const database = createDatabase(address, SCHEMA, context.log, context.metrics);
-  const checkCode = portal && (await import('./factors/check.ts')).createCodeCheck(portal.secret);
-  const service = createIdentity(options, database, context, checkCode);
+  const factors = portal && (await import('./factors/check.ts'));
+  const service = createIdentity(options, database, context, factors && factors.createCodeCheck(portal.secret));
   return {
     routes: bindRoutes(await createRoutes(portal !== null), service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
@@ -24,7 +24,7 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
       if (await database.read(anyUserExists)) return;
       await (await import('./administrator.ts')).createFirstAdministrator(admin, service, context);
     },
-    jobs: jobs(service),
+    jobs: [...jobs(service), ...(factors?.factorJobs(service) ?? [])],
   };
 }
 

@@ -58,7 +58,7 @@ export async function createUser(database: Database, actor: Actor, given: NewUse
 }
 
 /** @param change omitted members stay as they are; an empty change does nothing */
-export async function changeUser(database: Database, actor: Actor, id: string, change: UserChange) {
+export async function changeUser(database: Database, actor: Actor, id: string, change: Partial<UserChange>) {
   const given = Object.entries(change).filter(([, value]) => value !== undefined);
   if (given.length === 0) return outcomeOf((await findUser(database, id)) ?? 'unknown');
   // Member names and flags only: never a caller's text.
@@ -67,13 +67,15 @@ export async function changeUser(database: Database, actor: Actor, id: string, c
   return unlessTaken(async () => outcomeOf(await updateUser(database, entry, id, Object.fromEntries(given))));
 }
 
-/** Sets another user's password and ends that user's sessions. */
-export async function setPassword(db: Database, actor: Actor, id: string, password: string, passwords: Passwords) {
+/** Sets a user's password and ends that user's sessions. @param before the hash of the password to replace */
+export async function setPassword(
+  db: Database, actor: Actor, id: string, password: string, passwords: Passwords, before?: string | null,
+) {
   const user = await findUser(db, id);
   if (!user) return unknownUser();
   const columns = await hashNewPassword(password, passwords, user);
   if (columns instanceof Failure) return columns;
-  return outcomeOf(await updateUser(db, { event: 'password.set', actor }, id, columns));
+  return outcomeOf(await updateUser(db, { event: 'password.set', actor }, id, columns, before));
 }
 
 export const removeUser = async (database: Database, actor: Actor, id: string) =>

@@ -141,6 +141,24 @@ test('a deleted user is gone: no session, no listing, a free name', async (t) =>
   assert.notEqual(await create(t, 'leaver'), id);
 });
 
+test('second factors are removed with their recovery codes, and the sessions end', async (t) => {
+  const id = await create(t, 'lost-phone');
+  const token = await logIn(identity, 'lost-phone', PASSWORD);
+  await file.sql`
+    insert into identity.passkeys (id, user_id, name, algorithm, spki, counter, is_backup_eligible)
+    values ('\\x01', ${id}, 'phone', -7, '\\x02', 0, false)`;
+  await file.sql`insert into identity.recovery_codes (digest, user_id) values ('\\x03', ${id})`;
+  await file.sql`update identity.users set second_factor = true where id = ${id}`;
+  assertDone(await run(t, ['user', 'factors', 'remove', 'LOST-phone']), 'Removed 1 second factor of user "lost-phone"; the user\'s sessions have ended.');
+  assert.equal(await isOpen(identity, token), false);
+  assert.match(await logIn(identity, 'lost-phone', PASSWORD), /^session:/, 'by the password alone');
+  assert.equal((await file.sql`select from identity.recovery_codes where user_id = ${id}`).length, 0);
+  const [row] = await file.sql`select via, count, detail from identity.audit where user_id = ${id} and event = 'factor.removed'`;
+  assert.deepEqual({ ...row }, { via: 'command', count: 1, detail: 'all' });
+  assertDone(await run(t, ['user', 'factors', 'remove', id]), 'User "lost-phone" has no second factor.');
+  assertRefused(await run(t, ['user', 'factors', 'remove', 'nobody']), 1, /there is no user with this id or name/);
+});
+
 test('the last enabled super administrator cannot be disabled, demoted or deleted', async (t) => {
   const own = await createDatabase(t);
   const url = (await startGatehouse(t, ['identity'], own.url)).url.identity;
@@ -175,6 +193,7 @@ const helps: ReadonlyArray<readonly [command: string, usage: string, options: re
   ['user set', 'USER [OPTION…]', ['--username NAME', '--email ADDRESS', '--first-name NAME', '--last-name NAME', '--enabled true|false', '--verified true|false', '--super-admin true|false']],
   ['user password', 'USER [OPTION…]', ['--password-stdin']],
   ['user delete', 'USER [OPTION…]', []],
+  ['user factors remove', 'USER [OPTION…]', []],
   ['key create', '[OPTION…]', ['--user USER', '--without-user', '--name NAME', '--expires-at TIME']],
   ['key list', '[OPTION…]', ['--user USER', '--json']],
   ['key revoke', 'ID [OPTION…]', []],

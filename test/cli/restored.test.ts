@@ -99,6 +99,9 @@ test('after a restore, what ended since the backup is valid until `restored` end
   assert.deepEqual(trail.map((row) => [row.event, row.count, row.detail]), [
     ['session.revoked', 1, ''], ['key.revoked', 2, 'after a restore'],
   ]);
+  await backup.sql`insert into identity.recovery_codes (digest, user_id) select '\\x01', id from identity.users limit 1`;
+  const withCodes = await restored(t, 'identity --confirm', backup.url);
+  assert.match(withCodes.stderr, /revoked, 1 recovery code removed\./, 'it may have been used since the backup');
   const again = await restored(t, 'identity --confirm', backup.url);
   assert.match(again.stderr, /^0 sessions ended, 0 API keys revoked\.\nPasswords, rights, /);
   const token = await logIn(url.identity);

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 import { migrate } from '../../src/db/migrate.ts';
+import { factorJobs } from '../../src/identity/factors/check.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
 import { createIdentity } from '../../src/identity/service.ts';
 import { jobs } from '../../src/identity/start.ts';
@@ -21,7 +22,8 @@ function startReplica() {
   const metrics = createMetrics();
   const database = openIdentity({ after }, url);
   const context = quiet({ metrics });
-  const all = new Map(jobs(createIdentity(options, database, context)).map((job) => [job.name, job]));
+  const service = createIdentity(options, database, context);
+  const all = new Map([...jobs(service), ...factorJobs(service)].map((job) => [job.name, job]));
   const run = async (name: string): Promise<boolean> => {
     const job = all.get(name);
     assert.ok(job, name);
@@ -54,7 +56,7 @@ const kinds = async (): Promise<Record<string, number>> =>
   Object.fromEntries((await sql`select user_agent as kind, count(*)::int as n from identity.sessions group by 1`).map(({ kind, n }) => [String(kind), Number(n)]));
 
 test('there is a job for each table that grows, and one that records the last use', () => {
-  assert.deepEqual(one.names, ['remove from identity.sessions', 'remove from identity.throttles', 'remove from identity.audit', 'erase deleted users', 'record last use']);
+  assert.deepEqual(one.names, ['remove from identity.sessions', 'remove from identity.throttles', 'remove from identity.audit', 'erase deleted users', 'record last use', 'remove from identity.pending_sign_ins', 'remove from identity.used_challenges']);
 });
 
 test('sessions that ended before the retention are removed, and no others', async () => {
@@ -104,6 +106,22 @@ test('throttles go once they no longer count, and a known network\'s stays', asy
   const left = (await sql<Array<{ key: Buffer }>>`select key from identity.throttles`).map((row) => row.key.toString().trim());
   assert.deepEqual(left.sort(), ['counts', 'known']);
   assert.equal(one.removed('throttles'), 2);
+});
+
+test('pending sign-ins and used challenges go once they have expired', async () => {
+  await sql`
+    insert into identity.pending_sign_ins (token_digest, user_id, password_digest, expires_at)
+    select decode(md5(n::text), 'hex'), ${ada}::uuid, '\\x00', now() + make_interval(secs => 60 * (case when n <= 1300 then -1 else 1 end))
+    from generate_series(1, 1303) n`;
+  await sql`
+    insert into identity.used_challenges (digest, expires_at)
+    select token_digest, expires_at from identity.pending_sign_ins`;
+  for (const table of ['pending_sign_ins', 'used_challenges']) {
+    for (const [more, rows] of [[true, 803], [true, 303], [false, 3]] as const) {
+      assert.deepEqual([await one.run(`remove from identity.${table}`), await left(table)], [more, rows]);
+    }
+    assert.equal(one.removed(table), 1_300);
+  }
 });
 
 const addAudit = async (event: string, rows: number, ago: string) => {

@@ -1,4 +1,5 @@
 /** A software authenticator: makes passkeys and signs with them, by its own encoder of CBOR. */
+import { Rejection } from '../../src/identity/factors/webauthn.ts';
 import { createHash, generateKeyPairSync, type KeyObject, randomBytes, sign } from 'node:crypto';
 
 type Encodable = number | boolean | string | Buffer | readonly Encodable[] | ReadonlyMap<number | string, Encodable>;
@@ -84,3 +85,13 @@ export function createPasskey(key: Key = createKey('ES256'), id: Buffer = random
     },
   };
 }
+
+/** The rejection as a result. Any other error fails the test. */
+export const orRejection = <Args extends unknown[], T>(work: (...args: Args) => T) => (...args: Args): T | Rejection => {
+  try {
+    return work(...args);
+  } catch (error) {
+    if (error instanceof Rejection) return error;
+    throw error;
+  }
+};

@@ -10,10 +10,12 @@ import {
   type Ceremony,
   type Reason,
   Rejection,
-  verifyRegistration,
-  verifySignIn,
+  verifyRegistration as registration,
+  verifySignIn as assertion,
 } from '../../src/identity/factors/webauthn.ts';
-import { encodeCbor } from '../support/authenticator.ts';
+import { encodeCbor, orRejection } from '../support/authenticator.ts';
+
+const [verifyRegistration, verifySignIn] = [orRejection(registration), orRejection(assertion)];
 
 const HOST = 'example.org';
 const ORIGIN = `https://${HOST}`;

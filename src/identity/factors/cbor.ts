@@ -8,21 +8,17 @@ export type CborMap = ReadonlyMap<number | string, Cbor>;
 /** An attestation object has three levels, an attestation statement with certificates one more. */
 const MAX_DEPTH = 4;
 
-class Malformed extends Error {}
-
 /** @returns the item at `start` and where it ends; null if it is malformed or outside the subset */
 export function readCbor(bytes: Buffer, start = 0): { readonly value: Cbor; readonly end: number } | null {
   let at = start;
   try {
-    const value = readItem(0);
-    return { value, end: at };
-  } catch (error) {
-    if (error instanceof Malformed) return null;
-    throw error;
+    return { value: readItem(0), end: at };
+  } catch {
+    return null;
   }
 
   function take(length: number): Buffer {
-    if (length > bytes.length - at) throw new Malformed();
+    check(length <= bytes.length - at);
     at += length;
     return bytes.subarray(at - length, at);
   }
@@ -30,49 +26,35 @@ export function readCbor(bytes: Buffer, start = 0): { readonly value: Cbor; read
   /** The argument of an item's head: a value or a length. */
   function readArgument(info: number): number {
     if (info < 24) return info;
-    if (info > 26) throw new Malformed(); // 64 bits, reserved, or an indefinite length
+    check(info <= 26); // not 64 bits, reserved, or an indefinite length
     const size = 2 ** (info - 24);
     const value = take(size).readUIntBE(0, size);
-    if (value < (size === 1 ? 24 : 2 ** (4 * size))) throw new Malformed(); // not the shortest form
+    check(value >= (size === 1 ? 24 : 2 ** (4 * size))); // the shortest form
     return value;
   }
 
   function readItem(depth: number): Cbor {
-    if (depth > MAX_DEPTH) throw new Malformed();
+    check(depth <= MAX_DEPTH);
     const head = take(1).readUInt8();
-    const [type, info] = [head >> 5, head & 31];
-    if (type === 7 && (info === 20 || info === 21)) return info === 21;
-    const argument = type < 6 ? readArgument(info) : 0;
+    if (head === 0xf4 || head === 0xf5) return head === 0xf5;
+    const [type, argument] = [head >> 5, readArgument(head & 31)];
     if (type === 0) return argument;
     if (type === 1) return -1 - argument;
     if (type === 2) return take(argument);
-    if (type === 3) return readText(take(argument));
-    if (type === 4) return Array.from(counted(argument), () => readItem(depth + 1));
-    if (type === 5) return readMap(argument, depth);
-    throw new Malformed(); // tags, floating-point numbers, null
-  }
-
-  /** Each item takes at least a byte: a length beyond the input allocates nothing. */
-  function counted(length: number) {
-    if (length > bytes.length - at) throw new Malformed();
-    return { length };
-  }
-
-  function readMap(length: number, depth: number): CborMap {
+    if (type === 3) return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(take(argument));
+    check(type < 6); // not a tag, a floating-point number, or null
+    check(argument <= bytes.length - at); // each item takes at least a byte, so that a length allocates nothing
+    if (type === 4) return Array.from({ length: argument }, () => readItem(depth + 1));
     const map = new Map<number | string, Cbor>();
-    for (let left = counted(length).length; left > 0; left -= 1) {
+    for (let left = argument; left > 0; left -= 1) {
       const key = readItem(depth + 1);
-      if ((typeof key !== 'number' && typeof key !== 'string') || map.has(key)) throw new Malformed();
+      check((typeof key === 'number' || typeof key === 'string') && !map.has(key));
       map.set(key, readItem(depth + 1));
     }
     return map;
   }
 }
 
-function readText(bytes: Buffer): string {
-  try {
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch {
-    throw new Malformed();
-  }
+function check(holds: boolean): asserts holds {
+  if (!holds) throw new Error('malformed');
 }

@@ -5,12 +5,11 @@ export const TABLES: readonly string[] = [
     session_id uuid primary key references identity.sessions (id) on delete cascade,
     domain_digest bytea unique, methods text not null, authenticated_at timestamptz not null
   )`,
-  // Sealed under IDENTITY_SECRET. Unconfirmed until the first right code.
+  // Sealed under IDENTITY_SECRET, for the user's id.
   `create table identity.totp (
     user_id uuid primary key references identity.users (id),
-    id uuid not null, key_id text not null, client_key bytea not null, commitment bytea not null,
-    blob bytea not null, last_step bigint not null default 0, confirmed boolean not null default false,
-    created_at timestamptz not null default now()
+    key_id text not null, client_key bytea not null, commitment bytea not null, blob bytea not null,
+    last_step bigint not null
   )`,
   'create table identity.recovery_codes (user_id uuid, digest bytea, primary key (user_id, digest))', // SHA-256
   `create table identity.passkeys (

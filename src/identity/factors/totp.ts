@@ -1,12 +1,17 @@
-import { createHmac, randomBytes } from 'node:crypto';
+import { createHmac } from 'node:crypto';
 import { sameDigest } from '../../crypto/token.ts';
 
 /** Authenticator apps agree on these values only (RFC 6238 with SHA-1). */
-const STEP_SECONDS = 30;
-const DIGITS = 6;
-const SECRET_BYTES = 20;
+const [STEP_SECONDS, DIGITS, SECRET_BYTES] = [30, 6, 20];
 
-export const createTotpSecret = (): Buffer => randomBytes(SECRET_BYTES);
+/**
+ * The secret of an enrolment: the same on all its pages, and unknown to other browsers. Nothing is stored before the
+ * first right code.
+ * @param key IDENTITY_SECRET  @param parts the user, a token of this browser, and the account's time of change, so that
+ * the secret is another one after a removal
+ */
+export const enrolmentSecret = (key: string, parts: readonly [string, string, Date]): Buffer =>
+  createHmac('sha256', key).update(JSON.stringify(['totp', ...parts])).digest().subarray(0, SECRET_BYTES);
 
 /** The code of one step (RFC 4226, 5.3). */
 export function totpCode(secret: Buffer, step: number): string {
@@ -23,12 +28,10 @@ export function totpCode(secret: Buffer, step: number): string {
  * @param seconds since 1970, by the database's clock
  */
 export function findTotpStep(secret: Buffer, code: string, seconds: number): number | null {
-  const current = Math.floor(seconds / STEP_SECONDS);
-  const given = Buffer.from(code);
+  const [current, given] = [Math.floor(seconds / STEP_SECONDS), Buffer.from(code)];
   // All three are compared, so that the time does not depend on the step.
   const isCode = (step: number) => sameDigest(Buffer.from(totpCode(secret, step)), given);
-  const found = [current - 1, current, current + 1].filter(isCode);
-  return found.at(-1) ?? null;
+  return [current - 1, current, current + 1].filter(isCode).at(-1) ?? null;
 }
 
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567';

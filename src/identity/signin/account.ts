@@ -2,56 +2,51 @@ import { Failure, type TextReply } from '../../http/errors.ts';
 import { actorOf } from '../audit.ts';
 import { callerBySession } from '../guard.ts';
 import { changePassword } from '../login.ts';
-import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { listAudit } from '../store/audit.ts';
 import { endSession, findSessionOwner, listSessions, revokeSessions } from '../store/sessions.ts';
-import { userOf, type Visit } from './factors.ts';
-import { accountPage, continuePage, messageOf } from './pages.ts';
+import type { Person, Visit } from './guards.ts';
+import { accountPage, continuePage, messageOf, PAGE_ROWS, withPage } from './pages.ts';
 import { createCookies, signedOutPage } from './portal.ts';
-import { findEarlierSignIn } from './store.ts';
-
-const MAX_SHOWN = 20;
+import { findEarlierSignIn, findProof } from './store.ts';
 
 export const showAccount = ({ caller }: Visit, service: PortalService) => account(caller, service, null);
 
-async function account(caller: Caller, service: PortalService, message: string | null): Promise<TextReply> {
-  const user = userOf(caller);
-  const [page, current] = [{ page: 1, limit: MAX_SHOWN }, caller.session?.id ?? ''];
-  const [{ rows: sessions, total }, { rows: events }, since] = await Promise.all([
+async function account({ user, session }: Person, service: PortalService, message: string | null): Promise<TextReply> {
+  const page = { page: 1, limit: PAGE_ROWS };
+  const [sessions, { rows: events }, since] = await Promise.all([
     listSessions(service, page, { userId: user.id, active: true }),
     listAudit(service.database, page, { userId: user.id, event: null }),
-    findEarlierSignIn(service.database, user.id, current),
+    findEarlierSignIn(service.database, user.id, session.id),
   ]);
-  return accountPage({ user, current, sessions, total, message, events, since });
+  return accountPage(user, session.id, sessions, events, since, message);
 }
 
 type Change = Readonly<{ current_password: string; new_password: string }>;
 
 export async function changeOwnPassword(call: Visit<Change>, service: PortalService) {
+  const { caller, request } = call;
+  const proof = await findProof(service, caller.session.id);
   const changed = await changePassword({ ...call, query: {}, path: {} }, service);
-  if (changed instanceof Failure) {
-    const page = await account(call.caller, service, messageOf(changed));
-    return new Failure(changed.code, { ...changed.details, page });
-  }
+  if (changed instanceof Failure) return withPage(changed, await account(caller, service, messageOf(changed)));
   const token = changed.data.session;
-  const caller = await callerBySession(token, call.request.address, service);
-  if (caller instanceof Failure || !caller.session) return signedOutPage('Sign in again', service);
-  const cookies = await createCookies(service, { id: caller.session.id, token }, 'password');
+  const next = await callerBySession(token, request.address, service);
+  if (next instanceof Failure || !next.session) return signedOutPage('Sign in again', service);
+  // Not signed in again: the second factor was not asked for.
+  const cookies = await createCookies(service, { id: next.session.id, token }, proof?.methods ?? 'password', proof?.at);
   return continuePage('Your password is changed', `${service.portal.origin}/account`, cookies);
 }
 
 /** One of the person's sessions, or all. */
-export async function endSessions(
-  { caller, body, request }: Visit<{ session_id: string | undefined }>, service: PortalService,
-) {
-  const { database } = service;
-  const [actor, userId] = [actorOf(caller, request), userOf(caller).id];
-  if (body.session_id === undefined) {
+export async function endSessions(call: Visit<{ session_id: string | undefined }>, service: PortalService) {
+  const { caller, body: { session_id: id }, request } = call;
+  const { database, portal } = service;
+  const [actor, userId] = [actorOf(caller, request), caller.user.id];
+  if (id === undefined) {
     await revokeSessions(database, actor, userId);
     return signedOutPage('You are signed out everywhere', service);
   }
-  if ((await findSessionOwner(database, body.session_id)) !== userId) return new Failure('not_found');
-  await endSession(database, actor, body.session_id, 'session.revoked');
-  return continuePage('The session has ended', `${service.portal.origin}/account`, []);
+  if ((await findSessionOwner(database, id)) !== userId) return new Failure('not_found');
+  await endSession(database, actor, id, 'session.revoked', userId);
+  return continuePage('The session has ended', `${portal.origin}/account`, []);
 }

@@ -8,102 +8,89 @@ import type { PortalService } from '../service.ts';
 import { listAudit } from '../store/audit.ts';
 import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
-import { signInAgain, type Visit } from './factors.ts';
-import { messageOf, page, pager, render, utc } from './pages.ts';
+import type { Visit } from './guards.ts';
+import { messageOf, page, PAGE_ROWS, pager, render, utc, withPage } from './pages.ts';
 import { searchUsers } from './store.ts';
 
-const LIMIT = 20;
-const stateOf = ({ enabled, super_admin }: User): string =>
-  `${enabled ? 'enabled' : 'disabled'}${super_admin ? ', super administrator' : ''}`;
-
 type Search = Readonly<{ page: number; search: string }>;
+type NewUser = Readonly<{ username: string; email: string; password: string }>;
+type Change = Readonly<{
+  action: 'disable' | 'enable' | 'remove_factors' | 'set_password'; password: string | undefined;
+}>;
+type OfUser<Body = unknown> = Visit<Body, unknown, { readonly user_id: string }>;
 
 export const showUsers = async ({ caller, query }: Visit<unknown, Search>, service: PortalService) =>
   may(caller, 'list every user') ? usersPage(service, query, null) : forbidden(caller);
 
 async function usersPage({ database }: PortalService, query: Search, message: string | null): Promise<TextReply> {
-  const { rows, total } = await searchUsers(database, query.search, { page: query.page, limit: LIMIT });
-  return page('Users', render('users', {
-    search: query.search,
-    rows: rows.map((user) => render('user-row', { ...nameOf(user), state: stateOf(user) })),
-    pages: pager('/account/users', { page: query.page, limit: LIMIT, total }, { search: query.search }),
-  }), message);
+  const { page: number, search } = query;
+  const { rows, total } = await searchUsers(database, search, { page: number, limit: PAGE_ROWS });
+  const pages = pager(`/account/users?search=${encodeURIComponent(search)}&page=`, number, total);
+  const list = rows.map((user) => render('user-row', shown(user)));
+  return page('Users', render('users', { search, pages, rows: list }), message);
 }
 
-const nameOf = ({ id, username, email }: User) => ({ id, username, email });
+const shown = ({ id, username, email, enabled, super_admin: isAdmin }: User) =>
+  ({ id, username, email, state: `${enabled ? 'enabled' : 'disabled'}${isAdmin ? ', super administrator' : ''}` });
 
-type NewUser = Readonly<{ username: string; email: string; password: string }>;
+/** Whatever password an administrator sets, the user must change it, as a generated one (ASVS 6.4.1). */
+const firstPasswords = (service: PortalService) => ({ ...createPasswords(service), areGenerated: true });
 
-export async function createUser(call: Visit<NewUser>, service: PortalService) {
-  const again = await signInAgain(call.caller, service, '/account/users');
-  if (again) return again;
-  const rest = { first_name: '', last_name: '', verified: false, super_admin: false, enabled: true };
-  const { caller, body, request } = call;
-  const passwords = { ...createPasswords(service), areGenerated: true };
-  const created = may(caller, 'create a user')
-    ? await users.createUser(service.database, actorOf(caller, request), { ...body, ...rest }, passwords)
-    : forbidden(caller);
-  const list = { page: 1, search: call.body.username };
-  if (created instanceof Failure) {
-    return new Failure(created.code, { ...created.details, page: await usersPage(service, list, messageOf(created)) });
-  }
-  return usersPage(service, list, null);
+export async function createUser({ caller, body, request }: Visit<NewUser>, service: PortalService) {
+  if (!may(caller, 'create a user')) return forbidden(caller);
+  const user = { ...body, first_name: '', last_name: '', verified: false, super_admin: false, enabled: true };
+  const created = await users.createUser(service.database, actorOf(caller, request), user, firstPasswords(service));
+  const list = { page: 1, search: body.username };
+  if (!(created instanceof Failure)) return usersPage(service, list, null);
+  return withPage(created, await usersPage(service, list, messageOf(created)));
 }
 
-type ById = Readonly<{ user_id: string }>;
-type OfUser<Body> = Visit<Body> & { readonly path: ById };
-
-export const showUser = async ({ caller, path }: OfUser<unknown>, service: PortalService) =>
+export const showUser = async ({ caller, path }: OfUser, service: PortalService) =>
   may(caller, 'list every user') ? userPage(service, path.user_id, null) : forbidden(caller);
 
 async function userPage({ database }: PortalService, id: string, message: string | null) {
   const user = await findUser(database, id);
   if (!user) return new Failure('not_found');
   const [totp, passkeys] = await Promise.all([findTotp(database, id), listPasskeys(database, id)]);
-  const factors = [...(totp?.confirmed ? ['authenticator app'] : []), ...passkeys.map(() => 'passkey')];
+  const factors = [...(totp ? ['authenticator app'] : []), ...passkeys.map(() => 'passkey')];
   return page(user.username, render('user', {
-    ...nameOf(user), state: stateOf(user), factors: factors.join(', ') || 'none',
+    ...shown(user), factors: factors.join(', ') || 'none',
     toggle: user.enabled ? 'disable' : 'enable', toggle_label: user.enabled ? 'Disable' : 'Enable',
   }), message);
 }
 
-const NO_CHANGE = {
-  username: undefined, email: undefined, first_name: undefined, last_name: undefined, verified: undefined,
-  super_admin: undefined,
-};
-type Change = Readonly<{
-  action: 'disable' | 'enable' | 'remove_factors' | 'set_password'; password: string | undefined;
-}>;
-
 export async function changeUser(call: OfUser<Change>, service: PortalService) {
-  const { caller, request, path: { user_id: id }, body: { action, password } } = call;
-  const again = await signInAgain(caller, service, `/account/users/${id}`);
-  if (again) return again;
-  const [to, actor] = [{ ...call, query: {} }, actorOf(caller, request)];
-  // The user must change it, as they must change a generated one.
-  const passwords = { ...createPasswords(service), areGenerated: true };
+  const { caller, request, path: { user_id: id }, body: { action, password = '' } } = call;
+  const [{ database }, actor] = [service, actorOf(caller, request)];
+  const setEnabled = async (enabled: boolean) =>
+    may(caller, 'change a user') ? users.changeUser(database, actor, id, { enabled }) : forbidden(caller);
   const actions = {
-    enable: () => users.change({ ...to, body: { ...NO_CHANGE, enabled: true } }, service),
-    disable: () => users.change({ ...to, body: { ...NO_CHANGE, enabled: false } }, service),
+    enable: () => setEnabled(true),
+    disable: () => setEnabled(false),
     set_password: async () => (may(caller, 'set the password of a user')
-      ? users.setPassword(service.database, actor, id, password ?? '', passwords) : forbidden(caller)),
-    remove_factors: async () => (may(caller, 'remove factors of a user')
-      ? removeFactors(service.database, actor, id, 'all', true) : forbidden(caller)),
+      ? users.setPassword(database, actor, id, password, firstPasswords(service)) : forbidden(caller)),
+    remove_factors: async () => {
+      if (!may(caller, 'remove factors of a user')) return forbidden(caller);
+      const removed = await removeFactors(database, actor, id, 'all', true);
+      if (removed > 0) service.reportFactor('all', 'removed', id);
+      return null;
+    },
   };
   const outcome = await actions[action]();
-  const shown = await userPage(service, id, outcome instanceof Failure ? messageOf(outcome) : null);
-  if (!(outcome instanceof Failure) || shown instanceof Failure) return shown;
-  return new Failure(outcome.code, { ...outcome.details, page: shown });
+  const isFailure = outcome instanceof Failure;
+  // A caller without the right does not see the user.
+  if (isFailure && outcome.code === 'forbidden') return outcome;
+  const reply = await userPage(service, id, isFailure ? messageOf(outcome) : null);
+  return isFailure && !(reply instanceof Failure) ? withPage(outcome, reply) : reply;
 }
 
 /** The trail, newest first. */
 export async function showAudit({ caller, query }: Visit<unknown, { page: number }>, { database }: PortalService) {
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
-  const { rows, total } = await listAudit(database, { page: query.page, limit: LIMIT }, { userId: null, event: null });
-  return page('Audit trail', render('audit', {
-    rows: rows.map(({ created_at, event, via, actor_id, user_id, ip, detail }) => render('audit-row', {
-      time: utc(created_at), event, by: `${actor_id ?? 'nobody'} (${via})`, user: user_id ?? '–', ip: ip ?? '–', detail,
-    })),
-    pages: pager('/account/audit', { page: query.page, limit: LIMIT, total }, {}),
+  const all = { userId: null, event: null };
+  const { rows: records, total } = await listAudit(database, { ...query, limit: PAGE_ROWS }, all);
+  const rows = records.map(({ created_at, event, via, actor_id, user_id, ip, detail }) => render('audit-row', {
+    time: utc(created_at), event, by: `${actor_id ?? 'nobody'} (${via})`, user: user_id ?? '–', ip: ip ?? '–', detail,
   }));
+  return page('Audit trail', render('audit', { rows, pages: pager('/account/audit?page=', query.page, total) }));
 }

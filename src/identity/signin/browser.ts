@@ -47,7 +47,6 @@ export function isFromPortal(headers: IncomingHttpHeaders, { origin }: Portal): 
 export const HOST_COOKIE = '__Host-gatehouse';
 /** Opens `verify` and nothing else, because every host of the domain receives it. */
 export const DOMAIN_COOKIE = '__Secure-gatehouse';
-
 /** A right password that waits for the second factor. */
 export const PENDING_COOKIE = '__Host-gatehouse-pending';
 /** Binds a passkey's challenge to the browser that asked for it. */
@@ -56,14 +55,11 @@ export const BROWSER_COOKIE = '__Host-gatehouse-browser';
 const ATTRIBUTES = 'Path=/; Secure; HttpOnly; SameSite=Lax';
 
 /** @param value empty to remove the cookie */
-export const hostCookie = (name: string, value: string): string =>
-  `${name}=${value}; ${ATTRIBUTES}${value === '' ? '; Max-Age=0' : ''}`;
+export const hostCookie = (name: string, value: string, domain = ''): string =>
+  `${name}=${value}; ${domain}${ATTRIBUTES}${value === '' ? '; Max-Age=0' : ''}`;
 
-/** @param tokens null removes the cookies: with the attributes they were set with, or they would stay */
-export function setCookies(tokens: Readonly<{ host: string; domain: string }> | null, portal: Portal): string[] {
-  const [end, { host, domain }] = tokens ? ['', tokens] : ['; Max-Age=0', { host: '', domain: '' }];
-  const cookies = [hostCookie(HOST_COOKIE, host)];
-  const { cookieDomain } = portal;
-  if (cookieDomain !== null) cookies.push(`${DOMAIN_COOKIE}=${domain}; Domain=${cookieDomain}; ${ATTRIBUTES}${end}`);
-  return cookies;
+/** Empty tokens remove the cookies: with the attributes they were set with, or they would stay. */
+export function setCookies(host: string, domain: string, { cookieDomain }: Portal): string[] {
+  if (cookieDomain === null) return [hostCookie(HOST_COOKIE, host)];
+  return [hostCookie(HOST_COOKIE, host), hostCookie(DOMAIN_COOKIE, domain, `Domain=${cookieDomain}; `)];
 }

@@ -1,9 +1,10 @@
-import { ERRORS, type Failure, type TextReply } from '../../http/errors.ts';
+import { type ErrorCode, ERRORS, Failure, type TextReply } from '../../http/errors.ts';
 import { FORM_HEADERS } from '../../http/pages.ts';
-import { type Html, NOTHING, readTemplates, type Values } from '../../http/template.ts';
+import { type Html, NOTHING, readTemplates } from '../../http/template.ts';
 import type { Passkey } from '../factors/store.ts';
 import { base32 } from '../factors/totp.ts';
 import type { AuditRecord, Session, User } from '../model.ts';
+import type { PageOf } from '../store/rows.ts';
 
 export const render = readTemplates(new URL('pages/pages.html', import.meta.url));
 
@@ -25,7 +26,6 @@ export function page(
 }
 
 const invalid = (message: Message): Html => (message === null ? NOTHING : render('invalid'));
-const again = (title: string, message: Message): string => (message === null ? title : `${title}: try again`);
 
 /** What went wrong, and how long to wait, for a person. */
 export function messageOf({ code, details }: Failure): string {
@@ -37,24 +37,24 @@ export function messageOf({ code, details }: Failure): string {
   return details.message ?? ERRORS[code].message;
 }
 
-export type LoginForm = Readonly<{ username: string; returnTo: string; message: Message }>;
+/** The failure, shown on the page where the person can try again. */
+export const withPage = <Code extends ErrorCode>(failure: Failure<Code>, page: TextReply): Failure<Code> =>
+  new Failure(failure.code, { ...failure.details, page });
 
-export function loginPage({ username, returnTo, message }: LoginForm, cookies: Cookies): TextReply {
+type Form = Readonly<{ username?: string; returnTo: string; message: Message }>;
+
+const formPage = (name: string, title: string) => (
+  { username = '', returnTo, message }: Form, cookies: Cookies = [],
+): TextReply => {
   const passkey = render('passkey', { return_to: returnTo });
-  const form = render('login', { return_to: returnTo, username, invalid: invalid(message), passkey });
-  return page(again('Sign in', message), form, message, cookies, render('script'));
-}
-
+  const values = { return_to: returnTo, username, invalid: invalid(message), passkey };
+  const heading = message === null ? title : `${title}: try again`;
+  return page(heading, render(name, values), message, cookies, render('script'));
+};
+export const loginPage = formPage('login', 'Sign in');
 /** The second step. The code of an app and a recovery code go into the same field. */
-export function codePage({ returnTo, message }: Omit<LoginForm, 'username'>, cookies: Cookies): TextReply {
-  const passkey = render('passkey', { return_to: returnTo });
-  const form = render('code', { return_to: returnTo, invalid: invalid(message), passkey });
-  return page(again('Second factor', message), form, message, cookies, render('script'));
-}
-
-export const newPasswordPage = ({ username, returnTo, message }: LoginForm, cookies: Cookies): TextReply =>
-  page(again('Choose a password', message),
-    render('new-password', { return_to: returnTo, username, invalid: invalid(message) }), message, cookies);
+export const codePage = formPage('code', 'Second factor');
+export const newPasswordPage = formPage('new-password', 'Choose a password');
 
 /**
  * Not a redirect: browsers apply `form-action` to each redirect after a form, and the policy names only the portal.
@@ -68,13 +68,11 @@ export const failurePage = (failure: Failure): TextReply =>
 
 export const utc = (time: Date): string => `${time.toISOString().slice(0, 16).replace('T', ' ')} UTC`;
 
-export type Account = Readonly<{
-  user: User; current: string; sessions: readonly Session[]; total: number; message: Message;
-  events: readonly AuditRecord[]; since: Date | null;
-}>;
-
 /** @param since when the person signed in before: later events are new to them */
-export function accountPage({ user, current, sessions, total, message, events, since }: Account): TextReply {
+export function accountPage(
+  user: User, current: string, { rows: sessions, total }: PageOf<Session>, events: readonly AuditRecord[],
+  since: Date | null, message: Message,
+): TextReply {
   const main = render('account', {
     username: user.username, email: user.email, name: `${user.first_name} ${user.last_name}`.trim() || '–',
     administration: user.super_admin ? render('administration') : NOTHING,
@@ -82,7 +80,8 @@ export function accountPage({ user, current, sessions, total, message, events, s
     more: total > sessions.length ? render('more', { shown: sessions.length, total }) : NOTHING,
     events: events.map(({ event, detail, ip, created_at: time }) => render('event', {
       is_new: since !== null && time > since ? render('new') : NOTHING,
-      what: `${event.replace(/[._]/g, ' ')}${detail === '' ? '' : `: ${detail}`}`, when: `${utc(time)}, from ${ip ?? 'the command line'}`,
+      what: [event.replace(/[._]/g, ' '), detail].filter(Boolean).join(': '),
+      when: `${utc(time)}, from ${ip ?? 'the command line'}`,
     })),
   });
   return page('Your account', main, message);
@@ -107,29 +106,29 @@ function programOf(agent: string): string {
   return `${{ Edg: 'Edge', OPR: 'Opera' }[browser] ?? browser} on ${system}`;
 }
 
-type Factors = Readonly<{
-  hasTotp: boolean; canTotp: boolean; passkeys: readonly Passkey[]; codes: number; returnTo: string; message: Message;
-}>;
-
-export function factorsPage({ hasTotp, canTotp, passkeys, codes, returnTo, message }: Factors): TextReply {
+export function factorsPage(
+  totp: 'used' | 'offered' | 'missing', passkeys: readonly Passkey[], codes: number, returnTo: string, message: Message,
+): TextReply {
   const main = render('factors', {
-    totp: render(hasTotp ? 'totp-used' : canTotp ? 'totp-offered' : 'totp-missing', { return_to: returnTo }),
-    return_to: returnTo,
+    totp: render(`totp-${totp}`, { return_to: returnTo }), return_to: returnTo,
     passkeys: passkeys.map(({ id, name, created_at, last_used_at, is_backup_eligible }) => {
       const used = last_used_at ? `last used ${utc(last_used_at)}` : 'never used';
       const about = `added ${utc(created_at)}, ${used}, ${is_backup_eligible ? 'synchronized' : 'on one device'}`;
       return render('passkey-item', { name, about, id: id.toString('base64url') });
     }),
     codes,
-    renew: hasTotp || passkeys.length > 0 ? render('renew') : NOTHING,
+    renew: totp === 'used' || passkeys.length > 0 ? render('renew') : NOTHING,
   });
   return page('Second factors', main, message, [], render('script'));
 }
 
-type Enrol = Readonly<{ secret: Buffer; uri: string; action: string; returnTo: string; message: Message }>;
+/** `action`: where the form with the first code goes. */
+export type EnrolForm = Readonly<{ action: string; returnTo: string; message: Message }>;
 
 /** With the quiet zone of four modules that readers of QR codes need. */
-export function enrolPage({ secret, uri, action, returnTo, message }: Enrol, cookies: Cookies): TextReply {
+export function enrolPage(
+  secret: Buffer, uri: string, { action, returnTo, message }: EnrolForm, cookies: Cookies,
+): TextReply {
   const rows = qrCode(uri) ?? [];
   const dark = rows.flatMap((row, y) => row.flatMap((isDark, x) => (isDark ? [`M${x + 4} ${y + 4}h1v1h-1z`] : [])));
   const key = (base32(secret).match(/.{1,4}/g) ?? []).join(' ');
@@ -142,12 +141,11 @@ export function enrolPage({ secret, uri, action, returnTo, message }: Enrol, coo
 export const codesPage = (codes: readonly string[], next: string, cookies: Cookies): TextReply =>
   page('Recovery codes', render('codes', { codes: codes.join('\n'), next }), null, cookies);
 
-type Paging = Readonly<{ page: number; limit: number; total: number }>;
+export const PAGE_ROWS = 20;
 
-/** @param query the other parameters of the list */
-export function pager(path: string, { page, limit, total }: Paging, query: Readonly<Record<string, string>>): Html {
-  const last = Math.max(1, Math.ceil(total / limit));
-  const link = (to: number) => `${path}?${new URLSearchParams({ ...query, page: String(to) })}`;
-  const values: Values = { page, last, previous: link(Math.max(1, page - 1)), next: link(Math.min(last, page + 1)) };
-  return last === 1 ? NOTHING : render('pages', values);
+/** @param path with the other parameters of the list, and `page=` at its end */
+export function pager(path: string, page: number, total: number): Html {
+  const last = Math.max(1, Math.ceil(total / PAGE_ROWS));
+  const [previous, next] = [Math.max(1, page - 1), Math.min(last, page + 1)].map((to) => `${path}${to}`);
+  return last === 1 ? NOTHING : render('pages', { page, last, previous: previous ?? '', next: next ?? '' });
 }

@@ -1,65 +1,38 @@
 import { digest, randomToken, sameDigest } from '../../crypto/token.ts';
-import type { Call, Guard, RequestInfo } from '../../http/call.ts';
+import type { Call, RequestInfo } from '../../http/call.ts';
 import { Failure, type TextReply } from '../../http/errors.ts';
 import { actorOf } from '../audit.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
 import * as pending from '../factors/store.ts';
-import { callerBySession, cookieOf } from '../guard.ts';
+import { cookieOf } from '../guard.ts';
 import { insertLogin, needsFactor, startSession } from '../login.ts';
 import { type Account, mayLogIn } from '../model.ts';
 import { createPasswords } from '../passwords.ts';
-import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
+import type { Actor } from '../store/audit.ts';
 import { endSession } from '../store/sessions.ts';
+import { findAccountById } from '../store/users.ts';
 import { setPassword } from '../users.ts';
-import {
-  BROWSER_COOKIE, DOMAIN_COOKIE, HOST_COOKIE, hostCookie, isFromPortal, PENDING_COOKIE, returnAddress, setCookies,
-} from './browser.ts';
+import { BROWSER_COOKIE, DOMAIN_COOKIE, hostCookie, PENDING_COOKIE, returnAddress, setCookies } from './browser.ts';
 import { confirmTotp, offerTotp } from './factors.ts';
-import { codePage, codesPage, continuePage, loginPage, messageOf, newPasswordPage } from './pages.ts';
+import { personOf } from './guards.ts';
+import { codePage, codesPage, continuePage, loginPage, messageOf, newPasswordPage, withPage } from './pages.ts';
 import { findByDomainToken, insertSignIn } from './store.ts';
 
-const NOT_FROM_PORTAL = new Failure('forbidden', {
-  message: 'This form was not sent by the sign-in page itself. Open the page and try again.',
-});
-
-/** A form of the sign-in page: another site could otherwise sign a visitor in as somebody else. */
-export const portalForm: Guard<PortalService, null> = {
-  security: [],
-  errors: ['forbidden'],
-  check: async ({ headers }, { portal }) => (isFromPortal(headers, portal) ? null : NOT_FROM_PORTAL),
-};
-
-/** A person who signed in here. Everyone else is sent to the sign-in page. */
-export const signedIn = (kind: 'changes' | 'reads'): Guard<PortalService, Caller> => ({
-  security: ['portal_cookie'],
-  errors: ['signin_needed', 'forbidden', 'service_failed'],
-  async check(request, service) {
-    if (kind === 'changes' && !isFromPortal(request.headers, service.portal)) return NOT_FROM_PORTAL;
-    return (await callerOf(request, service)) ?? new Failure('signin_needed', { headers: { Location: '/login' } });
-  },
-});
-
-/** The caller of the cookie for the portal's own host. */
-async function callerOf({ headers, address }: RequestInfo, service: PortalService): Promise<Caller | null> {
-  const token = cookieOf(headers, HOST_COOKIE);
-  const caller = token === null ? null : await callerBySession(token, address, service);
-  return caller instanceof Failure ? null : caller;
-}
-
 type Search = Readonly<{ return_to: string | undefined; again: 'on' | undefined }>;
+type FormCall<Fields> = Call<null, unknown, unknown, Fields & { readonly return_to: string }>;
 
 /** The form, or straight on for somebody who is signed in and whose browser has kept all cookies. */
-export async function showLogin(
-  { query, request }: Call<null, unknown, Search, null>, service: PortalService,
-) {
-  const returnTo = query.return_to ?? '';
-  if (query.again === undefined && (await isSignedIn(request, service))) {
+export async function showLogin({ query, request }: Call<null, unknown, Search, null>, service: PortalService) {
+  const { return_to: returnTo = '', again } = query;
+  if (again === undefined && (await isSignedIn(request, service))) {
     return continuePage('You are signed in', destination(returnTo, service), []);
   }
-  const isKnown = cookieOf(request.headers, BROWSER_COOKIE) !== null;
-  const cookies = isKnown ? [] : [hostCookie(BROWSER_COOKIE, randomToken())];
-  return loginPage({ username: '', returnTo, message: null }, cookies);
+  const { headers } = request;
+  const cookies = cookieOf(headers, BROWSER_COOKIE) === null ? [hostCookie(BROWSER_COOKIE, randomToken())] : [];
+  // A passkey on this page signs in alone, and perhaps another person.
+  if (cookieOf(headers, PENDING_COOKIE) !== null) cookies.push(hostCookie(PENDING_COOKIE, ''));
+  return loginPage({ returnTo, message: null }, cookies);
 }
 
 const destination = (returnTo: string, { portal }: PortalService): string =>
@@ -67,177 +40,169 @@ const destination = (returnTo: string, { portal }: PortalService): string =>
 
 /** Without the cookie for the domain, going on would end in a loop. */
 async function isSignedIn(request: RequestInfo, service: PortalService): Promise<boolean> {
-  const caller = await callerOf(request, service);
-  if (caller === null || service.portal.cookieDomain === null) return caller !== null;
+  const person = await personOf(request, service);
+  if (person === null || service.portal.cookieDomain === null) return person !== null;
   const domain = cookieOf(request.headers, DOMAIN_COOKIE);
   const shared = domain === null ? null : await findByDomainToken(service, digest(domain).toString('hex'));
-  return shared?.id === caller.session?.id;
+  return shared?.id === person.session.id;
 }
 
-type FormCall<Fields> = Call<null, unknown, unknown, Fields & { readonly return_to: string }>;
+/** What must follow a right password before there is a session; null: nothing. */
+function nextStep(service: PortalService, account: Account): 'password' | 'code' | 'enrol' | null {
+  if (account.password_expires_at !== null) return 'password';
+  if (account.second_factor) return 'code';
+  return needsFactor(service, account) ? 'enrol' : null;
+}
+
+const ENROL = '/login/enrol';
 
 /** By password. A second factor is asked for on the next page, in place of a session. */
-export async function signIn(
-  { body, request }: FormCall<{ username: string; password: string }>, service: PortalService,
-) {
+export async function signIn(call: FormCall<{ username: string; password: string }>, service: PortalService) {
+  const { body, request } = call;
   const { username, password, return_to: returnTo } = body;
   const [token, waiting]: [string, Account[]] = [randomToken(), []];
   const session = await startSession(service, request, username, password, async (account) => {
-    if (account.password_expires_at === null && !needsFactor(service, account)) return 'password';
+    if (nextStep(service, account) === null) return 'password';
     await pending.insertPending(service.database, token, account);
     waiting.push(account);
     return new Failure('second_factor_needed');
   });
-  for (const account of waiting) {
-    const cookies = [hostCookie(PENDING_COOKIE, token)];
-    if (account.password_expires_at !== null) return newPasswordPage({ username, returnTo, message: null }, cookies);
-    if (account.second_factor) return codePage({ returnTo, message: null }, cookies);
-    return offerTotp(account, service, { action: '/login/enrol', returnTo, message: null }, cookies);
+  for (const user of waiting) {
+    const [step, cookies] = [nextStep(service, user), [hostCookie(PENDING_COOKIE, token)]];
+    if (step === 'password') return newPasswordPage({ username, returnTo, message: null }, cookies);
+    if (step === 'code') return codePage({ returnTo, message: null }, cookies);
+    return offerTotp(service, { user, token }, { action: ENROL, returnTo, message: null }, cookies);
   }
   if (!(session instanceof Failure)) return complete(request, service, session, 'password', returnTo);
-  const page = loginPage({ username, returnTo, message: messageOf(session) }, []);
-  return new Failure(session.code, { ...session.details, page });
+  return withPage(session, loginPage({ username, returnTo, message: messageOf(session) }));
 }
 
-/** A typed code of the second factor. Each counts before it is checked; after five, the password is asked for again. */
-export async function enterCode(
-  { body, request }: FormCall<{ code: string }>, service: PortalService,
-) {
-  const token = cookieOf(request.headers, PENDING_COOKIE) ?? '';
-  const attempt = await pending.takePendingAttempt(service.database, token);
-  const account = attempt && (await accountOf(service, attempt));
-  if (!account) return startAgain(body.return_to);
-  const methods = (await service.checkCode?.(service, request, account, body.code)) ?? new Failure('invalid_code');
-  if (!(methods instanceof Failure)) return finish(request, service, account, methods, body.return_to);
-  const page = codePage({ returnTo: body.return_to, message: messageOf(methods) }, []);
-  return new Failure(methods.code, { ...methods.details, page });
-}
-
-/** In place of a generated password, or of one that an administrator chose (ASVS 6.4.1). Then the person signs in. */
-export async function choosePassword(
-  { body, request }: FormCall<{ new_password: string }>, service: PortalService,
-) {
-  const token = cookieOf(request.headers, PENDING_COOKIE) ?? '';
-  const attempt = await pending.takePendingAttempt(service.database, token);
-  const account = attempt && (await accountOf(service, attempt));
-  if (!account || account.password_expires_at === null) return startAgain(body.return_to);
-  const actor = { ...actorOf(null, request), via: 'password', userId: account.id } as const;
-  const passwords = createPasswords(service);
-  const changed = await setPassword(service.database, actor, account.id, body.new_password, passwords);
-  const form = { username: account.username, returnTo: body.return_to };
-  if (changed instanceof Failure) {
-    const page = newPasswordPage({ ...form, message: messageOf(changed) }, []);
-    return new Failure(changed.code, { ...changed.details, page });
-  }
-  await pending.removePending(service.database, token);
-  return loginPage({ ...form, message: null }, [hostCookie(PENDING_COOKIE, '')]);
-}
-
-/** The first code of an app, where a second factor is required of a user who has none. */
-export async function enrol({ body, request }: FormCall<{ code: string }>, service: PortalService) {
-  const token = cookieOf(request.headers, PENDING_COOKIE) ?? '';
-  const attempt = await pending.takePendingAttempt(service.database, token);
-  const account = attempt && (await accountOf(service, attempt));
-  // Nobody who only knows the password may add a factor beside another one.
-  if (!account || account.second_factor) return startAgain(body.return_to);
-  const actor = { ...actorOf(null, request), via: 'password', userId: account.id } as const;
-  const codes = await confirmTotp(service, actor, account.id, body.code);
-  if (codes instanceof Failure) {
-    const form = { action: '/login/enrol', returnTo: body.return_to, message: messageOf(codes) };
-    return new Failure(codes.code, { page: await offerTotp(account, service, form) });
-  }
-  const session = await insertLogin(service, request, account, 'password', true);
-  if (!session) return startAgain(body.return_to);
-  await endCurrent(request, service);
-  const cookies = await createCookies(service, session, 'password, totp');
-  return codesPage(codes, destination(body.return_to, service), [...cookies, hostCookie(PENDING_COOKIE, '')]);
-}
-
-/** By passkey: after the password as the second factor, otherwise alone. */
-export async function usePasskey(
-  { body, request }: FormCall<{ credential: string }>, service: PortalService,
-) {
-  const { credential, return_to: returnTo } = body;
-  const { isSecond, waiting, binding } = await stepOf(request, service);
-  const userId = waiting?.user_id ?? null;
-  if (isSecond && !waiting) return startAgain(returnTo);
-  const actor = { ...actorOf(null, request), via: 'passkey' } as const;
-  const proven = await authenticate(service, actor, userId, binding, credential);
-  const account = proven instanceof Failure ? null
-    : waiting ? await accountOf(service, waiting) : await pending.findAccountById(service.database, proven.userId);
-  if (account) return finish(request, service, account, isSecond ? 'password, passkey' : 'passkey', returnTo);
-  const [failure, show] = [new Failure('invalid_passkey'), isSecond ? codePage : loginPage];
-  return new Failure(failure.code, { page: show({ username: '', returnTo, message: messageOf(failure) }, []) });
-}
-
-/** Options for `navigator.credentials.get`. */
-export async function passkeyOptions(
-  { request }: Call<null, unknown, unknown, null>, service: PortalService,
-) {
-  const { isSecond, waiting, binding } = await stepOf(request, service);
-  const purpose = isSecond ? 'second factor' : 'sign in';
-  return { data: await createOptions(service, purpose, binding, waiting?.user_id ?? null) };
-}
-
-async function stepOf({ headers }: RequestInfo, { database }: PortalService) {
-  const token = cookieOf(headers, PENDING_COOKIE);
-  const waiting = token === null ? null : await pending.findPending(database, token);
-  return { isSecond: token !== null, waiting, binding: token ?? cookieOf(headers, BROWSER_COOKIE) ?? '' };
-}
-
-/** The account of a pending sign-in, unless it may no longer log in or has another password now. */
-async function accountOf({ database }: PortalService, waiting: pending.Pending): Promise<Account | null> {
-  const account = await pending.findAccountById(database, waiting.user_id);
-  const isSame = account && sameDigest(digest(account.password_hash ?? ''), waiting.password_digest);
-  return isSame && mayLogIn(account) ? account : null;
+/**
+ * The pending sign-in of this browser, for one step only. Each attempt counts before it is checked; after five, or a
+ * change of the password or of the factors, the password is asked for again.
+ */
+async function takeAttempt({ headers }: RequestInfo, service: PortalService, step: ReturnType<typeof nextStep>) {
+  const token = cookieOf(headers, PENDING_COOKIE) ?? '';
+  const waiting = await pending.takePendingAttempt(service.database, token);
+  const user = waiting && (await findAccountById(service.database, waiting.user_id));
+  const isSame = user && sameDigest(digest(user.password_hash ?? ''), waiting.password_digest);
+  return isSame && mayLogIn(user) && nextStep(service, user) === step ? { token, user } : null;
 }
 
 function startAgain(returnTo: string): Failure<'invalid_session'> {
   const message = 'This sign-in has ended. Enter your password again.';
-  const page = loginPage({ username: '', returnTo, message }, [hostCookie(PENDING_COOKIE, '')]);
-  return new Failure('invalid_session', { page });
+  const page = loginPage({ returnTo, message }, [hostCookie(PENDING_COOKIE, '')]);
+  return withPage(new Failure('invalid_session'), page);
 }
 
+/** A typed code of the second factor. */
+export async function enterCode(call: FormCall<{ code: string }>, service: PortalService) {
+  const { body: { code, return_to: returnTo }, request } = call;
+  const waiting = await takeAttempt(request, service, 'code');
+  if (!waiting) return startAgain(returnTo);
+  const methods = (await service.checkCode?.(service, request, waiting.user, code)) ?? new Failure('invalid_code');
+  if (!(methods instanceof Failure)) return finish(request, service, waiting.user, methods, returnTo);
+  return withPage(methods, codePage({ returnTo, message: messageOf(methods) }));
+}
+
+const actorBy = (request: RequestInfo, userId: string): Actor =>
+  ({ ...actorOf(null, request), via: 'password', userId });
+
+/** In place of a generated password, or of one that an administrator chose (ASVS 6.4.1). Then the person signs in. */
+export async function choosePassword({ body, request }: FormCall<{ new_password: string }>, service: PortalService) {
+  const { new_password: password, return_to: returnTo } = body;
+  const waiting = await takeAttempt(request, service, 'password');
+  if (!waiting) return startAgain(returnTo);
+  const { user: { id, username, password_hash: before }, token } = waiting;
+  const [{ database }, actor] = [service, actorBy(request, id)];
+  const changed = await setPassword(database, actor, id, password, createPasswords(service), before);
+  if (changed instanceof Failure) {
+    return withPage(changed, newPasswordPage({ username, returnTo, message: messageOf(changed) }));
+  }
+  await pending.removePending(database, token);
+  return loginPage({ username, returnTo, message: null }, [hostCookie(PENDING_COOKIE, '')]);
+}
+
+/** The first code of an app, where a second factor is required of a user who has none. */
+export async function enrol(call: FormCall<{ code: string }>, service: PortalService) {
+  const { body: { code, return_to: returnTo }, request } = call;
+  const waiting = await takeAttempt(request, service, 'enrol');
+  if (!waiting) return startAgain(returnTo);
+  const added = await confirmTotp(service, actorBy(request, waiting.user.id), waiting, code);
+  if (added instanceof Failure) {
+    return withPage(added, offerTotp(service, waiting, { action: ENROL, returnTo, message: messageOf(added) }));
+  }
+  const account = { ...waiting.user, updated_at: added.changedAt };
+  const session = await insertLogin(service, request, account, 'password', true);
+  return session ? complete(request, service, session, 'password, totp', returnTo, added.codes) : startAgain(returnTo);
+}
+
+/** By passkey: after the password as the second factor, otherwise alone. */
+export async function usePasskey(call: FormCall<{ credential: string }>, service: PortalService) {
+  const { body: { credential, return_to: returnTo }, request } = call;
+  const isSecond = cookieOf(request.headers, PENDING_COOKIE) !== null;
+  const waiting = isSecond ? await takeAttempt(request, service, 'code') : null;
+  if (isSecond && !waiting) return startAgain(returnTo);
+  const account = await authenticate(service, request, waiting?.user ?? null, bindingOf(request), credential);
+  if (account) return finish(request, service, account, isSecond ? 'password, passkey' : 'passkey', returnTo);
+  const [failure, show] = [new Failure('invalid_passkey'), isSecond ? codePage : loginPage];
+  return withPage(failure, show({ returnTo, message: messageOf(failure) }));
+}
+
+const bindingOf = ({ headers }: RequestInfo): string =>
+  cookieOf(headers, PENDING_COOKIE) ?? cookieOf(headers, BROWSER_COOKIE) ?? '';
+
+/** Options for `navigator.credentials.get`. */
+export async function passkeyOptions({ request }: Call<null, unknown, unknown, null>, service: PortalService) {
+  const token = cookieOf(request.headers, PENDING_COOKIE);
+  const userId = token === null ? null : (await pending.findPending(service.database, token))?.user_id ?? null;
+  const purpose = token === null ? 'sign in' : 'second factor';
+  return { data: await createOptions(service, purpose, bindingOf(request), userId) };
+}
+
+/** A pending sign-in that was used meanwhile, or has ended with a change of the factors, opens nothing. */
 async function finish(
   request: RequestInfo, service: PortalService, account: Account, methods: string, returnTo: string,
 ) {
-  const session = await insertLogin(service, request, account, methods === 'passkey' ? 'passkey' : 'password', true);
-  if (!session) return startAgain(returnTo);
   const token = cookieOf(request.headers, PENDING_COOKIE);
-  if (token !== null) await pending.removePending(service.database, token);
-  return complete(request, service, session, methods, returnTo);
-}
-
-/** Ends the session that the browser had (ASVS 7.2.4), and gives it the cookies of the new one. */
-async function complete(
-  request: RequestInfo, service: PortalService, session: Session, methods: string, returnTo: string,
-) {
-  await endCurrent(request, service);
-  const cookies = [...(await createCookies(service, session, methods)), hostCookie(PENDING_COOKIE, '')];
-  return continuePage('You are signed in', destination(returnTo, service), cookies);
+  const isOpen = token === null || (await pending.removePending(service.database, token));
+  const via = methods === 'passkey' ? 'passkey' : 'password';
+  const session = isOpen && (await insertLogin(service, request, account, via, true));
+  return session ? complete(request, service, session, methods, returnTo) : startAgain(returnTo);
 }
 
 type Session = Readonly<{ id: string; token: string }>;
 
-export async function createCookies({ database, portal }: PortalService, session: Session, methods: string) {
+/** Ends the session that the browser had (ASVS 7.2.4), and gives it the cookies of the new one. */
+async function complete(
+  request: RequestInfo, service: PortalService, session: Session, methods: string, returnTo: string,
+  codes: readonly string[] | null = null,
+) {
+  await endCurrent(request, service);
+  const cookies = [...(await createCookies(service, session, methods)), hostCookie(PENDING_COOKIE, '')];
+  const address = destination(returnTo, service);
+  return codes ? codesPage(codes, address, cookies) : continuePage('You are signed in', address, cookies);
+}
+
+/** @param at when the person proved this; now if omitted */
+export async function createCookies({ database, portal }: PortalService, session: Session, methods: string, at?: Date) {
   const domain = randomToken();
-  await insertSignIn(database, session.id, portal.cookieDomain === null ? null : domain, methods);
-  return setCookies({ host: session.token, domain }, portal);
+  await insertSignIn(database, session.id, portal.cookieDomain === null ? null : domain, methods, at ?? null);
+  return setCookies(session.token, domain, portal);
 }
 
 async function endCurrent(request: RequestInfo, service: PortalService): Promise<void> {
-  const caller = await callerOf(request, service);
-  const { session = null } = caller ?? {};
-  if (session) await endSession(service.database, actorOf(caller, request), session.id, 'session.logged_out');
+  const person = await personOf(request, service);
+  // No rights are needed: the session may have ended meanwhile.
+  const actor = { ...actorOf(person, request), caller: null };
+  if (person) await endSession(service.database, actor, person.session.id, 'session.logged_out');
 }
 
 /** Idempotent: the cookies go in any case. */
-export async function signOut(
-  { request }: Call<null, unknown, unknown, unknown>, service: PortalService,
-): Promise<TextReply> {
+export async function signOut({ request }: Call<null, unknown, unknown, unknown>, service: PortalService) {
   await endCurrent(request, service);
   return signedOutPage('You are signed out', service);
 }
 
 export const signedOutPage = (title: string, { portal }: PortalService): TextReply =>
-  continuePage(title, `${portal.origin}/login`, setCookies(null, portal));
+  continuePage(title, `${portal.origin}/login`, setCookies('', '', portal));

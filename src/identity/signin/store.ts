@@ -10,11 +10,12 @@ export type Proof = Readonly<{ methods: string; age: number; at: Date; has_facto
 
 /** @param domainToken of the cookie that every host of the domain receives, if there is one */
 export async function insertSignIn(
-  database: Database, sessionId: string, domainToken: string | null, methods: string,
+  database: Database, sessionId: string, domainToken: string | null, methods: string, at: Date | null,
 ): Promise<void> {
   await database.write((sql) => sql`
     insert into identity.sign_ins (session_id, domain_digest, methods, authenticated_at)
-    values (${sessionId}, ${domainToken === null ? null : digest(domainToken)}, ${methods}, clock_timestamp())`);
+    values (${sessionId}, ${domainToken === null ? null : digest(domainToken)}, ${methods},
+      coalesce(${at}, clock_timestamp()))`);
 }
 
 type ProvenSession = Session & Proof;

@@ -13,9 +13,8 @@ import { findByDomainToken, findProof, type Proof } from './store.ts';
 type Proven = Readonly<{ caller: Caller; proof: Proof | null }>;
 
 /** `redirect`: the status with which the proxy sends browsers to the portal; nginx passes on only 401. */
-export type VerifyQuery = Readonly<{
-  require: 'super_admin' | 'second_factor' | undefined;
-  max_age: number | undefined;
+type VerifyQuery = Readonly<{
+  require: 'super_admin' | 'second_factor' | undefined; max_age: number | undefined;
   redirect: '302' | '401' | undefined;
 }>;
 
@@ -28,7 +27,8 @@ export const portalVisitor: Guard<PortalService, Proven | null> = {
   errors: bearerOrCookie.errors,
   async check(request, service) {
     const { headers } = request;
-    const hasOther = headers.authorization !== undefined || headers['x-api-key'] !== undefined;
+    // Other schemes of `Authorization` are for the program behind the proxy.
+    const hasOther = /^bearer\b/i.test(headers.authorization ?? '') || headers['x-api-key'] !== undefined;
     const domain = hasOther ? null : cookieOf(headers, DOMAIN_COOKIE);
     if (domain !== null) {
       const find = (token: string) => findByDomainToken(service, token);
@@ -45,13 +45,12 @@ export const portalVisitor: Guard<PortalService, Proven | null> = {
   },
 };
 
-type VerifyCall = Call<Proven | null, unknown, VerifyQuery, null>;
-
 /** Forward authentication with the portal: a browser that must sign in, or again, is sent to the portal. */
-export async function verifyOrSignIn({ caller: proven, request, query }: VerifyCall, { portal }: PortalService) {
+export async function verifyOrSignIn(
+  { caller: proven, request, query }: Call<Proven | null, unknown, VerifyQuery, null>, { portal }: PortalService,
+) {
   if (!proven) return signIn('unauthorized');
-  const { caller, proof } = proven;
-  const { require, max_age: maxAge } = query;
+  const [{ caller, proof }, { require, max_age: maxAge }] = [proven, query];
   // An API key is no person who could sign in again.
   if (!proof && (maxAge !== undefined || require === 'second_factor')) return forbidden(caller);
   if (proof && proof.age > (maxAge ?? Infinity)) return signIn('signin_too_old');

@@ -39,22 +39,26 @@ export type NewSession = Readonly<{
   id: string; token: string; seconds: number; ip: string; userAgent: string | null; isProven: boolean;
 }>;
 
+/** `updated_at`: as it was before a factor was checked, which may be removed meanwhile; null if it cannot change. */
+type LoginAccount = Pick<Account, 'id' | 'password_hash'> & Readonly<{ updated_at: Date | null }>;
+
 /**
- * Inserts a session, unless the user was disabled, deleted or given another password since the check. The share lock
+ * Inserts a session, unless the user was disabled, deleted or changed since the check. The share lock
  * waits for a concurrent change of the user's row; then PostgreSQL evaluates the row again, and so `clock_timestamp()`.
  * So the session is either inserted before the change reads the clock, and ends with it, or decided by the changed row.
  * "Revoke all" needs no lock: a session with a later time than its value belongs to a login that came after it.
  */
-export const newSession = (sql: Sql, session: NewSession, userId: string, passwordHash: string | null): Fragment => sql`
+export const newSession = (sql: Sql, session: NewSession, account: LoginAccount): Fragment => sql`
   insert into identity.sessions
     (id, token_digest, user_id, ip, user_agent, expires_at, created_at, updated_at, last_seen_at)
   select ${session.id}, ${digest(session.token)}, allowed.id, ${session.ip}, ${session.userAgent},
     at + make_interval(secs => ${session.seconds}), at, at, at
   from (
     select u.id, clock_timestamp() as at from identity.users u
-    where u.id = ${userId} and u.enabled and u.deleted_at is null
-      and u.password_hash is not distinct from ${passwordHash} and (${session.isProven} or not u.second_factor)
-    for share
+    where u.id = ${account.id} and u.enabled and u.deleted_at is null
+      and u.password_hash is not distinct from ${account.password_hash}
+      and coalesce(date_trunc('milliseconds', u.updated_at) = ${account.updated_at}::timestamptz, true)
+      and (${session.isProven} or not u.second_factor) for share
   ) allowed
   returning id, user_id`;
 
@@ -63,10 +67,10 @@ export const newSession = (sql: Sql, session: NewSession, userId: string, passwo
  * @returns false if the account has changed since the check
  */
 export function insertSession(
-  database: Database, actor: Actor, session: NewSession, { id, password_hash }: Account, throttle: Buffer,
+  database: Database, actor: Actor, session: NewSession, account: LoginAccount, throttle: Buffer,
 ): Promise<boolean> {
   return database.transaction(async (sql) => {
-    const change = newSession(sql, session, id, password_hash);
+    const change = newSession(sql, session, account);
     const rows = await audited(sql, { event: 'login.succeeded', actor }, change);
     if (rows.length > 0) await clearFailures(sql, SCHEMA, throttle);
     return rows.length > 0;

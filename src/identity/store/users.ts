@@ -19,14 +19,19 @@ const withKeys = (values: Partial<UserValues>) => ({
   ...(values.email === undefined ? {} : { email_key: accountKey(values.email) }),
 });
 
-export async function findAccount(database: Database, usernameKey: string): Promise<Account | null> {
+async function readAccount(database: Database, where: (sql: Sql) => Fragment): Promise<Account | null> {
   const [account] = await database.read((sql) => sql<Account[]>`
     select ${userColumns(sql)}, u.password_hash, u.second_factor,
       case when u.password_generated then u.password_set_at + interval '24 hours' end as password_expires_at,
       u.password_generated and u.password_set_at + interval '24 hours' <= now() as password_expired
-    from identity.users u where u.username_key = ${usernameKey} and u.deleted_at is null`);
+    from identity.users u where ${where(sql)} and u.deleted_at is null`);
   return account ?? null;
 }
+
+export const findAccount = (database: Database, usernameKey: string): Promise<Account | null> =>
+  readAccount(database, (sql) => sql`u.username_key = ${usernameKey}`);
+export const findAccountById = (database: Database, id: string): Promise<Account | null> =>
+  readAccount(database, (sql) => sql`u.id = ${id}`);
 
 /** @returns null also for a deleted user */
 export async function findUser(database: Database, id: string): Promise<User | null> {
@@ -103,12 +108,14 @@ export type ChangedUser = User & { readonly revoked_keys?: number };
 export type Obstacle = 'unknown' | 'last administrator';
 
 /**
- * Changes a user, and everything that follows from it, in one transaction. A deleted user's row stays, because the
+ * Changes a user, and everything that follows from it, in one transaction; with `expectedHash`, only if it is still the
+ * password's. A deleted user's row stays, because the
  * audit trail refers to it; the name and the address are free again.
  * @throws Duplicate, with the index's name, if the username or the address is taken
  */
 export function updateUser(
   database: Database, entry: AuditEntry, id: string, values: Partial<UserValues> | 'delete',
+  expectedHash?: string | null,
 ): Promise<ChangedUser | Obstacle> {
   const isOut = values === 'delete' || values.enabled === false;
   const isDemoted = values === 'delete' || values.super_admin === false;
@@ -119,6 +126,10 @@ export function updateUser(
     if (endsRights) await takeNamedLock(sql, SCHEMA, 'administrators');
     const { actor } = entry;
     if (!(await hold(sql, actor, id))) return 'unknown';
+    if (expectedHash !== undefined) {
+      const { count } = await sql`select from identity.users where id = ${id} and password_hash = ${expectedHash}`;
+      if (count === 0) return 'unknown';
+    }
     if (endsRights && (await isLastAdministrator(sql, id))) return 'last administrator';
     if (endsSessions) await endSessions(sql, actor, id);
     const revokeKeys = (where: Fragment, detail: string) => audited(sql, { event: 'key.revoked', actor, detail }, sql`
@@ -126,6 +137,7 @@ export function updateUser(
       where ${where} and deleted_at is null and not revoked returning id, ${id}::uuid as user_id`);
     if (values === 'delete') await revokeKeys(sql`user_id = ${id}`, '');
     const orphans = isDemoted ? await revokeKeys(sql`user_id is null and created_by = ${id}`, 'without a user') : null;
+    if (values === 'delete') await eraseFactors(sql, id);
     const change = values === 'delete' ? sql`deleted_at = now(), password_hash = null` : sql(withKeys(values));
     const setAt = values !== 'delete' && values.password_hash !== undefined ? sql`, password_set_at = now()` : sql``;
     const [user] = await audited<User>(sql, entry, sql`
@@ -133,6 +145,18 @@ export function updateUser(
       returning ${userColumns(sql)}, u.id as user_id`);
     return user ? { ...user, ...(orphans && { revoked_keys: orphans.length }) } : 'unknown';
   });
+}
+
+/** At once, as the password's hash: a passkey may be registered for another account then. */
+async function eraseFactors(sql: Sql, id: string): Promise<void> {
+  await sql`
+    with codes as (delete from identity.recovery_codes where user_id = ${id}),
+      apps as (delete from identity.totp where user_id = ${id}),
+      keys as (delete from identity.passkeys where user_id = ${id}),
+      waiting as (delete from identity.pending_sign_ins where user_id = ${id}),
+      proofs as (delete from identity.sign_ins where session_id = any (array(
+        select id from identity.sessions where user_id = ${id} and deleted_at is null)))
+    update identity.users set second_factor = false where id = ${id}`;
 }
 
 /** One administrator who can log in always remains. */
@@ -158,7 +182,7 @@ export async function replacePassword(
     if (rows.length === 0) return null;
     await clearFailures(sql, SCHEMA, throttle);
     const count = await endSessions(sql, actor, id);
-    await sql`${newSession(sql, { ...session, isProven: true }, id, hash)}`;
+    await sql`${newSession(sql, { ...session, isProven: true }, { id, password_hash: hash, updated_at: null })}`;
     return { count };
   });
   return ended ? ended.count : 'changed';

@@ -3,9 +3,11 @@ import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import test from 'node:test';
 import { readCbor } from '../../../src/identity/factors/cbor.ts';
 import {
-  type Ceremony, type PublicKey, type Reason, Rejection, verifyRegistration, verifySignIn,
+  type Ceremony, type PublicKey, type Reason, Rejection, verifyRegistration as registration, verifySignIn as assertion,
 } from '../../../src/identity/factors/webauthn.ts';
-import { type Circumstances, createKey, createPasskey, encodeCbor } from '../../support/authenticator.ts';
+import { type Circumstances, createKey, createPasskey, encodeCbor, orRejection } from '../../support/authenticator.ts';
+
+const [verifyRegistration, verifySignIn] = [orRejection(registration), orRejection(assertion)];
 
 const challenge = randomBytes(52);
 const site = { challenge, origin: 'https://login.example.org', host: 'login.example.org' };

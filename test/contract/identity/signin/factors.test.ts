@@ -5,49 +5,14 @@ import { totpCode } from '../../../../src/identity/factors/totp.ts';
 import { createRoutes } from '../../../../src/identity/routes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { createDatabase } from '../../../support/database.ts';
+import { codesOn, factorsOf, PENDING, secretOn } from '../../../support/factors.ts';
 import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, ORIGIN, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
 
 const portal = await startPortal({ after });
 const { identity, sql, add, visit, signIn } = portal;
-const HOST = new URL(ORIGIN).hostname;
-const PENDING = '__Host-gatehouse-pending';
-
-const events = async (user: string, event: string) =>
-  Number((await sql`select count(*)::int as n from identity.audit where user_id = ${user} and event = ${event}`)[0]?.n);
-
-function fromBase32(text: string): Buffer {
-  const bits = [...text].map((letter) => 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'.indexOf(letter).toString(2).padStart(5, '0')).join('');
-  return Buffer.from((bits.match(/.{8}/g) ?? []).map((byte) => Number.parseInt(byte, 2)));
-}
-const secretOn = (text: string) => fromBase32((/<code>([A-Z2-7 ]+)<\/code>/.exec(text)?.[1] ?? '').replaceAll(' ', ''));
-const codesOn = (text: string) => (/<pre>([^<]+)<\/pre>/.exec(text)?.[1] ?? '').split('\n');
-/** Codes of later steps: each is accepted once. */
-async function stepNow(): Promise<number> {
-  return Math.floor(Number((await sql`select extract(epoch from now())::float8 as now`)[0]?.now) / 30);
-}
-/** Makes earlier steps acceptable again, in place of waiting. */
-const forgetSteps = (user: string) => sql`update identity.totp set last_step = 0 where user_id = ${user}`;
-
-async function enrol(username: string) {
-  const { host } = await signIn(username);
-  const offered = await visit('/account/totp/start', { fields: {}, cookie: host });
-  const secret = secretOn(offered.text);
-  assert.equal(secret.length, 20);
-  const confirmed = await visit('/account/totp', { fields: { code: totpCode(secret, await stepNow()) }, cookie: host });
-  assert.equal(confirmed.status, 200, confirmed.text);
-  return { secret, host, codes: codesOn(confirmed.text) };
-}
-
-/** The first step: a page that asks for the code, and the pending cookie. */
-async function start(username: string) {
-  const page = await visit('/login', { fields: { username, password: PASSWORD, return_to: 'https://app.example.org/x' } });
-  assert.match(page.text, /autocomplete="one-time-code"/);
-  assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
-  return cookieFrom(page, PENDING);
-}
-const enter = (cookie: string, code: string) => visit('/login/code', { fields: { code, return_to: 'https://app.example.org/x' }, cookie });
+const { events, stepNow, forgetSteps, enrol, start, enter, options, register, answer, send, newBrowser } = factorsOf(portal);
 
 test('an app is set up with a key, a QR code and its first right code', async () => {
   const { username, id } = await add();
@@ -167,28 +132,6 @@ test('a pending sign-in ends with a change of the password, of the factors, or o
 
 // --- Passkeys
 
-type Passkey = ReturnType<typeof createPasskey>;
-const json = (value: Record<string, Buffer | string>) =>
-  JSON.stringify(Object.fromEntries(Object.entries(value).map(([name, part]) => [name, typeof part === 'string' ? part : part.toString('base64url')])));
-async function options(path: string, cookie: string) {
-  const { data } = JSON.parse((await visit(path, { cookie })).text);
-  return { ...data, challenge: Buffer.from(data.challenge, 'base64url') };
-}
-const around = (challenge: Buffer, more: object = {}) => ({ challenge, origin: ORIGIN, host: HOST, ...more });
-async function register(host: string, passkey: Passkey = createPasskey(), more: object = {}) {
-  const { challenge } = await options('/account/passkeys', host);
-  const { clientData, attestation } = passkey.register(around(challenge, more));
-  const credential = json({ id: passkey.id, type: 'public-key', clientDataJSON: clientData, attestationObject: attestation });
-  return visit('/account/passkeys', { fields: { name: 'my <device>', credential }, cookie: host });
-}
-function answer(passkey: Passkey, challenge: Buffer, userId: string | null, more: object = {}) {
-  const { clientData, data, signature } = passkey.signIn(around(challenge, more));
-  const handle = userId === null ? {} : { userHandle: Buffer.from(userId.replaceAll('-', ''), 'hex') };
-  return json({ id: passkey.id, type: 'public-key', clientDataJSON: clientData, authenticatorData: data, signature, ...handle });
-}
-const send = (credential: string, cookie: string) => visit('/login/passkey', { fields: { credential, return_to: '' }, cookie });
-const newBrowser = async () => cookieFrom(await visit('/login'), '__Host-gatehouse-browser');
-
 test('a passkey signs in alone if it has verified its user, and after the password without', async () => {
   const { username, id } = await add();
   const { host } = await signIn(username);
@@ -273,7 +216,7 @@ test('sensitive changes ask for a new sign-in after ten minutes', async () => {
   await sql`update identity.sign_ins set authenticated_at = now() - interval '11 minutes'`;
   const location = `/login?again=on&return_to=${encodeURIComponent(`${ORIGIN}/account/factors`)}`;
   assert.equal((await visit('/account/factors', { cookie: host })).headers.get('location'), location);
-  for (const path of ['/account/totp/start', '/account/recovery', '/account/factors/remove']) {
+  for (const path of ['/account/totp/start', '/account/totp', '/account/recovery', '/account/factors/remove']) {
     assert.equal((await visit(path, { fields: {}, cookie: host })).headers.get('location'), location, path);
   }
   assert.equal((await register(host)).headers.get('location'), location);

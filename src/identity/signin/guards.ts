@@ -1,0 +1,56 @@
+import type { Call, Guard, RequestInfo } from '../../http/call.ts';
+import { Failure } from '../../http/errors.ts';
+import { callerBySession, cookieOf } from '../guard.ts';
+import type { Session, User } from '../model.ts';
+import type { Caller } from '../policy.ts';
+import type { PortalService } from '../service.ts';
+import { HOST_COOKIE, isFromPortal } from './browser.ts';
+import { findProof } from './store.ts';
+
+/** Somebody who signed in here. `token`: of the cookie for the portal's own host. */
+export type Person = Caller & Readonly<{ session: Session; user: User; token: string }>;
+export type Visit<Body = unknown, Query = unknown, Path = unknown> = Call<Person, Path, Query, Body>;
+
+const MAX_AGE_SECONDS = 600;
+
+const NOT_FROM_PORTAL = new Failure('forbidden', {
+  message: 'This form was not sent by the sign-in page itself. Open the page and try again.',
+});
+
+/** A form of the sign-in page: another site could otherwise sign a visitor in as somebody else. */
+export const portalForm: Guard<PortalService, null> = {
+  security: [],
+  errors: ['forbidden'],
+  check: async ({ headers }, { portal }) => (isFromPortal(headers, portal) ? null : NOT_FROM_PORTAL),
+};
+
+/** Everyone else is sent to the sign-in page. @param isSensitive for people who signed in just now (ASVS 7.5) */
+export const signedIn = (kind: 'changes' | 'reads', isSensitive = false): Guard<PortalService, Person> => ({
+  security: ['portal_cookie'],
+  errors: ['signin_needed', 'forbidden', 'service_failed'],
+  idsOf: ({ user, session }) => ({ user_id: user.id, session_id: session.id }),
+  async check(request, service) {
+    if (kind === 'changes' && !isFromPortal(request.headers, service.portal)) return NOT_FROM_PORTAL;
+    const person = await personOf(request, service);
+    if (!person) return new Failure('signin_needed', { headers: { Location: '/login' } });
+    if (!isSensitive || (await isFresh(person, service))) return person;
+    const path = request.path.startsWith('/account/users') ? request.path : '/account/factors';
+    const onward = request.query.get('return_to');
+    const query = onward === null ? '' : `?${new URLSearchParams({ return_to: onward })}`;
+    const returnTo = encodeURIComponent(service.portal.origin + path + query);
+    return new Failure('signin_needed', { headers: { Location: `/login?again=on&return_to=${returnTo}` } });
+  },
+});
+
+/** With all factors that the account has by now: the password alone would be a way around them. */
+async function isFresh({ session }: Person, service: PortalService): Promise<boolean> {
+  const proof = await findProof(service, session.id);
+  return proof !== null && proof.age <= MAX_AGE_SECONDS && !(proof.has_factor && proof.methods === 'password');
+}
+
+export async function personOf({ headers, address }: RequestInfo, service: PortalService): Promise<Person | null> {
+  const token = cookieOf(headers, HOST_COOKIE) ?? '';
+  const caller = await callerBySession(token, address, service);
+  if (caller instanceof Failure || !caller.session) return null;
+  return { ...caller, session: caller.session, user: caller.session.user, token };
+}

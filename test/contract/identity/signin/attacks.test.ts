@@ -1,0 +1,286 @@
+/** What an attacker tries at the sign-in pages: one test for each way in that once was open, or nearly. */
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { after, test } from 'node:test';
+import type { TransactionSql } from 'postgres';
+import { totpCode } from '../../../../src/identity/factors/totp.ts';
+import { createPasskey } from '../../../support/authenticator.ts';
+import { createDatabase } from '../../../support/database.ts';
+import { factorsOf, PENDING, secretOn } from '../../../support/factors.ts';
+import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
+import { cookieFrom, type Page, PORTAL, startPortal, valueOf, visitorOf } from '../../../support/portal.ts';
+import { PASSWORD } from '../../../support/users.ts';
+
+const portal = await startPortal({ after });
+const { sql, admin, call, add, visit, signIn } = portal;
+const { events, stepNow, forgetSteps, enrol, start, enter, options, register, answer, send, newBrowser } = factorsOf(portal);
+
+const ADMIN = { username: 'admin', password: ADMIN_PASSWORD, return_to: '' };
+const factorPage = async (cookie: string) => (await visit('/account/factors', { cookie })).status;
+const rowsOf = async (table: string, user: string) => (await sql`select from ${sql(`identity.${table}`)} where user_id = ${user}`).length;
+
+/** Sends a request that waits for a row, and makes a change before it goes on. */
+async function meanwhile(
+  lock: (sql: TransactionSql) => Promise<unknown>, request: () => Promise<Page>, change: (sql: TransactionSql) => Promise<unknown>,
+): Promise<Page> {
+  let page: Promise<Page> | null = null;
+  await sql.begin(async (locking) => {
+    await lock(locking);
+    page = request();
+    const isWaiting = async () => (await locking`
+      select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).length > 0;
+    for (let tries = 0; !(await isWaiting()); tries += 1) {
+      assert.ok(tries < 1_000, 'the request waits for the row');
+      await sleep(10);
+      await locking`select pg_stat_clear_snapshot()`;
+    }
+    await change(locking);
+  });
+  assert.ok(page);
+  return page;
+}
+
+test('nobody else learns the secret of an app that is being set up, or replaces it', async () => {
+  const { username } = await add();
+  const [owner, thief] = [await signIn(username), await signIn(username)];
+  const secret = secretOn((await visit('/account/totp/start', { fields: {}, cookie: owner.host })).text);
+  const other = await visit('/account/totp', { fields: { code: '000000' }, cookie: thief.host });
+  assert.equal(other.status, 401);
+  assert.notDeepEqual(secretOn(other.text), secret);
+  await visit('/account/totp/start', { fields: {}, cookie: thief.host });
+  const confirmed = await visit('/account/totp', { fields: { code: totpCode(secret, await stepNow()) }, cookie: owner.host });
+  assert.equal(confirmed.status, 200);
+});
+
+test('an app that is set up again after its removal has another secret', async () => {
+  const { username } = await add();
+  const { host, secret } = await enrol(username);
+  await visit('/account/factors/remove', { fields: {}, cookie: host });
+  assert.notDeepEqual(secretOn((await visit('/account/totp/start', { fields: {}, cookie: host })).text), secret);
+});
+
+test('the row of an app does not open in the row of another user', async () => {
+  const [one, other] = [await add(), await add()];
+  const { secret } = await enrol(one.username);
+  await sql`update identity.totp set user_id = ${other.id}, last_step = 0 where user_id = ${one.id}`;
+  await sql`update identity.users set second_factor = true where id = ${other.id}`;
+  const page = await enter(await start(other.username), totpCode(secret, await stepNow()));
+  assert.notEqual(page.status, 200);
+});
+
+test('a session by the password alone is no proof once the account has a second factor', async () => {
+  const { username, id } = await add();
+  const { host: old } = await signIn(username);
+  const { host } = await enrol(username);
+  assert.equal(await factorPage(host), 200, 'this browser has just used the factor');
+  assert.equal((await visit('/api/auth/verify', { cookie: host })).headers.get('x-auth-methods'), 'password, totp');
+  assert.equal(await factorPage(old), 303);
+  for (const path of ['/account/factors/remove', '/account/recovery']) {
+    assert.equal((await visit(path, { fields: {}, cookie: old })).status, 303, path);
+  }
+  assert.equal(await events(id, 'factor.removed'), 0);
+});
+
+test('a change of the password keeps how and when the session was proved', async () => {
+  const { username } = await add();
+  const { host } = await enrol(username);
+  await sql`update identity.sign_ins set authenticated_at = now() - interval '11 minutes'`;
+  const fields = { current_password: PASSWORD, new_password: 'another-long-password' };
+  const changed = await visit('/account/password', { fields, cookie: host });
+  const next = `__Host-gatehouse=${valueOf(changed.cookies[0])}`;
+  assert.equal((await visit('/api/auth/verify?require=second_factor', { cookie: next })).status, 200);
+  assert.equal((await visit('/api/auth/verify?max_age=600', { cookie: next })).status, 401);
+  assert.equal(await factorPage(next), 303);
+});
+
+test('a pending sign-in takes its own step only: a generated password is changed first', async () => {
+  const [bare, strong] = [await add(), await add()];
+  const { secret } = await enrol(strong.username);
+  for (const { username, id } of [bare, strong]) {
+    await sql`update identity.users set password_generated = true, password_set_at = now() where id = ${id}`;
+    const page = await visit('/login', { fields: { username, password: PASSWORD, return_to: '' } });
+    assert.match(page.text, /name="new_password"/);
+    const pending = cookieFrom(page, PENDING);
+    await forgetSteps(id);
+    assert.match((await enter(pending, totpCode(secret, await stepNow()))).text, /This sign-in has ended/);
+    const enrolled = await visit('/login/enrol', { fields: { code: '000000', return_to: '' }, cookie: pending });
+    assert.match(enrolled.text, /This sign-in has ended/);
+    assert.doesNotMatch(enrolled.text, /<code>/);
+  }
+});
+
+test('a password that an administrator sets meanwhile is not replaced', async () => {
+  const { username, id } = await add();
+  await sql`update identity.users set password_generated = true, password_set_at = now() where id = ${id}`;
+  const pending = cookieFrom(await visit('/login', { fields: { username, password: PASSWORD, return_to: '' } }), PENDING);
+  const page = await meanwhile(
+    (locking) => locking`select from identity.users where id = ${id} for update`,
+    () => visit('/login/password', { fields: { new_password: 'the-thief-s-password', return_to: '' }, cookie: pending }),
+    (locking) => locking`update identity.users set password_hash = 'set meanwhile', updated_at = now() where id = ${id}`,
+  );
+  assert.notEqual(page.status, 200);
+  assert.equal((await sql`select password_hash from identity.users where id = ${id}`)[0]?.password_hash, 'set meanwhile');
+});
+
+test('a passkey that is removed during its sign-in opens nothing', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const passkey = createPasskey();
+  await register(host, passkey);
+  const browser = await newBrowser();
+  const credential = answer(passkey, (await options('/login/passkey', browser)).challenge, id);
+  const page = await meanwhile(
+    (locking) => locking`select from identity.users where id = ${id} for update`,
+    () => send(credential, browser),
+    async (locking) => {
+      await locking`delete from identity.passkeys where user_id = ${id}`;
+      await locking`update identity.users set second_factor = false, updated_at = now() where id = ${id}`;
+    },
+  );
+  assert.equal(page.status, 401);
+  assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
+});
+
+test('a pending sign-in makes one session, also by two right codes at once', async () => {
+  const { username } = await add();
+  const { codes: [first = '', second = ''] } = await enrol(username);
+  const pending = await start(username);
+  const both = await Promise.all([enter(pending, first), enter(pending, second)]);
+  assert.deepEqual(both.map(({ status }) => status).sort(), [200, 401]);
+});
+
+test('a pending sign-in ends after five wrong passkeys', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const passkey = createPasskey();
+  await register(host, passkey);
+  const pending = await start(username);
+  const { challenge } = await options('/login/passkey', pending);
+  for (let tries = 1; tries <= 6; tries += 1) {
+    await send(answer(createPasskey(undefined, passkey.id), challenge, id), pending);
+  }
+  assert.equal(await events(id, 'factor.failed'), 5);
+  assert.equal((await send(answer(passkey, challenge, id), pending)).status, 401);
+});
+
+test('a challenge without a cookie belongs to no browser', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const passkey = createPasskey();
+  await register(host, passkey);
+  const { challenge } = await options('/login/passkey', 'other=1');
+  assert.equal((await send(answer(passkey, challenge, id), 'other=1')).status, 401);
+});
+
+test('the sign-in page ends the pending sign-in of another person', async () => {
+  const [one, other] = [await add(), await add()];
+  await enrol(one.username);
+  const { host } = await signIn(other.username);
+  const passkey = createPasskey();
+  await register(host, passkey);
+  const pending = await start(one.username);
+  const page = await visit('/login', { cookie: pending });
+  assert.ok(page.cookies.some((cookie) => cookie.startsWith(`${PENDING}=;`) && cookie.endsWith('Max-Age=0')));
+});
+
+test('credentials of the program behind the proxy do not hide the cookies', async () => {
+  const { host, domain } = await signIn((await add()).username);
+  for (const cookie of [host, domain]) {
+    const verified = await visit('/api/auth/verify', { cookie, headers: { authorization: 'Basic YTpi' } });
+    assert.equal(verified.status, 200);
+  }
+  const bearer = await visit('/api/auth/verify', { cookie: domain, headers: { authorization: 'Bearer wrong' } });
+  assert.equal(bearer.status, 401, 'only the first credential is checked');
+});
+
+test('a session that ends during a change sends the browser to the sign-in page', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const page = await meanwhile(
+    (locking) => locking`select from identity.sessions where user_id = ${id} for update`,
+    () => visit('/account/recovery', { fields: {}, cookie: host }),
+    (locking) => locking`update identity.sessions set revoked = true where user_id = ${id}`,
+  );
+  assert.deepEqual([page.status, page.headers.get('location')], [303, '/login']);
+  assert.equal(await rowsOf('recovery_codes', id), 0);
+});
+
+test('a sign-in succeeds although the session before it ends at the same time', async () => {
+  const { username, id } = await add();
+  const { host } = await signIn(username);
+  const page = await meanwhile(
+    (locking) => locking`select from identity.sessions where user_id = ${id} for update`,
+    async () => (await signIn(username, { cookie: host })).page,
+    (locking) => locking`update identity.sessions set logged_out = true where user_id = ${id}`,
+  );
+  assert.equal(page.status, 200);
+});
+
+test('an administrator cannot create a user with a name that the API rejects', async () => {
+  const host = cookieFrom(await visit('/login', { fields: ADMIN }), '__Host-gatehouse');
+  const create = (username: string, email: string) => visit('/account/users', { fields: { username, email, password: PASSWORD }, cookie: host });
+  for (const name of ['', 'two\nlines', ' spaced', 'x'.repeat(256)]) {
+    assert.equal((await create(name, 'valid@example.org')).status, 400, JSON.stringify(name));
+  }
+  for (const email of ['', 'no address']) assert.equal((await create('valid-name', email)).status, 400, email);
+  assert.equal((await create('valid-name', 'valid@example.org')).status, 200);
+});
+
+test('the pages of the administrator show and change nothing for another person', async () => {
+  const [{ username, id }, victim] = [await add(), await add()];
+  const { host } = await signIn(username);
+  for (const path of ['/account/users', `/account/users/${victim.id}`, '/account/audit']) {
+    assert.equal((await visit(path, { cookie: host })).status, 403, path);
+  }
+  for (const action of ['disable', 'enable', 'remove_factors', 'set_password']) {
+    const page = await visit(`/account/users/${victim.id}`, { fields: { action, password: 'another-long-password' }, cookie: host });
+    assert.equal(page.status, 403, action);
+    assert.doesNotMatch(page.text, new RegExp(victim.username));
+  }
+  const created = await visit('/account/users', { fields: { username: 'made-by-user', email: 'm@example.org', password: PASSWORD }, cookie: host });
+  assert.equal(created.status, 403);
+  assert.equal(await events(id, 'user.created'), 1, 'only their own');
+});
+
+test('an administrator removes the factors of a user, which ends the sessions', async () => {
+  const { username, id } = await add();
+  const { host } = await enrol(username);
+  const own = cookieFrom(await visit('/login', { fields: ADMIN }), '__Host-gatehouse');
+  const page = await visit(`/account/users/${id}`, { fields: { action: 'remove_factors' }, cookie: own });
+  assert.equal(page.status, 200);
+  assert.equal((await visit('/account', { cookie: host })).status, 303);
+  assert.deepEqual([await rowsOf('totp', id), await rowsOf('recovery_codes', id)], [0, 0]);
+  assert.notEqual((await signIn(username)).host, '');
+});
+
+test('the factors of a deleted user are erased at once, and the passkey is free', async () => {
+  const { username, id } = await add();
+  const { host } = await enrol(username);
+  const passkey = createPasskey();
+  await register(host, passkey);
+  await start(username);
+  assert.equal((await call(admin.token, 'DELETE', `/api/user/${id}`)).status, 200);
+  for (const table of ['totp', 'passkeys', 'recovery_codes', 'pending_sign_ins']) assert.equal(await rowsOf(table, id), 0, table);
+  const proofs = await sql`select from identity.sign_ins p join identity.sessions s on s.id = p.session_id where s.user_id = ${id}`;
+  assert.equal(proofs.length, 0);
+  const { host: other } = await signIn((await add()).username);
+  assert.doesNotMatch((await register(other, passkey)).text, /was not accepted/);
+});
+
+test('what happens to second factors is counted and logged', async (context) => {
+  const database = await createDatabase(context);
+  const { url } = await startGatehouse(context, ['identity'], database.url, PORTAL);
+  const to = visitorOf(url.identity);
+  const host = cookieFrom(await to('/login', { fields: ADMIN }), '__Host-gatehouse');
+  const secret = secretOn((await to('/account/totp/start', { fields: {}, cookie: host })).text);
+  await to('/account/totp', { fields: { code: totpCode(secret, await stepNow()) }, cookie: host });
+  const login = (otp: string) => ask('POST', `${url.identity}/api/auth/login`, { body: { ...ADMIN, return_to: undefined, otp } });
+  await login('000000');
+  await database.sql`update identity.totp set last_step = 0`;
+  assert.equal((await login(totpCode(secret, await stepNow()))).status, 200);
+  await to('/account/factors/remove', { fields: {}, cookie: host });
+  const metrics = (await ask('GET', `${url.metrics}/metrics`)).text;
+  for (const event of ['added', 'wrong', 'right', 'removed']) {
+    assert.match(metrics, new RegExp(`^gatehouse_factor_events_total\\{factor="totp",event="${event}"\\} 1$`, 'm'));
+  }
+});
