@@ -72,7 +72,9 @@ async function renewCodes(service: PortalService, actor: Actor, userId: string):
   return codes;
 }
 
-export async function finishTotp({ caller, body, request }: Visit<Onward & { readonly code: string }>, service: PortalService) {
+export async function finishTotp(
+  { caller, body, request }: Visit<Onward & { readonly code: string }>, service: PortalService,
+) {
   const added = await confirmTotp(service, actorOf(caller, request), caller, body.code);
   if (!(added instanceof Failure)) return codesPage(added.codes, next(body.return_to, service), []);
   const form = { action: ACTION, returnTo: body.return_to, message: messageOf(added) };
@@ -88,8 +90,9 @@ export async function passkeyOptions({ caller: { user, token } }: Visit, service
   return { data: { ...options, user: { id: uuidToBytes(user.id).toString('base64url'), name: user.username } } };
 }
 
-export async function addPasskey(call: Visit<Onward & { readonly name: string; readonly credential: string }>, service: PortalService) {
-  const { caller, body, request } = call;
+type NewPasskey = Onward & Readonly<{ name: string; credential: string }>;
+
+export async function addPasskey({ caller, body, request }: Visit<NewPasskey>, service: PortalService) {
   const [actor, { user: { id }, token }] = [actorOf(caller, request), caller];
   const isAdded = await register(service, actor, id, token, body.name, body.credential);
   if (!isAdded) return factors(caller, service, messageOf(new Failure('invalid_passkey')), body.return_to);

@@ -182,7 +182,8 @@ export async function replacePassword(
     if (rows.length === 0) return null;
     await clearFailures(sql, SCHEMA, throttle);
     const count = await endSessions(sql, actor, id);
-    await sql`${newSession(sql, { ...session, isProven: true }, { id, password_hash: hash, updated_at: null })}`;
+    const account = { id, password_hash: hash, updated_at: null };
+    await sql`${newSession(sql, { ...session, isProven: true }, account)}`;
     return { count };
   });
   return ended ? ended.count : 'changed';
