@@ -70,7 +70,9 @@ export function readingLists(tree: Tree): Reading {
 const SIGNIN = /^src\/(identity\/(signin|factors)\/|http\/(form|template)\.ts$)/;
 
 /** Lines, comments included, at most 120 columns wide. */
-export const BUDGET = { core: 3_100, secrets: 4_100, identity: 5_100, webhook: 5_100, signin: 1_600, all: 11_000, file: 300, columns: 120 } as const;
+export const BUDGET = {
+  core: 3_100, secrets: 4_100, identity: 5_410, webhook: 5_100, signin: 1_740, all: 11_520, file: 300, columns: 120,
+} as const;
 
 /** How much there is to read: the core, each service with the core, and everything. */
 export function readingSizes(tree: Tree): Readonly<Record<string, number>> {

@@ -23,7 +23,7 @@ const addMillion = (userId: string) => sql.begin(async (bulk) => {
   await bulk`set local session_replication_role = replica`;
   const indexes = await bulk<Array<{ name: string; definition: string }>>`
     select indexname as name, indexdef as definition from pg_indexes
-    where schemaname = 'identity' and tablename = 'sessions' and indexname <> 'sessions_pkey'`;
+    where schemaname = 'identity' and tablename = 'sessions' and indexname not like '%key'`;
   for (const { name } of indexes) await bulk`drop index ${bulk(`identity.${name}`)}`;
   await bulk`
     insert into identity.sessions (id, token_digest, user_id, expires_at)
