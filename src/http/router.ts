@@ -39,9 +39,11 @@ export function createRouter<R extends { readonly method: string; readonly patte
     return { route, parts, key: parts.join('/').replaceAll('{', '\uffff') };
   });
   rows.sort((one, other) => (one.key < other.key ? -1 : 1));
+  const byKey = new Map(rows.map(({ key }) => [key, rows.filter((row) => row.key === key)]));
+  const find = (segments: readonly string[]) => rows.find(({ parts }) => isMatch(parts, segments))?.key ?? '';
   return (method: string, segments: readonly string[]): Match<R> | Failure => {
-    const matching = rows.filter(({ parts }) => isMatch(parts, segments));
-    const path = matching.filter(({ key }) => key === matching[0]?.key);
+    const fixed = byKey.get(segments.join('/')); // of the same length, unless a segment has an escaped slash
+    const path = (fixed?.[0]?.parts.length === segments.length ? fixed : byKey.get(find(segments))) ?? [];
     if (path.length === 0) return new Failure('no_such_path');
     // HEAD is answered wherever GET is (RFC 9110, 9.3.2).
     const found = path.find(({ route }) => route.method === (method === 'HEAD' ? 'GET' : method));

@@ -1,11 +1,11 @@
 import { bearerOf, type Guard, type RequestInfo, type Route } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import { type ApiKey, isActive, isUsable, type Session } from './model.ts';
+import { type ApiKey, type CallerSession, isActive, isUsable } from './model.ts';
 import type { Caller } from './policy.ts';
 import type { IdentityService } from './service.ts';
 import { RightsLost } from './store/audit.ts';
 import { findKeyByDigest } from './store/keys.ts';
-import { findSessionByToken } from './store/sessions.ts';
+import { findCallerByToken } from './store/sessions.ts';
 import { KEY_PREFIX, parseApiKey, parseSessionToken, plainToken } from './token.ts';
 
 type Headers = RequestInfo['headers'];
@@ -71,7 +71,7 @@ export async function callerBySession(
   value: string, address: string, service: IdentityService,
 ): Promise<Caller | Failure<'unauthorized' | 'too_many_requests'>> {
   if (value === '') return new Failure('unauthorized', { message });
-  const find = (token: string) => findSessionByToken(service, token);
+  const find = (token: string) => findCallerByToken(service, token);
   const session = await service.limitGuesses(address, parseSessionToken(value), find);
   if (session instanceof Failure) return session;
   if (!session || !isActive(session)) return refused('session');
@@ -90,6 +90,6 @@ async function callerByKey(value: string, address: string, service: IdentityServ
 
 /** Beyond this number, the use is recorded with the next request. */
 const MAX_PENDING = 10_000;
-export function markSeen({ pendingLastSeen }: IdentityService, { id, last_seen_is_old }: Session | ApiKey): void {
+export function markSeen({ pendingLastSeen }: IdentityService, { id, last_seen_is_old }: CallerSession | ApiKey): void {
   if (last_seen_is_old && pendingLastSeen.size < MAX_PENDING) pendingLastSeen.add(id);
 }

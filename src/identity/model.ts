@@ -65,6 +65,8 @@ type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 
 /** `revoked`: by itself, or with all sessions of its user or of everyone. */
 export type Session = Omit<RowOf<Infer<typeof sessionShape>>, 'user'> & Times & Readonly<{ user: User }>;
+/** What a bearer check reads of a session. */
+export type CallerSession = Pick<Session, 'id' | 'revoked' | 'logged_out' | 'user' | keyof Times>;
 /** `user`: null for a key without a user. `suspended`: its user, or without a user its creator, may not log in. */
 export type ApiKey = Omit<RowOf<Infer<typeof keyShape>>, 'key' | 'user'> & Times &
   Readonly<{ key_prefix: string; suspended: boolean; user: User | null }>;
@@ -88,7 +90,7 @@ export const viewKey = (row: ApiKey) =>
 export const mayLogIn = (user: Pick<User, 'enabled' | 'deleted_at'>) => user.enabled && user.deleted_at === null;
 
 /** Decided from the row at every request, so that the end of a session is effective at once on every replica. */
-export const isActive = (row: Session): boolean =>
+export const isActive = (row: CallerSession): boolean =>
   !row.revoked && !row.logged_out && !row.expired && mayLogIn(row.user);
 
 export const isUsable = (row: ApiKey): boolean =>

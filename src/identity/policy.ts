@@ -1,9 +1,9 @@
 import type { Call } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import type { ApiKey, Session, User } from './model.ts';
+import type { ApiKey, CallerSession, User } from './model.ts';
 
 /** The session or key of a request, and its user. A key may have none. */
-export type Caller = Readonly<{ session: Session | null; key: ApiKey | null; user: User | null }>;
+export type Caller = Readonly<{ session: CallerSession | null; key: ApiKey | null; user: User | null }>;
 
 /** What a handler gets. What it may return is declared by its row in `routes.ts`. */
 export type Ask<Path = unknown, Query = unknown, Body = null> = Call<Caller, Path, Query, Body>;

@@ -1,14 +1,14 @@
 import type { Call, Guard, RequestInfo } from '../../http/call.ts';
 import { Failure } from '../../http/errors.ts';
 import { callerBySession, cookieOf } from '../guard.ts';
-import type { Session, User } from '../model.ts';
+import type { CallerSession, User } from '../model.ts';
 import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { HOST_COOKIE, isFromPortal } from './browser.ts';
 import { findProof } from './store.ts';
 
 /** Somebody who signed in here. `token`: of the cookie for the portal's own host. */
-export type Person = Caller & Readonly<{ session: Session; user: User; token: string }>;
+export type Person = Caller & Readonly<{ session: CallerSession; user: User; token: string }>;
 export type Visit<Body = unknown, Query = unknown, Path = unknown> = Call<Person, Path, Query, Body>;
 
 const MAX_AGE_SECONDS = 600;

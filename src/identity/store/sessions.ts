@@ -3,7 +3,7 @@ import { alignToKeys, arrayLiteral, batched, hexArrayLiteral } from '../../db/ba
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { clearFailures } from '../../db/failures.ts';
 import { SCHEMA } from '../migrations.ts';
-import type { Account, Session } from '../model.ts';
+import type { Account, CallerSession, Session } from '../model.ts';
 import { type Actor, audited, changing, EVERYONE, insertAudit } from './audit.ts';
 import { countRows, idsOfPage, type JoinedUser, joinedUser, type Page, type PageOf, userOf } from './rows.ts';
 
@@ -79,7 +79,24 @@ export function insertSession(
 
 export type SessionRow = Omit<Session, 'user'> & JoinedUser;
 
-/** By hexadecimal digests. Runs at every request with a session. */
+/** By hexadecimal digests. Runs at every request, so the text is constant: the driver assembles fragments each time. */
+export const findCallerByToken = batched(
+  async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<CallerSession | null>> => {
+    const rows = await database.read((sql) => sql<Array<CallerSession & JoinedUser & { digest: string }>>`
+      select encode(s.token_digest, 'hex') as digest, s.id, s.logged_out,
+        s.revoked or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as revoked,
+        s.expires_at <= now()
+          or (${idleSeconds} > 0 and s.last_seen_at <= now() - make_interval(secs => ${idleSeconds})) as expired,
+        s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
+        u.id as u_id, u.first_name as u_first_name, u.last_name as u_last_name, u.username as u_username,
+        u.email as u_email, u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
+        u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at
+      from identity.sessions s join identity.users u on u.id = s.user_id cross join identity.global_revocation g
+      where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
+    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && { ...row, user: userOf(row) });
+  },
+);
+
 export const findSessionByToken = batched(
   async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<Session | null>> => {
     const rows = await database.read((sql) => sql<Array<SessionRow & { digest: string }>>`

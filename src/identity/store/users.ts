@@ -147,15 +147,13 @@ export function updateUser(
   });
 }
 
-/** At once, as the password's hash: a passkey may be registered for another account then. */
+/** At once, as the hash of the password: a passkey may be registered for another account then. */
 async function eraseFactors(sql: Sql, id: string): Promise<void> {
   await sql`
     with codes as (delete from identity.recovery_codes where user_id = ${id}),
       apps as (delete from identity.totp where user_id = ${id}),
       keys as (delete from identity.passkeys where user_id = ${id}),
-      waiting as (delete from identity.pending_sign_ins where user_id = ${id}),
-      proofs as (delete from identity.sign_ins where session_id = any (array(
-        select id from identity.sessions where user_id = ${id} and deleted_at is null)))
+      waiting as (delete from identity.pending_sign_ins where user_id = ${id})
     update identity.users set second_factor = false where id = ${id}`;
 }
 

@@ -261,8 +261,6 @@ test('the factors of a deleted user are erased at once, and the passkey is free'
   await start(username);
   assert.equal((await call(admin.token, 'DELETE', `/api/user/${id}`)).status, 200);
   for (const table of ['totp', 'passkeys', 'recovery_codes', 'pending_sign_ins']) assert.equal(await rowsOf(table, id), 0, table);
-  const proofs = await sql`select from identity.sign_ins p join identity.sessions s on s.id = p.session_id where s.user_id = ${id}`;
-  assert.equal(proofs.length, 0);
   const { host: other } = await signIn((await add()).username);
   assert.doesNotMatch((await register(other, passkey)).text, /was not accepted/);
 });
