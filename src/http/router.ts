@@ -40,7 +40,7 @@ export function createRouter<R extends { readonly method: string; readonly patte
   });
   rows.sort((one, other) => (one.key < other.key ? -1 : 1));
   const byKey = new Map(rows.map(({ key }) => [key, rows.filter((row) => row.key === key)]));
-  const find = (segments: readonly string[]) => rows.find(({ parts }) => isMatch(parts, segments))?.key ?? '';
+  const find = (wanted: readonly string[]) => rows.find(({ parts }) => isMatch(parts, wanted))?.key ?? '/'; // no key
   return (method: string, segments: readonly string[]): Match<R> | Failure => {
     const fixed = byKey.get(segments.join('/')); // of the same length, unless a segment has an escaped slash
     const path = (fixed?.[0]?.parts.length === segments.length ? fixed : byKey.get(find(segments))) ?? [];

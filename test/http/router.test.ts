@@ -113,3 +113,17 @@ test('a trailing slash in a pattern does not matter', () => {
   assert.equal(finderOf(rowsOf('GET /a/'))('GET /a'), 'GET /a/');
   assert.equal(finderOf(rowsOf('GET /'))('GET /'), 'GET /');
 });
+
+test('an unknown path is not the root, and an escaped slash does not end a segment', () => {
+  const router = createRouter(rowsOf('GET /', 'GET /a/b', 'GET /a/{x}'));
+  const found = (...segments: readonly string[]) => {
+    const match = router('GET', segments);
+    return match instanceof Failure ? match.code : match.route.pattern;
+  };
+  assert.equal(found(''), '/');
+  assert.equal(found('a', 'b'), '/a/b');
+  assert.equal(found('a', 'c'), '/a/{x}');
+  for (const segments of [['a'], ['a/b'], ['a', 'b', 'c'], ['/'], ['', ''], ['a', ''], ['x', 'y']]) {
+    assert.equal(found(...segments), 'no_such_path', JSON.stringify(segments));
+  }
+});
