@@ -34,7 +34,7 @@ export const signedIn = (kind: 'changes' | 'reads', isSensitive = false): Guard<
     const person = await personOf(request, service);
     if (!person) return new Failure('signin_needed', { headers: { Location: '/login' } });
     if (!isSensitive || (await isFresh(person, service))) return person;
-    const path = request.path.startsWith('/account/users') ? request.path : '/account/factors';
+    const path = /^\/account\/(keys|users)/.test(request.path) ? request.path : '/account/factors';
     const onward = request.query.get('return_to');
     const query = onward === null ? '' : `?${new URLSearchParams({ return_to: onward })}`;
     const returnTo = encodeURIComponent(service.portal.origin + path + query);

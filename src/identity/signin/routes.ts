@@ -10,6 +10,7 @@ import { changeOwnPassword, endSessions, showAccount } from './account.ts';
 import * as admin from './admin.ts';
 import * as factors from './factors.ts';
 import { portalForm, signedIn } from './guards.ts';
+import * as keys from './keys.ts';
 import { failurePage } from './pages.ts';
 import * as portal from './portal.ts';
 import { portalVisitor, verifyOrSignIn } from './verify.ts';
@@ -24,9 +25,8 @@ const pageNumber = withDefault(decimal({ min: 1, max: 1_000_000 }), 1);
 const search = withDefault(text({ max: 255, check: withoutNul }), '');
 const actions = oneOf('disable', 'enable', 'remove_factors', 'set_password');
 const signInFields = object({ username: text({ max: 1_024, check: withoutNul }), password, return_to });
-const passkeyFields = object({
-  name: text({ min: 1, max: 64, check: controlCharError }), credential: text({ max: 32_768 }), return_to,
-});
+const label = text({ min: 1, max: 64, check: controlCharError });
+const passkeyFields = object({ name: label, credential: text({ max: 32_768 }), return_to });
 const newUserFields = object({ username: nameShapes.username, email: nameShapes.email, password });
 const FAILURES = [
   'invalid_credentials', 'invalid_code', 'invalid_passkey', 'invalid_session', 'invalid_body', 'second_factor_needed',
@@ -78,6 +78,13 @@ export const ROWS: ReadonlyArray<Route<PortalService>> = [
     guard: signedIn('reads'), handle: factors.passkeyOptions }),
   route({ ...sensitive, pattern: '/account/passkeys', summary: 'Sign-in pages: add a passkey',
     body: form(passkeyFields), handle: factors.addPasskey }),
+
+  route({ ...visit, pattern: '/account/keys', summary: 'Sign-in pages: your API keys', guard: signedIn('reads', true),
+    query: queryParameters({ page: pageNumber }), handle: keys.showKeys }),
+  route({ ...sensitive, pattern: '/account/keys', summary: 'Sign-in pages: create an API key',
+    body: form(object({ name: label, days: oneOf(...keys.LIFETIMES) })), handle: keys.createKey }),
+  route({ ...change, pattern: '/account/keys/revoke', summary: 'Sign-in pages: revoke an API key',
+    body: form(object({ key_id: uuid() })), handle: keys.revokeKey }),
 
   route({ ...visit, pattern: '/account/users', summary: 'Sign-in pages: users',
     query: queryParameters({ page: pageNumber, search }), handle: admin.showUsers }),
