@@ -6,7 +6,7 @@ SERVICE =
 ARGS =
 sources := $(shell find src)
 
-.PHONY: help start dev test test-fast check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-faults test-senders image bench bench-start bench-sessions bench-flood bench-drain clean clean-data
+.PHONY: help start dev test test-fast check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-faults test-senders image bench bench-start bench-flood bench-drain clean clean-data
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -67,14 +67,11 @@ test-senders: node_modules/.installed ## verify signatures made by the senders' 
 image: ## build the container image with docker; IMAGE=name
 	docker build --tag $(IMAGE) .
 
-bench: dist/.built ## measure everything against a minimal server and write docs/benchmarks.md; ARGS=--quick takes two minutes and writes nothing
+bench: dist/.built ## measure against a minimal server and write docs/benchmarks.md; ARGS=--against=REF compares with another commit
 	@node --import tsx scripts/bench/suite.ts $(ARGS)
 
 bench-start: dist/.built ## measure startup time and idle memory against a bare node:http process
 	@node --import tsx scripts/bench/suite.ts start
-
-bench-sessions: dist/.built ## measure the session check and the session list with 10,000 and 1,000,000 sessions
-	@node --import tsx scripts/bench/sessions.ts
 
 bench-flood: dist/.built ## measure the effect of a flood of wrong passwords on other requests and on memory
 	@node --import tsx scripts/bench/flood.ts

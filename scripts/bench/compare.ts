@@ -1,48 +1,6 @@
-/** Shared by the benchmarks: measures several programs under the same load in alternation, and compares them. */
-import { join } from 'node:path';
-import type { Sql } from 'postgres';
-import type { PostgresServer } from '../postgres.ts';
-import { load, type Replay } from './load.ts';
-import { median, type Service, spread, startProgram, TOKEN } from './service.ts';
-import { cpuMicros, memoryMiB } from './usage.ts';
-
-export interface Bench {
-  readonly directory: string;
-  readonly postgres: PostgresServer;
-  readonly sql: Sql;
-  readonly rounds: number;
-  /** Length of one measurement, and of the first one, which is not counted. */
-  readonly seconds: number;
-  readonly warmUp: number;
-  readonly isQuick: boolean;
-  readonly isLong: boolean;
-}
-
-export interface Subject {
-  readonly name: string;
-  readonly service: Service;
-  readonly replay: Replay;
-}
-
-export interface Measurement {
-  /** Requests per second. */
-  readonly rate: number;
-  /** Latencies in milliseconds. */
-  readonly p50: number;
-  readonly p99: number;
-  /** Processor time per request in microseconds. Null outside Linux. */
-  readonly serverCpu: number | null;
-  readonly databaseCpu: number | null;
-  /** The highest resident memory seen, in MiB. Null outside Linux. */
-  readonly memory: number | null;
-}
-
-export interface Figures {
-  readonly name: string;
-  readonly measurements: Measurement[];
-  /** Requests answered in all measurements, including the warm-up. */
-  requests: number;
-}
+/** Ratios between subjects of the same rounds, with the noise beside each: the same build against itself. */
+import type { Figures, Measurement, Role } from './measure.ts';
+import { median, spread } from './service.ts';
 
 /** A ratio or difference with one value for each round, and the target for its median. */
 export interface Comparison {
@@ -52,104 +10,118 @@ export interface Comparison {
   readonly unit: 'times' | 'MiB more';
   readonly min?: number;
   readonly max?: number;
+  /** The same ratio between two processes of one build, which would be 1 without noise. */
+  readonly noise: ReadonlyArray<{ readonly name: string; readonly values: readonly number[] }>;
+}
+
+/** Absolute figures in one table. */
+export interface Table {
+  readonly heading: string;
+  readonly figures: readonly Figures[];
+  /** What the figures do not say, in a sentence. */
+  readonly caveat: string;
+}
+
+export interface Point {
+  readonly clients: number;
+  readonly rate: number;
+  readonly p99: number;
+}
+
+/** Rate and latency of each subject by the number of clients. */
+export interface Curve {
+  readonly name: string;
+  readonly lines: ReadonlyArray<{ readonly name: string; readonly role: Role; readonly points: readonly Point[] }>;
 }
 
 export interface Report {
   readonly comparisons: readonly Comparison[];
-  /** Tables of absolute figures. */
-  readonly figures: ReadonlyArray<readonly [heading: string, figures: readonly Figures[]]>;
+  readonly tables: readonly Table[];
+  readonly curves?: readonly Curve[];
   /** Absolute figures in a sentence each. */
   readonly remarks?: readonly string[];
 }
 
-/** Measures each subject once per round. The first round is a warm-up. The order rotates every round. */
-export async function measureRounds(bench: Bench, clients: number, subjects: readonly Subject[]): Promise<Figures[]> {
-  const figures = subjects.map(({ name }): Figures => ({ name, measurements: [], requests: 0 }));
-  for (let round = bench.warmUp > 0 ? 0 : 1; round <= bench.rounds; round += 1) {
-    for (let position = 0; position < subjects.length; position += 1) {
-      const index = (round + position) % subjects.length;
-      const [subject, figure] = [subjects[index], figures[index]];
-      if (!subject || !figure) throw new Error('no such subject');
-      const seconds = round === 0 ? bench.warmUp : bench.seconds;
-      const { requests, measurement } = await measure(bench, clients, seconds, subject);
-      figure.requests += requests;
-      if (round > 0) figure.measurements.push(measurement);
-    }
-  }
-  return figures;
-}
+type Pick = (measurement: Measurement) => number;
+type Target = { readonly min?: number; readonly max?: number };
 
-export async function measure(
-  { postgres, sql }: Bench, clients: number, seconds: number, { name, service, replay }: Subject,
-): Promise<{ requests: number; measurement: Measurement }> {
-  // No subject pays for what another one has left to be written.
-  await sql`checkpoint`;
-  const cpu = () => [cpuMicros(service.processId), cpuMicros(postgres.processId)] as const;
-  let memory = memoryMiB(service.processId);
-  const sample = () => (memory = memory === null ? null : Math.max(memory, memoryMiB(service.processId) ?? 0));
-  const sampler = setInterval(sample, 100);
-  const before = cpu();
-  try {
-    const { requests, p50, p99, seconds: elapsed } = await load({ name, port: service.port, clients, seconds, replay });
-    sample();
-    const after = cpu();
-    const perRequest = (index: 0 | 1) =>
-      after[index] === null || before[index] === null ? null : (after[index] - before[index]) / requests;
-    const [serverCpu, databaseCpu] = [perRequest(0), perRequest(1)];
-    return { requests, measurement: { rate: requests / elapsed, p50, p99, serverCpu, databaseCpu, memory } };
-  } finally {
-    clearInterval(sampler);
-  }
-}
-
-/** Starts the baseline twice: with one pipelined connection and with a pool of ten. */
-export function startBaselines(
-  { postgres }: Bench, route: string,
-): Promise<Array<Pick<Subject, 'name' | 'service'>>> {
-  const variants = [['baseline, one connection', '1'], ['baseline, pool of ten', '10']] as const;
-  const environment = { DATABASE_URL: postgres.url, AUTH_TOKEN: TOKEN };
-  const script = join(import.meta.dirname, 'baseline.mjs');
-  return Promise.all(variants.map(async ([name, connections]) => {
-    return { name, service: await startProgram([script, route, connections], ['baseline'], environment) };
-  }));
-}
-
-type Target = Pick<Comparison, 'min' | 'max'>;
-
-/** Divides Gatehouse's rate by that of the other subject with the best median, in each round. Gatehouse comes last. */
-export function compareRates(name: string, figures: readonly Figures[], min: number): Comparison {
-  return compare(`${name}, rate`, figures, ({ rate }) => rate, (one, other) => one > other, { min });
-}
+/** Divides the rate by that of the better baseline, or of the other build, in each round. */
+export const compareRates = (name: string, figures: readonly Figures[], target: Target = {}): Comparison =>
+  compare(`${name}, rate`, figures, ({ rate }) => rate, (one, other) => one > other, target);
 
 /** The same for the 99th percentile of the latency. */
-export function compareP99(name: string, figures: readonly Figures[], max: number): Comparison {
-  return compare(`${name}, p99`, figures, ({ p99 }) => p99, (one, other) => one < other, { max });
+export const compareP99 = (name: string, figures: readonly Figures[], target: Target = {}): Comparison =>
+  compare(`${name}, p99`, figures, ({ p99 }) => p99, (one, other) => one < other, target);
+
+/** Processor time per request of two builds: less noisy than the rate, because other programs take none of it. */
+export function compareCpu(name: string, figures: readonly Figures[]): Comparison[] {
+  const isLess = (one: number, other: number) => one < other;
+  const picks: ReadonlyArray<readonly [string, Pick]> = [
+    ['server CPU', ({ serverCpu }) => serverCpu ?? 0], ['PostgreSQL CPU', ({ databaseCpu }) => databaseCpu ?? 0],
+  ];
+  return picks.flatMap(([what, pick]) => {
+    const isMeasured = figures.every(({ measurements }) => measurements.every((one) => pick(one) >= 1));
+    return isMeasured ? [compare(`${name}, ${what}`, figures, pick, isLess, {})] : [];
+  });
 }
+
+type IsBetter = (one: number, other: number) => boolean;
 
 function compare(
-  name: string, figures: readonly Figures[], pick: (measurement: Measurement) => number,
-  isBetter: (one: number, other: number) => boolean, target: Target,
+  name: string, figures: readonly Figures[], pick: Pick, isBetter: IsBetter, target: Target,
 ): Comparison {
   const typical = ({ measurements }: Figures) => median(measurements.map(pick));
-  const ours = figures.at(-1);
-  const others = figures.slice(0, -1);
+  const find = (role: Role) => figures.find((one) => one.role === role);
+  const others = figures.filter(({ role }) => role === 'baseline' || role === 'other');
   const best = others.find((one) => others.every((other) => one === other || !isBetter(typical(other), typical(one))));
-  if (!ours || !best) throw new Error('a comparison needs two subjects');
-  const values = ours.measurements.map((measurement, round) => {
-    const other = best.measurements[round];
-    return pick(measurement) / (other ? pick(other) : Number.NaN);
+  const [ours, oursAgain, otherAgain] = [find('ours'), find('ours again'), find('other again')];
+  if (!ours || !best) throw new Error(`${name}: a comparison needs two subjects`);
+  const valuesOf = ({ measurements }: Figures) => measurements.map(pick);
+  const noise = [[ours, oursAgain], [best, otherAgain]].flatMap(([one, again]) => {
+    return one && again ? [{ name: one.name, values: divide(valuesOf(one), valuesOf(again)) }] : [];
   });
-  return { name, comparedWith: best.name, values, unit: 'times', ...target };
+  // Two builds are compared by both processes of each.
+  const added = (one: Figures, again: Figures) =>
+    valuesOf(one).map((value, round) => value + (valuesOf(again)[round] ?? Number.NaN));
+  const values = oursAgain && otherAgain
+    ? divide(added(ours, oursAgain), added(best, otherAgain))
+    : divide(valuesOf(ours), valuesOf(best));
+  return { name, comparedWith: best.name, values, unit: 'times', noise, ...target };
 }
 
-export const isMet = ({ values, min = -Infinity, max = Infinity }: Comparison): boolean =>
+const divide = (values: readonly number[], divisors: readonly number[]): number[] =>
+  values.map((value, round) => value / (divisors[round] ?? Number.NaN));
+
+const isMet = ({ values, min = -Infinity, max = Infinity }: Comparison): boolean =>
   median(values) >= min && median(values) <= max;
 
-export const targetOf = ({ min, max, unit }: Comparison): string =>
-  `at ${min === undefined ? `most ${max}` : `least ${min}`} ${unit}`;
+export function targetOf({ min, max, unit }: Comparison): string {
+  if (min === undefined && max === undefined) return '–';
+  return `at ${min === undefined ? `most ${max}` : `least ${min}`} ${unit}`;
+}
+
+export function resultOf(comparison: Comparison): string {
+  if (comparison.values.length === 0) return 'not measured';
+  if (targetOf(comparison) === '–' && comparison.noise.length === 0) return '–';
+  if (targetOf(comparison) === '–') return isBeyondNoise(comparison) ? 'differs' : 'within the noise';
+  return isMet(comparison) ? 'yes' : 'no';
+}
+
+/** Whether the median is above or below every value of a build against itself, whichever of its processes comes first. */
+function isBeyondNoise({ values, noise, unit }: Comparison): boolean {
+  const swapped = (value: number) => (unit === 'times' ? 1 / value : -value);
+  const itself = noise.flatMap((one) => one.values.flatMap((value) => [value, swapped(value)]));
+  const middle = median(values);
+  return itself.length > 0 && itself.every((value) => value < middle) !== itself.every((value) => value > middle);
+}
+
+export const valuesOf = ({ values, unit }: Comparison): string => `${spread(values)} ${unit}`;
+
+export const noiseOf = ({ noise }: Comparison): string =>
+  noise.map((one) => `${noise.length === 1 ? '' : `${one.name}: `}${spread(one.values)}`).join('; ') || '–';
 
 export const COLUMNS = [
-  '', 'requests/s', 'median, ms', 'p99, ms', 'server CPU, µs/request', 'PostgreSQL CPU, µs/request',
+  '', 'requests/s', 'server CPU, µs/request', 'PostgreSQL CPU, µs/request', 'median, ms', 'p99, ms',
   'peak memory, MiB',
 ] as const;
 
@@ -159,7 +131,7 @@ export function cellsOf({ name, measurements }: Figures): string[] {
     spread(measurements.map(pick).filter((value) => value !== null), digits);
   const middle = (pick: (measurement: Measurement) => number | null) => column(pick, 0).split(' ')[0] ?? '';
   const rates = column(({ rate }) => rate, measurements.some(({ rate }) => rate < 100) ? 1 : 0);
-  const latencies = [column(({ p50 }) => p50, 2), column(({ p99 }) => p99, 2)];
   const cpus = [middle(({ serverCpu }) => serverCpu), middle(({ databaseCpu }) => databaseCpu)];
-  return [name, rates, ...latencies, ...cpus, middle(({ memory }) => memory)];
+  const latencies = [column(({ p50 }) => p50, 2), column(({ p99 }) => p99, 2)];
+  return [name, rates, ...cpus, ...latencies, middle(({ memory }) => memory)];
 }

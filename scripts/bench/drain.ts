@@ -176,7 +176,8 @@ await withPostgres(async (postgres) => {
       if (round > 0) inOrder.push(seconds);
     }
     const rate = IN_ORDER / median(inOrder);
-    console.log(`${IN_ORDER} events of one page, ${BEHIND} behind them: ${spread(inOrder)} s, ${rate.toFixed(0)} events/s`);
+    const inPage = `${IN_ORDER} events of one page, ${BEHIND} behind them`;
+    console.log(`${inPage}: ${spread(inOrder)} s, ${rate.toFixed(0)} events/s`);
     if (!(rate >= MIN_RATE)) throw new Error(`less than ${MIN_RATE} events/s in order`);
     if (!(ratio <= MAX_RATIO)) throw new Error(`the ratio exceeds ${MAX_RATIO}`);
   } finally {

@@ -2,9 +2,11 @@
 import { Agent, get, type IncomingMessage } from 'node:http';
 import { once } from 'node:events';
 import { join } from 'node:path';
-import { type Bench, compareRates, measureRounds, type Report } from './compare.ts';
+import { compareCpu, compareRates, type Report } from './compare.ts';
 import { writeRequests } from './load.ts';
-import { type Service, startProgram, startServices } from './service.ts';
+import { type Bench, measureRounds, openTargets, type Subject, type Target } from './measure.ts';
+import { CLIENTS } from './operation.ts';
+import { type Service, startProgram } from './service.ts';
 
 interface Reply {
   readonly headers: Array<[name: string, value: string]>;
@@ -33,25 +35,38 @@ async function fetchOnce({ port }: Service): Promise<Reply> {
 /** Node writes these headers itself, the last one according to the server's limits. */
 const WRITTEN_BY_NODE = new Set(['date', 'connection', 'keep-alive']);
 
-export async function livez(bench: Bench): Promise<Report> {
-  const ours = await startServices(['identity'], bench.postgres.url);
-  const { headers: fields, body, bytes } = await fetchOnce(ours);
+/** Starts node:http alone with the headers and the body that Gatehouse sends. */
+async function startBare(ours: Target): Promise<Target> {
+  const { headers: fields, body, bytes } = await fetchOnce(ours.service);
   const headers = Object.fromEntries(fields.filter(([name]) => !WRITTEN_BY_NODE.has(name.toLowerCase())));
   const keepAlive = fields.find(([name]) => name.toLowerCase() === 'keep-alive')?.[1] ?? '';
   const parameter = (name: string) => Number(new RegExp(`${name}=(\\d+)`).exec(keepAlive)?.[1] ?? 0);
   const reply = { headers, body, keepAliveSeconds: parameter('timeout'), maxRequests: parameter('max') };
   const script = join(import.meta.dirname, 'same-bytes.mjs');
-  const bare = await startProgram([script], ['same-bytes'], { REPLY: JSON.stringify(reply) });
-  const bareReply = await fetchOnce(bare);
-  if (bareReply.bytes !== bytes) throw new Error(`node:http sends ${bareReply.bytes} bytes and gatehouse ${bytes}`);
+  const service = await startProgram([script], ['same-bytes'], { REPLY: JSON.stringify(reply) });
+  const bare = await fetchOnce(service);
+  if (bare.bytes !== bytes) throw new Error(`node:http sends ${bare.bytes} bytes and gatehouse ${bytes}`);
+  return { name: 'bare node:http, same bytes', role: 'baseline', service, sql: ours.sql };
+}
+
+export async function livez(bench: Bench): Promise<Report> {
+  const targets = await openTargets(bench, { name: '/livez', service: 'identity' });
+  const [ours] = targets;
+  if (!ours) throw new Error('no build');
+  const isAgainst = bench.builds.length > 1;
   const file = writeRequests(join(bench.directory, 'livez'), [{ method: 'GET', path: '/livez' }]);
   const replay = { file, status: 200, text: '"status":"alive"' };
-  const figures = await measureRounds(bench, 64, [
-    { name: 'bare node:http, same bytes', service: bare, replay },
-    { name: 'gatehouse', service: ours, replay },
-  ]);
+  const all = isAgainst ? targets : [await startBare(ours), ...targets];
+  const figures = await measureRounds(bench, CLIENTS, all.map((target): Subject => ({ ...target, replay })));
+  const { bytes } = await fetchOnce(ours.service);
   return {
-    comparisons: [compareRates('`/livez`', figures, 0.9)],
-    figures: [[`\`/livez\`, 64 clients, ${bytes} bytes`, figures]],
+    comparisons: isAgainst
+      ? [compareRates('`/livez`', figures), ...compareCpu('`/livez`', figures)]
+      : [compareRates('`/livez`', figures, { min: 0.9 })],
+    tables: [{
+      heading: `\`/livez\`, ${CLIENTS} clients, ${bytes} bytes`, figures,
+      caveat: 'The load generator uses more CPU than either server, and both change their speed from one second to'
+        + ' the next. It does not say what a route with work costs.',
+    }],
   };
 }

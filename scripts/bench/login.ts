@@ -1,21 +1,22 @@
 /** Logins per second and memory at the default cost of a hash. Several users, because each has its own throttle. */
 import { join } from 'node:path';
-import { type Bench, measureRounds, type Report } from './compare.ts';
-import { writeRequests } from './load.ts';
-import { createClient, PASSWORD, startServices } from './service.ts';
+import { compareRates, type Report } from './compare.ts';
+import { type Replay, writeRequests } from './load.ts';
+import { type Bench, measureRounds, openTargets, type Subject, type Target } from './measure.ts';
+import { createClient, PASSWORD } from './service.ts';
 
 const USERS = 16;
 const path = '/api/auth/login';
 
-export async function login(bench: Bench): Promise<Report> {
-  const service = await startServices(['identity'], bench.postgres.url, { PASSWORD_HASHES: '2' });
+const users = Array.from({ length: USERS }, (_, number) => {
+  return { username: `user-${number}`, password: `${PASSWORD}, number ${number}` };
+});
+
+async function prepare({ service }: Target, directory: string): Promise<Replay> {
   const { send, close } = createClient(service);
   const reply = await send('POST', path, {}, JSON.stringify({ username: 'admin', password: PASSWORD }));
   const { data }: { data: { session: string } | null } = JSON.parse(reply.text);
   const headers = { authorization: `Bearer ${data?.session}` };
-  const users = Array.from({ length: USERS }, (_, number) => {
-    return { username: `user-${number}`, password: `${PASSWORD}, number ${number}` };
-  });
   for (const user of users) {
     const body = JSON.stringify({ ...user, email: `${user.username}@example.org` });
     const { status, text } = await send('POST', '/api/user/', headers, body);
@@ -23,10 +24,22 @@ export async function login(bench: Bench): Promise<Report> {
   }
   close();
   const requests = users.map((user) => ({ method: 'POST', path, body: JSON.stringify(user) }));
-  const file = writeRequests(join(bench.directory, 'login'), requests);
-  const replay = { file, status: 200, text: '"session":"session:' };
+  return { file: writeRequests(join(directory, 'login'), requests), status: 200, text: '"session":"session:' };
+}
+
+export async function login(bench: Bench): Promise<Report> {
+  const targets = await openTargets(bench, { name: 'login', service: 'identity', settings: { PASSWORD_HASHES: '2' } });
+  const isAgainst = bench.builds.length > 1;
+  const subjects: Subject[] = [];
+  for (const target of isAgainst ? targets : targets.slice(0, 1)) {
+    subjects.push({ ...target, replay: await prepare(target, bench.directory) });
+  }
   // A hash may take a large part of a second on a busy machine.
-  const longer = { ...bench, warmUp: 0, seconds: Math.max(2, bench.seconds) };
-  const figures = await measureRounds(longer, 8, [{ name: 'gatehouse, PASSWORD_HASHES=2', service, replay }]);
-  return { comparisons: [], figures: [['login, 8 clients', figures]] };
+  const longer = { ...bench, warmUp: 0, seconds: Math.max(4, bench.seconds) };
+  const figures = await measureRounds(longer, 8, subjects);
+  const caveat = 'The cost is that of scrypt with 32 MiB, on purpose. It does not say what a check of a session costs.';
+  return {
+    comparisons: isAgainst ? [compareRates('login, 8 clients', figures)] : [],
+    tables: [{ heading: 'login, 8 clients, PASSWORD_HASHES=2', figures, caveat }],
+  };
 }

@@ -2,9 +2,8 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { Agent, request as httpRequest } from 'node:http';
-import { dirname, join } from 'node:path';
-
-export const root = dirname(dirname(import.meta.dirname));
+import { join } from 'node:path';
+import { type Build, THIS } from './builds.ts';
 
 /** Not secret, but long enough for every check. */
 export const TOKEN = 'for-measuring-only-0123456789abcdefghij';
@@ -21,26 +20,31 @@ export interface Service {
   stop(): Promise<void>;
 }
 
-type Environment = Readonly<Record<string, string>>;
+export type Environment = Readonly<Record<string, string>>;
 export type ServiceName = 'identity' | 'secrets' | 'webhook';
 
 /** Starts services from `dist/` on free ports; they migrate their database. @returns with the port of the first one */
 export function startServices(
-  names: readonly ServiceName[], databaseUrl: string, environment: Environment = {},
+  names: readonly ServiceName[], databaseUrl: string, environment: Environment = {}, build: Build = THIS,
 ): Promise<Service> {
   const listeners = Object.fromEntries(names.flatMap((name) => {
     const prefix = name.toUpperCase();
     return [[`${prefix}_HOST`, '127.0.0.1'], [`${prefix}_PORT`, '0']];
   }));
   const settings = { DATABASE_URL: databaseUrl, ...SETTINGS, ...listeners, ...environment };
-  return startProgram([join(root, 'dist/cli.js'), 'serve', ...names], names, settings);
+  return startProgram([join(build.directory, 'dist/cli.js'), 'serve', ...names], names, settings);
 }
 
 /** Stop functions of the programs that are still running. */
 const running = new Set<() => Promise<void>>();
+const endings: Array<() => Promise<void>> = [];
+
+/** Runs in the next stopAll(), after the programs have ended. */
+export const atEnd = (work: () => Promise<void>): unknown => endings.push(work);
 
 export async function stopAll(): Promise<void> {
   await Promise.all([...running].map((stop) => stop()));
+  for (const work of endings.splice(0)) await work();
 }
 
 /** @param names the services whose log lines "listening" (with a port) and "ready" are awaited */
@@ -48,7 +52,7 @@ export async function startProgram(
   script: readonly string[], names: readonly string[], environment: Environment,
 ): Promise<Service> {
   const env = { PATH: process.env.PATH, ...environment };
-  const child = spawn(process.execPath, script, { env, stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, script, { env, stdio: ['ignore', 'pipe', 'pipe'] });
   const ended = once(child, 'exit');
   const stop = async () => {
     running.delete(stop);
@@ -56,8 +60,14 @@ export async function startProgram(
     await ended;
   };
   running.add(stop);
+  // What it says while it starts is shown only if it fails.
+  let errors = '';
+  const keep = (chunk: Buffer) => (errors += chunk.toString('utf8'));
+  child.stderr.on('data', keep);
   const port = await new Promise<number>((resolve, reject) => {
-    child.once('exit', (code) => reject(new Error(`${script.join(' ')} exited with ${code} before it was ready`)));
+    child.once('exit', (code) => {
+      reject(new Error(`${script.join(' ')} exited with ${code} before it was ready\n${errors}`));
+    });
     const ports = new Map<string, number>();
     const ready = new Set<string>();
     let rest = '';
@@ -73,6 +83,7 @@ export async function startProgram(
       if (first === undefined || !names.every((name) => ports.has(name) && ready.has(name))) return;
       // The pipe is drained for the rest of the run: a full one would slow the program down.
       child.stdout.off('data', readLog).resume();
+      child.stderr.off('data', keep).pipe(process.stderr, { end: false });
       resolve(first);
     };
     child.stdout.on('data', readLog);

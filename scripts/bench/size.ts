@@ -2,7 +2,7 @@
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Report } from './compare.ts';
-import { root } from './service.ts';
+import { root } from './builds.ts';
 
 interface Size {
   readonly files: number;
@@ -21,5 +21,5 @@ export async function size(): Promise<Report> {
   const [dist, driver] = [sizeOf('dist'), sizeOf('node_modules/postgres')];
   const total = { files: dist.files + driver.files, bytes: dist.bytes + driver.bytes };
   const remarks = [remark('dist', dist), remark('node_modules/postgres', driver), remark('total', total)];
-  return { comparisons: [], figures: [], remarks };
+  return { comparisons: [], tables: [], remarks };
 }

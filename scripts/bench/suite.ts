@@ -1,63 +1,87 @@
 /**
- * `make bench`: runs all benchmarks, or the named ones, one after the other on one PostgreSQL.
+ * `make bench`: runs all parts, or the named ones, one after the other on one PostgreSQL.
  *
- *   node --import tsx scripts/bench/suite.ts [--quick] [--long] [--write] [BENCHMARK …]
+ *   node --import tsx scripts/bench/suite.ts [--quick] [--long] [--write] [--against=REF] [PART …]
  *
- * A wrong reply fails the run. A missed target does not.
+ * `--against=REF` builds another commit and compares this tree with it instead of with the baselines. A wrong reply
+ * fails its part, and the others still run. A missed target fails nothing.
  */
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { connect } from '../postgres.ts';
 import { bearer } from './bearer.ts';
-import type { Bench, Report } from './compare.ts';
+import { type Build, buildCommit, BuildError, currentCommit, THIS } from './builds.ts';
+import type { Report } from './compare.ts';
 import { withPostgres } from './database.ts';
-import { conditionsOf, documentOf, type Run, textOf } from './document.ts';
+import { conditionsOf, textOf } from './document.ts';
 import { livez } from './livez.ts';
 import { login } from './login.ts';
+import type { Bench } from './measure.ts';
 import { memory } from './memory.ts';
-import { secrets } from './secrets.ts';
-import { root, stopAll } from './service.ts';
+import { writeResults } from './results.ts';
+import { decrypt, encrypt, list } from './secrets.ts';
+import { stopAll } from './service.ts';
 import { size } from './size.ts';
 import { start } from './start.ts';
 import { steady } from './steady.ts';
 import { webhook } from './webhook.ts';
 
-const DOCUMENT = 'docs/benchmarks.md';
-const BENCHMARKS = new Map<string, (bench: Bench) => Promise<Report>>(
-  Object.entries({ start, bearer, webhook, secrets, livez, login, memory, steady, size }),
+const PARTS = new Map<string, (bench: Bench) => Promise<Report>>(
+  Object.entries({ start, bearer, webhook, encrypt, decrypt, list, livez, login, memory, steady, size }),
 );
+/** Absolute figures of this tree alone. */
+const NOT_COMPARED = new Set(['steady', 'size']);
 
 const flag = { type: 'boolean', default: false } as const;
-const flags = { quick: flag, long: flag, write: flag };
+const flags = { quick: flag, long: flag, write: flag, against: { type: 'string' } } as const;
 const { values: options, positionals } = parseArgs({ options: flags, allowPositionals: true });
-const unknown = positionals.filter((name) => !BENCHMARKS.has(name));
-if (unknown.length > 0) {
-  process.stderr.write(`unknown benchmark: ${unknown.join(', ')}. Known: ${[...BENCHMARKS.keys()].join(', ')}\n`);
+
+function fail(message: string): never {
+  process.stderr.write(`${message}\n`);
   process.exit(2);
 }
-const runsAll = positionals.length === 0;
-const writesDocument = runsAll && (!options.quick || options.write);
+
+const unknown = positionals.filter((name) => !PARTS.has(name));
+if (unknown.length > 0) fail(`unknown part: ${unknown.join(', ')}. Known: ${[...PARTS.keys()].join(', ')}`);
+if (options.against !== undefined && options.write) fail('a comparison of two commits is not written: omit --write');
+const names = [...PARTS.keys()].filter((name) => {
+  if (positionals.length > 0) return positionals.includes(name);
+  return options.against === undefined || !NOT_COMPARED.has(name);
+});
+const writes = options.write || (positionals.length === 0 && !options.quick && options.against === undefined);
 
 await withPostgres(async (postgres, directory) => {
   const sql = connect(postgres.url);
   try {
-    const [{ server_version: version }] = await sql<[{ server_version: string }]>`show server_version`;
-    const pace = options.quick ? { rounds: 3, seconds: 1, warmUp: 1 } : { rounds: 5, seconds: 5, warmUp: 5 };
-    const bench: Bench = { directory, postgres, sql, ...pace, isQuick: options.quick, isLong: options.long };
-    const given = (['quick', 'long'] as const).filter((name) => options[name]).map((name) => `--${name}`);
-    const command = given.length === 0 ? 'make bench' : `make bench ARGS="${given.join(' ')}"`;
-    const run: Run = { command, postgresVersion: version, ...pace };
-    console.log(conditionsOf(run).join('\n'));
-    const reports: Report[] = [];
-    for (const [name, benchmark] of BENCHMARKS) {
-      if (!runsAll && !positionals.includes(name)) continue;
-      const report = await benchmark(bench).finally(stopAll);
-      reports.push(report);
-      console.log(`\n${textOf(report)}`);
+    const builds: Build[] = [THIS];
+    if (options.against !== undefined) builds.push(buildCommit(options.against, directory));
+    const [{ server_version: postgresVersion }] = await sql<[{ server_version: string }]>`show server_version`;
+    const pace = options.quick ? { rounds: 3, seconds: 1, warmUp: 1 } : { rounds: 5, seconds: 3, warmUp: 3 };
+    const bench: Bench = { directory, postgres, sql, builds, ...pace, isQuick: options.quick, isLong: options.long };
+    const args = process.argv.slice(2).join(' ');
+    const run = { command: args === '' ? 'make bench' : `make bench ARGS="${args}"`, postgresVersion, ...pace };
+    const conditions = conditionsOf(run);
+    const commit = currentCommit();
+    console.log([`commit ${commit}`, ...conditions].join('\n'));
+    for (const name of names) {
+      const startedAt = performance.now();
+      const part = PARTS.get(name);
+      const result: Report | { failure: string } | undefined = await part?.(bench).catch((error: unknown) => {
+        process.exitCode = 1;
+        return { failure: error instanceof Error ? error.message : String(error) };
+      }).finally(stopAll);
+      if (!result) continue;
+      const seconds = ((performance.now() - startedAt) / 1_000).toFixed(0);
+      const text = 'failure' in result ? `FAILED: ${result.failure}` : textOf(result);
+      console.log(`\n${name}, ${seconds} s\n${text}`);
+      // After each part, so that an interrupted run keeps what it has measured.
+      const about = { name, command: run.command, commit, date: new Date().toISOString(), conditions };
+      if (writes) writeResults({ ...about, result });
     }
-    if (writesDocument) writeFileSync(join(root, DOCUMENT), documentOf(run, reports));
-    else if (runsAll) console.log(`\n${DOCUMENT} is unchanged. A full run or --write updates it.`);
+    if (!writes) console.log('\ndocs/benchmarks.md is unchanged. A full run or --write updates it.');
+  } catch (error) {
+    if (!(error instanceof BuildError)) throw error;
+    process.stderr.write(`${error.message}\n`);
+    process.exitCode = 2;
   } finally {
     await sql.end();
   }

@@ -10,14 +10,24 @@ export function cpuMicros(processId: number): number | null {
   return hasProc ? (ticks(processId) * 1_000_000) / TICKS_PER_SECOND : null;
 }
 
+/** The same without the descendants that still run: the load generator has ended by then, a server has not. */
+export const ownCpuMicros = (processId: number): number | null =>
+  hasProc ? (sum(fieldsOf(processId)) * 1_000_000) / TICKS_PER_SECOND : null;
+
+/** utime, stime, cutime, cstime */
+function fieldsOf(processId: number): number[] {
+  // The process name is in parentheses and may contain anything. Field 3 follows it.
+  const fields = readFileSync(`/proc/${processId}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+  return fields.slice(11, 15).map(Number);
+}
+
+const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
+
 function ticks(processId: number): number {
   try {
-    // The process name is in parentheses and may contain anything. Field 3 follows it.
-    const fields = readFileSync(`/proc/${processId}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
-    // utime, stime, cutime, cstime
-    const own = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
+    const own = sum(fieldsOf(processId));
     const children = readFileSync(`/proc/${processId}/task/${processId}/children`, 'utf8').split(' ');
-    return children.filter((id) => id !== '').reduce((sum, id) => sum + ticks(Number(id)), own);
+    return own + sum(children.filter((id) => id !== '').map((id) => ticks(Number(id))));
   } catch {
     // It has just ended.
     return 0;

@@ -1,0 +1,160 @@
+/** Shared by the benchmarks: measures several programs under the same load in alternation. */
+import { join } from 'node:path';
+import type { Sql } from 'postgres';
+import { connect, type PostgresServer } from '../postgres.ts';
+import type { Build } from './builds.ts';
+import { createDatabase, dropDatabase } from './database.ts';
+import { load, type Replay } from './load.ts';
+import { atEnd, type Environment, type Service, type ServiceName, startProgram } from './service.ts';
+import { startServices, TOKEN } from './service.ts';
+import { cpuMicros, memoryMiB, ownCpuMicros } from './usage.ts';
+
+export interface Bench {
+  readonly directory: string;
+  readonly postgres: PostgresServer;
+  readonly sql: Sql;
+  /** This build, and the one that it is compared with, if any. */
+  readonly builds: readonly Build[];
+  readonly rounds: number;
+  /** Length of one measurement, and of the first one, which is not counted. */
+  readonly seconds: number;
+  readonly warmUp: number;
+  readonly isQuick: boolean;
+  readonly isLong: boolean;
+}
+
+/** `again`: a second process of the same build. What differs between the two is noise. */
+export type Role = 'baseline' | 'ours' | 'ours again' | 'other' | 'other again';
+
+/** A running server, before it is known what is sent to it. */
+export interface Target {
+  readonly name: string;
+  readonly role: Role;
+  readonly service: Service;
+  /** The database of the server. Each process of Gatehouse has its own: two commits may need different schemas. */
+  readonly sql: Sql;
+}
+
+export interface Subject extends Target {
+  readonly replay: Replay;
+}
+
+export interface Measurement {
+  /** Requests per second. */
+  readonly rate: number;
+  /** Latencies in milliseconds. */
+  readonly p50: number;
+  readonly p99: number;
+  /** Processor time per request in microseconds. Null outside Linux. */
+  readonly serverCpu: number | null;
+  readonly databaseCpu: number | null;
+  /** Of the load generator and of the reader of the log. */
+  readonly clientCpu: number | null;
+  /** The highest resident memory seen, in MiB. Null outside Linux. */
+  readonly memory: number | null;
+}
+
+export interface Figures {
+  readonly name: string;
+  readonly role: Role;
+  readonly measurements: Measurement[];
+  /** Requests answered in all measurements, including the warm-up. */
+  requests: number;
+}
+
+export interface Operation {
+  readonly name: string;
+  readonly service: ServiceName;
+  readonly settings?: Environment;
+  /** The route of baseline.mjs that does the same. */
+  readonly baseline?: string;
+}
+
+let databases = 0;
+
+/** A database that is removed when the part of the benchmark ends. */
+export async function openDatabase({ postgres }: Pick<Bench, 'postgres'>): Promise<{ url: string; sql: Sql }> {
+  databases += 1;
+  const name = `bench_${databases}`;
+  const url = await createDatabase(postgres.url, name);
+  const sql = connect(url);
+  atEnd(async () => {
+    await sql.end();
+    await dropDatabase(postgres.url, name);
+  });
+  return { url, sql };
+}
+
+/** Starts each build twice, and the baselines unless two builds are compared. Gatehouse comes last. */
+export async function openTargets(bench: Bench, operation: Operation): Promise<Target[]> {
+  const ours: Target[] = [];
+  const urls: string[] = [];
+  for (const [index, build] of bench.builds.entries()) {
+    for (const again of ['', ' again'] as const) {
+      const { url, sql } = await openDatabase(bench);
+      const service = await startServices([operation.service], url, operation.settings, build);
+      urls.push(url);
+      const role: Role = `${index === 0 ? 'ours' : 'other'}${again}`;
+      ours.push({ name: `${build.name}${again && ', again'}`, role, service, sql });
+    }
+  }
+  const [first] = ours;
+  const [url] = urls;
+  if (!first || url === undefined) throw new Error('no build');
+  if (operation.baseline === undefined || bench.builds.length > 1) return ours;
+  return [...await startBaselines(url, operation.baseline, first.sql), ...ours];
+}
+
+/** Starts the baseline twice: with one pipelined connection and with a pool of ten. */
+function startBaselines(databaseUrl: string, route: string, sql: Sql): Promise<Target[]> {
+  const variants = [['baseline, one connection', '1'], ['baseline, pool of ten', '10']] as const;
+  const environment = { DATABASE_URL: databaseUrl, AUTH_TOKEN: TOKEN };
+  const script = join(import.meta.dirname, 'baseline.mjs');
+  return Promise.all(variants.map(async ([name, connections]): Promise<Target> => {
+    const service = await startProgram([script, route, connections], ['baseline'], environment);
+    return { name, role: 'baseline', service, sql };
+  }));
+}
+
+type Pace = Pick<Bench, 'postgres' | 'sql' | 'rounds' | 'seconds' | 'warmUp'>;
+
+/** Measures each subject once per round. The first round is a warm-up. The order rotates every round. */
+export async function measureRounds(bench: Pace, clients: number, subjects: readonly Subject[]): Promise<Figures[]> {
+  const figures = subjects.map(({ name, role }): Figures => ({ name, role, measurements: [], requests: 0 }));
+  for (let round = bench.warmUp > 0 ? 0 : 1; round <= bench.rounds; round += 1) {
+    for (let position = 0; position < subjects.length; position += 1) {
+      const index = (round + position) % subjects.length;
+      const [subject, figure] = [subjects[index], figures[index]];
+      if (!subject || !figure) throw new Error('no such subject');
+      const seconds = round === 0 ? bench.warmUp : bench.seconds;
+      const { requests, measurement } = await measure(bench, clients, seconds, subject);
+      figure.requests += requests;
+      if (round > 0) figure.measurements.push(measurement);
+    }
+  }
+  return figures;
+}
+
+export async function measure(
+  { postgres, sql }: Pick<Bench, 'postgres' | 'sql'>, clients: number, seconds: number,
+  { name, service, replay }: Pick<Subject, 'name' | 'service' | 'replay'>,
+): Promise<{ requests: number; measurement: Measurement }> {
+  // No subject pays for what another one has left to be written.
+  await sql`checkpoint`;
+  const cpu = () => [cpuMicros(service.processId), cpuMicros(postgres.processId), ownCpuMicros(process.pid)] as const;
+  let memory = memoryMiB(service.processId);
+  const sample = () => (memory = memory === null ? null : Math.max(memory, memoryMiB(service.processId) ?? 0));
+  const sampler = setInterval(sample, 100);
+  const before = cpu();
+  try {
+    const { requests, p50, p99, seconds: elapsed } = await load({ name, port: service.port, clients, seconds, replay });
+    sample();
+    const after = cpu();
+    const perRequest = (index: 0 | 1 | 2) =>
+      after[index] === null || before[index] === null ? null : (after[index] - before[index]) / requests;
+    const [serverCpu, databaseCpu, clientCpu] = [perRequest(0), perRequest(1), perRequest(2)];
+    return { requests, measurement: { rate: requests / elapsed, p50, p99, serverCpu, databaseCpu, clientCpu, memory } };
+  } finally {
+    clearInterval(sampler);
+  }
+}
