@@ -66,12 +66,12 @@ export function readingLists(tree: Tree): Reading {
   };
 }
 
-/** The sign-in pages and second factors, which SIGNIN_PAGES loads, with the forms and templates that they alone need. */
-const SIGNIN = /^src\/(identity\/(signin|factors)\/|http\/(form|template)\.ts$)/;
+/** The sign-in pages and second factors, which SIGNIN_PAGES loads, with the forms that they alone need. */
+const SIGNIN = /^src\/(identity\/(signin|factors)\/|http\/form\.ts$)/;
 
 /** Lines, comments included, at most 120 columns wide. */
 export const BUDGET = {
-  core: 3_100, secrets: 4_100, identity: 5_430, webhook: 5_100, signin: 1_795, all: 11_595, file: 300, columns: 120,
+  core: 3_100, secrets: 4_100, identity: 5_430, webhook: 5_100, signin: 1_759, all: 11_719, file: 300, columns: 120,
 } as const;
 
 /** How much there is to read: the core, each service with the core, and everything. */

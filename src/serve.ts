@@ -14,7 +14,9 @@ import { createLimiter } from './runtime/limiter.ts';
 import { createLineWriter, createLog } from './runtime/log.ts';
 import { noMetrics } from './runtime/metrics.ts';
 import type { Environment, Variables } from './runtime/variables.ts';
-import { type ConfiguredService, readSettings, serviceReader, type ServiceSettings } from './settings.ts';
+import {
+  ConfigurationError, type ConfiguredService, readSettings, serviceReader, type ServiceSettings,
+} from './settings.ts';
 
 /** What a service's `start` returns. */
 export interface Service {
@@ -57,7 +59,11 @@ export async function configure(
   names: readonly string[], purpose: 'serve' | 'administer', environment?: Environment,
 ): Promise<Configuration> {
   const readers = await Promise.all(Object.entries(SERVICES).map(([name, load]) => load(name)));
-  return readSettings(readers, names, purpose, environment);
+  const configuration = readSettings(readers, names, purpose, environment);
+  const { SITE_LOGO_FILE: logo } = configuration.shared;
+  const form = logo === null ? null : (await import('./http/site.ts')).logoProblem(logo);
+  if (form !== null) throw new ConfigurationError([`SITE_LOGO_FILE must be ${form}.`]);
+  return configuration;
 }
 
 /** Where the process writes: log lines and events as JSON on one stream, announcements as plain text on the other. */
@@ -158,6 +164,7 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
     log,
     metrics,
     hashing: context.hashing.share(),
+    site: shared,
     isServing: () => isPrepared && !stopping.aborted,
     announce: (line) => void output.stderr.write(`${line}\n`),
     async handOut(file, secret) {

@@ -25,7 +25,6 @@ export interface ServiceSettings<V extends Variables, S> {
 
 /** A service with the type of its settings folded in, so that different services fit one list. */
 export type ServiceReader<Use> = ReturnType<typeof serviceReader<Variables, unknown, Use>>;
-/** A service whose settings have been read. */
 export type ConfiguredService<Use> = ReturnType<ServiceReader<Use>['read']>;
 
 /** All that is wrong with the environment, one sentence each. */
@@ -38,6 +37,12 @@ export class ConfigurationError extends Error {
     this.problems = [...new Set(problems)];
   }
 }
+
+/** Of this process. No other file reads it. */
+export const ENVIRONMENT: Environment = process.env;
+
+const checkLine = (value: string) => (/^\P{C}{1,300}$/u.test(value) ? null : 'one line of at most 300 characters');
+const checkColor = (value: string) => (/^#[0-9a-f]{6}$/i.test(value) ? null : 'a color such as #0a7d4b');
 
 /** Variables that belong to no single service. */
 export const SHARED_VARIABLES = {
@@ -55,6 +60,10 @@ export const SHARED_VARIABLES = {
   FIRST_CREDENTIALS_DIR: text(null),
   PASSWORD_HASHES: number(2, 1, 64),
   ALLOW_WEAK_SECRETS: toggle('off'),
+  SITE_NAME: text('Gatehouse', checkLine),
+  SITE_FOOTER: text(null, checkLine),
+  SITE_COLOR: text(null, checkColor),
+  SITE_LOGO_FILE: text(null),
 } as const;
 
 interface CommonInput extends Omit<SettingsInput<Variables, DatabaseAddress>, 'values' | 'database'> {
@@ -138,14 +147,13 @@ export const allVariables = (readers: ReadonlyArray<Pick<ServiceReader<unknown>,
 /**
  * Reads the settings of a process from its environment.
  * @param all every service there is, because variables of services that do not run here are known, too
- * @param names the services to read
  * @throws ConfigurationError with every problem at once
  */
 export function readSettings<Use>(
   all: ReadonlyArray<ServiceReader<Use>>,
   names: readonly string[],
   purpose: 'serve' | 'administer',
-  environment: Environment = process.env,
+  environment = ENVIRONMENT,
 ) {
   const findings = new Findings();
   const { problems, warnings } = findings;
@@ -168,24 +176,6 @@ export function readSettings<Use>(
   if (problems.length > 0) throw new ConfigurationError(problems);
   /** `metrics` is null if they are not served; `warnings` are of what is allowed, but an operator should know. */
   return { shared, metrics, services, warnings: [...new Set(warnings)] };
-}
-
-/** Reads the settings of one service for a command. @throws ConfigurationError with every problem at once */
-export function readServiceSettings<V extends Variables, S>(name: string, module: ServiceSettings<V, S>): S {
-  const findings = new Findings();
-  const shared = readVariables(SHARED_VARIABLES, process.env, findings);
-  const common = { shared, purpose: 'administer', isAlone: true, foreign: {}, findings } as const;
-  const { use } = serviceReader(name, module, (settings) => settings).read(process.env, common);
-  if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
-  return use;
-}
-
-/** Reads these variables alone. @throws ConfigurationError */
-export function readTable<V extends Variables>(variables: V): Values<V> {
-  const findings = new Findings();
-  const values = readVariables(variables, process.env, findings);
-  if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
-  return values;
 }
 
 /** A misspelled variable would silently leave its default in force. */

@@ -19,10 +19,11 @@ import { BUDGET } from '../scripts/reading.ts';
 import { createEmptyDatabase } from './support/database.ts';
 import { VARIABLES } from './support/settings.ts';
 import { AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
+import { SITE } from './support/context.ts';
 
-const identity = await createIdentityRoutes(true);
-const webhook = await createWebhookRoutes(true);
-const secrets = await createRoutes({ expires_in: { default: 1, max: 1 }, max_reads: { default: 1, max: 1 } }, true);
+const identity = await createIdentityRoutes(SITE);
+const webhook = await createWebhookRoutes(SITE);
+const secrets = await createRoutes({ expires_in: { default: 1, max: 1 }, max_reads: { default: 1, max: 1 } }, SITE);
 const run = promisify(execFile);
 const root = dirname(import.meta.dirname);
 const read = (name: string) => readFileSync(join(root, name), 'utf8');

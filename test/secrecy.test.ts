@@ -6,9 +6,10 @@ import { createRoutes } from '../src/secrets/routes.ts';
 import { createRoutes as createWebhookRoutes } from '../src/webhook/routes.ts';
 import { createDatabase } from './support/database.ts';
 import { ADMIN_PASSWORD, type Answer, ask, AUTH_TOKEN, logIn, SERVER_SECRET, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
+import { SITE } from './support/context.ts';
 
-const webhook = await createWebhookRoutes(true);
-const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 } }, true);
+const webhook = await createWebhookRoutes(SITE);
+const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 } }, SITE);
 
 /** Sent in bodies, queries, paths, headers and credentials, well-formed and not. */
 const MARK = 'MARKED-0123456789-secret-value';

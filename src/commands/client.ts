@@ -2,7 +2,8 @@ import { OperationFailed, type Terminal, UsageError } from './command.ts';
 import { stripControlChars } from './terminal.ts';
 import { isThisHost } from '../db/connection.ts';
 import { VARIABLES } from '../secrets/settings.ts';
-import { ConfigurationError, readTable } from '../settings.ts';
+import { ConfigurationError } from '../settings.ts';
+import { readTable } from './settings.ts';
 
 type Reply = Readonly<Record<string, unknown>>;
 

@@ -24,7 +24,7 @@ import {
   changeUser, createUser, newUserShape, removeUser, revokedKeysText, setPassword, userChangeShape,
 } from '../identity/users.ts';
 import { endedText } from '../identity/sessions.ts';
-import { readServiceSettings } from '../settings.ts';
+import { readServiceSettings } from './settings.ts';
 
 const all = { page: 1, limit: 2 ** 31 };
 const auditLimit = withDefault(decimal({ min: 1, max: 10_000 }), 50);

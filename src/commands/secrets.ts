@@ -8,7 +8,7 @@ import { MIGRATIONS, SCHEMA } from '../secrets/migrations.ts';
 import * as settings from '../secrets/settings.ts';
 import { listKeys } from '../secrets/store.ts';
 import { deleteRestored } from '../secrets/store/restored.ts';
-import { readServiceSettings } from '../settings.ts';
+import { readServiceSettings } from './settings.ts';
 
 const NO_SECRET = 'no secret on standard input, or with --passphrase nothing after its first line';
 const NO_PASSPHRASE = 'this secret requires a passphrase: send it as the second line. No read was used up';

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { openSecret, sealSecret } from '../crypto/sealed.ts';
-import { ConfigurationError, readServiceSettings } from '../settings.ts';
+import { ConfigurationError } from '../settings.ts';
+import { readServiceSettings } from './settings.ts';
 import type { Database } from '../db/pool.ts';
 import { codeOf } from '../db/retry.ts';
 import { MIGRATIONS, SCHEMA } from '../webhook/migrations.ts';

@@ -45,7 +45,7 @@ export type Reply<Data> =
   /** A list of any length in batches, written as fast as the client reads. */
   | { readonly items: AsyncIterable<Data> }
   /** A stream goes on for as long as the client stays. */
-  | TextReply<string | AsyncIterable<string>>;
+  | TextReply<string | Uint8Array | AsyncIterable<string>>;
 
 /** Turns a credential into a caller, before the body is read: an unauthenticated request must cost little. */
 export interface Guard<Service, Caller> {

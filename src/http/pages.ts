@@ -1,7 +1,9 @@
 import { readFileSync } from 'node:fs';
-import { anonymous, type Reply, type Route, route, routeDefaults } from './call.ts';
-import { Failure } from './errors.ts';
+import type { Site } from '../runtime/context.ts';
+import { anonymous, type Route, route, routeDefaults } from './call.ts';
+import { Failure, type TextReply } from './errors.ts';
 import { noInput, object, text } from './shape.ts';
+import { createFrame, siteFiles } from './site.ts';
 
 /**
  * ASVS 3.4: nothing inline and nothing from another origin, so that text on a page can neither run nor be sent
@@ -9,8 +11,8 @@ import { noInput, object, text } from './shape.ts';
  */
 const pageHeaders = (formAction: "'none'" | "'self'") => ({
   'Content-Security-Policy':
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; " +
-    `form-action ${formAction}; frame-ancestors 'none'; require-trusted-types-for 'script'`,
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
+    `base-uri 'none'; form-action ${formAction}; frame-ancestors 'none'; require-trusted-types-for 'script'`,
   'Referrer-Policy': 'no-referrer',
   'Cross-Origin-Opener-Policy': 'same-origin',
   'Cross-Origin-Resource-Policy': 'same-origin',
@@ -19,30 +21,33 @@ const HEADERS = pageHeaders("'none'");
 /** Of a page whose forms work without scripts. With `no-referrer`, browsers would send them with `Origin: null`. */
 export const FORM_HEADERS = { ...pageHeaders("'self'"), 'Referrer-Policy': 'same-origin' };
 
+export const HTML = 'text/html; charset=utf-8';
 const TYPES: Readonly<Record<string, string>> = { html: 'html', css: 'css', js: 'javascript' };
 
-/** A file, read once. There are no templates, so a request cannot put anything into a page. */
-function file(directory: URL, name: string): Reply<never> {
-  const contentType = `text/${TYPES[name.split('.').at(-1) ?? ''] ?? 'plain'}; charset=utf-8`;
-  return { text: readFileSync(new URL(name, directory), 'utf8'), contentType, headers: HEADERS };
-}
+const typeOf = (name: string) => `text/${TYPES[name.split('.').at(-1) ?? ''] ?? 'plain'}; charset=utf-8`;
+
+/** A file, read once. Nothing of a request gets into a page. */
+const file = (directory: URL, name: string, edit = (text: string) => text): TextReply =>
+  ({ text: edit(readFileSync(new URL(name, directory), 'utf8')), contentType: typeOf(name), headers: HEADERS });
 
 /** A page, and its file in a directory. Loading it changes nothing. */
 export type Page = Readonly<{ pattern: string; summary: string; name: string }>;
 
 /** The routes of pages, of their scripts in the same directory, and of the files that all pages share. */
 export function pageRows<Service>(
-  directory: URL, pages: readonly Page[], scripts: readonly string[], summary: string,
+  site: Site, directory: URL, pages: readonly Page[], scripts: readonly string[], summary: string,
 ): ReadonlyArray<Route<Service>> {
   const shared = new URL('pages/', import.meta.url);
-  const files = new Map<string, Reply<never>>();
+  const frame = createFrame(site);
+  const files = new Map<string, TextReply<string | Uint8Array>>();
   for (const name of ['style.css', 'page.js']) files.set(name, file(shared, name));
   for (const name of scripts) files.set(name, file(name === 'qr.js' ? shared : directory, name));
+  for (const [name, reply] of siteFiles(site)) files.set(name, { ...reply, headers: { ...HEADERS, ...reply.headers } });
   // Programs that share a link may add parameters to it.
   const defaults = { ...routeDefaults, query: noInput, method: 'GET', guard: anonymous, reply: null } as const;
   return [
     ...pages.map(({ pattern, summary, name }) => {
-      const html = file(directory, name);
+      const html = file(directory, name, frame);
       const names = [...pattern.matchAll(/\{([a-z_]+)\}/g)].map(([, parameter = '']) => parameter);
       const path = names.length === 0 ? noInput : object(Object.fromEntries(names.map((one) => [one, text()])));
       return route({ ...defaults, pattern, summary, path, handle: async () => html });
@@ -52,4 +57,23 @@ export function pageRows<Service>(
       handle: async ({ path }) => files.get(path.file) ?? new Failure('not_found', { message: 'No such file.' }),
     }),
   ];
+}
+
+/** Puts the frame of the site around every page that these rows answer with. */
+export function framed<Service>(site: Site, rows: ReadonlyArray<Route<Service>>): ReadonlyArray<Route<Service>> {
+  const frame = createFrame(site);
+  const withFrame = (page: TextReply): TextReply => ({ ...page, text: frame(page.text) });
+  return rows.map(({ failurePage, ...row }) => ({
+    ...row,
+    ...(failurePage && { failurePage: (failure: Failure) => withFrame(failurePage(failure)) }),
+    async answer(request, service, hooks) {
+      const outcome = await row.answer(request, service, hooks);
+      if (outcome instanceof Failure) {
+        const { code, details } = outcome;
+        return details.page ? new Failure(code, { ...details, page: withFrame(details.page) }) : outcome;
+      }
+      if (!('text' in outcome) || typeof outcome.text !== 'string' || outcome.contentType !== HTML) return outcome;
+      return { ...outcome, text: frame(outcome.text) };
+    },
+  }));
 }

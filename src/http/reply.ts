@@ -11,7 +11,7 @@ const COMMON_HEADERS = {
 };
 const JSON_HEADERS = { 'Content-Type': 'application/json; charset=utf-8', ...COMMON_HEADERS };
 
-export interface RenderedReply<Body = string | AsyncIterable<string>> {
+export interface RenderedReply<Body = string | Uint8Array | AsyncIterable<string>> {
   readonly status: number;
   /** Only for an error. */
   readonly reason?: ErrorCode;
@@ -93,7 +93,7 @@ export async function writeReply(
   const discarded = isUnread(request) ? discard(request) : null;
   const headers: Record<string, string> = { 'X-Request-Id': requestId, ...own };
   if (close || discarded) headers.Connection = 'close';
-  if (typeof body === 'string') {
+  if (typeof body === 'string' || body instanceof Uint8Array) {
     if (status !== 204) headers['Content-Length'] = String(Buffer.byteLength(body));
     response.writeHead(status, headers);
     if (!discarded) return void response.end(body);

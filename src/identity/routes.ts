@@ -2,6 +2,7 @@ import { json } from '../http/body.ts';
 import { anonymous, type Route, route, routeDefaults } from '../http/call.ts';
 import { withBuiltIns } from '../http/probes.ts';
 import { list, object, oneOf, optional, queryParameters, type Shape, text, uuid, withoutNul } from '../http/shape.ts';
+import type { Site } from '../runtime/context.ts';
 import * as audit from './audit.ts';
 import { bearer, bearerOrCookie, withRightsLost } from './guard.ts';
 import * as keys from './keys.ts';
@@ -120,10 +121,10 @@ const api = { title: 'Gatehouse identity', version: '0.0.1', envelope: 'data', s
 
 export const routes = withBuiltIns(rows.map(withRightsLost), api, 'service_failed');
 
-/** @param hasPages SIGNIN_PAGES, whose code is otherwise not loaded */
-export async function createRoutes(hasPages: boolean): Promise<typeof routes> {
-  if (!hasPages) return routes;
-  const own = (await import('./signin/routes.ts')).ROWS;
+/** @param site null without SIGNIN_PAGES, whose code is then not loaded */
+export async function createRoutes(site: Site | null): Promise<typeof routes> {
+  if (!site) return routes;
+  const own = (await import('./signin/routes.ts')).portalRoutes(site);
   const isReplaced = ({ pattern }: Route<IdentityService>) => own.some((row) => row.pattern === pattern);
   return withBuiltIns([...rows.filter((row) => !isReplaced(row)), ...own].map(withRightsLost), api, 'service_failed');
 }

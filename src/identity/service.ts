@@ -13,7 +13,6 @@ import { readThrottleSecret } from './store/throttles.ts';
 const MAX_HELD = 512;
 const FACTORS = 'Second factors and passkeys, by event: right, wrong, throttled, added, removed.';
 
-/** With SIGNIN_PAGES. */
 export type PortalService = IdentityService & { readonly portal: Portal };
 
 /** What the check of a second factor works with. */

@@ -18,7 +18,7 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
   const factors = portal && (await import('./factors/check.ts'));
   const service = createIdentity(options, database, context, factors && factors.createCodeCheck(portal.secret));
   return {
-    routes: bindRoutes(await createRoutes(portal !== null), service),
+    routes: bindRoutes(await createRoutes(portal && context.site), service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
     async firstRun() {
       if (await database.read(anyUserExists)) return;

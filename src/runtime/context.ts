@@ -3,12 +3,18 @@ import type { Limiter } from './limiter.ts';
 import type { Log } from './log.ts';
 import type { Metrics } from './metrics.ts';
 
+/** How pages look, by the names of the variables. */
+export type Site = Readonly<{
+  SITE_NAME: string; SITE_FOOTER: string | null; SITE_COLOR: string | null; SITE_LOGO_FILE: string | null;
+}>;
+
 /** What the process provides to each service. */
 export interface ServiceContext {
   readonly log: Log;
   readonly metrics: Metrics;
   /** This service's share of the slots of the process: each password hash takes memory and a thread. */
   readonly hashing: Limiter;
+  readonly site: Site;
   /** False until the first run is done, and again once the process shuts down. */
   readonly isServing: () => boolean;
   /** Tells the operator something once, as plain text outside the log. */

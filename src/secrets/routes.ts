@@ -2,6 +2,7 @@ import { json } from '../http/body.ts';
 import { type Route, route, routeDefaults } from '../http/call.ts';
 import { withBuiltIns } from '../http/probes.ts';
 import { dateTime, list as listOf, nullable, object, oneOf, queryParameters, text, uuid } from '../http/shape.ts';
+import type { Site } from '../runtime/context.ts';
 import { encrypt, encryptRequestShape, options, optionsShape } from './encrypt.ts';
 import { bearer } from './guard.ts';
 import { decrypt, decryptRequestShape, OPEN_ERRORS, openedShape } from './open.ts';
@@ -37,8 +38,8 @@ const apiRoutes = (limits: Limits): ReadonlyArray<Route<SecretsService>> => [
     errors: ['not_found', 'unavailable'], handle: remove }),
 ];
 
-export async function createRoutes(limits: Limits, sharePages: boolean): Promise<ReadonlyArray<Route<SecretsService>>> {
-  const pages = sharePages ? (await import('./share.ts')).shareRoutes() : [];
+export async function createRoutes(limits: Limits, site: Site | null): Promise<ReadonlyArray<Route<SecretsService>>> {
+  const pages = site ? (await import('./share.ts')).shareRoutes(site) : [];
   const securitySchemes = { bearer: { type: 'http', scheme: 'bearer' } };
   const facts = { title: 'Gatehouse secrets', version: '0.1.0', envelope: 'bare', securitySchemes } as const;
   return withBuiltIns([...apiRoutes(limits), ...pages], facts, 'unavailable');

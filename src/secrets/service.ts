@@ -19,13 +19,11 @@ export function createSecrets(settings: SecretsSettings, database: Database, con
   const { serverSecret, previousSecrets, authTokens, ...others } = settings;
   const { log, metrics, hashing, isServing } = context;
   const serverKey = createServerKey(serverSecret);
-  const help = 'Secrets stored, read, deleted and expired, and failed reads, by event.';
-  const used = 'Requests with AUTH_TOKEN (current) or AUTH_TOKEN_PREVIOUS (previous).';
   return {
     ...others,
     database,
     log,
-    countEvent: metrics.counter('gatehouse_secret_events_total', help, ['event']),
+    countEvent: metrics.counter('gatehouse_secret_events_total', 'What happened to secrets, by event.', ['event']),
     hashing,
     /** Passphrases of one secret are tried one at a time. */
     passphraseQueue: createKeyedQueue(MAX_READERS, 'the passphrase of one secret'),
@@ -33,7 +31,7 @@ export function createSecrets(settings: SecretsSettings, database: Database, con
     serverKey,
     openingKeys: [serverKey, ...previousSecrets.map(createServerKey)],
     tokens: authTokens.map((token, index) => ({ digest: digest(token), name: index === 0 ? 'current' : 'previous' })),
-    countToken: metrics.counter('gatehouse_auth_tokens_total', used, ['token']),
+    countToken: metrics.counter('gatehouse_auth_tokens_total', 'Requests, by current or previous token.', ['token']),
     limitGuesses: createGuessLimit(),
     isServing,
     readiness: createReadiness(database, SCHEMA, MIGRATIONS, log),

@@ -5,6 +5,7 @@ import { anonymous, type Call, type Route, route, routeDefaults } from '../http/
 import { type ErrorCode, Failure } from '../http/errors.ts';
 import { pageRows } from '../http/pages.ts';
 import { object, uuid } from '../http/shape.ts';
+import type { Site } from '../runtime/context.ts';
 import { SCHEMA } from './migrations.ts';
 import { type DecryptRequest, decryptRequestShape, limitOf, OPEN_ERRORS, openedShape, openSecret } from './open.ts';
 import type { SecretsService } from './service.ts';
@@ -14,10 +15,11 @@ const PAGES = [
   { pattern: '/', summary: 'Share pages: create a secret', name: 'make.html' },
   { pattern: '/s/{id}', summary: 'Share pages: reveal a secret on a click', name: 'reveal.html' },
 ];
+const DIRECTORY = new URL('pages/', import.meta.url);
 const SCRIPTS = ['make.js', 'reveal.js', 'qr.js'];
 
-export const shareRoutes = (): ReadonlyArray<Route<SecretsService>> => [
-  ...pageRows<SecretsService>(new URL('pages/', import.meta.url), PAGES, SCRIPTS, 'Share pages: scripts, style sheet'),
+export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> => [
+  ...pageRows<SecretsService>(site, DIRECTORY, PAGES, SCRIPTS, 'Share pages: scripts, style sheets, logo'),
   route({ ...routeDefaults, method: 'POST', pattern: '/s/{id}',
     summary: 'Share pages: open a secret with its link, without a bearer token',
     // A page of another site can send any other content type without a preflight, and could use up attempts.

@@ -11,9 +11,8 @@ import { createSecrets, KEY_MISSING, recordEvent, type SecretsService } from './
 import type { SecretsSettings } from './settings.ts';
 import { expireSecrets, listKeys, rememberKey, removeReceipts } from './store.ts';
 
-/** Assembles the service for the process. */
 export async function start(settings: SecretsSettings, context: ServiceContext) {
-  const routes = await createRoutes(settings.limits, settings.sharePages);
+  const routes = await createRoutes(settings.limits, settings.sharePages ? context.site : null);
   const database = createDatabase(settings.database, SCHEMA, context.log, context.metrics);
   const service = createSecrets(settings, database, context);
   return {
@@ -41,7 +40,6 @@ async function noteServerKey({ database, log, serverKey, openingKeys }: SecretsS
 /** No reply depends on these, because every statement checks the expiry itself. They remove content that has ended. */
 function createJobs(service: SecretsService, metrics: Metrics): readonly Job[] {
   const { database, receiptSeconds } = service;
-  const help = 'Readable secrets by the key id of their server secret, counted within the last minute.';
   return [
     {
       name: 'empty expired secrets',
@@ -59,7 +57,7 @@ function createJobs(service: SecretsService, metrics: Metrics): readonly Job[] {
       everySeconds: 60,
       async batch() {
         for (const { key_id, secrets } of await listKeys(database, null, [])) {
-          metrics.gauge('gatehouse_secrets_stored', help, { key_id }, () => secrets);
+          metrics.gauge('gatehouse_secrets_stored', 'Readable secrets, by key id.', { key_id }, () => secrets);
         }
         return false;
       },

@@ -3,6 +3,7 @@ import { withBuiltIns } from '../http/probes.ts';
 import {
   decimal, list, noInput, object, oneOf, optional, queryParameters, text, timestamp, uuid, withDefault, withoutNul,
 } from '../http/shape.ts';
+import type { Site } from '../runtime/context.ts';
 import { operator, sender } from './guard.ts';
 import * as inbox from './inbox.ts';
 import { eventBody, receive } from './receive.ts';
@@ -56,11 +57,11 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
 ];
 
 /** The page has no data of its own: its user enters an operator's token. */
-async function pageRoutes(): Promise<ReadonlyArray<Route<WebhookService>>> {
+async function pageRoutes(site: Site): Promise<ReadonlyArray<Route<WebhookService>>> {
   const { pageRows } = await import('../http/pages.ts');
   const page = { pattern: '/inbox', summary: 'Inbox page for operators', name: 'inbox.html' };
   const scripts = ['inbox.js', 'pattern.js'];
-  return pageRows(new URL('pages/', import.meta.url), [page], scripts, 'Inbox page: scripts and style sheet');
+  return pageRows(site, new URL('pages/', import.meta.url), [page], scripts, 'Inbox page: scripts, style sheets, logo');
 }
 
 export const facts = {
@@ -70,5 +71,6 @@ export const facts = {
   },
 } as const;
 
-export const createRoutes = async (hasInboxPage: boolean) =>
-  withBuiltIns([...extended, ...(hasInboxPage ? await pageRoutes() : [])], facts, 'unavailable');
+/** @param site null without INBOX_PAGE */
+export const createRoutes = async (site: Site | null) =>
+  withBuiltIns([...extended, ...(site ? await pageRoutes(site) : [])], facts, 'unavailable');

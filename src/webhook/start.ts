@@ -22,7 +22,7 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
   const { target } = settings;
   const delivery = target && (await (await import('./delivery.ts')).load(target, settings.delivery, service, context));
   return {
-    routes: bindRoutes(await createRoutes(settings.inboxPage), service),
+    routes: bindRoutes(await createRoutes(settings.inboxPage ? context.site : null), service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
     firstRun: () => firstRun(service, settings.token, context),
     jobs: [...jobs(service, settings, metrics), ...(delivery?.jobs ?? [])],

@@ -10,9 +10,10 @@ import { createRoutes as createWebhookRoutes } from '../../src/webhook/routes.ts
 import { createDatabase } from '../support/database.ts';
 import { ask, AUTH_TOKEN, logIn, startGatehouse } from '../support/gatehouse.ts';
 import { addOperator, OPERATOR_TOKEN } from '../support/inbox.ts';
+import { SITE } from '../support/context.ts';
 
-const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 } }, true);
-const webhook = await createWebhookRoutes(true);
+const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 } }, SITE);
+const webhook = await createWebhookRoutes(SITE);
 const plain = createPlainRoutes();
 
 /** Probes, documents and pages only read, and the senders of events choose their own parameters. */

@@ -6,9 +6,10 @@ import { describe as describeRoutes } from '../../src/http/openapi.ts';
 import { routes as identity } from '../../src/identity/routes.ts';
 import { createRoutes } from '../../src/secrets/routes.ts';
 import { createRoutes as createWebhookRoutes } from '../../src/webhook/routes.ts';
+import { SITE } from '../support/context.ts';
 
-const webhook = await createWebhookRoutes(true);
-const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 } }, true);
+const webhook = await createWebhookRoutes(SITE);
+const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 } }, SITE);
 
 type Json = Readonly<Record<string, unknown>>;
 

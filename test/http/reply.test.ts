@@ -75,7 +75,7 @@ async function* batches(...all: unknown[][]): AsyncGenerator<unknown[]> {
 /** The pieces in which a list is written. */
 async function piecesOf(envelope: 'data' | 'bare', ...all: unknown[][]): Promise<string[]> {
   const { body } = renderSuccess({ items: batches(...all) }, 200, envelope, 'id-1');
-  assert.ok(typeof body !== 'string');
+  assert.ok(typeof body !== 'string' && !(body instanceof Uint8Array));
   const pieces: string[] = [];
   for await (const piece of body) pieces.push(piece);
   return pieces;

@@ -3,11 +3,14 @@ import { PassThrough } from 'node:stream';
 import { createLimiter } from '../../src/runtime/limiter.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { noMetrics } from '../../src/runtime/metrics.ts';
-import type { ServiceContext } from '../../src/runtime/context.ts';
+import type { ServiceContext, Site } from '../../src/runtime/context.ts';
+
+export const SITE: Site = { SITE_NAME: 'Gatehouse', SITE_FOOTER: null, SITE_COLOR: null, SITE_LOGO_FILE: null };
 
 export const quiet = (more: Partial<ServiceContext> = {}): ServiceContext => ({
   log: createLog('silent', () => {}),
   metrics: noMetrics,
+  site: SITE,
   hashing: createLimiter(2, 32, 'a password hash'),
   isServing: () => true,
   announce: () => {},

@@ -1,5 +1,5 @@
 import { type ErrorCode, ERRORS, Failure, type TextReply } from '../../http/errors.ts';
-import { FORM_HEADERS } from '../../http/pages.ts';
+import { FORM_HEADERS, HTML } from '../../http/pages.ts';
 import { type Html, NOTHING, readTemplates } from '../../http/template.ts';
 import type { Passkey } from '../factors/store.ts';
 import { base32 } from '../factors/totp.ts';
@@ -22,7 +22,7 @@ export function page(
   const alert = message === null ? NOTHING : render('alert', { message });
   const { text } = render('page', { title, head, alert, main });
   const headers = cookies.length > 0 ? { ...FORM_HEADERS, 'Set-Cookie': cookies } : FORM_HEADERS;
-  return { text, contentType: 'text/html; charset=utf-8', headers };
+  return { text, contentType: HTML, headers };
 }
 
 const invalid = (message: Message): Html => (message === null ? NOTHING : render('invalid'));

@@ -1,9 +1,10 @@
 import { anonymous, type Route, route, routeDefaults } from '../../http/call.ts';
 import { form } from '../../http/form.ts';
-import { pageRows } from '../../http/pages.ts';
+import { framed, pageRows } from '../../http/pages.ts';
 import {
   decimal, object, oneOf, optional, queryParameters, text, uuid, withDefault, withoutNul,
 } from '../../http/shape.ts';
+import type { Site } from '../../runtime/context.ts';
 import { controlCharError, nameShapes } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { changeOwnPassword, endSessions, showAccount } from './account.ts';
@@ -40,8 +41,7 @@ const change = { ...page, method: 'POST', guard: signedIn('changes') } as const;
 const sensitive = { ...page, method: 'POST', guard: signedIn('changes', true) } as const;
 const submit = { ...page, method: 'POST', guard: portalForm } as const;
 
-/** The routes of SIGNIN_PAGES. `verify` takes the place of the one without them. */
-export const ROWS: ReadonlyArray<Route<PortalService>> = [
+const ROWS: ReadonlyArray<Route<PortalService>> = [
   route({ ...page, method: 'GET', pattern: '/login', summary: 'Sign-in pages: the form', guard: anonymous,
     query: queryParameters({ return_to: optional(address), again: optional(oneOf('on')) }),
     handle: portal.showLogin }),
@@ -107,5 +107,10 @@ export const ROWS: ReadonlyArray<Route<PortalService>> = [
     }),
     errors: ['unauthorized', 'signin_needed', 'signin_too_old', 'second_factor_needed', 'forbidden'],
     handle: verifyOrSignIn }),
-  ...pageRows<PortalService>(new URL('pages/', import.meta.url), [], ['passkey.js'], 'Sign-in pages: script, style'),
+];
+
+/** The routes of SIGNIN_PAGES. `verify` takes the place of the one without them. */
+export const portalRoutes = (site: Site): ReadonlyArray<Route<PortalService>> => [
+  ...framed(site, ROWS),
+  ...pageRows<PortalService>(site, new URL('pages/', import.meta.url), [], ['passkey.js'], 'Sign-in pages: files'),
 ];

@@ -5,7 +5,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { after, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
-import { PAGE_SECURITY, SCRIPT } from '../../support/pages.ts';
+import { FRAME_FILES, framed, PAGE_SECURITY, SCRIPT } from '../../support/pages.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { exchange } from '../../support/socket.ts';
 
@@ -19,7 +19,7 @@ const source = new URL('../../../src/secrets/pages/', import.meta.url);
 /** The files that all pages share. */
 const shared = new URL('../../../src/http/pages/', import.meta.url);
 const read = (name: string) =>
-  readFileSync(new URL(name, readdirSync(shared).includes(name) ? shared : source), 'utf8');
+  framed(name, readFileSync(new URL(name, readdirSync(shared).includes(name) ? shared : source), 'utf8'));
 
 const raw = (line: string) => exchange(base, [`${line} HTTP/1.1`, 'Host: x', 'Connection: close']);
 const readsOf = async (id: string) => {
@@ -65,7 +65,7 @@ test('with SHARE_PAGES: described in the OpenAPI document, without a bearer toke
 });
 
 for (const [path, file, type] of FILES) {
-  test(`${path.replace(/[0-9a-f-]{36}/, '{id}')} is the unchanged file ${file} with these headers`, async () => {
+  test(`${path.replace(/[0-9a-f-]{36}/, '{id}')} is the file ${file} with these headers`, async () => {
     for (const method of ['GET', 'HEAD']) {
       const { status, headers, body } = await raw(`${method} ${path}`);
       assert.equal(status, 200);
@@ -125,7 +125,7 @@ test('every file that a page loads is served, and no other', async () => {
   );
   assert.deepEqual(
     [...new Set([...loaded, 'make.html', 'reveal.html'])].sort(),
-    [...readdirSync(source), ...readdirSync(shared)].sort(),
+    [...readdirSync(source), 'page.js', 'qr.js', ...FRAME_FILES].sort(),
   );
   for (const name of loaded) assert.equal((await ask('GET', `${base}/pages/${name}`)).status, 200, name);
 });
@@ -134,7 +134,7 @@ test('no page has inline or third-party content, or turns text into markup', () 
   for (const { name, html, scripts } of PAGES) {
     assert.doesNotMatch(
       html,
-      /<style|\sstyle=|\son[a-z]+\s*=|javascript:|<base|<iframe|<object|<embed|<img|http-equiv|srcdoc|action=/i,
+      /<style|\sstyle=|\son[a-z]+\s*=|javascript:|<base|<iframe|<object|<embed|http-equiv|srcdoc|action=/i,
       name,
     );
     for (const [, attributes = '', content] of html.matchAll(/<script([^>]*)>([\s\S]*?)<\/script>/g)) {
@@ -142,7 +142,7 @@ test('no page has inline or third-party content, or turns text into markup', () 
       assert.equal(content, '', name);
     }
     for (const [, address = ''] of html.matchAll(/\s(?:src|href|srcset|data|poster)="([^"]*)"/g)) {
-      assert.match(address, /^\/pages\/[a-z]+\.(js|css)$/, name);
+      assert.match(address, /^\/pages\/([a-z]+\.(js|css)|logo)$/, name);
     }
     assert.doesNotMatch(html, /\/\//, name);
     for (const script of scripts) {

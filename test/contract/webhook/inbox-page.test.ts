@@ -5,7 +5,7 @@ import { after, test } from 'node:test';
 import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { createSelector } from '../../../src/webhook/service.ts';
-import { PAGE_SECURITY, SCRIPT } from '../../support/pages.ts';
+import { FRAME_FILES, framed, PAGE_SECURITY, SCRIPT } from '../../support/pages.ts';
 import { exchange } from '../../support/socket.ts';
 
 const inbox = await openInbox({ after }, { INBOX_PAGE: 'on', LOG_LEVEL: 'debug' });
@@ -14,7 +14,7 @@ const source = new URL('../../../src/webhook/pages/', import.meta.url);
 /** The files that all pages share. */
 const shared = new URL('../../../src/http/pages/', import.meta.url);
 const read = (name: string) =>
-  readFileSync(new URL(name, readdirSync(shared).includes(name) ? shared : source), 'utf8');
+  framed(name, readFileSync(new URL(name, readdirSync(shared).includes(name) ? shared : source), 'utf8'));
 const raw = (line: string) => exchange(base, [`${line} HTTP/1.1`, 'Host: x', 'Connection: close']);
 
 const FILES: ReadonlyArray<readonly [path: string, file: string, type: string]> = [
@@ -113,8 +113,7 @@ test('every file that the page loads is served, and no other', async () => {
   ].map(([, name = '']) => name);
   assert.deepEqual(
     [...new Set([...loaded, 'inbox.html'])].sort(),
-    // The encoder of QR codes is served with the pages that draw them.
-    [...readdirSync(source), ...readdirSync(shared)].filter((name) => name !== 'qr.js').sort(),
+    [...readdirSync(source), 'page.js', ...FRAME_FILES].sort(),
   );
   for (const name of loaded) assert.equal((await ask('GET', `${base}/pages/${name}`)).status, 200, name);
 });
@@ -122,7 +121,7 @@ test('every file that the page loads is served, and no other', async () => {
 test('the page has no inline or third-party content, stores nothing and renders no markup', () => {
   assert.doesNotMatch(
     html,
-    /<style|\sstyle=|\son[a-z]+\s*=|javascript:|<base|<iframe|<object|<embed|<img|http-equiv|srcdoc|action=|\/\//i,
+    /<style|\sstyle=|\son[a-z]+\s*=|javascript:|<base|<iframe|<object|<embed|http-equiv|srcdoc|action=|\/\//i,
   );
   const scripts = [...html.matchAll(/<script([^>]*)>([\s\S]*?)<\/script>/g)].map(([, attributes, content]) => [
     attributes,
@@ -130,7 +129,7 @@ test('the page has no inline or third-party content, stores nothing and renders 
   ]);
   assert.deepEqual(scripts, [[' type="module" src="/pages/inbox.js"', '']]);
   for (const [, address = ''] of html.matchAll(/\s(?:src|href|srcset|data|poster)="([^"]*)"/g))
-    assert.match(address, /^\/pages\/[a-z]+\.(js|css)$/);
+    assert.match(address, /^\/pages\/([a-z]+\.(js|css)|logo)$/);
   for (const name of SCRIPTS) {
     const markup = /innerHTML|outerHTML|insertAdjacent|document\.write|setHTML|\beval\b|new Function/;
     const storage = /localStorage|sessionStorage|indexedDB|\.cookie|\bcaches\b|serviceWorker/;

@@ -9,6 +9,7 @@ import { codesOn, factorsOf, PENDING, secretOn } from '../../../support/factors.
 import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, ORIGIN, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
+import { SITE } from '../../../support/context.ts';
 
 const portal = await startPortal({ after });
 const { identity, sql, add, visit, signIn } = portal;
@@ -29,7 +30,7 @@ test('an app is set up with a key, a QR code and its first right code', async ()
   assert.equal(await events(id, 'factor.added'), 2);
   const [row] = await sql`select blob::text || client_key::text as sealed from identity.totp where user_id = ${id}`;
   assert.doesNotMatch(String(row?.sealed), new RegExp(secret.toString('hex')));
-  assert.match((await visit('/account/factors', { cookie: host })).text, /In use\./);
+  assert.match((await visit('/account/factors', { cookie: host })).text, /In use</);
 });
 
 test('a right password alone opens nothing, and the right code goes on to the address asked for', async () => {
@@ -37,7 +38,7 @@ test('a right password alone opens nothing, and the right code goes on to the ad
   const { secret } = await enrol(username);
   const pending = await start(username);
   const token = pending.slice(PENDING.length + 1);
-  for (const { method, pattern, security } of await createRoutes(true)) {
+  for (const { method, pattern, security } of await createRoutes(SITE)) {
     if (security.length === 0) continue;
     const path = identity + pattern.replace(/\{[a-z_]+\}/g, id);
     for (const headers of [{ cookie: `${pending}; __Host-gatehouse=${token}; __Secure-gatehouse=${token}; session=${token}` }, { authorization: `Bearer ${token}` }]) {
@@ -206,7 +207,7 @@ test('a rule for a second factor leads to setting one up, and on to the address 
   assert.equal(fields.return_to, 'https://app.example.org/pay?x=1');
   const secret = secretOn((await visit('/account/totp/start', { fields, cookie: host })).text);
   const done = await visit('/account/totp', { fields: { ...fields, code: totpCode(secret, await stepNow()) }, cookie: host });
-  assert.match(done.text, /<a href="https:\/\/app\.example\.org\/pay\?x=1">/);
+  assert.match(done.text, /<a href="https:\/\/app\.example\.org\/pay\?x=1" class="button primary">/);
   assert.match((await visit('/account/factors?retur=x', { cookie: host })).text, />retur is not a known parameter/);
 });
 
