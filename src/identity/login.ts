@@ -96,8 +96,8 @@ export async function insertLogin(
   return (await insertSession(service.database, actor, session, account, limits[0].key)) ? session : null;
 }
 
-const newToken = text({ description: 'The token of a new session; all earlier sessions have ended' });
-export const passwordChangeShape = object({ message: text(), status: oneOf('CHANGED'), session: newToken });
+const session = text({ description: 'The token of a new session; all earlier sessions have ended' });
+export const passwordChangeShape = object({ message: text(), status: oneOf('CHANGED'), session });
 
 /** One's own password (ASVS 6.2.3). All sessions of the user end; the reply has the token of a new one (ASVS 7.2.4). */
 export async function changePassword(

@@ -20,8 +20,7 @@ const sessionQuery = queryParameters({ session: text({ description: 'The session
 const userPath = object({ user_id: uuid() });
 const nil: Shape<null> = { schema: { nullable: true, enum: [null] }, read: () => null };
 
-// Longer than any stored name or accepted password: only bounds the work.
-const password = text({ max: 4_096 });
+const password = text({ max: 4_096 }); // longer than any accepted one, as for names: only bounds the work
 const otp = optional(text({ max: 64, description: 'A code of the second factor, if the user has one' }));
 const credentials = object({ username: text({ max: 1_024, check: withoutNul }), password, otp });
 
@@ -34,12 +33,10 @@ const authenticated = { ...routeDefaults, guard: bearer } as const;
 const rows: ReadonlyArray<Route<IdentityService>> = [
   route({ ...routeDefaults, method: 'POST', pattern: '/api/auth/login',
     summary: 'Log in: username and password to a session token', guard: anonymous, body: json(credentials),
-    reply: loginShape,
-    errors: [
+    reply: loginShape, handle: login, errors: [
       'invalid_credentials', 'second_factor_needed', 'invalid_code', 'too_many_requests', 'key_unknown',
       'service_failed',
-    ],
-    handle: login }),
+    ] }),
   route({ ...routeDefaults, method: 'POST', pattern: '/api/auth/logout',
     summary: 'Log out: end the session of this token',
     guard: anonymous, body: sessionBody, reply: nil, errors: ['invalid_body', 'service_failed'], handle: logout }),

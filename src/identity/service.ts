@@ -16,7 +16,7 @@ const FACTORS = 'Second factors and passkeys, by event: right, wrong, throttled,
 export type PortalService = IdentityService & { readonly portal: Portal };
 
 /** What the check of a second factor works with. */
-export type FactorContext = Pick<IdentityService, 'database' | 'throttleSecret' | 'reportFactor'>;
+export type FactorContext = Pick<IdentityService, 'database' | 'log' | 'throttleSecret' | 'reportFactor'>;
 /** Checks a typed code; loaded with SIGNIN_PAGES. @returns the methods of the login, such as `password, totp` */
 export type CheckCode = (
   context: FactorContext, request: RequestInfo, account: Account, code: string,

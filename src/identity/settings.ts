@@ -1,7 +1,9 @@
 import { costWarnings, scryptCost } from '../crypto/scrypt.ts';
 import type { DatabaseAddress } from '../db/connection.ts';
 import { nullable, object, text as textShape, validate } from '../http/shape.ts';
-import { DAY, number, numberOrOff, oneOf, secret, type SettingsInput, text, toggle } from '../runtime/variables.ts';
+import {
+  DAY, earlierSecrets, number, numberOrOff, oneOf, secret, type SettingsInput, text, toggle,
+} from '../runtime/variables.ts';
 import { nameShapes, passwordError } from './rules.ts';
 
 export const PORT = 3000;
@@ -31,6 +33,7 @@ export const VARIABLES = {
   SIGNIN_ORIGIN: text('http://localhost:3000', (value) => (isOrigin(value) ? null : ORIGIN)),
   RETURN_ORIGINS: text(null, (value) => (value.split(',').every(isOrigin) ? null : `${ORIGIN}; a comma separates two`)),
   IDENTITY_SECRET: secret(),
+  IDENTITY_SECRET_PREVIOUS: earlierSecrets(0),
   REQUIRE_SECOND_FACTOR: oneOf('off', ['off', 'super_admin', 'all']),
   COOKIE_DOMAIN: text(null, (value) => (/^([a-z0-9-]+\.)+[a-z0-9-]+$/.test(value) ? null : 'a domain with a dot')),
 } as const;
@@ -40,27 +43,32 @@ export type IdentitySettings = ReturnType<typeof read>;
 export type Portal = NonNullable<IdentitySettings['portal']>;
 
 export function read({ values, database, findings }: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const { ADMIN_USERNAME: username, ADMIN_EMAIL: email, PASSWORD_SCRYPT: cost } = values;
-  const words = (values.PASSWORD_WORDS ?? '').split(',').map((word) => word.trim()).filter((word) => word !== '');
-  const admin = { username: username ?? 'admin', email: email ?? 'admin@localhost', password: values.ADMIN_PASSWORD };
+  const { ADMIN_USERNAME: username, ADMIN_EMAIL: email, ADMIN_PASSWORD, PASSWORD_SCRYPT: cost } = values;
+  const words = (values.PASSWORD_WORDS ?? '').split(',').map((word) => word.trim()).filter(Boolean);
+  const admin = { username, email, password: ADMIN_PASSWORD };
   const rules = { minLength: values.PASSWORD_MIN_LENGTH, words };
   const password = nullable(textShape({ check: (value) => passwordError(value, rules, admin) }));
   const checked = validate(object({ username: nameShapes.username, email: nameShapes.email, password }), admin, '');
-  const errors = checked.ok ? [] : checked.errors;
-  findings.problems.push(...errors.map(({ path, message }) => `ADMIN_${path.slice(1).toUpperCase()} ${message}.`));
+  for (const { path, message } of checked.ok ? [] : checked.errors) {
+    findings.problems.push(`ADMIN_${path.slice(1).toUpperCase()} ${message}.`);
+  }
   findings.warnings.push(...costWarnings(cost));
-  const { COOKIE_DOMAIN: cookieDomain, IDENTITY_SECRET, REQUIRE_SECOND_FACTOR: requireSecondFactor } = values;
-  const origin = values.SIGNIN_ORIGIN ?? '';
+  const { COOKIE_DOMAIN: cookieDomain, REQUIRE_SECOND_FACTOR: requireSecondFactor, SIGNIN_ORIGIN: origin } = values;
+  const { IDENTITY_SECRET: current, IDENTITY_SECRET_PREVIOUS: previous } = values;
   const host = new URL(origin).hostname;
   if (cookieDomain !== null && !`.${host}`.endsWith(`.${cookieDomain}`)) {
     findings.problems.push(`COOKIE_DOMAIN must be the host of SIGNIN_ORIGIN, ${host}, or a domain above it.`);
   }
-  if (requireSecondFactor !== 'off' && !(values.SIGNIN_PAGES && IDENTITY_SECRET)) {
+  if (requireSecondFactor !== 'off' && !(values.SIGNIN_PAGES && current)) {
     findings.problems.push('REQUIRE_SECOND_FACTOR needs SIGNIN_PAGES=on and IDENTITY_SECRET.');
   }
-  // With a domain, its hosts receive a second cookie. The secret seals those of TOTP; null: without TOTP.
+  if (current === null && previous.length > 0) {
+    findings.problems.push('IDENTITY_SECRET_PREVIOUS requires IDENTITY_SECRET.');
+  }
   const returnOrigins = values.RETURN_ORIGINS?.split(',') ?? [];
-  const portal = { origin, returnOrigins, cookieDomain, secret: IDENTITY_SECRET, requireSecondFactor } as const;
+  // Those of TOTP are sealed under the first and open under all.
+  const secrets = current === null ? [] : [current, ...previous];
+  const portal = { origin, returnOrigins, cookieDomain, secrets, requireSecondFactor } as const;
   return {
     database,
     portal: values.SIGNIN_PAGES ? portal : null,

@@ -16,11 +16,12 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
   const { portal } = settings;
   const database = createDatabase(address, SCHEMA, context.log, context.metrics);
   const factors = portal && (await import('./factors/check.ts'));
-  const service = createIdentity(options, database, context, factors && factors.createCodeCheck(portal.secret));
+  const service = createIdentity(options, database, context, factors && factors.createCodeCheck(portal.secrets));
   return {
     routes: bindRoutes(await createRoutes(portal && context.site), service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
     async firstRun() {
+      await factors?.reportKeys(service);
       if (await database.read(anyUserExists)) return;
       await (await import('./administrator.ts')).createFirstAdministrator(admin, service, context);
     },

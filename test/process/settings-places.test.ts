@@ -142,8 +142,9 @@ test('a secret of fewer than 16 characters is an error unless ALLOW_WEAK_SECRETS
   }
 });
 
-test('WEBHOOK_SECRET_PREVIOUS requires WEBHOOK_SECRET', () => {
+test('the earlier values of a secret that seals require the present one', () => {
   assert.deepEqual(problems({ WEBHOOK_SECRET_PREVIOUS: LONG }), ['WEBHOOK_SECRET_PREVIOUS requires WEBHOOK_SECRET.']);
+  assert.deepEqual(problems({ IDENTITY_SECRET_PREVIOUS: LONG }), ['IDENTITY_SECRET_PREVIOUS requires IDENTITY_SECRET.']);
 });
 
 const remote = 'postgres://u@db.example/d';
@@ -152,6 +153,7 @@ const warned: ReadonlyArray<readonly [what: string, given: Given, warnings: read
   ['a short AUTH_TOKEN', { AUTH_TOKEN: 'a'.repeat(31) }, [/^AUTH_TOKEN has fewer than 32 characters/]],
   ['a short value of SERVER_SECRET_PREVIOUS', { SERVER_SECRET_PREVIOUS: `${LONG},b` }, [/^SERVER_SECRET_PREVIOUS has fewer than 32/]],
   ['a short value of WEBHOOK_SECRET_PREVIOUS', { WEBHOOK_SECRET: LONG, WEBHOOK_SECRET_PREVIOUS: 'b' }, [/^WEBHOOK_SECRET_PREVIOUS has fewer than 32/]],
+  ['a short value of IDENTITY_SECRET_PREVIOUS', { IDENTITY_SECRET: LONG, IDENTITY_SECRET_PREVIOUS: 'b' }, [/^IDENTITY_SECRET_PREVIOUS has fewer than 32/]],
   ['a short WEBHOOK_SECRET', { WEBHOOK_SECRET: 'a'.repeat(31) }, [/^WEBHOOK_SECRET has fewer than 32 characters/]],
   ['a short WEBHOOK_TOKEN', { WEBHOOK_TOKEN: 'a'.repeat(31) }, [/^WEBHOOK_TOKEN has fewer than 32 characters/]],
   ['weak secrets that are allowed', { ALLOW_WEAK_SECRETS: 'on', AUTH_TOKEN: 'a' }, [/^ALLOW_WEAK_SECRETS is on/, /^AUTH_TOKEN has fewer/]],

@@ -1,29 +1,43 @@
 import { deriveServerKey, type ServerKey } from '../../crypto/box.ts';
-import { openSecret } from '../../crypto/sealed.ts';
-import type { Database } from '../../db/pool.ts';
+import { openSecret, sealSecret } from '../../crypto/sealed.ts';
 import { giveBackAttempts, type Limit, takeAttempt, throttleKey } from '../../db/throttle.ts';
 import { Failure } from '../../http/errors.ts';
 import { type Job, removalJob } from '../../runtime/jobs.ts';
 import { actorOf } from '../audit.ts';
 import { SCHEMA } from '../migrations.ts';
-import type { CheckCode, IdentityService } from '../service.ts';
+import type { CheckCode, FactorContext, IdentityService } from '../service.ts';
 import { recoveryDigest } from './recovery.ts';
-import { findTotp, noteFailure, readClock, removeExpired, useRecoveryCode, useTotpStep } from './store.ts';
+import {
+  countTotpByKey, findTotp, noteFailure, readClock, removeExpired, useRecoveryCode, useTotpStep,
+} from './store.ts';
 import { findTotpStep } from './totp.ts';
 
-/** @param secret IDENTITY_SECRET */
+/** @param secret IDENTITY_SECRET, or one of IDENTITY_SECRET_PREVIOUS */
 export const createTotpKey = (secret: string): ServerKey => deriveServerKey(secret, 'gatehouse/identity/v1/');
 
 const KEY_MISSING = new Failure('key_unknown', {
   message: 'Codes of apps cannot be checked now. Use a recovery code or a passkey, or contact the operator.',
 });
 
+const UNKNOWN = 'a value of IDENTITY_SECRET is missing: add the one with this key id to IDENTITY_SECRET_PREVIOUS';
+const ALTERED = 'the sealed key of an authenticator app was altered';
+const EARLIER = 'keys of authenticator apps are sealed under IDENTITY_SECRET_PREVIOUS until the next use of the app';
+
+/** What the operator must know before an earlier secret is removed. */
+export async function reportKeys({ database, log, portal }: IdentityService): Promise<void> {
+  const [current, ...previous] = (portal?.secrets ?? []).map((secret) => createTotpKey(secret).id);
+  for (const { key_id, apps } of await countTotpByKey(database)) {
+    if (previous.includes(key_id)) log.info(EARLIER, { key_id, apps });
+    else if (key_id !== current) log.error(UNKNOWN, { key_id, apps });
+  }
+}
+
 /**
  * A code of an authenticator app, or a recovery code. Each is counted before it is checked, and accepted once.
- * @param secret IDENTITY_SECRET
+ * @param secrets IDENTITY_SECRET, which seals, and the earlier ones
  */
-export function createCodeCheck(secret: string | null): CheckCode {
-  const totpKey = secret === null ? null : createTotpKey(secret);
+export function createCodeCheck(secrets: readonly string[]): CheckCode {
+  const keys = secrets.map(createTotpKey);
   return async (context, request, { id }, text) => {
     const { database, throttleSecret, reportFactor } = context;
     const code = text.replace(/\s/g, '');
@@ -34,7 +48,7 @@ export function createCodeCheck(secret: string | null): CheckCode {
     const limit: Limit = { key, mode: 'window', attempts: 20, seconds: 86_400 };
     const isLeft = await takeAttempt(database, SCHEMA, limit);
     const isRight = isLeft && (recovery
-      ? await useRecoveryCode(database, actor, id, recovery) : await checkTotp(database, totpKey, id, code));
+      ? await useRecoveryCode(database, actor, id, recovery) : await checkTotp(context, keys, id, code));
     if (isRight) await giveBackAttempts(database, SCHEMA, [key]);
     // The strongest sign that somebody else knows the password.
     else if (isLeft) await noteFailure(database, actor, id);
@@ -45,13 +59,20 @@ export function createCodeCheck(secret: string | null): CheckCode {
   };
 }
 
-async function checkTotp(database: Database, totpKey: ServerKey | null, userId: string, code: string) {
+async function checkTotp({ database, log }: FactorContext, keys: readonly ServerKey[], userId: string, code: string) {
   const totp = await findTotp(database, userId);
   if (!totp) return false;
-  const secret = totpKey && openSecret([totpKey], totp);
-  if (!secret) return KEY_MISSING;
+  const secret = openSecret(keys, totp);
+  if (secret === null) {
+    const isKnown = keys.some(({ id }) => id === totp.key_id);
+    log.error(isKnown ? ALTERED : UNKNOWN, { key_id: totp.key_id, user_id: userId });
+    return KEY_MISSING;
+  }
   const step = findTotpStep(Buffer.from(secret, 'base64'), code, await readClock(database));
-  return step !== null && (await useTotpStep(database, userId, step));
+  if (step === null) return false;
+  const [current] = keys;
+  const sealed = current && current.id !== totp.key_id ? sealSecret(current, secret, userId) : totp;
+  return useTotpStep(database, step, totp, sealed);
 }
 
 export const factorJobs = ({ database, metrics }: IdentityService): readonly Job[] =>

@@ -27,10 +27,20 @@ export const findTotp = async (database: Database, userId: string): Promise<Seal
   (await database.read((sql) => sql<SealedSecret[]>`
     select *, user_id as id from identity.totp where user_id = ${userId}`))[0] ?? null;
 
-/** Each step is accepted once, across replicas, and no earlier one after it (RFC 6238, 5.2; ASVS 6.5.1). */
-export const useTotpStep = (database: Database, userId: string, step: number): Promise<boolean> =>
-  writes(database, (sql) => sql`
-    update identity.totp set last_step = ${step} where user_id = ${userId} and last_step < ${step}`);
+export const countTotpByKey = (database: Database): Promise<Array<{ key_id: string; apps: number }>> =>
+  database.read((sql) => sql<Array<{ key_id: string; apps: number }>>`
+    select key_id, count(*)::int as apps from identity.totp group by key_id order by key_id`);
+
+/**
+ * Each step is accepted once, across replicas, and no earlier one after it (RFC 6238, 5.2; ASVS 6.5.1).
+ * @param given as it was when the code was checked  @param sealed the same secret, perhaps under another key
+ */
+export const useTotpStep = (
+  database: Database, step: number, given: SealedSecret, sealed: SealedSecret,
+): Promise<boolean> => writes(database, (sql) => sql`
+  update identity.totp set last_step = ${step}, key_id = ${sealed.key_id}, client_key = ${sealed.client_key},
+    commitment = ${sealed.commitment}, blob = ${sealed.blob}
+  where user_id = ${given.id} and last_step < ${step} and commitment = ${given.commitment}`);
 
 /** @returns whether this was one of the user's codes; it is none any more */
 export async function useRecoveryCode(

@@ -28,15 +28,17 @@ async function factors(
   const [totp, passkeys, codes] = await Promise.all([
     store.findTotp(database, id), store.listPasskeys(database, id), store.countRecoveryCodes(database, id),
   ]);
-  return factorsPage(totp ? 'used' : portal.secret ? 'offered' : 'missing', passkeys, codes, returnTo, message);
+  const state = totp ? 'used' : portal.secrets.length > 0 ? 'offered' : 'missing';
+  return factorsPage(state, passkeys, codes, returnTo, message);
 }
 
 /** Who sets up an app. `token`: of the cookie that only this browser has. */
 export type Enrolling = Readonly<{ user: Pick<User, 'id' | 'username' | 'updated_at'>; token: string }>;
 
 function secretOf({ portal }: PortalService, { user, token }: Enrolling): Buffer {
-  if (portal.secret === null) throw new Error('internal error: TOTP needs IDENTITY_SECRET');
-  return enrolmentSecret(portal.secret, [user.id, token, user.updated_at]);
+  const [current] = portal.secrets;
+  if (current === undefined) throw new Error('internal error: TOTP needs IDENTITY_SECRET');
+  return enrolmentSecret(current, [user.id, token, user.updated_at]);
 }
 
 export function offerTotp(
@@ -57,7 +59,7 @@ export async function confirmTotp(service: PortalService, actor: Actor, person: 
   const { database, portal } = service;
   const [secret, { user: { id } }] = [secretOf(service, person), person];
   const step = findTotpStep(secret, code.replace(/\s/g, ''), await store.readClock(database));
-  const sealed = step && sealSecret(createTotpKey(portal.secret ?? ''), secret.toString('base64'), id);
+  const sealed = step && sealSecret(createTotpKey(portal.secrets[0] ?? ''), secret.toString('base64'), id);
   const changedAt = sealed && (await store.addTotp(database, actor, sealed, step));
   if (!changedAt) return new Failure('invalid_code');
   service.reportFactor('totp', 'added', id);

@@ -100,9 +100,7 @@ export function listAudit(database: Database, page: Page, filter: AuditFilter): 
     const where = event === null ? ofUser : sql`${ofUser} and x.event = ${event}`;
     const table = sql`identity.audit`;
     const rows = await sql<AuditRecord[]>`
-      select a.id, a.created_at, a.event, a.via, a.actor_id, a.key_id, a.user_id, a.target_id, a.count, a.ip,
-        a.request_id, a.detail
-      from (${idsOfPage(sql, table, where, page)}) page join ${table} a on a.id = page.id
+      select a.* from (${idsOfPage(sql, table, where, page)}) page join ${table} a on a.id = page.id
       order by a.created_at desc, a.id desc`;
     return { rows, total: await countRows(sql, table, where) };
   });

@@ -61,12 +61,10 @@ export function listKeys(database: Database, page: Page, userId: string | null):
 }
 
 /** @returns 1, or 0 if it was revoked before */
-export async function revokeKey(
-  database: Database, actor: Actor, { id, user_id: userId, created_by: creatorId }: ApiKey,
-): Promise<number> {
+export async function revokeKey(database: Database, actor: Actor, key: ApiKey): Promise<number> {
   const entry = { event: 'key.revoked', actor } as const;
-  const rows = await changing(database, actor, userId ?? creatorId, (sql) => audited(sql, entry, sql`
+  const rows = await changing(database, actor, key.user_id ?? key.created_by, (sql) => audited(sql, entry, sql`
     update identity.api_keys set revoked = true, updated_at = now()
-    where id = ${id} and deleted_at is null and not revoked returning id, user_id`));
+    where id = ${key.id} and deleted_at is null and not revoked returning id, user_id`));
   return rows?.length ?? 0;
 }

@@ -28,10 +28,9 @@ async function readAccount(database: Database, where: (sql: Sql) => Fragment): P
   return account ?? null;
 }
 
-export const findAccount = (database: Database, usernameKey: string): Promise<Account | null> =>
+export const findAccount = (database: Database, usernameKey: string) =>
   readAccount(database, (sql) => sql`u.username_key = ${usernameKey}`);
-export const findAccountById = (database: Database, id: string): Promise<Account | null> =>
-  readAccount(database, (sql) => sql`u.id = ${id}`);
+export const findAccountById = (database: Database, id: string) => readAccount(database, (sql) => sql`u.id = ${id}`);
 
 /** @returns null also for a deleted user */
 export async function findUser(database: Database, id: string): Promise<User | null> {
@@ -109,8 +108,7 @@ export type Obstacle = 'unknown' | 'last administrator';
 
 /**
  * Changes a user, and everything that follows from it, in one transaction; with `expectedHash`, only if it is still the
- * password's. A deleted user's row stays, because the
- * audit trail refers to it; the name and the address are free again.
+ * password's. A deleted user's row stays for the audit trail; the name and the address are free again.
  * @throws Duplicate, with the index's name, if the username or the address is taken
  */
 export function updateUser(

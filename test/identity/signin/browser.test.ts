@@ -9,7 +9,7 @@ const portal: Portal = {
   origin: 'https://login.example.org',
   returnOrigins: ['https://app.example.org', 'https://wiki.example.org:8443', 'http://localhost:5000'],
   cookieDomain: 'example.org',
-  secret: null,
+  secrets: [],
   requireSecondFactor: 'off',
 };
 

@@ -141,6 +141,21 @@ test('a passkey that is removed during its sign-in opens nothing', async () => {
   assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
 });
 
+test('an app that is replaced while its code is checked opens nothing, and stays the new one', async () => {
+  const { username, id } = await add();
+  const { secret } = await enrol(username);
+  await forgetSteps(id);
+  const [pending, code] = [await start(username), totpCode(secret, await stepNow())];
+  const page = await meanwhile(
+    (locking) => locking`select from identity.totp where user_id = ${id} for update`,
+    () => enter(pending, code),
+    (locking) => locking`update identity.totp set commitment = sha256('another app') where user_id = ${id}`,
+  );
+  assert.equal(page.status, 401);
+  const [row] = await sql`select commitment = sha256('another app') as kept from identity.totp where user_id = ${id}`;
+  assert.equal(row?.kept, true);
+});
+
 test('a pending sign-in makes one session, also by two right codes at once', async () => {
   const { username } = await add();
   const { codes: [first = '', second = ''] } = await enrol(username);
