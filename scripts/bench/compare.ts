@@ -107,7 +107,7 @@ export function resultOf(comparison: Comparison): string {
   return isMet(comparison) ? 'yes' : 'no';
 }
 
-/** Whether the median is above or below every value of a build against itself, whichever of its processes comes first. */
+/** Whether the median is above or below every value of a build against itself, whichever process comes first. */
 function isBeyondNoise({ values, noise, unit }: Comparison): boolean {
   const swapped = (value: number) => (unit === 'times' ? 1 / value : -value);
   const itself = noise.flatMap((one) => one.values.flatMap((value) => [value, swapped(value)]));

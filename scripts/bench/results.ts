@@ -3,6 +3,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root } from './builds.ts';
 import type { Report } from './compare.ts';
+import { plotsOf } from './curves.ts';
 import { documentOf } from './document.ts';
 
 /** A part, as last measured. A failed one keeps its former report beside the failure. */
@@ -33,8 +34,12 @@ export function writeResults({ result, ...about }: Measured): void {
   const parts = readResults();
   const index = parts.findIndex(({ name }) => name === about.name);
   parts.splice(index < 0 ? parts.length : index, index < 0 ? 0 : 1, { ...about, report: result });
-  writeFileSync(RESULTS, `${JSON.stringify(parts, (_, value: unknown) => rounded(value), 1)}\n`);
+  const lines = parts.map((part) => JSON.stringify(part, (_, value: unknown) => rounded(value)));
+  writeFileSync(RESULTS, `[\n${lines.join(',\n')}\n]\n`);
   writeFileSync(join(root, 'docs/benchmarks.md'), documentOf(parts));
+  for (const [file, svg] of plotsOf(parts.flatMap(({ report }) => report.curves ?? []))) {
+    writeFileSync(join(root, 'docs', file), svg);
+  }
 }
 
 /** Four significant digits are more than any figure has. */
