@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 import { describeError, StartupError, Unavailable } from './runtime/errors.ts';
-import { configure, migrateAll, serve, SERVICE_NAMES } from './serve.ts';
+import { configure, serve, SERVICE_NAMES } from './serve.ts';
 import { ConfigurationError } from './settings.ts';
 
 /** 78 is for a wrong configuration, as in sysexits(3). `commands/command.ts` adds 0 for success and 2 for wrong use. */
@@ -9,15 +9,13 @@ const EXIT = { failed: 1, configuration: 78 } as const;
 /** How long a reader may take for the last log lines. */
 const LAST_LINES_MS = 750;
 
-const common = { positionals: '[SERVICE…]', among: SERVICE_NAMES, options: {} };
 type Given = { readonly positionals: readonly string[] };
-const namedOrAll = ({ positionals: names }: Given) => (names.length > 0 ? names : SERVICE_NAMES);
 
 const SERVE = {
-  ...common, name: 'serve',
+  name: 'serve', positionals: '[SERVICE…]', among: SERVICE_NAMES, options: {},
   summary: `Serve ${SERVICE_NAMES.join(', ')}: those named, or all, in one process`,
-  async run(given: Given) {
-    const configuration = await configure(namedOrAll(given), 'serve');
+  async run({ positionals: names }: Given) {
+    const configuration = await configure(names.length > 0 ? names : SERVICE_NAMES, 'serve');
     const stop = new AbortController();
     // A second signal ends the process at once.
     const onSignal = () => (stop.signal.aborted ? process.exit(EXIT.failed) : stop.abort());
@@ -30,19 +28,10 @@ const SERVE = {
   },
 };
 
-const MIGRATE = {
-  ...common, name: 'migrate',
-  summary: 'Bring the database schemas of the named services, or of all, up to date',
-  async run(given: Given, { print }: typeof terminal) {
-    for (const [name, steps] of await migrateAll(await configure(namedOrAll(given), 'administer'), process)) {
-      print(`${name}: ${steps === 0 ? 'is up to date' : `applied ${steps} step${steps === 1 ? '' : 's'}`}`);
-    }
-  },
-};
-
-/** The commands of each service by their first word, loaded on demand. */
+/** Commands by their first word, loaded on demand: those of each service, and those of the program. */
 const GROUPS = {
-  identity: [/^(user|key|audit|restored)$/, () => [import('./commands/identity.ts')]],
+  all: [/^(migrate|check|version)$/, () => [import('./commands/process.ts')]],
+  identity: [/^(user|key|audit|throttle|restored)$/, () => [import('./commands/identity.ts')]],
   secrets: [/^(secret|restored)$/, () => [import('./commands/secrets.ts')]],
   webhook: [/^(token|event|restored)$/, () => [import('./commands/webhook.ts'), import('./commands/events.ts')]],
 } as const;
@@ -60,17 +49,14 @@ const terminal = {
 async function main(words: readonly string[]): Promise<number> {
   try {
     const [first = '', ...rest] = words;
-    const own = [SERVE, MIGRATE].find(({ name }) => name === first);
+    const isPlain = rest.length <= SERVICE_NAMES.length && rest.every((word) => SERVICE_NAMES.includes(word));
     // Without options or mistakes, a service starts without reading the code of the commands.
-    if (own && rest.length <= SERVICE_NAMES.length && rest.every((word) => SERVICE_NAMES.includes(word))) {
-      await own.run({ positionals: rest }, terminal);
-      return 0;
-    }
+    if (first === SERVE.name && isPlain) return await SERVE.run({ positionals: rest }).then(() => 0);
     const { runCommand } = await import('./commands/command.ts');
     const groups = Object.values(GROUPS);
     const named = groups.filter(([words]) => words.test(first));
     const modules = await Promise.all((named.length > 0 ? named : groups).flatMap(([, load]) => load()));
-    return await runCommand([SERVE, MIGRATE, ...modules.flatMap((module) => module.COMMANDS)], words, terminal);
+    return await runCommand([SERVE, ...modules.flatMap((module) => module.COMMANDS)], words, terminal);
   } catch (error) {
     if (error instanceof ConfigurationError) return fail(EXIT.configuration, error.problems.join('\ngatehouse: '));
     if (error instanceof StartupError || error instanceof Unavailable) return fail(EXIT.failed, error.message);

@@ -142,14 +142,16 @@ export async function serve(configuration: Configuration, output: Output, signal
   }
 }
 
-/** Brings the schemas of the configured services up to date. @returns how many steps were applied, by service */
-export async function migrateAll(configuration: Configuration, output: Output): Promise<ReadonlyMap<string, number>> {
+/** Works with each configured service, assembled but not served. @returns the results, by service */
+export async function withServices<T>(
+  configuration: Configuration, output: Output, work: (service: Service, name: string) => Promise<T>,
+): Promise<ReadonlyMap<string, T>> {
   const context = await createProcessContext(configuration, output);
-  const applied = new Map<string, number>();
+  const results = new Map<string, T>();
   for (const service of configuration.services.map((one) => createRunning(one, context))) {
-    applied.set(service.name, await service.migrate().finally(() => service.stop()));
+    results.set(service.name, await service.load().then((loaded) => work(loaded, service.name)).finally(service.stop));
   }
-  return applied;
+  return results;
 }
 
 /** A service in this process. */
@@ -179,16 +181,11 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
     name, host, port, style, log, metrics, readBody, routes: async () => (await load()).routes,
     maxBodyBytes: shared.MAX_BODY_BYTES, trustedProxies: shared.TRUSTED_PROXIES,
   });
-  /** @returns how many steps were applied */
-  async function bringUpToDate(): Promise<number> {
-    const { storage } = await load();
-    return storage ? migrate(storage.database, storage.schema, storage.migrations) : 0;
-  }
   /** Schema, first run, background work. May be called again after a failure. */
   async function prepareOnce(): Promise<void> {
     const { storage, firstRun, jobs, startWork } = await load();
-    if (shared.MIGRATE) await bringUpToDate();
-    else if (storage) await requireCurrent(storage.database, storage.schema, storage.migrations);
+    const bringUpToDate = shared.MIGRATE ? migrate : requireCurrent;
+    if (storage) await bringUpToDate(storage.database, storage.schema, storage.migrations);
     await firstRun();
     if (stopping.aborted) return;
     background.push(startJobs(jobs, log), ...(startWork ? [startWork()] : []));
@@ -207,7 +204,6 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
     },
     /** Loads its modules, which `/livez` does not need. */
     load,
-    migrate: bringUpToDate,
     /** Waits for a database in passing trouble, without limit. @throws StartupError for one that rejects us */
     async prepare(): Promise<void> {
       for (let pause = 250; !stopping.aborted; pause = Math.min(pause * 2, 5_000)) {

@@ -8,6 +8,7 @@ import { after, test } from 'node:test';
 import { promisify } from 'node:util';
 import { COMMANDS as EVENT_COMMANDS } from '../src/commands/events.ts';
 import { COMMANDS as IDENTITY_COMMANDS } from '../src/commands/identity.ts';
+import { COMMANDS as PROCESS_COMMANDS } from '../src/commands/process.ts';
 import { COMMANDS as SECRETS_COMMANDS } from '../src/commands/secrets.ts';
 import { COMMANDS as WEBHOOK_COMMANDS } from '../src/commands/webhook.ts';
 import type { Route } from '../src/http/call.ts';
@@ -75,8 +76,8 @@ for (const [document, routes] of ROUTES) {
 
 test('the documents list every command, and no other', async () => {
   const documented = PAGES.flatMap((page) => rowsUnder(page, 'command | purpose'));
-  const commands = [...IDENTITY_COMMANDS, ...SECRETS_COMMANDS, ...WEBHOOK_COMMANDS, ...EVENT_COMMANDS];
-  const names = ['serve', 'migrate', ...commands.map(({ name }) => name)];
+  const services = [...IDENTITY_COMMANDS, ...SECRETS_COMMANDS, ...WEBHOOK_COMMANDS, ...EVENT_COMMANDS];
+  const names = ['serve', ...[...PROCESS_COMMANDS, ...services].map(({ name }) => name)];
   assert.deepEqual(firstCells(documented), names.sort());
   const program = [join(root, 'dist/cli.js')];
   const { stdout } = await run(process.execPath, [...program, '--help'], { cwd: root });

@@ -63,6 +63,8 @@ test('session mode: all services under load, and the books balance', bounded, as
   assert.deepEqual(books.problems(), {});
   await books.balance(sql);
   assert.deepEqual(log().filter(({ error }) => error !== undefined), []);
+  const { stdout } = await runProgram(t, buildProgram(), ['check', 'secrets'], variables(pooler.url));
+  assert.match(stdout, /^ok +secrets pooler +one in session mode$/m);
 });
 
 test('session mode: every connection has its settings', bounded, async (t) => {
@@ -89,6 +91,8 @@ for (const [mode, ...more] of MODES) {
       assert.equal(code, 1, stderr);
       assert.match(stderr, REFUSED);
     }
+    const { code, stdout } = await runProgram(t, buildProgram(), ['check', 'secrets'], variables(pooler.url));
+    assert.deepEqual([code, REFUSED.test(stdout)], [1, true], stdout);
   });
 }
 

@@ -1,4 +1,5 @@
 import { parseArgs } from 'node:util';
+import { isWithin } from '../settings.ts';
 
 /** An option as `util.parseArgs` understands it, with a line of help. */
 export interface Option {
@@ -44,7 +45,8 @@ export interface Command {
   /** The positionals that are accepted, once each; any if left out. */
   readonly among?: readonly string[];
   readonly options: Readonly<Record<string, Option>>;
-  run(given: Arguments, terminal: Terminal): Promise<void>;
+  /** @param commands all there are, where the word is in no group of cli.ts */
+  run(given: Arguments, terminal: Terminal, commands: readonly Command[]): Promise<void>;
 }
 
 /** The words of the command are wrong: exit 2. What `run` throws is reported with the command's name. */
@@ -57,19 +59,27 @@ export class OperationFailed extends Error {
   override readonly name = 'OperationFailed';
 }
 
+/** What people type who do not know the commands yet. Nothing at all asks for the list of commands. */
+function translate(words: readonly string[]): readonly string[] {
+  const [first, ...rest] = words;
+  if (first === undefined || first === 'help') return [...rest, '--help'];
+  return first === '--version' || first === '-v' ? ['version', ...rest] : words;
+}
+
 /** Runs the command that the words name. @returns the exit code: by the shells' custom, 2 is wrong use */
 export async function runCommand(
-  commands: readonly Command[], words: readonly string[], terminal: Terminal,
+  commands: readonly Command[], given: readonly string[], terminal: Terminal,
 ): Promise<number> {
+  const words = translate(given);
   let [prefix, help] = ['', 'gatehouse --help'];
   try {
     const command = findCommand(commands, words, terminal.print);
     if (!command) return 0;
     help = `gatehouse ${command.name} --help`;
-    const given = parseCommand(command, words.slice(command.name.split(' ').length));
+    const parsed = parseCommand(command, words.slice(command.name.split(' ').length));
     prefix = `${command.name}: `;
-    if (given.flag('help')) printHelp(command, terminal.print);
-    else await command.run(given, terminal);
+    if (parsed.flag('help')) printHelp(command, terminal.print);
+    else await command.run(parsed, terminal, commands);
     return 0;
   } catch (error) {
     if (!(error instanceof UsageError || error instanceof OperationFailed)) throw error;
@@ -86,17 +96,25 @@ function findCommand(commands: readonly Command[], words: readonly string[], pri
   if (found) return found;
   const wantsHelp = words.includes('--help') || words.includes('-h');
   const group = commands.filter(({ name }) => name.startsWith(`${first} `));
+  const next = group.map(({ name }) => name.slice(first.length + 1));
   if (!wantsHelp && group.length > 0) {
-    throw new UsageError(`"${first}" goes on with ${group.map(({ name }) => name.slice(first.length + 1)).join(', ')}`);
+    throw new UsageError(`"${first}" goes on with ${next.join(', ')}${didYouMean(second, next)}`);
   }
   if (!wantsHelp || (group.length === 0 && !first.startsWith('-'))) {
-    const given = [first, second].filter(Boolean).join(' ');
-    throw new UsageError(given === '' ? 'name a command' : `there is no command "${given}"`);
+    const guess = didYouMean(first, commands.map(({ name }) => name.split(' ')[0] ?? ''));
+    throw new UsageError(`there is no command "${[first, second].filter(Boolean).join(' ')}"${guess}`);
   }
   print('Usage: gatehouse COMMAND [OPTION…]\n');
   for (const { name, summary } of group.length > 0 ? group : commands) print(`  ${name.padEnd(19)} ${summary}`);
-  print('\nRun a command with --help for details. Settings are environment variables; see docs/configuration.md.');
+  print('\nRun "gatehouse help COMMAND" for details. Settings are environment variables; see docs/configuration.md.');
   return null;
+}
+
+/** Names the choice that the word was probably meant to be: one with one other letter, or two if it is long enough. */
+function didYouMean(word: string, choices: readonly string[]): string {
+  const edits = word.length < 4 ? [1] : [1, 2];
+  const found = edits.flatMap((count) => choices.find((choice) => isWithin(count, word, choice)) ?? []);
+  return found[0] === undefined ? '' : ` (did you mean "${found[0]}"?)`;
 }
 
 /** Parses the words behind a command's name. @throws UsageError */
@@ -110,7 +128,9 @@ function parseCommand(command: Command, words: readonly string[]): Arguments {
     const isMissing = positionals.length === 0 && !shown.startsWith('[');
     if (isMissing || positionals.length > most) throw new UsageError(`${command.name} takes ${shown}`);
     const unknown = positionals.find((word) => among && !among.includes(word));
-    if (unknown !== undefined) throw new UsageError(`"${unknown}" is not one of ${among?.join(', ')}`);
+    if (unknown !== undefined) {
+      throw new UsageError(`"${unknown}" is not one of ${among?.join(', ')}${didYouMean(unknown, among ?? [])}`);
+    }
     const missing = Object.keys(command.options).find((name) => command.options[name]?.required && !given.has(name));
     if (missing !== undefined) throw new UsageError(`${command.name} needs --${missing}`);
   }
@@ -129,7 +149,10 @@ function parseCommand(command: Command, words: readonly string[]): Arguments {
     } catch (error) {
       // The first sentence of parseArgs says which option is wrong; the rest explains how to pass odd values.
       const sentence = error instanceof Error ? (error.message.split(/\.\s/)[0] ?? '') : '';
-      throw new UsageError(`${command.name}: ${sentence}`);
+      const [, unknown] = /^Unknown option '--([^']*)'/.exec(sentence) ?? [];
+      const known = Object.keys(options).map((name) => `--${name}`);
+      const guess = unknown === undefined ? '' : didYouMean(`--${unknown}`, known);
+      throw new UsageError(`${command.name}: ${sentence}${guess}`);
     }
   }
 }

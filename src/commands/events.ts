@@ -17,7 +17,8 @@ export const COMMANDS: readonly Command[] = [
     options: {
       status: option('STATUS', STATUSES.join(', ')), source: option('SOURCE', "the source of the event's token"),
       event: option('NAME', 'the event name; * stands for any characters'), limit: option('N', 'how many; default 20'),
-      since: option('TIME', 'the greatest age: seconds, or as 30m, 12h or 7d'), json,
+      'delivery-id': option('ID', 'the delivery id that the sender gave: webhook-id, Idempotency-Key or its own'),
+      since: option('TIME', 'the greatest age: seconds, or such as 30m, 12h, 7d or 1w'), json,
     },
     async run(given, terminal) {
       const { text } = given;
@@ -25,7 +26,7 @@ export const COMMANDS: readonly Command[] = [
       const [age, limit] = [text('since'), text('limit') ?? '20'];
       const since = age === undefined ? age : new Date(Date.now() - parseDuration('--since', age) * 1000);
       if (!/^[1-9][0-9]{0,3}$/.test(limit)) throw new UsageError('--limit must be a whole number from 1 to 9999');
-      const filter = { status, event: text('event'), source, since, after: undefined };
+      const filter = { status, event: text('event'), source, since, delivery: text('delivery-id'), after: undefined };
       const events = await withWebhook((database) => listEvents(database, filter, Number(limit)));
       const columns = ['ID', 'RECEIVED', 'SOURCE', 'EVENT', 'STATUS', 'ATTEMPTS', 'LAST ERROR'];
       printRows(given, terminal, events, columns, cells);

@@ -1,7 +1,9 @@
 import {
   type Arguments, type Command, flag, json, OperationFailed, option, type Terminal, UsageError,
 } from './command.ts';
-import { confirm, counted, ifConfirmed, orThrow, requireUuid, withDatabase } from './database.ts';
+import { find, inIdentity } from './accounts.ts';
+import { confirm, counted, ifConfirmed, orThrow, requireUuid } from './database.ts';
+import { COMMANDS as LIMIT_COMMANDS } from './limits.ts';
 import { printMembers, printRows, readInput } from './terminal.ts';
 import { isUuid } from '../crypto/text.ts';
 import { randomToken } from '../crypto/token.ts';
@@ -10,21 +12,16 @@ import { Failure } from '../http/errors.ts';
 import { decimal, object, oneOf, optional, type Shape, validate, withDefault } from '../http/shape.ts';
 import { removeFactors } from '../identity/factors/store.ts';
 import { createKey, newKeyShape } from '../identity/keys.ts';
-import { MIGRATIONS, SCHEMA } from '../identity/migrations.ts';
-import {
-  accountKey, type ApiKey, type AuditRecord, type User, viewAudit, viewKey, viewUser,
-} from '../identity/model.ts';
-import { createPasswords, type Passwords } from '../identity/passwords.ts';
-import * as settings from '../identity/settings.ts';
+import { type ApiKey, type AuditRecord, type User, viewAudit, viewKey, viewUser } from '../identity/model.ts';
+import type { Passwords } from '../identity/passwords.ts';
 import { COMMAND_LINE, EVENTS, listAudit } from '../identity/store/audit.ts';
 import { findKeyById, listKeys, revokeKey } from '../identity/store/keys.ts';
 import { endRestored } from '../identity/store/restored.ts';
-import { type ChangedUser, findAccount, findUser, listUsers } from '../identity/store/users.ts';
+import { type ChangedUser, listUsers } from '../identity/store/users.ts';
 import {
   changeUser, createUser, newUserShape, removeUser, revokedKeysText, setPassword, userChangeShape,
 } from '../identity/users.ts';
 import { endedText } from '../identity/sessions.ts';
-import { readServiceSettings } from './settings.ts';
 
 const all = { page: 1, limit: 2 ** 31 };
 const auditLimit = withDefault(decimal({ min: 1, max: 10_000 }), 50);
@@ -116,6 +113,7 @@ export const COMMANDS: readonly Command[] = [
         : `Removed ${counted(removed, 'second factor')} of user "${user.username}"; the user's sessions have ended.`);
     },
   },
+  ...LIMIT_COMMANDS,
   {
     name: 'key create', summary: 'Create an API key and print it once',
     options: {
@@ -196,23 +194,9 @@ export const COMMANDS: readonly Command[] = [
   },
 ];
 
-async function inIdentity<T>(work: (database: Database, passwords: Passwords) => Promise<T>): Promise<T> {
-  const { database: address, passwords } = readServiceSettings('identity', settings);
-  const hashing = createPasswords({ passwords });
-  return withDatabase('identity', address, SCHEMA, MIGRATIONS, (database) => work(database, hashing));
-}
-
 type UserWork = (id: string, database: Database, passwords: Passwords) => Promise<ChangedUser | Failure>;
 const onUser = ({ positionals: [name] }: Arguments, work: UserWork): Promise<ChangedUser> =>
   inIdentity(async (database, passwords) => orThrow(await work((await find(database, name)).id, database, passwords)));
-
-/** By id or username. */
-async function find(database: Database, name = ''): Promise<User> {
-  const id = name.toLowerCase();
-  const user = isUuid(id) ? await findUser(database, id) : await findAccount(database, accountKey(name));
-  if (!user) throw new OperationFailed('there is no user with this id or name; see: gatehouse user list');
-  return user;
-}
 
 /** The id of `--user`. It may be that of a deleted user, who has no name any more. @returns null without the option */
 async function idOf(database: Database, { text }: Arguments): Promise<string | null> {

@@ -18,7 +18,7 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'secret put', summary: 'Store a secret from standard input; print its link, or its id and key',
     options: {
-      'expires-in': option('TIME', 'when it expires: seconds, or such as 30m, 12h or 7d'),
+      'expires-in': option('TIME', 'when it expires: seconds, or such as 30s, 15m, 12h, 7d or 1w'),
       'max-reads': option('N', 'how often it can be read'),
       passphrase: flag('also require a passphrase: the first line of standard input'),
     },

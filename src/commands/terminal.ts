@@ -6,9 +6,9 @@ import { type Arguments, OperationFailed, type Terminal, UsageError } from './co
 
 /** @returns seconds. @param what names the value in the error message */
 export function parseDuration(what: string, text: string): number {
-  const [, number, unit = 's'] = /^([0-9]{1,10})([smhd]?)$/.exec(text) ?? [];
-  if (!number) throw new UsageError(`${what} must be a number of seconds, or a time such as 30m, 12h or 7d`);
-  const seconds = Number(number) * ({ s: 1, m: 60, h: 3_600, d: 86_400 }[unit] ?? 1);
+  const [, number, unit = 's'] = /^([0-9]{1,10})([smhdw]?)$/.exec(text) ?? [];
+  if (!number) throw new UsageError(`${what} must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w`);
+  const seconds = Number(number) * ({ s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 }[unit] ?? 1);
   if (seconds > 36_500 * 86_400) throw new UsageError(`${what} must be at most 36500d`);
   return seconds;
 }

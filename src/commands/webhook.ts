@@ -63,7 +63,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'token rotate', positionals: 'ID',
     summary: 'Replace a webhook token or its signing secret; the old one stays valid for a while',
     options: {
-      overlap: option('TIME', 'how long the old one stays valid: seconds, or as 30m, 24h or 7d; default 24h'),
+      overlap: option('TIME', 'how long the old one stays valid: seconds, or such as 30m, 24h, 7d or 1w; default 24h'),
       'signing-secret-file': secretFile,
     },
     async run({ positionals: [id = ''], text }, terminal) {

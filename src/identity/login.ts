@@ -133,21 +133,23 @@ const WRONG_CURRENT = new Failure('invalid_credentials', { message: 'The current
 /** An attempt to prove a password. The limits are for the account from this network, the account, and the network. */
 type Attempt = Readonly<{ name: string; failure: AuditEntry; limits: readonly [Limit, Limit, Limit] }>;
 
-/** Names and networks are stored only as keyed digests. An account that does not exist is counted too (ASVS 6.3.8). */
+/** An account that does not exist is counted too (ASVS 6.3.8). */
 async function createAttempt(
   service: IdentityService, request: RequestInfo, caller: Caller | null, username: string, event: AuditEntry['event'],
 ): Promise<Attempt> {
-  const [name, network, secret] = [accountKey(username), networkOf(request.address), await service.throttleSecret()];
+  const [name, secret] = [accountKey(username), await service.throttleSecret()];
+  const failure = { event, actor: actorOf(caller, request) };
+  return { name, failure, limits: loginLimits(secret, name, networkOf(request.address)) };
+}
+
+/** Names and networks are stored only as keyed digests. */
+export function loginLimits(secret: Buffer, name: string, network: string): Attempt['limits'] {
   const key = (...parts: string[]) => throttleKey(secret, parts);
-  return {
-    name,
-    failure: { event, actor: actorOf(caller, request) },
-    limits: [
-      { key: key('pair', name, network), mode: 'consecutive', attempts: 5, seconds: 12 * HOUR },
-      { key: key('account', name), mode: 'window', attempts: 100, seconds: HOUR },
-      { key: key('network', network), mode: 'window', attempts: 1_000, seconds: HOUR },
-    ],
-  };
+  return [
+    { key: key('pair', name, network), mode: 'consecutive', attempts: 5, seconds: 12 * HOUR },
+    { key: key('account', name), mode: 'window', attempts: 100, seconds: HOUR },
+    { key: key('network', network), mode: 'window', attempts: 1_000, seconds: HOUR },
+  ];
 }
 
 const createSession = (service: IdentityService, request: RequestInfo, isProven: boolean): NewSession => ({

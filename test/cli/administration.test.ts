@@ -1,7 +1,8 @@
 /** Users and tokens by command, on a real database, and what the services make of them. */
 import assert from 'node:assert/strict';
 import { before, test, type TestContext } from 'node:test';
-import { configure, migrateAll } from '../../src/serve.ts';
+import { migrateAll } from '../../src/commands/process.ts';
+import { configure } from '../../src/serve.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, logIn, startGatehouse, variables } from '../support/gatehouse.ts';
 import { buildProgram, type Finished, runProgram } from '../support/process.ts';

@@ -1,5 +1,7 @@
 /** The command line as its users meet it: words in, exit code and one line out. */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { createEmptyDatabase } from '../support/database.ts';
 import { variables } from '../support/gatehouse.ts';
@@ -24,12 +26,12 @@ function assertFailure(finished: Finished, code: number, lines = 1): void {
 }
 
 const COMMANDS = [
-  'serve', 'migrate', 'user create', 'user list', 'user show', 'user set', 'user password', 'user delete', 'user factors remove', 'key create', 'key list', 'key revoke', 'audit list',
+  'serve', 'migrate', 'check', 'version', 'completion', 'user create', 'user list', 'user show', 'user set', 'user password', 'user delete', 'user factors remove', 'key create', 'key list', 'key revoke', 'audit list', 'throttle list', 'user unlock',
   'token create', 'token list', 'token rotate', 'token confirm', 'token reseal', 'token revoke', 'event list', 'event show', 'event redeliver', 'event tail', 'restored identity', 'restored secrets', 'restored webhook',
 ];
 
-test('--help tells every command, and needs no configuration', async (t) => {
-  for (const words of ['--help', '-h', '--help serve']) {
+test('--help, help and no word at all tell every command, and need no configuration', async (t) => {
+  for (const words of ['--help', '-h', '--help serve', 'help', '']) {
     const { code, stdout, stderr } = await run(t, words, {});
     assert.deepEqual([code, stderr], [0, '']);
     for (const command of COMMANDS) assert.match(stdout, new RegExp(`^  ${command} +\\S`, 'm'), words);
@@ -46,6 +48,21 @@ for (const command of COMMANDS) {
   });
 }
 
+test('help COMMAND is COMMAND --help', async (t) => {
+  for (const command of ['user', 'user list', 'migrate']) {
+    const [help, option] = [await run(t, `help ${command}`, {}), await run(t, `${command} --help`, {})];
+    assert.deepEqual([help.code, help.stdout], [0, option.stdout]);
+  }
+});
+
+test('version and --version print the version of the package', async (t) => {
+  const { version }: { version: string } = JSON.parse(readFileSync(join(program, 'package.json'), 'utf8'));
+  for (const words of ['version', '--version', '-v']) {
+    const { code, stdout } = await run(t, words, {});
+    assert.deepEqual([code, stdout], [0, `gatehouse ${version} (Node ${process.versions.node})\n`]);
+  }
+});
+
 test('the name of a group with --help tells its commands', async (t) => {
   for (const group of ['user', 'key', 'audit', 'token', 'restored']) {
     const { code, stdout } = await run(t, `${group} --help`, {});
@@ -55,11 +72,18 @@ test('the name of a group with --help tells its commands', async (t) => {
 });
 
 const misuses: ReadonlyArray<readonly [words: string | readonly string[], said: RegExp]> = [
-  ['', /name a command/],
+  ['srve', /there is no command "srve" \(did you mean "serve"\?\)/],
+  ['usr list', /there is no command "usr list" \(did you mean "user"\?\)/],
+  ['user lsit', /factors remove, unlock \(did you mean "list"\?\)/],
+  ['user list --jsno', /Unknown option '--jsno' \(did you mean "--json"\?\)/],
+  ['serve identty', /"identty" is not one of identity, secrets, webhook \(did you mean "identity"\?\)/],
+  ['completion', /completion takes SHELL/],
+  ['completion tcsh', /"tcsh" is not one of bash, zsh, fish/],
+  ['version one', /version: Unexpected argument 'one'/],
   ['bogus', /there is no command "bogus"/],
   ['bogus --help', /there is no command "bogus/],
-  ['user', /"user" goes on with create, list, show, set, password, delete, factors remove\./],
-  ['user remove', /"user" goes on with create, list, show, set, password, delete, factors remove\./],
+  ['user', /"user" goes on with create, list, show, set, password, delete, factors remove, unlock\./],
+  ['user remove', /"user" goes on with create, list, show, set, password, delete, factors remove, unlock\./],
   ['serve letterbox', /"letterbox" is not one of identity, secrets, webhook/],
   ['migrate identity letterbox', /"letterbox" is not one of identity, secrets, webhook/],
   ['serve identity secrets webhook identity', /serve takes \[SERVICE…\]/],

@@ -65,6 +65,9 @@ const FILTERS: ReadonlyArray<readonly [words: readonly string[], names: readonly
   [['--since', '24h'], ['skipped', 'dead', 'done']],
   [['--since', '7d'], ['skipped', 'dead', 'done', 'waiting']],
   [['--since', '0'], []],
+  [['--since', '1w'], ['skipped', 'dead', 'done', 'waiting']],
+  [['--delivery-id', 'msg_1'], ['done']],
+  [['--delivery-id', 'msg_%'], []],
   [['--limit', '2'], ['skipped', 'dead']],
   [['--status', 'done', '--event', 'page.*', '--source', 'generic', '--since', '7d', '--limit', '9999'], ['done']],
 ];
@@ -165,8 +168,8 @@ test('event redeliver --status redelivers all events with a status, even more th
 
 const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
   [['list', '--status', 'failed'], /status must be one of stored, waiting, done, dead, skipped/],
-  [['list', '--since', 'yesterday'], /--since must be a number of seconds, or a time such as 30m, 12h or 7d/],
-  [['list', '--since', '7w'], /--since/],
+  [['list', '--since', 'yesterday'], /--since must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w/],
+  [['list', '--since', '7y'], /--since/],
   [['list', '--since', '9999999999d'], /--since/],
   [['list', '--since', '800000d'], /--since/],
   [['list', '--limit', '0'], /--limit must be a whole number from 1 to 9999/],

@@ -123,7 +123,7 @@ test('put: --max-reads limits the reads', async (t) => {
   );
 });
 
-const FORM = /secret put: --expires-in must be a number of seconds, or a time such as 30m, 12h or 7d\. See: [^\n]*\n$/;
+const FORM = /secret put: --expires-in must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w\. See: [^\n]*\n$/;
 const WHOLE = /secret put: --max-reads must be a whole number\. See: gatehouse secret put --help\n$/;
 
 test('put: exit 2 for invalid limits, and nothing is stored', async (t) => {
@@ -244,7 +244,7 @@ test('invalid arguments: one line and exit 2, before anything is sent', async (t
 const HELPED: Readonly<Record<string, readonly RegExp[]>> = {
   put: [
     /^Usage: gatehouse secret put \[OPTION…\]\n/,
-    /^ {2}--expires-in TIME +when it expires: seconds, or such as 30m, 12h or 7d$/m,
+    /^ {2}--expires-in TIME +when it expires: seconds, or such as 30s, 15m, 12h, 7d or 1w$/m,
     /^ {2}--max-reads N +\S/m,
     /^ {2}--passphrase +\S/m,
   ],

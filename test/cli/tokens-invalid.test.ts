@@ -87,7 +87,7 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['rotate', 'not-an-id'], /token rotate: ID must be a UUID, as in: gatehouse token list/],
   [
     ['rotate', UNKNOWN, '--overlap', 'tomorrow'],
-    /token rotate: --overlap must be a number of seconds, or a time such as 30m, 12h or 7d/,
+    /token rotate: --overlap must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w/,
   ],
   [['rotate', UNKNOWN, '--overlap', '-1'], /--overlap/],
   [['rotate', UNKNOWN, '--overlap=-1'], /--overlap must be a number of seconds/],

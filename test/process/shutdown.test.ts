@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { before, test, type TestContext } from 'node:test';
-import { configure, migrateAll } from '../../src/serve.ts';
+import { migrateAll } from '../../src/commands/process.ts';
+import { configure } from '../../src/serve.ts';
 import { createDatabase, createEmptyDatabase } from '../support/database.ts';
 import { openConnections, untilSql } from '../support/connections.ts';
 import { ask, AUTH_TOKEN, logIn, variables, WEBHOOK_TOKEN } from '../support/gatehouse.ts';

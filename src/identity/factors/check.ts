@@ -32,6 +32,10 @@ export async function reportKeys({ database, log, portal }: IdentityService): Pr
   }
 }
 
+/** All typed codes of an account, from everywhere. Passkeys do not count: their owner can always log in. */
+export const codeLimit = (secret: Buffer, userId: string): Limit =>
+  ({ key: throttleKey(secret, ['code', userId]), mode: 'window', attempts: 20, seconds: 86_400 });
+
 /**
  * A code of an authenticator app, or a recovery code. Each is counted before it is checked, and accepted once.
  * @param secrets IDENTITY_SECRET, which seals, and the earlier ones
@@ -43,13 +47,11 @@ export function createCodeCheck(secrets: readonly string[]): CheckCode {
     const code = text.replace(/\s/g, '');
     const [recovery, actor] = [recoveryDigest(code), actorOf(null, request)];
     const factor = recovery ? 'recovery' : 'totp';
-    // All typed codes of an account, from everywhere. Passkeys do not count: their owner can always log in.
-    const key = throttleKey(await throttleSecret(), ['code', id]);
-    const limit: Limit = { key, mode: 'window', attempts: 20, seconds: 86_400 };
+    const limit = codeLimit(await throttleSecret(), id);
     const isLeft = await takeAttempt(database, SCHEMA, limit);
     const isRight = isLeft && (recovery
       ? await useRecoveryCode(database, actor, id, recovery) : await checkTotp(context, keys, id, code));
-    if (isRight) await giveBackAttempts(database, SCHEMA, [key]);
+    if (isRight) await giveBackAttempts(database, SCHEMA, [limit.key]);
     // The strongest sign that somebody else knows the password.
     else if (isLeft) await noteFailure(database, actor, id);
     if (isRight instanceof Failure) return isRight;

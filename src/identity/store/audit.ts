@@ -8,7 +8,7 @@ import { countRows, idsOfPage, type Page, type PageOf } from './rows.ts';
 export const EVENTS = [
   'login.succeeded', 'login.failed', 'login.throttled', 'session.logged_out', 'session.revoked', 'password.changed',
   'password.failed', 'password.set', 'user.created', 'user.changed', 'user.deleted', 'key.created', 'key.revoked',
-  'factor.added', 'factor.removed', 'factor.failed', 'recovery.used',
+  'factor.added', 'factor.removed', 'factor.failed', 'recovery.used', 'login.unlocked',
 ] as const;
 export type AuditEvent = (typeof EVENTS)[number];
 

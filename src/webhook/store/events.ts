@@ -102,11 +102,11 @@ const summaries = (sql: Sql): Fragment => sql`
 
 /** In `event`, `*` stands for any characters. `after` is the last id of the previous page. */
 export type EventFilter = Readonly<Record<'event' | 'source' | 'after', string | undefined>> &
-  { readonly status: Status | undefined; readonly since: Date | undefined };
+  { readonly status: Status | undefined; readonly since: Date | undefined; readonly delivery?: string | undefined };
 
 /** Newest first. Waiting and dead events are found in their own small tables. */
 export async function listEvents(database: Database, filter: EventFilter, limit: number): Promise<EventSummary[]> {
-  const { status, event, source, since, after = null } = filter;
+  const { status, event, source, since, delivery, after = null } = filter;
   return database.list((sql) => {
     const conditions = {
       stored: sql`o.event_id is null and w.event_id is null`,
@@ -122,6 +122,8 @@ export async function listEvents(database: Database, filter: EventFilter, limit:
         and ${event === undefined ? sql`true` : sql`e.event like ${pattern}`}
         and ${source === undefined ? sql`true` : sql`e.source = ${source}`}
         and ${since === undefined ? sql`true` : sql`e.received_at >= ${since}`}
+        and ${delivery === undefined ? sql`true` : sql`
+          (e.token_id, e.delivery_id) in (select id, ${delivery} from webhook.tokens)`}
         and ${after === null ? sql`true` : sql`(e.received_at, e.id) < (${last})`}
       order by e.received_at desc, e.id desc limit ${limit}`;
   });

@@ -1,0 +1,24 @@
+import { OperationFailed } from './command.ts';
+import { withDatabase } from './database.ts';
+import { readServiceSettings } from './settings.ts';
+import { isUuid } from '../crypto/text.ts';
+import type { Database } from '../db/pool.ts';
+import { MIGRATIONS, SCHEMA } from '../identity/migrations.ts';
+import { accountKey, type User } from '../identity/model.ts';
+import { createPasswords, type Passwords } from '../identity/passwords.ts';
+import * as settings from '../identity/settings.ts';
+import { findAccount, findUser } from '../identity/store/users.ts';
+
+export async function inIdentity<T>(work: (database: Database, passwords: Passwords) => Promise<T>): Promise<T> {
+  const { database: address, passwords } = readServiceSettings('identity', settings);
+  const hashing = createPasswords({ passwords });
+  return withDatabase('identity', address, SCHEMA, MIGRATIONS, (database) => work(database, hashing));
+}
+
+/** By id or username. */
+export async function find(database: Database, name = ''): Promise<User> {
+  const id = name.toLowerCase();
+  const user = isUuid(id) ? await findUser(database, id) : await findAccount(database, accountKey(name));
+  if (!user) throw new OperationFailed('there is no user with this id or name; see: gatehouse user list');
+  return user;
+}

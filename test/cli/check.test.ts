@@ -1,0 +1,140 @@
+/** `check`, which changes nothing, and `migrate --status`. */
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import { withConnection } from '../../scripts/postgres.ts';
+import { createDatabase, createEmptyDatabase } from '../support/database.ts';
+import { startGatehouse, variables } from '../support/gatehouse.ts';
+import { buildProgram, runProgram } from '../support/process.ts';
+
+const program = buildProgram();
+/** Without warnings. */
+const settings = (url: string) => ({ ...variables(url), PASSWORD_SCRYPT: '' });
+
+type Lines = Readonly<Record<string, readonly [state: string, detail: string]>>;
+
+/** @returns the lines by what they check */
+async function check(t: TestContext, words: readonly string[], given: Readonly<Record<string, string>>) {
+  const { code, stdout, stderr } = await runProgram(t, program, ['check', '--json', ...words], given);
+  const rows: Array<{ state: string; check: string; detail: string }> = JSON.parse(stdout);
+  const lines: Lines = Object.fromEntries(rows.map((row) => [row.check, [row.state, row.detail]]));
+  return { code, stderr, lines };
+}
+
+const statesOf = (lines: Lines) => Object.fromEntries(Object.entries(lines).map(([name, [state]]) => [name, state]));
+
+test('check reports each setting, database, schema, right, clock, pooler and listener in a line', async (t) => {
+  const { url } = await createDatabase(t);
+  const { code, stdout, stderr } = await runProgram(t, program, ['check'], { ...settings(url), METRICS_PORT: '1' });
+  assert.deepEqual([code, stderr], [0, '']);
+  const [head, ...lines] = stdout.trimEnd().split('\n');
+  assert.match(head ?? '', /^STATE +CHECK +DETAIL$/);
+  assert.equal(lines.shift(), 'ok     settings           valid');
+  assert.equal(lines.pop(), 'ok     metrics            127.0.0.1:1');
+  for (const service of ['identity', 'secrets', 'webhook']) {
+    const expected = [
+      `database +PostgreSQL \\d\\S*, database test_[0-9a-f]+, role gatehouse, not encrypted`,
+      'pooler +none',
+      'rights +all that serve needs',
+      `schema +${service} is up to date \\(1 step\\)`,
+      "clock +the server's clock is \\d+ ms (ahead of|behind) this machine's clock \\(±\\d+ ms\\)",
+      'listener +127\\.0\\.0\\.1:0; with migration, \\d periodic jobs',
+    ];
+    for (const line of expected) assert.match(lines.shift() ?? '', new RegExp(`^ok +${service} ${line}$`));
+  }
+  assert.deepEqual(lines, []);
+});
+
+test('check changes nothing in an empty database, and says what serve would do', async (t) => {
+  const { url, sql } = await createEmptyDatabase(t);
+  const { code, lines } = await check(t, ['secrets'], settings(url));
+  assert.equal(code, 0);
+  assert.match(lines['secrets schema']?.[1] ?? '', /^secrets lacks 1 step: \S.*; serve applies it at startup$/);
+  assert.deepEqual([...(await sql`select nspname from pg_namespace where nspname = 'secrets'`)], []);
+
+  const off = await check(t, ['secrets'], { ...settings(url), MIGRATE: 'off' });
+  assert.deepEqual([off.code, off.stderr], [1, 'gatehouse: 1 check failed\n']);
+  assert.match(off.lines['secrets schema']?.[1] ?? '', /; MIGRATE=off: run "gatehouse migrate"$/);
+});
+
+test('check names the rights that a role lacks', async (t) => {
+  const { url, sql } = await createDatabase(t);
+  const role = `app_${new URL(url).pathname.slice(6)}`;
+  await sql.unsafe(`create role ${role} login password 'app'; grant usage on schema secrets to ${role};
+    grant select, insert, update, delete on all tables in schema secrets to ${role};
+    revoke delete on secrets.secrets from ${role}`);
+  const server = process.env.TEST_POSTGRES_URL ?? '';
+  // The database is dropped before.
+  t.after(() => withConnection(server, (other) => other.unsafe(`drop role ${role}`)));
+  const restricted = Object.assign(new URL(url), { username: role, password: 'app' }).href;
+  const lacking = await check(t, ['secrets'], settings(restricted));
+  assert.deepEqual([lacking.code, lacking.stderr], [1, 'gatehouse: 1 check failed\n']);
+  assert.deepEqual(lacking.lines['secrets rights'], ['failed', `the role ${role} lacks delete on secrets.secrets`]);
+
+  await sql.unsafe(`grant delete on secrets.secrets to ${role}`);
+  assert.equal((await check(t, ['secrets'], settings(restricted))).code, 0);
+
+  const other = await check(t, ['identity'], settings(restricted));
+  assert.match(other.lines['identity rights']?.[1] ?? '', / lacks .*insert on identity\.users.*usage on schema identity$/);
+
+  await sql`drop schema webhook cascade`;
+  const without = await check(t, ['webhook'], settings(restricted));
+  const owner = /; the role may not create it: run "gatehouse migrate" as the owner$/;
+  assert.match(without.lines['webhook schema']?.[1] ?? '', owner);
+});
+
+test('check reports a database that cannot be used, and exits 1', async (t) => {
+  const { code, stderr, lines } = await check(t, ['identity'], settings('postgres://gatehouse:x@127.0.0.1:1/nowhere'));
+  assert.deepEqual([code, stderr], [1, 'gatehouse: 1 check failed\n']);
+  const states = { settings: 'ok', 'identity database': 'failed', 'identity listener': 'ok' };
+  assert.deepEqual(statesOf(lines), states);
+  assert.match(lines['identity database']?.[1] ?? '', /^the connection to the database at 127\.0\.0\.1:1 failed \(ECONNREFUSED/);
+});
+
+test('check reports wrong settings as serve does, and exits 78', async (t) => {
+  const given = { ...settings('postgres://x@127.0.0.1:1/y'), IDENTITY_PORT: 'x', SESION_TTL: '5' };
+  const [checked, served] = await Promise.all(['check', 'serve'].map((word) => runProgram(t, program, [word], given)));
+  assert.deepEqual([checked?.code, checked?.stdout, checked?.stderr], [78, '', served?.stderr]);
+  assert.equal(checked?.stderr.split('\n').length, 3);
+});
+
+test('check lists warnings, and the listener of a running service', async (t) => {
+  const { url } = await createDatabase(t);
+  const running = await startGatehouse(t, ['secrets'], url);
+  const given = { ...settings(url), ALLOW_WEAK_SECRETS: 'on', SECRETS_PORT: new URL(running.url.secrets).port };
+  const { code, lines } = await check(t, ['secrets'], given);
+  assert.equal(code, 0);
+  assert.deepEqual(lines.settings, ['warning', 'ALLOW_WEAK_SECRETS is on: use it only for tests.']);
+  assert.match(lines['secrets listener']?.[1] ?? '', / \(in use now, by a running Gatehouse or another program\); with /);
+});
+
+test('check warns if the clocks of this machine and of the server differ', async (t) => {
+  const { url } = await createDatabase(t);
+  for (const [seconds, text] of [[-3_600, 'ahead of'], [60, 'behind'], [20, null]] as const) {
+    const shift = `Object.defineProperty(performance, 'timeOrigin', { value: performance.timeOrigin + ${seconds * 1_000} })`;
+    const given = { ...settings(url), NODE_OPTIONS: `--import "data:text/javascript,${encodeURIComponent(shift)}"` };
+    const { code, lines } = await check(t, ['secrets'], given);
+    assert.equal(code, 0);
+    const [state, detail = ''] = lines['secrets clock'] ?? [];
+    assert.equal(state, text === null ? 'ok' : 'warning', detail);
+    if (text !== null) assert.match(detail, new RegExp(` ${text} this machine's clock .*; synchronize both$`));
+  }
+});
+
+test('check of the plain webhook receiver needs no database', async (t) => {
+  const given = { WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN: 'a-webhook-token-of-32-characters', PORT: '0' };
+  const { code, lines } = await check(t, ['webhook'], given);
+  assert.deepEqual([code, lines['webhook database']], [0, ['ok', 'none is needed']]);
+});
+
+test('migrate --status says which steps are missing, and applies none', async (t) => {
+  const { url, sql } = await createEmptyDatabase(t);
+  const status = () => runProgram(t, program, ['migrate', '--status', 'secrets'], { DATABASE_URL: url });
+  const before = await status();
+  assert.deepEqual([before.code, before.stderr], [1, 'gatehouse: steps are missing; "gatehouse migrate" applies them\n']);
+  assert.match(before.stdout, /^secrets: 0 steps applied, missing: \S.*\n$/);
+  assert.deepEqual([...(await sql`select nspname from pg_namespace where nspname = 'secrets'`)], []);
+
+  assert.equal((await runProgram(t, program, ['migrate', 'secrets'], { DATABASE_URL: url })).code, 0);
+  const after = await status();
+  assert.deepEqual([after.code, after.stdout, after.stderr], [0, 'secrets: is up to date, 1 step applied\n', '']);
+});
