@@ -37,7 +37,8 @@ export function factorsOf({ sql, visit, signIn }: Pick<PortalOf, 'sql' | 'visit'
       assert.equal(secret.length, 20);
       const confirmed = await visit('/account/totp', { fields: { code: totpCode(secret, await helpers.stepNow()) }, cookie: host });
       assert.equal(confirmed.status, 200, confirmed.text);
-      return { secret, host, codes: codesOn(confirmed.text) };
+      // The session has new tokens now.
+      return { secret, before: host, host: cookieFrom(confirmed, '__Host-gatehouse'), domain: cookieFrom(confirmed, '__Secure-gatehouse'), codes: codesOn(confirmed.text) };
     },
     /** The first step: a page that asks for the code, and the pending cookie. */
     async start(username: string) {

@@ -7,7 +7,9 @@ import type { PortalService } from '../service.ts';
 import type { Actor } from '../store/audit.ts';
 import { findAccountById } from '../store/users.ts';
 import { createChallenge, isChallengeFor, type Purpose } from './challenge.ts';
-import { addPasskey, findPasskey, listPasskeys, noteFailure, readClock, useChallenge, usePasskey } from './store.ts';
+import {
+  addPasskey, findPasskey, listPasskeys, noteFailure, readClock, type Tokens, useChallenge, usePasskey,
+} from './store.ts';
 import { ALGORITHMS, type Ceremony, Rejection, verifyRegistration, verifySignIn } from './webauthn.ts';
 
 const MAX_PASSKEYS = 20;
@@ -34,7 +36,7 @@ export async function createOptions(
 
 /** @param json the browser's response  @returns whether the passkey was added */
 export async function register(
-  service: PortalService, actor: Actor, userId: string, binding: string, name: string, json: string,
+  service: PortalService, actor: Actor, tokens: Tokens, userId: string, binding: string, name: string, json: string,
 ): Promise<boolean> {
   const { database } = service;
   const response = parse(registrationShape, json);
@@ -44,7 +46,7 @@ export async function register(
   const registered = orNull(() => verifyRegistration(client, attestation, ceremony));
   if (!registered?.id.equals(bytesOf(response.id))) return false;
   const isUnused = await useChallenge(database, ceremony.challenge);
-  return isUnused && (await addPasskey(database, actor, userId, name, registered)) !== null;
+  return isUnused && (await addPasskey(database, actor, tokens, userId, name, registered)) !== null;
 }
 
 /**

@@ -81,13 +81,16 @@ export const usePasskey = (database: Database, id: Buffer, counter: number): Pro
 
 // --- Changes of the factors
 
+/** Those of a session: `host` for the portal, `domain` for the cookie that opens only `verify`. */
+export type Tokens = Readonly<{ host: string; domain: string }>;
+
 /**
  * An app, whose first code was right: from now on, every login needs a factor.
  * @returns the account's time of change, or null if the user has an app already
  */
 export const addTotp = (
-  database: Database, actor: Actor, secret: SealedSecret, step: number,
-): Promise<Date | null> => addFactor(database, actor, secret.id, 'totp', (sql) => sql`
+  database: Database, actor: Actor, tokens: Tokens | null, secret: SealedSecret, step: number,
+): Promise<Date | null> => addFactor(database, actor, tokens, secret.id, 'totp', (sql) => sql`
   insert into identity.totp (user_id, key_id, client_key, commitment, blob, last_step)
   select ${secret.id}, ${secret.key_id}, ${secret.client_key}, ${secret.commitment}, ${secret.blob}, ${step}
   -- Nobody who only knows the password may add a factor beside another one.
@@ -97,22 +100,31 @@ export const addTotp = (
 
 /** @returns null if the passkey is registered already, for anybody */
 export const addPasskey = (
-  database: Database, actor: Actor, userId: string, name: string, { id, key, counter, isBackupEligible }: Registered,
-): Promise<Date | null> => addFactor(database, actor, userId, 'passkey', (sql) => sql`
+  database: Database, actor: Actor, tokens: Tokens, userId: string, name: string,
+  { id, key, counter, isBackupEligible }: Registered,
+): Promise<Date | null> => addFactor(database, actor, tokens, userId, 'passkey', (sql) => sql`
   insert into identity.passkeys (id, user_id, name, algorithm, spki, counter, is_backup_eligible)
   values (${id}, ${userId}, ${name}, ${key.algorithm}, ${key.spki}, ${counter}, ${isBackupEligible})
   on conflict do nothing returning user_id as id, user_id`);
 
+/** @param tokens the session's from now on, because it was proved by more (ASVS 7.2.4); null without a session */
 function addFactor(
-  database: Database, actor: Actor, userId: string, factor: 'totp' | 'passkey', insert: (sql: Sql) => Fragment,
+  database: Database, actor: Actor, tokens: Tokens | null, userId: string, factor: 'totp' | 'passkey',
+  insert: (sql: Sql) => Fragment,
 ): Promise<Date | null> {
   return changing(database, actor, userId, async (sql) => {
     const rows = await audited(sql, { event: 'factor.added', actor, detail: factor }, insert(sql));
     if (rows.length === 0) return null;
-    // The person has just used it.
-    await sql`
-      update identity.sign_ins set methods = ${`password, ${factor}`}
-      where session_id = ${actor.caller?.session?.id ?? null} and methods = 'password'`;
+    const sessionId = actor.caller?.session?.id ?? null;
+    if (tokens) await sql`
+      with session as (
+        update identity.sessions set token_digest = ${digest(tokens.host)}, updated_at = now() where id = ${sessionId}
+        returning id, created_at)
+      insert into identity.sign_ins as s (session_id, domain_digest, methods, authenticated_at)
+      select id, ${digest(tokens.domain)}, ${`password, ${factor}`}, created_at from session
+      on conflict (session_id) do update set domain_digest = excluded.domain_digest,
+        -- The person has just used the factor. A passkey alone was proof enough.
+        methods = case s.methods when 'password' then excluded.methods else s.methods end`;
     return updateFlag(sql, userId);
   });
 }

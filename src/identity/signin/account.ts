@@ -3,12 +3,14 @@ import { actorOf } from '../audit.ts';
 import { callerBySession } from '../guard.ts';
 import { changePassword } from '../login.ts';
 import type { PortalService } from '../service.ts';
+import { revokeById } from '../sessions.ts';
 import { listAudit } from '../store/audit.ts';
-import { endSession, findSessionOwner, listSessions, revokeSessions } from '../store/sessions.ts';
+import { listSessions } from '../store/sessions.ts';
+import { createTokens, setCookies } from './browser.ts';
 import type { Person, Visit } from './guards.ts';
 import { accountPage, continuePage, messageOf, PAGE_ROWS, withPage } from './pages.ts';
 import { createCookies, signedOutPage } from './portal.ts';
-import { findEarlierSignIn, findProof } from './store.ts';
+import { endOtherSessions, findEarlierSignIn, findProof } from './store.ts';
 
 export const showAccount = ({ caller }: Visit, service: PortalService) => account(caller, service, null);
 
@@ -37,16 +39,15 @@ export async function changeOwnPassword(call: Visit<Change>, service: PortalServ
   return continuePage('Your password is changed', `${service.portal.origin}/account`, cookies);
 }
 
-/** One of the person's sessions, or all. */
+/** One of the person's sessions, or all others. */
 export async function endSessions(call: Visit<{ session_id: string | undefined }>, service: PortalService) {
   const { caller, body: { session_id: id }, request } = call;
   const { database, portal } = service;
-  const [actor, userId] = [actorOf(caller, request), caller.user.id];
+  const [address, tokens] = [`${portal.origin}/account`, createTokens()];
   if (id === undefined) {
-    await revokeSessions(database, actor, userId);
-    return signedOutPage('You are signed out everywhere', service);
+    await endOtherSessions(database, actorOf(caller, request), caller.user.id, caller.session.id, tokens);
+    return continuePage('All other sessions have ended', address, setCookies(tokens, portal));
   }
-  if ((await findSessionOwner(database, id)) !== userId) return new Failure('not_found');
-  await endSession(database, actor, id, 'session.revoked', userId);
-  return continuePage('The session has ended', `${portal.origin}/account`, []);
+  const ended = await revokeById({ ...call, query: {}, path: { session_id: id }, body: null }, service);
+  return ended instanceof Failure ? ended : continuePage('The session has ended', address, []);
 }

@@ -10,7 +10,7 @@ import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
 import type { Visit } from './guards.ts';
 import { messageOf, page, PAGE_ROWS, pager, render, utc, withPage } from './pages.ts';
-import { searchUsers } from './store.ts';
+import { findUsernames, searchUsers } from './store.ts';
 
 type Search = Readonly<{ page: number; search: string }>;
 type NewUser = Readonly<{ username: string; email: string; password: string }>;
@@ -89,8 +89,12 @@ export async function showAudit({ caller, query }: Visit<unknown, { page: number
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
   const all = { userId: null, event: null };
   const { rows: records, total } = await listAudit(database, { ...query, limit: PAGE_ROWS }, all);
+  const names = await findUsernames(database, records.flatMap(({ actor_id, user_id }) => [actor_id, user_id]));
+  const who = (id: string | null, nobody: string, via = '') =>
+    (id === null ? nobody : render('audit-user', { name: names.get(id) ?? 'deleted user', via, id }));
   const rows = records.map(({ created_at, event, via, actor_id, user_id, ip, detail }) => render('audit-row', {
-    time: utc(created_at), event, by: `${actor_id ?? 'nobody'} (${via})`, user: user_id ?? '–', ip: ip ?? '–', detail,
+    time: utc(created_at), event, by: who(actor_id, `nobody (${via})`, ` (${via})`), user: who(user_id, '–'),
+    ip: ip ?? '–', detail,
   }));
   return page('Audit trail', render('audit', { rows, pages: pager('/account/audit?page=', query.page, total) }));
 }

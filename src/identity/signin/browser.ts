@@ -1,5 +1,8 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import { randomToken } from '../../crypto/token.ts';
+import type { Tokens } from '../factors/store.ts';
 import type { Portal } from '../settings.ts';
+import { createSessionToken } from '../token.ts';
 
 const MAX_ADDRESS = 2_048;
 
@@ -58,8 +61,10 @@ const ATTRIBUTES = 'Path=/; Secure; HttpOnly; SameSite=Lax';
 export const hostCookie = (name: string, value: string, domain = ''): string =>
   `${name}=${value}; ${domain}${ATTRIBUTES}${value === '' ? '; Max-Age=0' : ''}`;
 
+export const createTokens = (): Tokens => ({ host: createSessionToken(), domain: randomToken() });
+
 /** Empty tokens remove the cookies: with the attributes they were set with, or they would stay. */
-export function setCookies(host: string, domain: string, { cookieDomain }: Portal): string[] {
+export function setCookies({ host, domain }: Tokens, { cookieDomain }: Portal): string[] {
   if (cookieDomain === null) return [hostCookie(HOST_COOKIE, host)];
   return [hostCookie(HOST_COOKIE, host), hostCookie(DOMAIN_COOKIE, domain, `Domain=${cookieDomain}; `)];
 }

@@ -10,7 +10,7 @@ import { enrolmentSecret, findTotpStep, totpUri } from '../factors/totp.ts';
 import type { User } from '../model.ts';
 import type { PortalService } from '../service.ts';
 import type { Actor } from '../store/audit.ts';
-import { returnAddress } from './browser.ts';
+import { createTokens, returnAddress, setCookies } from './browser.ts';
 import type { Person, Visit } from './guards.ts';
 import { codesPage, type Cookies, type EnrolForm, enrolPage, factorsPage, messageOf, withPage } from './pages.ts';
 
@@ -24,12 +24,13 @@ export const showFactors = ({ caller, query }: Visit<unknown, Onward>, service: 
 
 async function factors(
   { user: { id } }: Person, { database, portal }: PortalService, message: string | null, returnTo = '',
+  cookies: Cookies = [],
 ) {
   const [totp, passkeys, codes] = await Promise.all([
     store.findTotp(database, id), store.listPasskeys(database, id), store.countRecoveryCodes(database, id),
   ]);
   const state = totp ? 'used' : portal.secrets.length > 0 ? 'offered' : 'missing';
-  return factorsPage(state, passkeys, codes, returnTo, message);
+  return factorsPage(state, passkeys, codes, { returnTo, message }, cookies);
 }
 
 /** Who sets up an app. `token`: of the cookie that only this browser has. */
@@ -55,12 +56,14 @@ export const startTotp = async ({ caller, body }: Visit<Onward>, service: Portal
   offerTotp(service, caller, { action: ACTION, returnTo: body.return_to, message: null });
 
 /** @returns the new recovery codes, and when the account was changed */
-export async function confirmTotp(service: PortalService, actor: Actor, person: Enrolling, code: string) {
+export async function confirmTotp(
+  service: PortalService, actor: Actor, tokens: store.Tokens | null, person: Enrolling, code: string,
+) {
   const { database, portal } = service;
   const [secret, { user: { id } }] = [secretOf(service, person), person];
   const step = findTotpStep(secret, code.replace(/\s/g, ''), await store.readClock(database));
   const sealed = step && sealSecret(createTotpKey(portal.secrets[0] ?? ''), secret.toString('base64'), id);
-  const changedAt = sealed && (await store.addTotp(database, actor, sealed, step));
+  const changedAt = sealed && (await store.addTotp(database, actor, tokens, sealed, step));
   if (!changedAt) return new Failure('invalid_code');
   service.reportFactor('totp', 'added', id);
   return { codes: await renewCodes(service, actor, id), changedAt };
@@ -77,8 +80,10 @@ async function renewCodes(service: PortalService, actor: Actor, userId: string):
 export async function finishTotp(
   { caller, body, request }: Visit<Onward & { readonly code: string }>, service: PortalService,
 ) {
-  const added = await confirmTotp(service, actorOf(caller, request), caller, body.code);
-  if (!(added instanceof Failure)) return codesPage(added.codes, next(body.return_to, service), []);
+  const tokens = createTokens();
+  const added = await confirmTotp(service, actorOf(caller, request), tokens, caller, body.code);
+  const cookies = setCookies(tokens, service.portal);
+  if (!(added instanceof Failure)) return codesPage(added.codes, next(body.return_to, service), cookies);
   const form = { action: ACTION, returnTo: body.return_to, message: messageOf(added) };
   return withPage(added, offerTotp(service, caller, form));
 }
@@ -95,13 +100,14 @@ export async function passkeyOptions({ caller: { user, token } }: Visit, service
 type NewPasskey = Onward & Readonly<{ name: string; credential: string }>;
 
 export async function addPasskey({ caller, body, request }: Visit<NewPasskey>, service: PortalService) {
-  const [actor, { user: { id }, token }] = [actorOf(caller, request), caller];
-  const isAdded = await register(service, actor, id, token, body.name, body.credential);
+  const [actor, { user: { id }, token }, tokens] = [actorOf(caller, request), caller, createTokens()];
+  const isAdded = await register(service, actor, tokens, id, token, body.name, body.credential);
   if (!isAdded) return factors(caller, service, messageOf(new Failure('invalid_passkey')), body.return_to);
   service.reportFactor('passkey', 'added', id);
   const hasCodes = (await store.countRecoveryCodes(service.database, id)) > 0;
-  if (hasCodes) return factors(caller, service, null);
-  return codesPage(await renewCodes(service, actor, id), next(body.return_to, service), []);
+  const cookies = setCookies(tokens, service.portal);
+  if (hasCodes) return factors(caller, service, null, '', cookies);
+  return codesPage(await renewCodes(service, actor, id), next(body.return_to, service), cookies);
 }
 
 export async function removeFactor(call: Visit<{ passkey: string | undefined }>, service: PortalService) {

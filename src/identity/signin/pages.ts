@@ -74,6 +74,7 @@ export function accountPage(
   since: Date | null, message: Message,
 ): TextReply {
   const main = render('account', {
+    others: render('others'),
     username: user.username, email: user.email, name: `${user.first_name} ${user.last_name}`.trim() || '–',
     administration: user.super_admin ? render('administration') : NOTHING,
     sessions: sessions.map((session) => sessionItem(session, session.id === current)),
@@ -107,9 +108,11 @@ function programOf(agent: string): string {
 }
 
 export function factorsPage(
-  totp: 'used' | 'offered' | 'missing', passkeys: readonly Passkey[], codes: number, returnTo: string, message: Message,
+  totp: 'used' | 'offered' | 'missing', passkeys: readonly Passkey[], codes: number, { returnTo, message }: Form,
+  cookies: Cookies,
 ): TextReply {
   const main = render('factors', {
+    others: render('others'),
     totp: render(`totp-${totp}`, { return_to: returnTo }), return_to: returnTo,
     passkeys: passkeys.map(({ id, name, created_at, last_used_at, is_backup_eligible }) => {
       const used = last_used_at ? `last used ${utc(last_used_at)}` : 'never used';
@@ -119,7 +122,7 @@ export function factorsPage(
     codes,
     renew: totp === 'used' || passkeys.length > 0 ? render('renew') : NOTHING,
   });
-  return page('Second factors', main, message, [], render('script'));
+  return page('Second factors', main, message, cookies, render('script'));
 }
 
 /** `action`: where the form with the first code goes. */
@@ -139,7 +142,7 @@ export function enrolPage(
 
 /** Shown once: only their digests are stored. */
 export const codesPage = (codes: readonly string[], next: string, cookies: Cookies): TextReply =>
-  page('Recovery codes', render('codes', { codes: codes.join('\n'), next }), null, cookies);
+  page('Recovery codes', render('codes', { codes: codes.join('\n'), next, others: render('others') }), null, cookies);
 
 export const PAGE_ROWS = 20;
 

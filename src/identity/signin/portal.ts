@@ -128,7 +128,7 @@ export async function enrol(call: FormCall<{ code: string }>, service: PortalSer
   const { body: { code, return_to: returnTo }, request } = call;
   const waiting = await takeAttempt(request, service, 'enrol');
   if (!waiting) return startAgain(returnTo);
-  const added = await confirmTotp(service, actorBy(request, waiting.user.id), waiting, code);
+  const added = await confirmTotp(service, actorBy(request, waiting.user.id), null, waiting, code);
   if (added instanceof Failure) {
     return withPage(added, offerTotp(service, waiting, { action: ENROL, returnTo, message: messageOf(added) }));
   }
@@ -186,9 +186,9 @@ async function complete(
 
 /** @param at when the person proved this; now if omitted */
 export async function createCookies({ database, portal }: PortalService, session: Session, methods: string, at?: Date) {
-  const domain = randomToken();
-  await insertSignIn(database, session.id, portal.cookieDomain === null ? null : domain, methods, at ?? null);
-  return setCookies(session.token, domain, portal);
+  const tokens = { host: session.token, domain: randomToken() };
+  await insertSignIn(database, session.id, tokens, methods, at ?? null);
+  return setCookies(tokens, portal);
 }
 
 async function endCurrent(request: RequestInfo, service: PortalService): Promise<void> {
@@ -205,4 +205,4 @@ export async function signOut({ request }: Call<null, unknown, unknown, unknown>
 }
 
 export const signedOutPage = (title: string, { portal }: PortalService): TextReply =>
-  continuePage(title, `${portal.origin}/login`, setCookies('', '', portal));
+  continuePage(title, `${portal.origin}/login`, setCookies({ host: '', domain: '' }, portal));

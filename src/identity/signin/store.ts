@@ -1,22 +1,40 @@
+import { randomUUID } from 'node:crypto';
 import { digest } from '../../crypto/token.ts';
-import { alignToKeys, batched, hexArrayLiteral } from '../../db/batch.ts';
+import { alignToKeys, arrayLiteral, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database } from '../../db/pool.ts';
+import type { Tokens } from '../factors/store.ts';
 import { accountKey, type Session, type User } from '../model.ts';
+import { type Actor, changing } from '../store/audit.ts';
 import { countRows, type Page, type PageOf, userColumns, userOf } from '../store/rows.ts';
-import { joined, sessionColumns, type SessionRow, type Sessions } from '../store/sessions.ts';
+import { endSessions, joined, sessionColumns, type SessionRow, type Sessions } from '../store/sessions.ts';
 
 /** How and when a person signed in. `age` in seconds; `has_factor`: whether the user has a second one. */
 export type Proof = Readonly<{ methods: string; age: number; at: Date; has_factor: boolean }>;
 
-/** @param domainToken of the cookie that every host of the domain receives, if there is one */
 export async function insertSignIn(
-  database: Database, sessionId: string, domainToken: string | null, methods: string, at: Date | null,
+  database: Database, sessionId: string, { domain }: Tokens, methods: string, at: Date | null,
 ): Promise<void> {
   await database.write((sql) => sql`
     insert into identity.sign_ins (session_id, domain_digest, methods, authenticated_at)
-    values (${sessionId}, ${domainToken === null ? null : digest(domainToken)}, ${methods},
-      coalesce(${at}, clock_timestamp()))`);
+    values (${sessionId}, ${digest(domain)}, ${methods}, coalesce(${at}, clock_timestamp()))`);
 }
+
+/** Ends all sessions of the user. A copy of this one takes its place, with its end and how it was proved. */
+export const endOtherSessions = (
+  database: Database, actor: Actor, userId: string, sessionId: string, { host, domain }: Tokens,
+): Promise<null> => changing(database, actor, userId, async (sql) => {
+  await endSessions(sql, actor, userId);
+  await sql`
+    with copy as (
+      insert into identity.sessions
+        (id, token_digest, user_id, ip, user_agent, expires_at, created_at, updated_at, last_seen_at)
+      select ${randomUUID()}::uuid, ${digest(host)}, user_id, ip, user_agent, expires_at, at, at, at
+      from identity.sessions, clock_timestamp() as at where id = ${sessionId} returning id)
+    insert into identity.sign_ins (session_id, domain_digest, methods, authenticated_at)
+    select copy.id, ${digest(domain)}, coalesce(p.methods, 'password'), coalesce(p.authenticated_at, s.created_at)
+    from copy, identity.sessions s left join identity.sign_ins p on p.session_id = s.id where s.id = ${sessionId}`;
+  return null;
+});
 
 type ProvenSession = Session & Proof;
 
@@ -57,6 +75,13 @@ export function searchUsers(database: Database, search: string, { page, limit }:
       order by u.username_key`;
     return { rows, total: await countRows(sql, sql`identity.users`, where) };
   });
+}
+
+/** By id, without those who were erased. */
+export async function findUsernames(database: Database, ids: ReadonlyArray<string | null>) {
+  const users = await database.read((sql) => sql<Array<{ id: string; username: string }>>`
+    select id, username from identity.users where id = any (${arrayLiteral(ids)}::text::uuid[]) and username <> ''`);
+  return new Map(users.map(({ id, username }) => [id, username]));
 }
 
 /** When the user signed in before this session. */

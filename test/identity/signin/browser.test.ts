@@ -111,12 +111,13 @@ test('a form counts as sent by the portal only if the browser says so', () => {
 });
 
 test('cookies are removed with the attributes they were set with', () => {
-  assert.deepEqual(setCookies('a', 'b', portal), [
+  assert.deepEqual(setCookies({ host: 'a', domain: 'b' }, portal), [
     '__Host-gatehouse=a; Path=/; Secure; HttpOnly; SameSite=Lax',
     '__Secure-gatehouse=b; Domain=example.org; Path=/; Secure; HttpOnly; SameSite=Lax',
   ]);
-  assert.deepEqual(setCookies('', '', { ...portal, cookieDomain: null }), [
+  const none = { host: '', domain: '' };
+  assert.deepEqual(setCookies(none, { ...portal, cookieDomain: null }), [
     '__Host-gatehouse=; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=0',
   ]);
-  assert.match(setCookies('', '', portal)[1] ?? '', /^__Secure-gatehouse=; Domain=example\.org; .*Max-Age=0$/);
+  assert.match(setCookies(none, portal)[1] ?? '', /^__Secure-gatehouse=; Domain=example\.org; .*Max-Age=0$/);
 });

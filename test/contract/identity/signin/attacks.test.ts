@@ -7,7 +7,7 @@ import { totpCode } from '../../../../src/identity/factors/totp.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { createDatabase } from '../../../support/database.ts';
 import { factorsOf, PENDING, secretOn } from '../../../support/factors.ts';
-import { ADMIN_PASSWORD, ask, startGatehouse } from '../../../support/gatehouse.ts';
+import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, type Page, PORTAL, startPortal, valueOf, visitorOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
 
@@ -79,6 +79,54 @@ test('a session by the password alone is no proof once the account has a second 
     assert.equal((await visit(path, { fields: {}, cookie: old })).status, 303, path);
   }
   assert.equal(await events(id, 'factor.removed'), 0);
+});
+
+test('a session that adds a factor gets new tokens, says so, and stays the same session', async () => {
+  const ways = [
+    async (username: string) => {
+      const { before, host, domain } = await enrol(username);
+      return { before, host, domain, methods: 'password, totp' };
+    },
+    async (username: string) => {
+      const { host: before } = await signIn(username);
+      const page = await register(before);
+      return { before, host: cookieFrom(page, '__Host-gatehouse'), domain: cookieFrom(page, '__Secure-gatehouse'), methods: 'password, passkey' };
+    },
+    // A session that the API began has no row that says how.
+    async (username: string) => {
+      const before = `__Host-gatehouse=${await logIn(portal.identity, username, PASSWORD)}`;
+      const page = await register(before);
+      return { before, host: cookieFrom(page, '__Host-gatehouse'), domain: cookieFrom(page, '__Secure-gatehouse'), methods: 'password, passkey' };
+    },
+  ];
+  for (const begin of ways) {
+    const { username, id } = await add();
+    const { before, host, domain, methods } = await begin(username);
+    assert.equal((await visit('/api/auth/verify', { cookie: before })).status, 401);
+    assert.equal((await visit('/account', { cookie: before })).status, 303);
+    const both = [await visit('/api/auth/verify', { cookie: host }), await visit('/api/auth/verify', { cookie: domain })];
+    for (const { headers } of both) assert.equal(headers.get('x-auth-methods'), methods);
+    assert.equal(new Set(both.map(({ headers }) => headers.get('x-auth-session-id'))).size, 1);
+    assert.equal((await sql`select from identity.sessions where user_id = ${id} and not revoked`).length, 1, 'no second session');
+    assert.equal(await factorPage(host), 200);
+    const second = await register(host);
+    const latest = cookieFrom(second, '__Host-gatehouse');
+    assert.equal((await visit('/account', { cookie: host })).status, 303, 'new tokens with every factor');
+    assert.equal((await visit('/api/auth/verify', { cookie: latest })).headers.get('x-auth-methods'), methods);
+    assert.match(second.text, /Sign out everywhere else/);
+    const removed = await visit('/account/factors/remove', { fields: {}, cookie: latest });
+    assert.equal(removed.status, 200);
+  }
+});
+
+test('a factor that was not added leaves the tokens as they are', async () => {
+  const { username } = await add();
+  const { host } = await signIn(username);
+  await visit('/account/totp/start', { fields: {}, cookie: host });
+  const wrong = await visit('/account/totp', { fields: { code: '000000' }, cookie: host });
+  const rejected = await register(host, createPasskey(), { origin: 'https://app.example.org' });
+  for (const page of [wrong, rejected]) assert.deepEqual(page.cookies, []);
+  assert.equal((await visit('/account', { cookie: host })).status, 200);
 });
 
 test('a change of the password keeps how and when the session was proved', async () => {
@@ -257,6 +305,19 @@ test('the pages of the administrator show and change nothing for another person'
   assert.equal(await events(id, 'user.created'), 1, 'only their own');
 });
 
+test('the audit trail names users beside their ids, and erased ones by the id alone', async () => {
+  const [user, gone] = [await add(), await add()];
+  await sql`update identity.users set username = '', username_key = ${gone.id}, deleted_at = now() where id = ${gone.id}`;
+  const own = cookieFrom(await visit('/login', { fields: ADMIN }), '__Host-gatehouse');
+  const { text } = await visit('/account/audit', { cookie: own });
+  const rows = text.split('<tr>').filter((row) => row.includes('user.created'));
+  const cells = (name: string, id: string) => `<td>${name}<br><small class="hint">${id}</small></td>`;
+  const rowOf = (id: string) => rows.find((row) => row.includes(id)) ?? '';
+  assert.ok(rowOf(user.id).includes(cells('admin (session)', admin.id) + cells(user.username, user.id)), rowOf(user.id));
+  assert.ok(rowOf(gone.id).includes(cells('deleted user', gone.id)));
+  assert.ok(text.includes(cells('admin (password)', admin.id)), 'a login');
+});
+
 test('an administrator removes the factors of a user, which ends the sessions', async () => {
   const { username, id } = await add();
   const { host } = await enrol(username);
@@ -284,9 +345,10 @@ test('what happens to second factors is counted and logged', async (context) => 
   const database = await createDatabase(context);
   const { url } = await startGatehouse(context, ['identity'], database.url, PORTAL);
   const to = visitorOf(url.identity);
-  const host = cookieFrom(await to('/login', { fields: ADMIN }), '__Host-gatehouse');
-  const secret = secretOn((await to('/account/totp/start', { fields: {}, cookie: host })).text);
-  await to('/account/totp', { fields: { code: totpCode(secret, await stepNow()) }, cookie: host });
+  const first = cookieFrom(await to('/login', { fields: ADMIN }), '__Host-gatehouse');
+  const secret = secretOn((await to('/account/totp/start', { fields: {}, cookie: first })).text);
+  const confirmed = await to('/account/totp', { fields: { code: totpCode(secret, await stepNow()) }, cookie: first });
+  const host = cookieFrom(confirmed, '__Host-gatehouse');
   const login = (otp: string) => ask('POST', `${url.identity}/api/auth/login`, { body: { ...ADMIN, return_to: undefined, otp } });
   await login('000000');
   await database.sql`update identity.totp set last_step = 0`;

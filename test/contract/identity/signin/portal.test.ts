@@ -2,8 +2,9 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { routes } from '../../../../src/identity/routes.ts';
+import { logIn } from '../../../support/gatehouse.ts';
 import { startIdentity } from '../../../support/people.ts';
-import { ORIGIN, startPortal, valueOf } from '../../../support/portal.ts';
+import { cookieFrom, ORIGIN, startPortal, valueOf } from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
 
 const { identity, sql, admin, call, add, key, visit, signIn } = await startPortal({ after });
@@ -131,16 +132,44 @@ test('the account page shows its user, changes the password and ends sessions', 
   assert.equal((await visit('/account', { cookie: here.host })).status, 303, 'a token from before the change');
   assert.equal((await visit('/account', { cookie: fresh })).status, 200);
 
-  const out = await visit('/account/sessions/end', { fields: {}, cookie: fresh });
-  assert.equal(out.cookies.length, 2);
-  assert.equal((await visit('/account', { cookie: fresh })).status, 303);
+});
+
+test('all other sessions end, and this one goes on with new tokens, its end and its proof', async () => {
+  const { username, id } = await add();
+  const [here, there] = [await signIn(username), await signIn(username)];
+  const api = await logIn(identity, username, PASSWORD);
+  await sql`update identity.sign_ins set authenticated_at = now() - interval '1 hour', methods = 'passkey'`;
+  const sessionOf = async (cookie: string) => {
+    const { status, headers } = await visit('/api/auth/verify', { cookie });
+    const [row] = await sql`select expires_at::text as ends from identity.sessions where id = ${headers.get('x-auth-session-id') ?? ''}`;
+    return [status, headers.get('x-auth-methods'), headers.get('x-auth-time'), row?.ends];
+  };
+  const before = await sessionOf(here.domain);
+  assert.match((await visit('/account', { cookie: here.host })).text, /Sign out everywhere else/);
+  const page = await visit('/account/sessions/end', { fields: {}, cookie: here.host });
+  assert.match(page.text, /All other sessions have ended/);
+  for (const cookie of [here.host, there.host, here.domain, there.domain]) {
+    assert.equal((await visit('/api/auth/verify', { cookie })).status, 401);
+  }
+  assert.equal((await call(api, 'GET', '/api/test/')).status, 401);
+  for (const name of ['__Host-gatehouse', '__Secure-gatehouse']) assert.deepEqual(await sessionOf(cookieFrom(page, name)), before);
+  assert.equal((await visit('/account', { cookie: cookieFrom(page, '__Host-gatehouse') })).status, 200);
+  const [entry] = await sql`select count, actor_id from identity.audit where user_id = ${id} and event = 'session.revoked'`;
+  assert.deepEqual([entry?.count, entry?.actor_id], [3, id]);
+});
+
+test('a session that the API began has only the password for a proof, also after the end of the others', async () => {
+  const token = await logIn(identity, (await add()).username, PASSWORD);
+  const page = await visit('/account/sessions/end', { fields: {}, cookie: `__Host-gatehouse=${token}` });
+  const verified = await visit('/api/auth/verify', { cookie: cookieFrom(page, '__Secure-gatehouse') });
+  assert.deepEqual([verified.status, verified.headers.get('x-auth-methods')], [200, 'password']);
 });
 
 test("another user's session cannot be ended, and the forms of the account are for the portal only", async () => {
   const [one, other] = [await signIn((await add()).username), await signIn((await add()).username)];
   const verified = await visit('/api/auth/verify', { cookie: other.host });
   const foreign = { session_id: verified.headers.get('x-auth-session-id') ?? '' };
-  assert.equal((await visit('/account/sessions/end', { fields: foreign, cookie: one.host })).status, 404);
+  assert.equal((await visit('/account/sessions/end', { fields: foreign, cookie: one.host })).status, 403);
   assert.equal((await visit('/account', { cookie: other.host })).status, 200);
   for (const path of ['/account/password', '/account/sessions/end']) {
     const page = await visit(path, { fields: foreign, cookie: one.host, headers: { origin: 'https://app.example.org' } });
