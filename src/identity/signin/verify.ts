@@ -32,14 +32,14 @@ export const portalVisitor: Guard<PortalService, Proven | null> = {
     const domain = hasOther ? null : cookieOf(headers, DOMAIN_COOKIE);
     if (domain !== null) {
       const find = (token: string) => findByDomainToken(service, token);
-      const session = await service.limitGuesses(request.address, digest(domain).toString('hex'), find);
+      const session = await service.limitGuesses(request.network, digest(domain).toString('hex'), find);
       if (!session || session instanceof Failure || !isActive(session)) return null;
       markSeen(service, session);
       return { caller: { session, key: null, user: session.user }, proof: session };
     }
     const host = hasOther ? null : cookieOf(headers, HOST_COOKIE);
     const caller = host === null
-      ? await bearerOrCookie.check(request, service) : await callerBySession(host, request.address, service);
+      ? await bearerOrCookie.check(request, service) : await callerBySession(host, request.network, service);
     if (caller === null || caller instanceof Failure) return null;
     return { caller, proof: caller.session && (await findProof(service, caller.session.id)) };
   },
