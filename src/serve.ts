@@ -1,9 +1,10 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Writable } from 'node:stream';
-import { migrate, type Migration, requireCurrent } from './db/migrate.ts';
+import { NO_DATABASE } from './db/connection.ts';
 import type { Database } from './db/pool.ts';
 import { codeOf } from './db/retry.ts';
+import { type Migration, requireCurrent } from './db/schema.ts';
 import type { RouteMatcher } from './http/call.ts';
 import { createBodyReader } from './http/receive.ts';
 import { createListener } from './http/server.ts';
@@ -13,9 +14,9 @@ import { type Job, startJobs } from './runtime/jobs.ts';
 import { createLimiter } from './runtime/limiter.ts';
 import { createLineWriter, createLog } from './runtime/log.ts';
 import { noMetrics } from './runtime/metrics.ts';
-import type { Environment, Variables } from './runtime/variables.ts';
+import type { Variables } from './runtime/variables.ts';
 import {
-  ConfigurationError, type ConfiguredService, readSettings, serviceReader, type ServiceSettings,
+  ConfigurationError, type ConfiguredService, ENVIRONMENT, readSettings, serviceReader, type ServiceSettings,
 } from './settings.ts';
 
 /** What a service's `start` returns. */
@@ -56,10 +57,12 @@ export type Configuration = ReturnType<typeof readSettings<Open>>;
 
 /** Reads the settings of the named services. @throws ConfigurationError */
 export async function configure(
-  names: readonly string[], purpose: 'serve' | 'administer', environment?: Environment,
+  names: readonly string[], purpose: 'serve' | 'administer', environment = ENVIRONMENT,
 ): Promise<Configuration> {
   const readers = await Promise.all(Object.entries(SERVICES).map(([name, load]) => load(name)));
-  const configuration = readSettings(readers, names, purpose, environment);
+  const isUrlSet = Object.keys(environment).some((name) => /DATABASE_URL(_FILE)?$/.test(name));
+  const { parseUrl } = isUrlSet ? await import('./db/url.ts') : { parseUrl: () => NO_DATABASE };
+  const configuration = readSettings(readers, names, purpose, parseUrl, environment);
   const { SITE_LOGO_FILE: logo } = configuration.shared;
   const form = logo === null ? null : (await import('./http/site.ts')).logoProblem(logo);
   if (form !== null) throw new ConfigurationError([`SITE_LOGO_FILE must be ${form}.`]);
@@ -184,7 +187,7 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
   /** Schema, first run, background work. May be called again after a failure. */
   async function prepareOnce(): Promise<void> {
     const { storage, firstRun, jobs, startWork } = await load();
-    const bringUpToDate = shared.MIGRATE ? migrate : requireCurrent;
+    const bringUpToDate = shared.MIGRATE ? (await import('./db/migrate.ts')).migrate : requireCurrent;
     if (storage) await bringUpToDate(storage.database, storage.schema, storage.migrations);
     await firstRun();
     if (stopping.aborted) return;

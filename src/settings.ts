@@ -1,10 +1,12 @@
-import { type DatabaseAddress, databaseUrl, isThisHost, NO_DATABASE } from './db/connection.ts';
+import {
+  DATABASE_LIMITS, type DatabaseAddress, type DatabaseUrl, hostList, isThisHost, NO_DATABASE,
+} from './db/connection.ts';
 import { networks } from './http/address.ts';
 import type { ResponseStyle } from './http/server.ts';
 import { LOG_LEVELS, type LogLevel } from './runtime/log.ts';
 import {
   type Environment, Expected, Findings, number, numberOrNull, oneOf, readVariables, SECRET_ADVICE, type SettingsInput,
-  text, toggle, type Values, type Variables,
+  text, toggle, type Values, type Variable, type Variables,
 } from './runtime/variables.ts';
 
 /** What `<service>/settings.ts` exports. */
@@ -46,7 +48,8 @@ const checkColor = (value: string) => (/^#[0-9a-f]{6}$/i.test(value) ? null : 'a
 
 /** Variables that belong to no single service. */
 export const SHARED_VARIABLES = {
-  DATABASE_URL: databaseUrl(),
+  DATABASE_URL: text(null),
+  ...DATABASE_LIMITS,
   MIGRATE: toggle('on'),
   HOST: text('0.0.0.0'),
   PORT: numberOrNull(null, 0, 65_535),
@@ -66,8 +69,16 @@ export const SHARED_VARIABLES = {
   SITE_LOGO_FILE: text(null),
 } as const;
 
+/** Reads a database URL. Its module is loaded if such a variable is set. */
+export type UrlParser = (text: string) => DatabaseUrl | Expected;
+const withUrl = <V extends Variables>(variables: V, parse: UrlParser) =>
+  ({ ...variables, DATABASE_URL: { fallback: '–', unset: null, parse } satisfies Variable<DatabaseUrl | null> });
+export const readShared = (environment: Environment, parseUrl: UrlParser, findings: Findings) =>
+  readVariables(withUrl(SHARED_VARIABLES, parseUrl), environment, findings);
+
 interface CommonInput extends Omit<SettingsInput<Variables, DatabaseAddress>, 'values' | 'database'> {
-  readonly shared: Values<typeof SHARED_VARIABLES>;
+  readonly shared: ReturnType<typeof readShared>;
+  readonly parseUrl: UrlParser;
   /** The only service of the process. */
   readonly isAlone: boolean;
 }
@@ -84,7 +95,7 @@ export function serviceReader<V extends Variables, S, Use>(
     HOST: { ...text(null), fallback: '0.0.0.0' },
     // For a service named "identity", Kubernetes sets IDENTITY_PORT=tcp://… in every container of the namespace.
     PORT: { ...port, parse: (text: string) => (text.startsWith('tcp://') ? LINK : port.parse(text)) },
-    DATABASE_URL: databaseUrl(),
+    DATABASE_URL: text(null),
   };
   const prefixed = Object.entries(address).map(([variable, one]) => [prefix + variable, one]);
   const variables: Variables = { ...Object.fromEntries(prefixed), ...module.VARIABLES };
@@ -93,15 +104,16 @@ export function serviceReader<V extends Variables, S, Use>(
     prefixes: [prefix, ...module.PREFIXES],
     /** Its own variables, with those of its listener and its database. */
     variables,
-    read(environment: Environment, { shared, purpose, isAlone, foreign, findings }: CommonInput) {
-      const own = readVariables(address, environment, findings, prefix);
+    read(environment: Environment, { shared, parseUrl, purpose, isAlone, foreign, findings }: CommonInput) {
+      const own = readVariables(withUrl(address, parseUrl), environment, findings, prefix);
       const values = readVariables(module.VARIABLES, environment, findings);
       checkSecrets(module.VARIABLES, values, shared.ALLOW_WEAK_SECRETS, findings);
       const database = own.DATABASE_URL ?? shared.DATABASE_URL;
       if (purpose === 'administer' || (module.needsDatabase?.(values) ?? true)) {
         checkDatabase(`${prefix}DATABASE_URL`, database, findings);
       }
-      const settings = module.read({ values, database: database ?? NO_DATABASE, purpose, foreign, findings });
+      const limited = { ...(database ?? NO_DATABASE), limits: readVariables(DATABASE_LIMITS, environment, findings) };
+      const settings = module.read({ values, database: limited, purpose, foreign, findings });
       const short = isAlone || module.OWNS_HOST_AND_PORT ? shared : { HOST: null, PORT: null };
       return {
         name,
@@ -131,9 +143,10 @@ function checkSecrets(
   }
 }
 
-function checkDatabase(name: string, database: DatabaseAddress | null, findings: Findings): void {
-  if (database && !isThisHost(database.host) && ['disable', 'prefer'].includes(database.sslmode)) {
-    const fact = `The connection to the database at ${database.host} may be unencrypted`;
+function checkDatabase(name: string, database: DatabaseUrl | null, findings: Findings): void {
+  const remote = database?.hosts.filter((host) => !isThisHost(host.name)) ?? [];
+  if (database && remote.length > 0 && ['disable', 'prefer'].includes(database.sslmode)) {
+    const fact = `The connection to the database at ${hostList(remote)} may be unencrypted`;
     findings.warnings.push(`${fact}; add ?sslmode=verify-full to its URL.`);
   }
   if (database || findings.reports('DATABASE_URL') || findings.reports(name)) return;
@@ -153,18 +166,23 @@ export function readSettings<Use>(
   all: ReadonlyArray<ServiceReader<Use>>,
   names: readonly string[],
   purpose: 'serve' | 'administer',
+  parseUrl: UrlParser,
   environment = ENVIRONMENT,
 ) {
   const findings = new Findings();
   const { problems, warnings } = findings;
-  const shared = readVariables(SHARED_VARIABLES, environment, findings);
+  const shared = readShared(environment, parseUrl, findings);
   const known = allVariables(all);
   const isKnown = (name: string) => Object.hasOwn(known, name) || Object.hasOwn(known, name.replace(/_FILE$/, ''));
   const foreign = Object.fromEntries(Object.entries(environment).filter(([name]) => !isKnown(name)));
   checkNames(foreign, Object.keys(known), all, shared.IGNORE_VARIABLES, problems);
+  const unused = Object.keys(foreign).filter((name) => /^PG(?!DATA$)(CONNECT_)?[A-Z]+$/.test(name));
+  if (unused.length > 0) warnings.push(`${unused.join(', ')}: not used. The database is that of DATABASE_URL.`);
   if (shared.ALLOW_WEAK_SECRETS) warnings.push('ALLOW_WEAK_SECRETS is on: use it only for tests.');
   const readers = all.filter(({ name }) => names.includes(name));
-  const common = { shared, purpose, isAlone: readers.length === 1, foreign, findings };
+  const common = { shared, parseUrl, purpose, isAlone: readers.length === 1, foreign, findings };
+  const { DATABASE_STATEMENT_TIMEOUT: statement, DATABASE_DEAD_AFTER: dead } = shared;
+  if (dead <= statement) problems.push('DATABASE_DEAD_AFTER must be more than DATABASE_STATEMENT_TIMEOUT.');
   const services = readers.map((reader) => reader.read(environment, common));
   const metrics = shared.METRICS_PORT === null ? null : { host: shared.METRICS_HOST, port: shared.METRICS_PORT };
   const listeners = [...services, ...(metrics ? [{ name: 'metrics', ...metrics }] : [])];
@@ -184,7 +202,7 @@ function checkNames(
   ignored: string | null, problems: string[],
 ): void {
   const { PGTARGETSESSIONATTRS: targets } = foreign;
-  if (targets) problems.push('PGTARGETSESSIONATTRS must not be set: the database client obeys it.');
+  if (targets) problems.push('PGTARGETSESSIONATTRS must not be set: use target_session_attrs in DATABASE_URL.');
   const exempt = ['SESSION_MANAGER', ...(ignored ?? '').split(',').map((name) => name.trim())];
   const isServiceLink = new RegExp(`^(${readers.map(({ name }) => name.toUpperCase()).join('|')})_(SERVICE|PORT)_`);
   const prefixes = readers.flatMap((reader) => reader.prefixes);

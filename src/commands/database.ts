@@ -1,6 +1,6 @@
 import { type Arguments, flag, OperationFailed, UsageError } from './command.ts';
 import { isUuid } from '../crypto/text.ts';
-import { type Migration, requireCurrent } from '../db/migrate.ts';
+import { type Migration, requireCurrent } from '../db/schema.ts';
 import { createDatabase, type Database, type DatabaseAddress, type Sql } from '../db/pool.ts';
 import { Failure } from '../http/errors.ts';
 import { createLog } from '../runtime/log.ts';

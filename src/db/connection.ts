@@ -1,70 +1,65 @@
 import { Socket } from 'node:net';
-import { userInfo } from 'node:os';
-import { setTimeout as sleep } from 'node:timers/promises';
+import type { SecureContext } from 'node:tls';
 import postgres, { type Sql } from 'postgres';
 import { Unavailable } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
-import { Expected, type Variable } from '../runtime/variables.ts';
+import { number, type Values } from '../runtime/variables.ts';
 
-const SSL_MODES = ['disable', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
+export const SSL_MODES = ['disable', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
+export const TARGETS = ['any', 'read-write', 'primary'] as const;
 
-export type DatabaseAddress = Readonly<{
-  host: string; port: number; database: string; user: string; password: string;
+/** A name that begins with "/" is the directory of a Unix socket. */
+export type Host = Readonly<{ name: string; port: number }>;
+
+export type DatabaseUrl = Readonly<{
+  hosts: readonly Host[]; database: string; user: string; password: string; applicationName: string;
   /** As in libpq: `prefer` encrypts if the server can, `require` insists, `verify-*` also check the certificate. */
   sslmode: (typeof SSL_MODES)[number];
+  certificates: SecureContext | null; // null: Node's certificate authorities, and no certificate of the client
+  target: (typeof TARGETS)[number];
+  connectSeconds: number; // for each host
 }>;
 
+/** In seconds. */
+export const DATABASE_LIMITS = {
+  DATABASE_STATEMENT_TIMEOUT: number(10, 1, 300), // the server ends a statement, and an idle transaction
+  DATABASE_LOCK_TIMEOUT: number(10, 1, 300), // a call that waits for a lock fails
+  DATABASE_DEAD_AFTER: number(15, 2, 600), // a connection ends on which nothing has arrived while a reply was owed
+} as const;
+
+export type DatabaseAddress = DatabaseUrl & { readonly limits: Values<typeof DATABASE_LIMITS> };
+
 /** A placeholder, so that the other settings are checked too. */
-export const NO_DATABASE: DatabaseAddress =
-  { host: '', port: 0, database: '', user: '', password: '', sslmode: 'disable' };
+export const NO_DATABASE: DatabaseUrl = {
+  hosts: [], database: '', user: '', password: '', applicationName: '', sslmode: 'disable', certificates: null,
+  target: 'any', connectSeconds: 0,
+};
 
 export const isThisHost = (host: string): boolean =>
   host.startsWith('/') || ['localhost', '127.0.0.1', '::1'].includes(host);
 
-const URL_FORM = 'postgres://user:password@host:5432/database, with "sslmode" as its only parameter';
-
-/** A variable that holds a database URL. */
-export const databaseUrl = (): Variable<DatabaseAddress | null> => ({ fallback: '–', unset: null, parse });
-
-/** Rejects unknown parameters, which `postgres` would send to the server. */
-function parse(text: string): DatabaseAddress | Expected {
-  try {
-    const url = new URL(text);
-    const parts = [url.pathname.slice(1), url.username, url.password].map(decodeURIComponent);
-    const [database = '', user, password = ''] = parts;
-    const host = decodeURIComponent(url.hostname).replace(/^\[(.*)\]$/, '$1') || 'localhost';
-    const names = [...url.searchParams.keys()].join();
-    const isOne = /^postgres(ql)?:$/.test(url.protocol) && database !== '' && !host.includes(',');
-    // U+0000 ends a string in PostgreSQL's protocol: the rest would be read as another field.
-    const hasEnd = parts.join('').includes('\0');
-    if (!isOne || hasEnd || !['', 'sslmode'].includes(names)) return new Expected(URL_FORM);
-    const given = url.searchParams.get('sslmode') ?? (isThisHost(host) ? 'disable' : 'prefer');
-    const sslmode = SSL_MODES.find((mode) => mode === given);
-    if (!sslmode) return new Expected(`a URL whose sslmode is one of ${SSL_MODES.join(', ')}`);
-    return { host, port: Number(url.port || 5432), database, user: user || userInfo().username, password, sslmode };
-  } catch {
-    return new Expected(URL_FORM); // not a URL, or malformed percent escapes in it
-  }
-}
+export const hostList = (hosts: readonly Host[]): string => hosts.map(({ name, port }) => `${name}:${port}`).join();
 
 /** A client of `postgres` for exactly one connection. */
 export interface Client {
   /** Rejects if the connection cannot be opened, or does not have what its callers rely on. */
   readonly ready: Promise<Sql>;
+  readonly host: Host;
   calls: number; // under way, as counted by the user of this client
   bytes(): { readonly received: number; readonly sent: number };
   /** Statements under way may finish within this time. Then they fail, and those that wait too. */
   close(seconds: number): Promise<void>;
 }
 
-export const STATEMENT_MS = 10_000; // the server ends a statement, and an idle transaction, after this time
 const GOODBYE_MS = 250; // how long a closing server may take to close its side
 /** As PostgreSQL shows them. */
-const SETTINGS = {
-  statement_timeout: `${STATEMENT_MS / 1_000}s`, idle_in_transaction_session_timeout: `${STATEMENT_MS / 1_000}s`,
+const settings = ({ limits }: DatabaseAddress, kind: Kind): Readonly<Record<string, string>> => {
+  const { DATABASE_STATEMENT_TIMEOUT: limit } = limits;
+  const time = limit % 60 === 0 ? `${limit / 60}min` : `${limit}s`;
   // An acknowledged write must survive a crash, whatever the default of the server or the role.
-  synchronous_commit: 'on', TimeZone: 'UTC',
-} as const;
+  const common = { synchronous_commit: 'on', TimeZone: 'UTC' };
+  return { statement_timeout: time, idle_in_transaction_session_timeout: time, ...common, ...KINDS[kind] };
+};
 /** Plans once, by the indexes: planning costs more than a point read, and a plan made for a small table would stay. */
 const OFF = { enable_seqscan: 'off', enable_hashjoin: 'off', enable_mergejoin: 'off', jit: 'off' } as const;
 const BY_INDEX = { plan_cache_mode: 'force_generic_plan', ...OFF } as const;
@@ -74,7 +69,7 @@ const BRIEFLY = { lock_timeout: `${LOCK_MS}ms` } as const;
 const KINDS = {
   read: BY_INDEX, write: { ...BY_INDEX, ...BRIEFLY }, transaction: BRIEFLY,
   claim: { ...BY_INDEX, enable_bitmapscan: 'off' }, readiness: { work_mem: '64kB' }, other: {}, check: {},
-  search: { statement_timeout: '2s' }, migration: { statement_timeout: '0', lock_timeout: '0' },
+  migration: { statement_timeout: '0', lock_timeout: '0' },
 } as const;
 export type Kind = keyof typeof KINDS;
 
@@ -87,35 +82,38 @@ Object.defineProperty(postgres.PostgresError.prototype, 'routine', { set() {}, c
 /**
  * Opens a client, which never connects again. Left to itself, `postgres` 3.4.9 reconnects and resends what was left of
  * the old connection's statements, or dials without a pause a proxy that closes at once.
+ * @param host one of those of the address
  * @param onEnd called when the connection has ended or is not fit for use: the client must not be used any more
  * @param kind `read` and `write` are for statements that find their rows by an index, whatever their values
  */
 export function connect(
-  address: DatabaseAddress, name: string, log: Log, onEnd: (client: Client) => void, kind: Kind,
+  address: DatabaseAddress, host: Host, name: string, log: Log, onEnd: (client: Client) => void, kind: Kind,
 ): Client {
-  const { host, port, database, user, password, sslmode } = address;
+  const { database, user, password } = address;
   let socket: Socket | null = null;
   // Every option is set: `postgres` takes missing ones from PG… variables of the environment.
   const options = {
-    host, port, database, username: user,
+    host: host.name, port: host.port, database, username: user,
     password: () => password, // a function, because an empty string would be replaced by PGPASSWORD
-    ssl: sslOf(host, sslmode), sslnegotiation: null, connect_timeout: 5, keep_alive: 30, backoff: () => 0,
+    ssl: sslOf(address, host), sslnegotiation: null, connect_timeout: address.connectSeconds, keep_alive: 30,
+    backoff: () => 0,
     max: 1, max_pipeline: 1_000, max_lifetime: null, idle_timeout: 0,
     prepare: true, debug: false, fetch_types: false, publications: '',
-    connection: { application_name: `gatehouse-${name}` },
+    connection: { application_name: `${address.applicationName}-${name}` },
     // Asynchronous: `postgres` does not listen yet for an error raised at once (EMFILE), which would end the process.
     async socket() {
       await null;
       const ended = () => Object.assign(new Error('reconnected'), { code: 'CONNECTION_CLOSED' });
-      return socket ? new Socket().destroy(ended()) : (socket = dial(host, port));
+      return socket ? new Socket().destroy(ended()) : (socket = dial(host));
     },
     onclose: () => onEnd(client),
     onnotice: (notice: postgres.Notice) => log.debug('database notice', { code: notice.code ?? '' }),
   };
   const sql = postgres(options);
-  const openOther = () => connect(address, name, log, () => {}, 'check');
+  const openOther = () => connect(address, host, name, log, () => {}, 'check');
   const client: Client = {
-    ready: prepare(sql, { ...SETTINGS, ...KINDS[kind] }, kind === 'check' ? null : openOther),
+    ready: prepare(sql, address, host, kind, openOther),
+    host,
     calls: 0,
     bytes: () => ({ received: socket?.bytesRead ?? 0, sent: socket?.bytesWritten ?? 0 }),
     async close(seconds) {
@@ -128,50 +126,39 @@ export function connect(
 }
 
 /** Not as startup parameters, which PgBouncer rejects or is told to ignore. What was set is read back. */
-async function prepare(sql: Sql, settings: Readonly<Record<string, string>>, openOther: (() => Client) | null) {
-  const wanted = JSON.stringify(settings);
-  await sql`select set_config(key, value, false) from json_each_text(${wanted}::text::json)`;
+async function prepare(sql: Sql, address: DatabaseAddress, host: Host, kind: Kind, openOther: () => Client) {
+  const wanted = settings(address, kind);
+  const text = JSON.stringify(wanted);
+  await sql`select set_config(key, value, false) from json_each_text(${text}::text::json)`;
   const rows = await sql`
-    select pg_backend_pid() as pid, json_object_agg(key, current_setting(key)) as found
-    from json_object_keys(${wanted}::text::json) as key`;
-  const isKept = Object.entries(settings).every(([key, value]) => rows[0]?.found[key] === value);
+    select pg_backend_pid() as pid, json_object_agg(key, current_setting(key)) as found,
+      json_build_object('read-write', current_setting('transaction_read_only') = 'off',
+        'primary', not pg_is_in_recovery(), 'any', true) as fits
+    from json_object_keys(${text}::text::json) as key`;
+  const [row] = rows;
+  const unfit = `the server at ${hostList([host])} is not ${address.target}, as target_session_attrs requires`;
+  if (!row?.fits[address.target]) throw new Unavailable(unfit, true);
+  const isKept = Object.entries(wanted).every(([key, value]) => row.found[key] === value);
   // A pooler makes up the process id that it sends at the start of a connection.
-  const isPooled = openOther !== null && rows.state.pid !== rows[0]?.pid;
-  if (isKept && !(isPooled && (await sharesProcesses(sql, openOther())))) return sql;
+  const isPooled = kind !== 'check' && rows.state.pid !== row.pid;
+  if (isKept && !(isPooled && (await (await import('./pooler.ts')).sharesProcesses(sql, openOther())))) return sql;
   const problem = 'a connection pooler or proxy does not keep the settings of a connection';
   throw new Unavailable(`${problem}; set its pool mode to session, or connect to PostgreSQL directly`, false);
 }
 
-/**
- * Outside its session mode, a pooler gives a connection any server process for each transaction, so that settings and
- * prepared statements are lost. While nothing else runs, that is the process used last, or each of them in turn.
- */
-async function sharesProcesses(sql: Sql, second: Client): Promise<boolean> {
-  const processId = async (client: Sql) => (await client`select pg_backend_pid() as pid`.simple())[0]?.pid;
-  const compare = async () => {
-    const [other, own, others] = [await second.ready, new Set(), new Set()];
-    for (let round = 0; round < 4; round += 1) {
-      own.add(await processId(sql)).add(await processId(sql));
-      others.add(await processId(other)).add(await processId(other));
-    }
-    return own.size > 1 || others.size > 1 || new Set([...own, ...others]).size < 2;
-  };
-  const isShared = await Promise.race([compare(), sleep(5_000, null, { ref: false })]).finally(() => second.close(0));
-  if (isShared !== null) return isShared;
-  throw new Unavailable('the connection pooler has too few connections; raise its pool size', true);
-}
-
 /** `postgres` reads `host` to check the certificate's name. */
-function dial(host: string, port: number): Socket {
+function dial({ name: host, port }: Host): Socket {
   const socket = Object.assign(new Socket(), { host });
   return host.startsWith('/') ? socket.connect(`${host}/.s.PGSQL.${port}`) : socket.connect(port, host);
 }
 
-function sslOf(host: string, sslmode: DatabaseAddress['sslmode']): boolean | 'prefer' | object {
-  if (sslmode === 'disable') return false;
+function sslOf({ sslmode, certificates }: DatabaseAddress, { name: host }: Host): boolean | 'prefer' | object {
+  // As libpq: a Unix socket needs no encryption, and no server offers it there.
+  if (sslmode === 'disable' || host.startsWith('/')) return false;
   if (sslmode === 'prefer') return 'prefer';
-  if (sslmode === 'require') return { rejectUnauthorized: false };
+  const own = certificates && { secureContext: certificates };
+  if (sslmode === 'require') return { rejectUnauthorized: false, ...own };
   // For an IP address `postgres` gives no name, and Node would check the certificate for "localhost".
-  const verified = { rejectUnauthorized: true, host };
+  const verified = { rejectUnauthorized: true, host, ...own };
   return sslmode === 'verify-ca' ? { ...verified, checkServerIdentity: () => undefined } : verified;
 }

@@ -1,4 +1,4 @@
-import type { Migration } from './migrate.ts';
+import type { Migration } from './schema.ts';
 import type { Database, Sql } from './pool.ts';
 
 /** A schema, compared with the steps that this program knows. */

@@ -1,19 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database, Sql } from './pool.ts';
-import { codeOf, constraintOf, LOCK_NOT_AVAILABLE, lostCreationRace } from './retry.ts';
-import { describeError, Unavailable } from '../runtime/errors.ts';
-import type { Log } from '../runtime/log.ts';
-
-/** One step of a schema, numbered from 1 by its position in the list. A released step never changes. */
-export interface Migration {
-  readonly name: string;
-  readonly statements: readonly string[]; // constants of the program
-}
-
-type Migrations = readonly Migration[];
+import { codeOf, LOCK_NOT_AVAILABLE } from './retry.ts';
+import { type Migration, type Migrations, versionOf } from './schema.ts';
 
 const LOCK_RETRY_MS = 1_000;
-const PROBE_MS = 1_000; // how long a probe may take, and for how long a write is not repeated
+/** Lost a creation race: unique violation; schema, table or object that already exists. */
+const ALREADY_EXISTS = new Set(['23505', '42P06', '42P07', '42710']);
 
 /**
  * Brings a schema up to date, also from several replicas at once: each step is one transaction that first inserts its
@@ -31,52 +23,13 @@ export function migrate(database: Database, schema: string, migrations: Migratio
         await transaction((inner) => apply(inner, schema, version + 1, next));
         applied += 1;
       } catch (error) {
-        if (constraintOf(error) === 'migrations_pkey') continue;
+        const constraint = error instanceof Error && 'constraint_name' in error ? error.constraint_name : null;
+        if (constraint === 'migrations_pkey') continue;
         if (codeOf(error) !== LOCK_NOT_AVAILABLE) throw error;
         await sleep(LOCK_RETRY_MS);
       }
     }
   });
-}
-
-/** Whether the schema has at least these steps; a newer program may have added more. */
-export const isCurrent = (database: Database, schema: string, migrations: Migrations): Promise<boolean> =>
-  database.readiness(async (sql) => (await versionOf(sql, schema)) >= migrations.length);
-
-/** @throws Unavailable, as temporary: another process has to migrate */
-export async function requireCurrent(database: Database, schema: string, migrations: Migrations): Promise<void> {
-  if (await isCurrent(database, schema, migrations)) return;
-  throw new Unavailable(`the schema "${schema}" is not up to date; run "gatehouse migrate"`, true);
-}
-
-/**
- * For the readiness probe.
- * @returns a function that answers within a second and never throws: null if requests can be served, otherwise why not
- */
-export function createReadiness(database: Database, schema: string, migrations: Migrations, log: Log) {
-  let [triedAt, written] = [-Infinity, Promise.resolve()];
-  const write = () => database.readiness(async (sql) => {
-    await sql`update ${sql(schema)}.migrations set name = name where version = 1`;
-    // That needs no new disk space. A result larger than the working memory does, in a temporary file.
-    await sql`select count(*) from generate_series(1, 20000)`;
-  });
-  return async (): Promise<string | null> => {
-    let problem = 'the database cannot be read';
-    const check = async () => {
-      if (!(await isCurrent(database, schema, migrations))) return 'the schema is not current: run "gatehouse migrate"';
-      problem = 'the database can be read but not written';
-      if (performance.now() - triedAt > PROBE_MS) [triedAt, written] = [performance.now(), write()];
-      await written;
-      problem = 'requests have no connection to the database';
-      await database.ensureConnected();
-      return null;
-    };
-    const late = sleep(PROBE_MS, new Unavailable('no answer within a second', true), { ref: false });
-    return Promise.race([check(), late.then((error) => Promise.reject(error))]).catch((error: unknown) => {
-      log.warn('not ready', { problem, ...describeError(error) });
-      return problem;
-    });
-  };
 }
 
 /** Checks first: `create … if not exists` requires privileges that a role for MIGRATE=off lacks. */
@@ -89,18 +42,8 @@ async function createLedger(sql: Sql, schema: string): Promise<void> {
   };
   while ((await versionOf(sql, schema)) < 0) {
     // `if not exists` is itself a race between replicas, and the slower one gets an error.
-    await create().catch((error) => lostCreationRace(error) || Promise.reject(error));
+    await create().catch((error) => ALREADY_EXISTS.has(codeOf(error)) || Promise.reject(error));
   }
-}
-
-/** @returns how many steps have been applied; -1 if the table is missing */
-async function versionOf(sql: Sql, schema: string): Promise<number> {
-  const table = `${schema}.migrations`;
-  const [ledger] = await sql<[{ found: boolean }]>`select to_regclass(${table}) is not null as found`;
-  if (!ledger.found) return -1;
-  const [row] = await sql<[{ version: number }]>`
-    select coalesce(max(version), 0)::int as version from ${sql(schema)}.migrations`;
-  return row.version;
 }
 
 /** While a step waits for a lock, later statements on the table wait behind it: so it waits briefly and repeats. */

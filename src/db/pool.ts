@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres, { type Sql } from 'postgres';
 import type { Log } from '../runtime/log.ts';
-import { type Client, connect, type DatabaseAddress, type Kind, LOCK_MS, STATEMENT_MS } from './connection.ts';
+import { type Client, connect, type DatabaseAddress, hostList, type Kind, LOCK_MS } from './connection.ts';
 import { createLimiter } from '../runtime/limiter.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { Overloaded, Unavailable } from '../runtime/errors.ts';
@@ -35,28 +35,43 @@ export type Locks = 'try' | 'wait';
 
 export type Database = ReturnType<typeof createDatabase>;
 
-const [MAX_PENDING, MAX_WAITING_TRANSACTIONS] = [1_024, 256]; // calls per connection, under way or waiting
+const MAX_PENDING = 1_024; // calls per connection, under way or waiting
+const MAX_WAITING_TRANSACTIONS = 256;
 const [ALONE_MS, MAX_PAUSE_MS] = [100, 500]; // a try of the only call that waits for a lock; a pause between tries
-const DEAD_AFTER_SECONDS = 15; // without a byte; a server that is alive answers within STATEMENT_MS
+const SEARCH_PAUSE_MS = 100; // after no host would do: a standby that refuses connections has other work
 
 /**
  * One connection for each purpose. A client of `postgres` 3.4.9 with several connections keeps dead slots in its queue
  * and becomes slower under load; a client with one connection pipelines and does not.
  */
 export function createDatabase(address: DatabaseAddress, name: string, log: Log, metrics: Metrics) {
-  const closable = new Set<Pick<Client, 'close'>>();
-  let isClosed = false;
+  const clients = new Set<Client>();
+  const connections: Array<ReturnType<typeof createConnection>> = [];
+  const watchdog = setInterval(() => connections.forEach((one) => one.watch()), 1_000).unref();
+  let [isClosed, index] = [false, 0];
 
+  /** Connects to the host that was last found to fit, or else to the next one. */
   function open(kind: Kind, onEnd: (client: Client) => void): Client {
+    const [tried, host] = [index, address.hosts[index]];
     // Work that goes on after the shutdown must not open a connection that nobody closes.
-    if (isClosed) throw new Unavailable('the database connections are closed', true);
-    return connect(address, name, log, onEnd, kind);
+    if (isClosed || !host) throw new Unavailable('the database connections are closed', true);
+    const ended = (client: Client) => {
+      clients.delete(client);
+      onEnd(client);
+    };
+    const client = connect(address, host, name, log, ended, kind);
+    clients.add(client);
+    // After a failover, a connection to the former primary would read what is no longer true.
+    const leaveOthers = () => [...clients].forEach((one) => one.host !== host && void one.close(0));
+    const skip = () => void (index === tried && (index = (tried + 1) % address.hosts.length));
+    client.ready.then(leaveOthers, skip);
+    return client;
   }
   function create(purpose: string, kind: Kind = 'other') {
     const connection = createConnection((onEnd) => open(kind, onEnd), address, purpose);
     const help = 'Statements and transactions under way or waiting, by connection.';
     metrics.gauge('gatehouse_database_pending', help, { service: name, connection: purpose }, connection.pending);
-    closable.add(connection);
+    connections.push(connection);
     return connection;
   }
 
@@ -68,7 +83,7 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   const slot = createLimiter(1, MAX_PENDING, 'a database lock');
   /** Repeats the work, on a connection where calls that wait for a lock hold up only each other, and briefly. */
   const wait: Run = (work) => {
-    const end = performance.now() + STATEMENT_MS;
+    const end = performance.now() + address.limits.DATABASE_LOCK_TIMEOUT * 1_000;
     return waiting.run(async (sql) => {
       for (let pause = 0; ; pause = Math.min(2 * pause + 10, MAX_PAUSE_MS)) {
         if (waiting.pending() > 1) await sleep(pause);
@@ -92,22 +107,20 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
     write: <T>(work: Work<T>, locks?: Locks): Promise<T> =>
       locks ? (locks === 'try' ? write.run : wait)(work) : orWait(write.run, work),
     list: create('list').run, // lists and other reads that may take long
-    search: create('search', 'search').run, // reads whose length a caller chooses, with a shorter time limit
     claim: create('claim', 'claim').run, // claims of work, which lists must not delay
     readiness: create('readiness', 'readiness').run, // readiness checks, which requests must not delay
     /** Several statements that commit together. The work returns plain data: a returned `Failure` would commit. */
     transaction: <T>(work: Work<T>): Promise<T> => orWait(transact, (sql) => inTransaction(sql, work)),
     /** A connection of its own without time limits, closed afterwards: for changes of the schema. */
     async maintain<T>(work: (sql: Sql, transaction: Run) => Promise<T>): Promise<T> {
+      if (address.hosts.length > 1) await write.ready();
       const client = open('migration', (ended) => void ended.close(0));
-      closable.add(client);
       try {
         const sql = await client.ready;
         return await work(sql, (inner) => inTransaction(sql, inner));
       } catch (error) {
         throw translate(error, address);
       } finally {
-        closable.delete(client);
         await client.close(2);
       }
     },
@@ -117,7 +130,8 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
     },
     async close(): Promise<void> {
       isClosed = true;
-      await Promise.all([...closable].map((one) => one.close(2)));
+      clearInterval(watchdog);
+      await Promise.all([...clients].map((one) => one.close(2)));
     },
   };
 }
@@ -151,14 +165,19 @@ function createConnection(
     current = null;
     setTimeout(() => void client.close(0), seconds * 1_000).unref();
   }
-  async function attempt<T>(work: Work<T>): Promise<T> {
+  async function attempt<T>(work: Work<T>, hostsLeft = address.hosts.length - 1): Promise<T> {
     const client = (current ??= open(retire));
+    let isReady = false;
     client.calls += 1;
     try {
-      return await work(await client.ready);
+      const sql = await client.ready;
+      isReady = true;
+      return await work(sql);
     } catch (error) {
       if (endsConnection(error)) retire(client);
-      else if (isStale(error)) retire(client, DEAD_AFTER_SECONDS); // others on it may finish
+      else if (isStale(error)) retire(client, address.limits.DATABASE_DEAD_AFTER); // others on it may finish
+      if (!isReady && hostsLeft > 0) return await attempt(work, hostsLeft - 1);
+      if (!isReady && address.hosts.length > 1) await sleep(SEARCH_PAUSE_MS);
       throw error;
     } finally {
       client.calls -= 1;
@@ -167,14 +186,14 @@ function createConnection(
   }
 
   let last = { received: 0, sent: 0, silentSeconds: 0 };
-  // Counts its own calls, not the time: a process that was suspended has received nothing either.
-  const watchdog = setInterval(() => {
+  /** Called each second. Counts its calls, not the time: a process that was suspended has received nothing either. */
+  function watch(): void {
     const { received, sent } = current?.bytes() ?? last;
     // A single call that sends has got its answers so far: between two statements of a transaction, nothing is owed.
     const isSilent = pending > 0 && received === last.received && (pending > 1 || sent === last.sent);
     last = { received, sent, silentSeconds: isSilent ? last.silentSeconds + 1 : 0 };
-    if (current && last.silentSeconds >= DEAD_AFTER_SECONDS) retire(current);
-  }, 1_000).unref();
+    if (current && last.silentSeconds >= address.limits.DATABASE_DEAD_AFTER) retire(current);
+  }
 
   return {
     async run<T>(work: Work<T>): Promise<T> {
@@ -182,19 +201,14 @@ function createConnection(
       pending += 1;
       return withRetry(() => attempt(work)).finally(() => (pending -= 1)).catch(fail);
     },
-    ready: async () => (current ??= open(retire)).ready.catch(fail),
+    ready: () => attempt(async () => {}).catch(fail),
     pending: () => pending,
-    async close(seconds: number): Promise<void> {
-      clearInterval(watchdog);
-      const client = current;
-      current = null;
-      await client?.close(seconds);
-    },
+    watch,
   };
 }
 
 /** Foreign errors end here: their message and `detail` may quote values, so only the code is kept. */
-function translate(error: unknown, { host, port, sslmode }: DatabaseAddress): unknown {
+function translate(error: unknown, { hosts, sslmode }: DatabaseAddress): unknown {
   const code = codeOf(error);
   if (error instanceof postgres.PostgresError) {
     if (code === '23505') return new Duplicate(error.constraint_name ?? '');
@@ -204,7 +218,7 @@ function translate(error: unknown, { host, port, sslmode }: DatabaseAddress): un
   }
   if (code === 'unknown') return error;
   const tls = sslmode === 'disable' ? '' : `, sslmode=${sslmode}`;
-  const failed = `the connection to the database at ${host}:${port} failed`;
+  const failed = `the connection to the database at ${hostList(hosts)} failed`;
   return new Unavailable(`${failed} (${code}${tls})`, isTemporary(error));
 }
 

@@ -2,8 +2,6 @@
 const RETRYABLE = new Set(['40001', '40P01']);
 /** A table has changed since the statement was prepared, or a pooler has deallocated the statement. */
 const STALE = new Set(['0A000', '26000', '42804', '42883']);
-/** Lost a creation race: unique violation; schema, table or object that already exists. */
-const ALREADY_EXISTS = new Set(['23505', '42P06', '42P07', '42710']);
 /** The connection failed, or the server starts, stops, has no connection left or became read-only by a failover. */
 const CONNECTION_LOST = new Set([
   'ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'ENOENT',
@@ -21,12 +19,6 @@ export function codeOf(error: unknown): string {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : 'unknown';
 }
 
-/** The constraint that a statement violated, if any. */
-export function constraintOf(error: unknown): string | null {
-  return error instanceof Error && 'constraint_name' in error ? String(error.constraint_name) : null;
-}
-
-export const lostCreationRace = (error: unknown): boolean => ALREADY_EXISTS.has(codeOf(error));
 /** Whether the connection is of no more use. After a FATAL error, the server closes it. */
 export const endsConnection = (error: unknown): boolean =>
   CONNECTION_LOST.has(codeOf(error)) || (error instanceof Error && 'severity' in error && error.severity === 'FATAL');

@@ -1,5 +1,5 @@
 import { locksTable } from '../db/lock.ts';
-import type { Migration } from '../db/migrate.ts';
+import type { Migration } from '../db/schema.ts';
 import { throttlesTable } from '../db/throttle.ts';
 
 export const SCHEMA = 'identity';

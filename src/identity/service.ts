@@ -1,4 +1,4 @@
-import { createReadiness } from '../db/migrate.ts';
+import { createReadiness } from '../db/schema.ts';
 import type { Database } from '../db/pool.ts';
 import type { RequestInfo } from '../http/call.ts';
 import type { Failure } from '../http/errors.ts';

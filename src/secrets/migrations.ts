@@ -1,4 +1,4 @@
-import type { Migration } from '../db/migrate.ts';
+import type { Migration } from '../db/schema.ts';
 import { throttlesTable } from '../db/throttle.ts';
 
 export const SCHEMA = 'secrets';

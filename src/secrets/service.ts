@@ -1,6 +1,6 @@
 import { createServerKey } from '../crypto/box.ts';
 import { digest } from '../crypto/token.ts';
-import { createReadiness } from '../db/migrate.ts';
+import { createReadiness } from '../db/schema.ts';
 import type { Database } from '../db/pool.ts';
 import type { RequestInfo } from '../http/call.ts';
 import { createGuessLimit } from '../http/guesses.ts';

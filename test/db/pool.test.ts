@@ -227,7 +227,7 @@ test('an IPv6 address works as a host', async (t) => {
   const port = typeof bound === 'object' ? bound?.port : 0;
   assert.ok(port);
   // In full: a client that cuts an address at its first colon would reach this host by way of the short form, too.
-  const address = { ...addressOf(file.url), host: '0:0:0:0:0:0:0:1', port };
+  const address = { ...addressOf(file.url), hosts: [{ name: '0:0:0:0:0:0:0:1', port }] };
   const database = createLanes(address, 'six', createLog('silent', () => {}), noMetrics);
   t.after(() => database.close());
   assert.deepEqual(await ask(database, 'read', 'select 1 as one'), { one: 1 });

@@ -1,6 +1,5 @@
 /** Where the services listen, which database each has, and what an operator is warned of. */
 import assert from 'node:assert/strict';
-import { userInfo } from 'node:os';
 import { test } from 'node:test';
 import type { ServiceName } from '../../src/serve.ts';
 import { ConfigurationError } from '../../src/settings.ts';
@@ -51,69 +50,23 @@ test('the metrics listener is off by default, and local if it has no host', () =
   assert.deepEqual(readConfig(SERVICES, 'serve', { ...NEEDED, METRICS_PORT: '9100' }).metrics, { host: '127.0.0.1', port: 9100 });
 });
 
-const address = { host: 'db.example', port: 5432, database: 'd', user: 'u', password: '', sslmode: 'prefer' };
-const urls: ReadonlyArray<readonly [url: string, expected: Partial<typeof address>]> = [
-  ['postgres://u@db.example/d', {}],
-  ['postgresql://u@db.example/d', {}],
-  ['postgres://u:p@db.example:6543/d', { password: 'p', port: 6543 }],
-  ['postgres://a%40b:p%2Fq%3A%25%E2%82%AC@db.example/d%20e', { user: 'a@b', password: 'p/q:%€', database: 'd e' }],
-  ['postgres://u@[2001:db8::5]:6543/d', { host: '2001:db8::5', port: 6543 }],
-  ['postgres://u@[::1]/d', { host: '::1', sslmode: 'disable' }],
-  ['postgres://u@127.0.0.1/d', { host: '127.0.0.1', sslmode: 'disable' }],
-  ['postgres:///d', { host: 'localhost', sslmode: 'disable', user: userInfo().username }],
-  ['postgres://u@%2Fvar%2Frun%2Fpostgresql/d', { host: '/var/run/postgresql', sslmode: 'disable' }],
-  ...['disable', 'prefer', 'require', 'verify-ca', 'verify-full'].map((sslmode) => [`postgres://u@db.example/d?sslmode=${sslmode}`, { sslmode }] as const),
-];
-
-test('a database URL is parsed and its percent escapes decoded', () => {
-  for (const [url, expected] of urls) {
-    assert.deepEqual(readConfig(['identity'], 'serve', { DATABASE_URL: url }).identity?.database, { ...address, ...expected }, url);
-  }
-});
-
-const FORM = 'DATABASE_URL must be postgres://user:password@host:5432/database, with "sslmode" as its only parameter.';
-const SSLMODE = 'DATABASE_URL must be a URL whose sslmode is one of disable, prefer, require, verify-ca, verify-full.';
-const wrongUrls: ReadonlyArray<readonly [url: string, sentence: string]> = [
-  ['localhost:5432/d', FORM],
-  ['/d', FORM],
-  ['mysql://u@localhost/d', FORM],
-  ['http://u@localhost/d', FORM],
-  ['postgres://u@localhost', FORM],
-  ['postgres://u@localhost/', FORM],
-  ['postgres://u@localhost:70000/d', FORM],
-  ['postgres://u:%E0%A4@localhost/d', FORM],
-  ['postgres://u@localhost/d%', FORM],
-  ['postgres://u@localhost/d?application_name=x', FORM],
-  ['postgres://u@localhost/d?sslmode=require&options=-c%20fsync%3Doff', FORM],
-  ['postgres://u@localhost/d?SSLMODE=require', FORM],
-  ['postgres://u@one.example,other.example/d', FORM],
-  ['postgres://u@localhost/d?sslmode=allow', SSLMODE],
-  ['postgres://u@localhost/d?sslmode=', SSLMODE],
-  ['postgres://u@localhost/d?sslmode=REQUIRE', SSLMODE],
-];
-
-test('a database URL with an unknown part is rejected', () => {
-  for (const [url, sentence] of wrongUrls) assert.deepEqual(problems({ DATABASE_URL: url }), [sentence], url);
-});
-
-test('a database URL with a NUL character is rejected', () => {
-  for (const url of ['postgres://u%00x@localhost/d', 'postgres://u:p%00x@localhost/d', 'postgres://u@localhost/d%00x']) {
-    assert.equal(problems({ DATABASE_URL: url }).length, 1, url);
-  }
-});
-
-test('two sslmode parameters are rejected', () => {
-  assert.equal(problems({ DATABASE_URL: 'postgres://u@db.example/d?sslmode=disable&sslmode=verify-full' }).length, 1);
-});
-
 test('the database URL of a service overrides DATABASE_URL', () => {
   for (const name of SERVICES) {
     const own = { [`${name.toUpperCase()}_DATABASE_URL`]: 'postgres://u@elsewhere.example/own' };
     const config = readConfig(SERVICES, 'serve', { ...NEEDED, ...own });
-    const hosts = SERVICES.map((one) => config[one]?.database?.host);
+    const hosts = SERVICES.map((one) => config[one]?.database?.hosts[0]?.name);
     assert.deepEqual(hosts, SERVICES.map((one) => (one === name ? 'elsewhere.example' : 'localhost')));
     assert.deepEqual(problems({ DATABASE_URL: undefined, ...own }, [name]), []);
   }
+});
+
+test('the limits of database connections have defaults, and bounds', () => {
+  const limits = (given: Given) => readConfig(['secrets'], 'serve', { ...NEEDED, ...given }).secrets?.database.limits;
+  assert.deepEqual(limits({}), { DATABASE_STATEMENT_TIMEOUT: 10, DATABASE_LOCK_TIMEOUT: 10, DATABASE_DEAD_AFTER: 15 });
+  const given = { DATABASE_STATEMENT_TIMEOUT: '60', DATABASE_LOCK_TIMEOUT: '3', DATABASE_DEAD_AFTER: '61' };
+  assert.deepEqual(limits(given), { DATABASE_STATEMENT_TIMEOUT: 60, DATABASE_LOCK_TIMEOUT: 3, DATABASE_DEAD_AFTER: 61 });
+  assert.deepEqual(problems({ DATABASE_STATEMENT_TIMEOUT: '15' }), ['DATABASE_DEAD_AFTER must be more than DATABASE_STATEMENT_TIMEOUT.']);
+  assert.deepEqual(problems({ DATABASE_LOCK_TIMEOUT: '0' }), ['DATABASE_LOCK_TIMEOUT must be a whole number from 1 to 300.']);
 });
 
 test('a service that does not run needs no settings', () => {
@@ -158,9 +111,11 @@ const warned: ReadonlyArray<readonly [what: string, given: Given, warnings: read
   ['a short WEBHOOK_TOKEN', { WEBHOOK_TOKEN: 'a'.repeat(31) }, [/^WEBHOOK_TOKEN has fewer than 32 characters/]],
   ['weak secrets that are allowed', { ALLOW_WEAK_SECRETS: 'on', AUTH_TOKEN: 'a' }, [/^ALLOW_WEAK_SECRETS is on/, /^AUTH_TOKEN has fewer/]],
   ['nothing at 32 characters', { SERVER_SECRET: 'a'.repeat(32), AUTH_TOKEN: 'b'.repeat(32) }, []],
-  ['a remote database without TLS, once for all services', { DATABASE_URL: remote }, [/database at db\.example may be unencrypted/]],
+  ['a remote database without TLS, once for all services', { DATABASE_URL: remote }, [/database at db\.example:5432 may be unencrypted/]],
   ['a remote database with sslmode=disable', { DATABASE_URL: `${remote}?sslmode=disable` }, [/may be unencrypted/]],
+  ['one remote host among several', { DATABASE_URL: 'postgres://u@localhost,db.example/d' }, [/database at db\.example:5432 may/]],
   ['nothing if a remote database uses TLS', { DATABASE_URL: `${remote}?sslmode=require` }, []],
+  ['variables of libpq', { PGHOST: 'x', PGCONNECT_TIMEOUT: '1', PGDATA: '/data', PG_MAJOR: '15' }, [/^PGHOST, PGCONNECT_TIMEOUT: not used\. The database is that of DATABASE_URL\.$/]],
   ['an unencrypted database of one service', { WEBHOOK_DATABASE_URL: remote }, [/may be unencrypted/]],
   ['a plain webhook receiver without a token', { WEBHOOK_VARIANT: 'plain' }, [/accepts events from anyone/]],
   ['nothing if a plain webhook receiver has a token', { WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN: LONG }, []],

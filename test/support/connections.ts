@@ -7,8 +7,9 @@ import { createLog } from '../../src/runtime/log.ts';
 import { noMetrics } from '../../src/runtime/metrics.ts';
 import type { TestDatabase } from './database.ts';
 
-export function addressOf(url: string): DatabaseAddress {
-  const address = readConfig(['identity'], 'administer', { DATABASE_URL: url }).identity?.database;
+/** @param more further variables */
+export function addressOf(url: string, more: Readonly<Record<string, string>> = {}): DatabaseAddress {
+  const address = readConfig(['identity'], 'administer', { DATABASE_URL: url, ...more }).identity?.database;
   assert.ok(address);
   return address;
 }
@@ -17,9 +18,9 @@ interface Owner {
   after(fn: () => Promise<void>): void;
 }
 
-/** @param name PostgreSQL sees these connections as `gatehouse-NAME` */
-export function openConnections(owner: Owner, url: string, name: string): Database {
-  const database = createDatabase(addressOf(url), name, createLog('silent', () => {}), noMetrics);
+/** @param name PostgreSQL sees these connections as `gatehouse-NAME`  @param more further variables */
+export function openConnections(owner: Owner, url: string, name: string, more: Readonly<Record<string, string>> = {}): Database {
+  const database = createDatabase(addressOf(url, more), name, createLog('silent', () => {}), noMetrics);
   owner.after(() => database.close());
   return database;
 }

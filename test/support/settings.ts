@@ -1,6 +1,7 @@
 /** The settings of several services as one object, for tests that look at them or call a service's own functions. */
 import * as identity from '../../src/identity/settings.ts';
 import * as secrets from '../../src/secrets/settings.ts';
+import { parseUrl } from '../../src/db/url.ts';
 import type { ServiceName } from '../../src/serve.ts';
 import { allVariables, readSettings, serviceReader } from '../../src/settings.ts';
 import * as webhook from '../../src/webhook/settings.ts';
@@ -19,7 +20,7 @@ export function readConfig(names: readonly string[], purpose: 'serve' | 'adminis
     serviceReader('secrets', secrets, (settings) => void (seen.secrets = settings)),
     serviceReader('webhook', webhook, (settings) => void (seen.webhook = settings)),
   ];
-  const { services, shared, ...process } = readSettings(readers, names, purpose, environment);
+  const { services, shared, ...process } = readSettings(readers, names, purpose, parseUrl, environment);
   const placed = <S>(name: ServiceName, settings: S | undefined) => {
     const found = services.find((one) => one.name === name);
     return found && settings ? { host: found.host, port: found.port, ...settings } : null;

@@ -1,0 +1,64 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Database, Sql } from './pool.ts';
+import { describeError, Unavailable } from '../runtime/errors.ts';
+import type { Log } from '../runtime/log.ts';
+
+/** One step of a schema, numbered from 1 by its position in the list. A released step never changes. */
+export interface Migration {
+  readonly name: string;
+  readonly statements: readonly string[]; // constants of the program
+}
+
+export type Migrations = readonly Migration[];
+
+const PROBE_MS = 1_000; // how long a probe may take, and for how long a write is not repeated
+
+/** Whether the schema has at least these steps; a newer program may have added more. */
+export const isCurrent = (database: Database, schema: string, migrations: Migrations): Promise<boolean> =>
+  database.readiness(async (sql) => (await versionOf(sql, schema)) >= migrations.length);
+
+/** @throws Unavailable, as temporary: another process has to migrate */
+export async function requireCurrent(database: Database, schema: string, migrations: Migrations): Promise<void> {
+  if (await isCurrent(database, schema, migrations)) return;
+  throw new Unavailable(`the schema "${schema}" is not up to date; run "gatehouse migrate"`, true);
+}
+
+/**
+ * For the readiness probe.
+ * @returns a function that answers within a second and never throws: null if requests can be served, otherwise why not
+ */
+export function createReadiness(database: Database, schema: string, migrations: Migrations, log: Log) {
+  let [triedAt, written] = [-Infinity, Promise.resolve()];
+  const write = () => database.readiness(async (sql) => {
+    await sql`update ${sql(schema)}.migrations set name = name where version = 1`;
+    // That needs no new disk space. A result larger than the working memory does, in a temporary file.
+    await sql`select count(*) from generate_series(1, 20000)`;
+  });
+  return async (): Promise<string | null> => {
+    let problem = 'the database cannot be read';
+    const check = async () => {
+      if (!(await isCurrent(database, schema, migrations))) return 'the schema is not current: run "gatehouse migrate"';
+      problem = 'the database can be read but not written';
+      if (performance.now() - triedAt > PROBE_MS) [triedAt, written] = [performance.now(), write()];
+      await written;
+      problem = 'requests have no connection to the database';
+      await database.ensureConnected();
+      return null;
+    };
+    const late = sleep(PROBE_MS, new Unavailable('no answer within a second', true), { ref: false });
+    return Promise.race([check(), late.then((error) => Promise.reject(error))]).catch((error: unknown) => {
+      log.warn('not ready', { problem, ...describeError(error) });
+      return problem;
+    });
+  };
+}
+
+/** @returns how many steps have been applied; -1 if the table is missing */
+export async function versionOf(sql: Sql, schema: string): Promise<number> {
+  const table = `${schema}.migrations`;
+  const [ledger] = await sql<[{ found: boolean }]>`select to_regclass(${table}) is not null as found`;
+  if (!ledger.found) return -1;
+  const [row] = await sql<[{ version: number }]>`
+    select coalesce(max(version), 0)::int as version from ${sql(schema)}.migrations`;
+  return row.version;
+}
