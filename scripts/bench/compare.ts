@@ -7,7 +7,7 @@ export interface Comparison {
   readonly name: string;
   readonly comparedWith: string;
   readonly values: readonly number[];
-  readonly unit: 'times' | 'MiB more';
+  readonly unit: 'times' | 'MiB more' | 'attacks';
   readonly min?: number;
   readonly max?: number;
   /** The same ratio between two processes of one build, which would be 1 without noise. */
@@ -22,10 +22,14 @@ export interface Table {
   readonly caveat: string;
 }
 
+/** Medians. CPU times are per request, and 0 outside Linux. */
 export interface Point {
   readonly clients: number;
   readonly rate: number;
   readonly p99: number;
+  readonly serverCpu: number;
+  readonly databaseCpu: number;
+  readonly clientCpu: number;
 }
 
 /** Rate and latency of each subject by the number of clients. */

@@ -1,5 +1,6 @@
 /** The output of a run: on the terminal after each benchmark, and as a document at the end. */
 import { cpus, release, totalmem, type } from 'node:os';
+import { table } from './blocks.ts';
 import { cellsOf, COLUMNS, noiseOf, type Report, resultOf, targetOf, valuesOf } from './compare.ts';
 import { sectionsOf } from './curves.ts';
 import { generator } from './load.ts';
@@ -43,11 +44,6 @@ export function conditionsOf({ postgresVersion, rounds, seconds }: Run): string[
 }
 
 const list = (items: readonly string[]): string => items.map((item) => `- ${item}`).join('\n');
-
-function table([head = [], ...rows]: Rows): string {
-  const line = (cells: readonly string[]) => `| ${cells.join(' | ')} |\n`;
-  return [line(head), `|${' --- |'.repeat(head.length)}\n`, ...rows.map(line)].join('');
-}
 
 const capitalized = (text: string): string => text.slice(0, 1).toUpperCase() + text.slice(1);
 
@@ -122,6 +118,10 @@ both builds against themselves, and repeat it.
 
 These benchmarks have their own targets and conditions:
 
+- \`make bench-growth\`: latency, plans and bytes per row with 10,000, 1,000,000 and 10,000,000 rows; in
+  \`docs/scaling.md\`.
+- \`make bench-scaling\`: what 1, 10 and 100 replicas reach, by a model with the CPU times above; in \`docs/scaling.md\`.
+- \`make bench-memory\`: the memory parts of this page alone: idle, under load, and in small containers under attacks.
 - \`make bench-drain\`: delivery of 10,000 waiting events in a table with 1,000,000 delivered ones; delivery
   in order while 50,000 events of one page wait (at least 300 events/s).
 - \`make bench-flood\`: effect of a flood of wrong passwords on other requests.

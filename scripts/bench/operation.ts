@@ -2,7 +2,8 @@
 import { compareCpu, compareP99, compareRates } from './compare.ts';
 import type { Comparison, Curve, Report, Table } from './compare.ts';
 import type { Replay } from './load.ts';
-import { type Bench, type Figures, measureRounds, type Operation, openTargets, type Target } from './measure.ts';
+import { type Bench, type Figures, type Measurement, measureRounds, openTargets } from './measure.ts';
+import type { Operation, Target } from './measure.ts';
 import { median } from './service.ts';
 
 export const CLIENTS = 64;
@@ -77,8 +78,12 @@ function curveOf(name: string, shown: readonly Target[], byClients: ReadonlyMap<
   const lines = shown.map((target) => {
     const points = counts.map((clients) => {
       const measurements = byClients.get(clients)?.find((figures) => figures.name === target.name)?.measurements ?? [];
+      const middle = (pick: (measurement: Measurement) => number | null) =>
+        median(measurements.map((one) => pick(one) ?? 0));
       return {
-        clients, rate: median(measurements.map(({ rate }) => rate)), p99: median(measurements.map(({ p99 }) => p99)),
+        clients, rate: middle(({ rate }) => rate), p99: middle(({ p99 }) => p99),
+        serverCpu: middle(({ serverCpu }) => serverCpu), databaseCpu: middle(({ databaseCpu }) => databaseCpu),
+        clientCpu: middle(({ clientCpu }) => clientCpu),
       };
     });
     return { name: target.name, role: target.role, points };

@@ -15,7 +15,9 @@ export const SETTINGS = {
 } as const;
 
 export interface Service {
+  /** Of the first service, and of all of them in their order. */
   readonly port: number;
+  readonly ports: readonly number[];
   readonly processId: number;
   stop(): Promise<void>;
 }
@@ -23,16 +25,20 @@ export interface Service {
 export type Environment = Readonly<Record<string, string>>;
 export type ServiceName = 'identity' | 'secrets' | 'webhook';
 
-/** Starts services from `dist/` on free ports; they migrate their database. @returns with the port of the first one */
+/**
+ * Starts services from `dist/` in one process, on free ports. They migrate their database.
+ * @param group the directory of a cgroup that the process joins before it starts
+ */
 export function startServices(
   names: readonly ServiceName[], databaseUrl: string, environment: Environment = {}, build: Build = THIS,
+  group?: string,
 ): Promise<Service> {
   const listeners = Object.fromEntries(names.flatMap((name) => {
     const prefix = name.toUpperCase();
     return [[`${prefix}_HOST`, '127.0.0.1'], [`${prefix}_PORT`, '0']];
   }));
   const settings = { DATABASE_URL: databaseUrl, ...SETTINGS, ...listeners, ...environment };
-  return startProgram([join(build.directory, 'dist/cli.js'), 'serve', ...names], names, settings);
+  return startProgram([join(build.directory, 'dist/cli.js'), 'serve', ...names], names, settings, group);
 }
 
 /** Stop functions of the programs that are still running. */
@@ -49,10 +55,12 @@ export async function stopAll(): Promise<void> {
 
 /** @param names the services whose log lines "listening" (with a port) and "ready" are awaited */
 export async function startProgram(
-  script: readonly string[], names: readonly string[], environment: Environment,
+  script: readonly string[], names: readonly string[], environment: Environment, group?: string,
 ): Promise<Service> {
   const env = { PATH: process.env.PATH, ...environment };
-  const child = spawn(process.execPath, script, { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const joining = ['sh', '-c', 'echo $$ > "$0" && exec "$@"', `${group}/cgroup.procs`];
+  const [program = '', ...args] = [...(group === undefined ? [] : joining), process.execPath, ...script];
+  const child = spawn(program, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
   const ended = once(child, 'exit');
   const stop = async () => {
     running.delete(stop);
@@ -64,7 +72,7 @@ export async function startProgram(
   let errors = '';
   const keep = (chunk: Buffer) => (errors += chunk.toString('utf8'));
   child.stderr.on('data', keep);
-  const port = await new Promise<number>((resolve, reject) => {
+  const found = await new Promise<number[]>((resolve, reject) => {
     child.once('exit', (code) => {
       reject(new Error(`${script.join(' ')} exited with ${code} before it was ready\n${errors}`));
     });
@@ -79,16 +87,15 @@ export async function startProgram(
         if (message === 'listening' && service !== undefined && port !== undefined) ports.set(service, port);
         if (message === 'ready' && service !== undefined) ready.add(service);
       }
-      const first = ports.get(names[0] ?? '');
-      if (first === undefined || !names.every((name) => ports.has(name) && ready.has(name))) return;
+      if (!names.every((name) => ports.has(name) && ready.has(name))) return;
       // The pipe is drained for the rest of the run: a full one would slow the program down.
       child.stdout.off('data', readLog).resume();
       child.stderr.off('data', keep).pipe(process.stderr, { end: false });
-      resolve(first);
+      resolve(names.map((name) => ports.get(name) ?? 0));
     };
     child.stdout.on('data', readLog);
   });
-  return { port, processId: child.pid ?? 0, stop };
+  return { port: found[0] ?? 0, ports: found, processId: child.pid ?? 0, stop };
 }
 
 export interface Reply {

@@ -12,6 +12,7 @@ import { bearer } from './bearer.ts';
 import { type Build, buildCommit, BuildError, currentCommit, THIS } from './builds.ts';
 import type { Report } from './compare.ts';
 import { withPostgres } from './database.ts';
+import { containers } from './containers.ts';
 import { conditionsOf, textOf } from './document.ts';
 import { livez } from './livez.ts';
 import { login } from './login.ts';
@@ -19,6 +20,7 @@ import type { Bench } from './measure.ts';
 import { memory } from './memory.ts';
 import { writeResults } from './results.ts';
 import { decrypt, encrypt, list } from './secrets.ts';
+import { writeScaling } from './scaling.ts';
 import { stopAll } from './service.ts';
 import { size } from './size.ts';
 import { start } from './start.ts';
@@ -26,10 +28,10 @@ import { steady } from './steady.ts';
 import { webhook } from './webhook.ts';
 
 const PARTS = new Map<string, (bench: Bench) => Promise<Report>>(
-  Object.entries({ start, bearer, webhook, encrypt, decrypt, list, livez, login, memory, steady, size }),
+  Object.entries({ start, bearer, webhook, encrypt, decrypt, list, livez, login, memory, containers, steady, size }),
 );
 /** Absolute figures of this tree alone. */
-const NOT_COMPARED = new Set(['steady', 'size']);
+const NOT_COMPARED = new Set(['containers', 'steady', 'size']);
 
 const flag = { type: 'boolean', default: false } as const;
 const flags = { quick: flag, long: flag, write: flag, against: { type: 'string' } } as const;
@@ -77,7 +79,8 @@ await withPostgres(async (postgres, directory) => {
       const about = { name, command: run.command, commit, date: new Date().toISOString(), conditions };
       if (writes) writeResults({ ...about, result });
     }
-    if (!writes) console.log('\ndocs/benchmarks.md is unchanged. A full run or --write updates it.');
+    if (writes) writeScaling();
+    else console.log('\ndocs/benchmarks.md is unchanged. A full run or --write updates it.');
   } catch (error) {
     if (!(error instanceof BuildError)) throw error;
     process.stderr.write(`${error.message}\n`);
