@@ -1,4 +1,4 @@
-# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `test-nginx`, `test-browser`, `test-signin`, `test-pgbouncer` and `image`.
+# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `test-nginx`, `test-browser`, `test-signin`, `test-pgbouncer`, `test-deploy` and `image`.
 
 IMAGE = gatehouse
 FILES =
@@ -6,7 +6,7 @@ SERVICE =
 ARGS =
 sources := $(shell find src)
 
-.PHONY: help start dev test test-fast check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-faults test-senders image bench bench-start bench-growth bench-memory bench-scaling bench-flood bench-drain clean clean-data
+.PHONY: help start dev test test-fast check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-deploy test-faults test-senders image bench bench-start bench-growth bench-memory bench-scaling bench-flood bench-drain clean clean-data
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -25,7 +25,7 @@ slow := $(addprefix test/contract/,identity/login/overload.test.ts identity/logi
   identity/keys/use.test.ts identity/sessions/last-seen.test.ts identity/sessions/rights.test.ts secrets/list-pages.test.ts secrets/log.test.ts \
   secrets/passphrase-hashing.test.ts secrets/passphrase-throttle.test.ts webhook/stream.test.ts webhook/stream-ends.test.ts)
 fast := test/structure.test.ts $(addprefix test/identity/,policy.test.ts rules.test.ts token.test.ts) \
-  test/secrets/qr.test.ts test/webhook/signatures.test.ts test/webhook/signing.test.ts \
+  test/secrets/qr.test.ts test/webhook/signatures.test.ts test/webhook/signing.test.ts test/deploy/files.test.ts test/deploy/metrics.test.ts \
   $(filter-out $(slow),$(sort $(shell find test/contract -name '*.test.ts')))
 
 test-fast: node_modules/.installed ## run the fast tests: crypto, http, runtime, vectors, structure and most of contract
@@ -57,6 +57,10 @@ test-signin: node_modules/.installed ## sign in with Chromium through nginx and 
 test-pgbouncer: node_modules/.installed ## run the services behind PgBouncer in every pool mode; installs it if run as root
 	@node --import tsx scripts/pgbouncer/install.ts
 	@node --import tsx scripts/test.ts scripts/pgbouncer/pgbouncer.test.ts
+
+test-deploy: node_modules/.installed ## check the files in deploy/ with the tools that read them, and run Caddy and the services as they say; installs the tools if run as root
+	@node --import tsx scripts/deploy/install.ts
+	@node --import tsx scripts/test.ts scripts/deploy
 
 test-faults: node_modules/.installed ## break processes, PostgreSQL, network and disk under load and check that nothing acknowledged is lost; FAULTS_SEED=n repeats a run
 	@node --import tsx scripts/test.ts scripts/faults

@@ -1,7 +1,7 @@
 /** The documents against the code: variables, commands, endpoints, errors, metrics, files, links, and the tour. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, normalize } from 'node:path';
 import { after, test } from 'node:test';
@@ -18,6 +18,7 @@ import { createRoutes } from '../src/secrets/routes.ts';
 import { createRoutes as createWebhookRoutes } from '../src/webhook/routes.ts';
 import { BUDGET } from '../scripts/reading.ts';
 import { createEmptyDatabase } from './support/database.ts';
+import { documentedMetrics, readDocument as read, rowsUnder } from './support/documents.ts';
 import { VARIABLES } from './support/settings.ts';
 import { AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from './support/gatehouse.ts';
 import { SITE } from './support/context.ts';
@@ -27,18 +28,8 @@ const webhook = await createWebhookRoutes(SITE);
 const secrets = await createRoutes({ expires_in: { default: 1, max: 1 }, max_reads: { default: 1, max: 1 } }, SITE);
 const run = promisify(execFile);
 const root = dirname(import.meta.dirname);
-const read = (name: string) => readFileSync(join(root, name), 'utf8');
 const PAGES = readdirSync(join(root, 'docs')).map((name) => `docs/${name}`);
 const DOCUMENTS = ['README.md', 'SECURITY.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...PAGES];
-
-/** The rows of all tables of a document whose head begins with this text, as cells without their backquotes. */
-function rowsUnder(document: string, head: string): string[][] {
-  const blocks = read(document).split(/\n(?!\|)/).map((block) => block.trimStart());
-  const tables = blocks.filter((block) => block.startsWith(`| ${head}`));
-  const rows = tables.flatMap((table) => table.split('\n').slice(2)).filter((line) => line.startsWith('|'));
-  const cellsOf = (line: string) => line.slice(1, -1).split('|').map((cell) => cell.trim().replace(/^`(.*)`$/, '$1'));
-  return rows.map(cellsOf);
-}
 
 const firstCells = (rows: readonly string[][]) => rows.map(([first = '']) => first).sort();
 /** What a document shows as code. */
@@ -86,11 +77,46 @@ test('the documents list every command, and no other', async () => {
   assert.deepEqual(helped.sort(), firstCells(documented));
 });
 
+const SOURCES = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
+
 test('operations.md lists every metric, and no other', () => {
-  const names = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' });
-  const source = names.filter((name) => name.endsWith('.ts')).map((name) => read(join('src', name))).join('\n');
+  const source = SOURCES.map((name) => read(join('src', name))).join('\n');
   const declared = source.match(/(?<=')(gatehouse|process|nodejs)_[a-z0-9_]+(?=')/g) ?? [];
-  assert.deepEqual(firstCells(rowsUnder('docs/operations.md', 'metric')), [...new Set(declared)].sort());
+  assert.deepEqual(documentedMetrics().map(({ name }) => name).sort(), [...new Set(declared)].sort());
+});
+
+test('the unit of a metric is that of its name', () => {
+  for (const { name, unit } of documentedMetrics()) {
+    for (const one of ['seconds', 'bytes']) assert.equal(unit === one, new RegExp(`_${one}$`).test(name), name);
+    assert.notEqual(unit, '', name);
+  }
+});
+
+/** Calls that write a warning or an error, and functions that pass their message on. The level is that of the log. */
+const WRITES = /\b(?:log\.(warn|error|limited)|(warn)|(serverFailure))\(\s*(?:'[a-z_]+', )?((?:'[^']*'|[^,()'])+)/g;
+/** Messages that are not a constant where they are written: parameters, and the warnings about settings. */
+const PASSED_ON = ['message', 'message', 'warning'];
+/** `log[…]` with a template, in one place. */
+const FACTORS = ['second factor wrong', 'second factor throttled'];
+
+test('operations.md lists every warning and error of the log with its level, and no other', () => {
+  const texts = SOURCES.map((name) => read(join('src', name)).replace(/\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm, ''));
+  const constantsOf = (text: string) => [...text.matchAll(/const ([A-Z_]+) =\s*'([^']*)';/g)].map(([, name = '', value = '']) => [name, value] as const);
+  const passedOn: string[] = [];
+  const found = texts.flatMap((text) => {
+    // Those of the file itself go before those that it imports.
+    const constants = new Map([...texts, text].flatMap(constantsOf));
+    return [...text.matchAll(WRITES)].flatMap(([, level, warn, , argument = '']) => {
+      const named = [...argument.matchAll(/'([^']*)'|\b([A-Z][A-Z_]+)\b/g)].map(([, given, name = '']) => given ?? constants.get(name) ?? name);
+      if (named.length === 0) passedOn.push(argument.trim());
+      return named.map((message) => `${level === 'limited' ? 'warn' : level ?? (warn ? 'warn' : 'error')}: ${message}`);
+    });
+  });
+  assert.deepEqual(passedOn.sort(), PASSED_ON.sort());
+  assert.equal(texts.join('').match(/\blog\[/g)?.length, 1);
+  found.push(...FACTORS.map((text) => `warn: ${text}`));
+  const documented = rowsUnder('docs/operations.md', 'log message').map(([text, level]) => `${level}: ${text}`);
+  assert.deepEqual(documented.sort(), [...new Set(found)].sort());
 });
 
 test('the changelog begins with the version of the package', () => {
@@ -179,7 +205,18 @@ function comparable(value: unknown): unknown {
     .replaceAll(/"curl\/[0-9.]+"/g, '"curl"'));
 }
 
-test('every command of the tour, pasted in order, gets the printed reply', async (context) => {
+/** @returns each series of Prometheus's text format as its metric's name, type and labels */
+function seriesOf(text: string): string[] {
+  const types = new Map([...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => [name, type]));
+  const series = [...text.matchAll(/^([a-z0-9_]+)(?:\{(.*)\})? \S+$/gm)].map(([, name = '', labels = '']) => {
+    const family = types.has(name) ? name : name.replace(/_(bucket|sum|count)$/, '');
+    const names = [...labels.matchAll(/([a-z_]+)="/g)].map(([, label = '']) => label).filter((label) => label !== 'le');
+    return `${family} ${types.get(family)} ${names.join()}`;
+  });
+  return [...new Set(series)];
+}
+
+test('every command of the tour, pasted in order, gets the printed reply, and the metrics are as documented', async (context) => {
   const database = await createEmptyDatabase(context);
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tour-'));
   after(() => rmSync(directory, { recursive: true, force: true }));
@@ -203,4 +240,8 @@ test('every command of the tour, pasted in order, gets the printed reply', async
     replies.map((reply) => jsonValues(reply || 'null').map(comparable)),
     steps.map(([, , reply = 'null']) => jsonValues(reply).map(comparable)),
   );
+  const series = seriesOf(await (await fetch(`${url.metrics}/metrics`)).text());
+  const documented = documentedMetrics().map(({ name, type, labels }) => `${name} ${type} ${labels.join()}`);
+  assert.deepEqual(series.filter((one) => !documented.includes(one)), [], 'metrics with other types or labels');
+  assert.ok(series.length >= 18, `the tour leads to most metrics, not only ${series.length}`);
 });

@@ -31,7 +31,7 @@ const BEHIND = Number(process.env.DRAIN_BEHIND ?? 50_000);
 const IN_ORDER = Number(process.env.DRAIN_IN_ORDER ?? 2_000);
 const MIN_RATE = 300;
 /** The service's defaults, except for the backoff. */
-const SETTINGS = { concurrency: 10, timeoutMs: 30_000, maxAttempts: 12, backoffBase: 1 };
+const SETTINGS = { concurrency: 10, timeoutMs: 30_000, pauses: new Array<number>(11).fill(1) };
 
 interface Subject {
   readonly history: number;

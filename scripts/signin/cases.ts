@@ -191,6 +191,34 @@ export function testSignin(setup: SigninSetup): void {
     }
   });
 
+  test('a cookie that a neighboring host plants opens nothing for another person', async () => {
+    const [victim, thief] = [await setup.addMember(), await setup.addMember()];
+    const tokensOf = async ({ username }: { username: string }, path: string) => {
+      await browser.open(APP + path);
+      await setup.enterPassword(username);
+      await setup.untilProgram(APP + path);
+      const { cookies } = await browser.devtools('Network.getCookies', { urls: [LOGIN] });
+      return new Map<string, string>(cookies.map(({ name, value }: { name: string; value: string }) => [name, value]));
+    };
+    const planted = await tokensOf(thief, '/thief');
+    assert.ok(planted.has('__Host-gatehouse') && planted.has('__Secure-gatehouse'));
+    await browser.deleteCookies();
+    await tokensOf(victim, '/victim');
+    await browser.open(`${APP}/status`);
+    for (const [name, value] of planted) {
+      for (const place of ['Path=/', 'Path=/; Domain=example.org', 'Path=/planted; Domain=example.org', 'Path=/account; Domain=example.org']) {
+        await browser.run('document.cookie = arguments[0]', `${name}=${value}; Secure; ${place}`);
+      }
+    }
+    await browser.open(`${LOGIN}/account`);
+    assert.match(await browser.run('return document.body.innerText'), new RegExp(victim.username));
+    const before = upstream.requests.length;
+    await browser.open(`${APP}/planted`);
+    await browser.open(`${APP}/other`);
+    const ids = upstream.requests.slice(before).map((received) => headerOf(received, 'x-auth-user-id'));
+    assert.ok(!ids.includes(thief.id), 'nobody acts as the person whose cookie was planted');
+  });
+
   test('signing out ends the session for the program at once', async () => {
     const { username } = await setup.addMember();
     await browser.open(`${APP}/a`);
@@ -256,11 +284,15 @@ export function testSignin(setup: SigninSetup): void {
     await setup.untilTitle('Second factors');
     const secret = await setup.setUpApp();
     await browser.clickOn('a');
+    const first = await setup.untilProgram(`${APP}/payroll?x=1`);
+    assert.equal(headerOf(first, 'x-auth-methods'), 'password, totp', 'the code that confirmed the app');
+    await browser.deleteCookies();
+    await browser.open(`${APP}/payroll?x=2`);
     await setup.enterPassword(member.username);
     await setup.untilTitle('Second factor');
     await browser.fill('code', await setup.codeOf(secret));
     await browser.clickOn('form[action="/login/code"] button');
-    const received = await setup.untilProgram(`${APP}/payroll?x=1`);
+    const received = await setup.untilProgram(`${APP}/payroll?x=2`);
     assert.equal(headerOf(received, 'x-auth-methods'), 'password, totp');
   });
 

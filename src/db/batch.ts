@@ -2,7 +2,8 @@ import { setImmediate as endOfTurn } from 'node:timers/promises';
 import { Overloaded } from '../runtime/errors.ts';
 import { Duplicate, Locked, type Locks, Rejected } from './pool.ts';
 
-const MAX_ITEMS = 128; // per statement; with more, the first would wait for the last for little gain
+const MAX_ITEMS = 32; // per statement; with more, half the callers would wait while the database works for all
+const MAX_UNDER_WAY = 2; // statements of one kind; one is prepared while the database works on the other
 const MAX_BYTES = 1024 * 1024; // per statement
 const MAX_TURNS = 3; // of the event loop that a statement waits for more items
 /** Bounds on the queue. A caller that waits longer than MAX_WAIT_MS has given up; do not do its work. */
@@ -18,60 +19,72 @@ interface Options<Item> {
 }
 
 type Call<Item, Result> = { item: Item; since: number; resolve(result: Result): void; reject(error: unknown): void };
-type RunAll<Item, Result> = (items: readonly Item[], locks?: Locks) => Promise<readonly Result[]>;
+/** `lock`: the key of the lock that its calls wait for. `senders`: of statements under way or being gathered. */
+type Queue<Call> = { readonly calls: Call[]; readonly lock: string | null; senders: number; isGathering: boolean };
+type Run<From, Item, Result> = (context: From, items: readonly Item[], locks?: Locks) => Promise<readonly Result[]>;
 
 /**
- * Lets calls that arrive together share one statement: one round trip, and for a write one flush to disk. One statement
- * is under way at a time; meanwhile, items for the next one gather. Nothing is cached: each statement is sent after its
- * last call. Each call gets the outcome of its own item, after the commit. If the database rejects a shared statement,
- * or a lock stops it, none of it was done. Then each item is tried alone, so that only the invalid one fails, or those
- * that need the same lock together, so that only they and later ones like them wait.
+ * Lets calls that arrive together share one statement: one round trip, and for a write one flush to disk. Two are under
+ * way at a time, in order over one connection; meanwhile, items for the next one gather. Nothing is cached: each
+ * statement is sent after its last call. Each call gets the outcome of its own item, after the commit. If the database
+ * rejects a shared statement, or a lock stops it, none of it was done. Then each item is tried alone, so that only the
+ * invalid one fails, or those that need the same lock together, so that only they and later ones like them wait.
  * @param run one statement for several items; `locks` is for `Database.write`
  * @returns one result for each, in their order
  */
 export function batched<Context extends object, Item, Result>(
-  run: (context: Context, items: readonly Item[], locks?: Locks) => Promise<readonly Result[]>,
-  options: Options<Item> = {},
+  run: Run<Context, Item, Result>, options: Options<Item> = {},
 ): (context: Context, item: Item) => Promise<Result> {
   const batches = new WeakMap<Context, (item: Item) => Promise<Result>>();
   return (context, item) => {
-    const add = batches.get(context) ?? createBatch((items, locks) => run(context, items, locks), options);
-    batches.set(context, add);
+    let add = batches.get(context);
+    if (!add) batches.set(context, (add = createBatch(context, run, options)));
     return add(item);
   };
 }
 
-function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<Item>): (item: Item) => Promise<Result> {
-  type Calls = Array<Call<Item, Result>>;
-  /** Calls that wait while others are sent: by the key of a lock that stopped a statement, all others by null. */
-  const queues = new Map<string | null, Calls>();
-  const lockOf = ({ item }: Calls[number]) => options.lockOf?.(item) ?? options.keyOf?.(item) ?? null;
+function createBatch<Context, Item, Result>(
+  context: Context, run: Run<Context, Item, Result>, options: Options<Item>,
+): (item: Item) => Promise<Result> {
+  type Waiting = Call<Item, Result>;
+  const createQueue = (lock: string | null): Queue<Waiting> => ({ calls: [], lock, senders: 0, isGathering: false });
+  const main = createQueue(null);
+  /** By lock, after it has stopped a statement. */
+  const locked = new Map<string | null, Queue<Waiting>>();
+  const lockOf = ({ item }: Waiting) => options.lockOf?.(item) ?? options.keyOf?.(item) ?? null;
 
-  function enqueue(call: Calls[number], lock = queues.has(lockOf(call)) ? lockOf(call) : null): void {
-    const queue = queues.get(lock) ?? [];
-    if (queue.length >= MAX_WAITING) return call.reject(overloaded());
-    queue.push(call);
-    if (!queues.has(lock)) void sendAll(queue, lock);
-    queues.set(lock, queue);
+  function enqueue(call: Waiting): void {
+    const queue = (locked.size > 0 && locked.get(lockOf(call))) || main;
+    if (queue.calls.length >= MAX_WAITING) return call.reject(overloaded());
+    queue.calls.push(call);
+    void sendAll(queue);
   }
 
-  async function sendAll(queue: Calls, lock: string | null): Promise<void> {
-    while (queue.length > 0) {
+  async function sendAll(queue: Queue<Waiting>): Promise<void> {
+    const { calls, lock } = queue;
+    if (queue.isGathering || queue.senders === (lock === null ? MAX_UNDER_WAY : 1)) return;
+    queue.senders += 1;
+    while (calls.length > 0 && !queue.isGathering) {
       // Waits to the end of this turn of the event loop, and on while each turn brings more.
+      queue.isGathering = true;
       let before = 0;
-      for (let turns = 0; turns < MAX_TURNS && queue.length > before && queue.length < MAX_ITEMS; turns += 1) {
-        before = queue.length;
+      for (let turns = 0; turns < MAX_TURNS && calls.length > before && calls.length < MAX_ITEMS; turns += 1) {
+        before = calls.length;
         await endOfTurn();
       }
-      await send(take(queue), lock === null ? 'try' : 'wait');
+      queue.isGathering = false;
+      const sent = send(take(calls), lock === null ? 'try' : 'wait');
+      if (calls.length > 0) void sendAll(queue);
+      await sent;
     }
-    queues.delete(lock);
+    queue.senders -= 1;
+    if (queue !== main) locked.delete(lock);
   }
 
-  async function send(calls: Calls, locks?: Locks): Promise<void> {
+  async function send(calls: Waiting[], locks?: Locks): Promise<void> {
     if (calls.length === 0) return;
     try {
-      const results = await run(calls.map(({ item }) => item), locks);
+      const results = await run(context, calls.map(({ item }) => item), locks);
       if (results.length !== calls.length) throw new Error('internal error: one result for each item');
       for (const [index, result] of results.entries()) calls[index]?.resolve(result);
     } catch (error) {
@@ -84,18 +97,20 @@ function createBatch<Item, Result>(run: RunAll<Item, Result>, options: Options<I
   }
 
   /** Calls that need the same lock stay together: waiting for it one by one would take as many commits. */
-  function separate(calls: Calls): void {
+  function separate(calls: Waiting[]): void {
     for (const call of calls) {
-      if (lockOf(call) === null) void send([call], 'wait');
-      else enqueue(call, lockOf(call));
+      const lock = lockOf(call);
+      if (lock !== null && !locked.has(lock)) locked.set(lock, createQueue(lock));
+      if (lock === null) void send([call], 'wait');
+      else enqueue(call);
     }
-    for (const call of queues.get(null)?.splice(0) ?? []) enqueue(call); // they may need one of these locks, too
+    for (const call of main.calls.splice(0)) enqueue(call); // they may need one of these locks, too
   }
 
   /** Removes the calls of the next statement, in the order in which they came. */
-  function take(queue: Calls): Calls {
+  function take(queue: Waiting[]): Waiting[] {
     const oldest = performance.now() - MAX_WAIT_MS;
-    const next: Calls = [];
+    const next: Waiting[] = [];
     const keys = new Set<string | null>();
     let bytes = 0;
     for (const call of queue.splice(0)) {

@@ -35,8 +35,7 @@ export type Locks = 'try' | 'wait';
 
 export type Database = ReturnType<typeof createDatabase>;
 
-const MAX_PENDING = 1_024; // calls per connection, under way or waiting
-const MAX_WAITING_TRANSACTIONS = 256;
+const [MAX_PENDING, MAX_WAITING_TRANSACTIONS] = [1_024, 256]; // calls per connection, under way or waiting
 const [ALONE_MS, MAX_PAUSE_MS] = [100, 500]; // a try of the only call that waits for a lock; a pause between tries
 const SEARCH_PAUSE_MS = 100; // after no host would do: a standby that refuses connections has other work
 
@@ -107,6 +106,7 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
     write: <T>(work: Work<T>, locks?: Locks): Promise<T> =>
       locks ? (locks === 'try' ? write.run : wait)(work) : orWait(write.run, work),
     list: create('list').run, // lists and other reads that may take long
+    search: create('search', 'search').run, // reads whose length a caller chooses, with a shorter time limit
     claim: create('claim', 'claim').run, // claims of work, which lists must not delay
     readiness: create('readiness', 'readiness').run, // readiness checks, which requests must not delay
     /** Several statements that commit together. The work returns plain data: a returned `Failure` would commit. */

@@ -15,6 +15,7 @@ export interface RequestInfo {
   readonly headers: IncomingHttpHeaders;
   /** The client's address, which trusted proxies may have forwarded. */
   readonly address: string;
+  readonly network: string; // of the address; throttles count by it
   /** Whether a trusted proxy sent the request, whose `X-Forwarded-` headers are believed. */
   readonly isFromProxy: boolean;
 }

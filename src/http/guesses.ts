@@ -1,5 +1,4 @@
 import { createRateLimit, createRecentMap } from '../runtime/rate.ts';
-import { networkOf } from './address.ts';
 import { Failure } from './errors.ts';
 
 /** How many wrong credentials one network may send at once, and then in each second. */
@@ -18,12 +17,11 @@ export function createGuessLimit() {
   const wrong = createRateLimit(BURST, PER_SECOND);
   const accepted = createRecentMap<true>(MAX_ACCEPTED);
   /** @param digest of the credential; null if it is malformed  @param check returns null for a wrong credential */
-  return async <T>(address: string, digest: string | null, check: (digest: string) => Promise<T | null>) => {
-    const network = networkOf(address);
+  return async <T>(network: string, digest: string | null, check: (digest: string) => Promise<T | null>) => {
     const key = `${network} ${digest}`;
     const isKnown = accepted.get(key) ?? false;
-    const retryAfterSeconds = wrong.wait(network);
-    if (retryAfterSeconds > 0 && !isKnown) {
+    const retryAfterSeconds = isKnown ? 0 : wrong.wait(network);
+    if (retryAfterSeconds > 0) {
       return new Failure('too_many_requests', { message: MESSAGE, retryAfterSeconds, credential: 'unchecked' });
     }
     // Counted in advance, so that simultaneous guesses stay within the limit. Not for a network without wrong ones:

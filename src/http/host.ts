@@ -10,10 +10,12 @@ const AUTHORITY = /^(\[[0-9a-f:.]+\]|([\w.~!$&'()*+,;=-]|%[0-9a-f]{2})*)(:[0-9]{
  * @returns null unless there is exactly one Host, which HTTP/1.0 may omit, and it is valid
  */
 export function hostOf({ rawHeaders, httpVersion }: IncomingMessage, authority: string | null): string | null {
-  const isHost = (_value: string, index: number) => index % 2 === 1 && rawHeaders[index - 1]?.toLowerCase() === 'host';
-  const [host, second] = rawHeaders.filter(isHost);
-  if (second !== undefined || (host === undefined && httpVersion !== '1.0')) return null;
-  return [host ?? '', authority ?? ''].every((one) => AUTHORITY.test(one)) ? (authority ?? host ?? '') : null;
+  let [host, count] = ['', 0];
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    if (rawHeaders[at]?.toLowerCase() === 'host') [host, count] = [rawHeaders[at + 1] ?? '', count + 1];
+  }
+  if (count > 1 || (count === 0 && httpVersion !== '1.0')) return null;
+  return AUTHORITY.test(host) && AUTHORITY.test(authority ?? '') ? (authority ?? host) : null;
 }
 
 /**

@@ -33,24 +33,25 @@ type Match<R> = { readonly route: R; readonly parameters: Readonly<Record<string
  * @returns finds a route; fails with `no_such_path`, or with `method_not_allowed` and the value of `Allow`
  */
 export function createRouter<R extends { readonly method: string; readonly pattern: string }>(routes: readonly R[]) {
-  const rows = routes.map((route) => {
+  // U+FFFF sorts after any other character, so a static segment comes before a parameter.
+  const rows = routes.map((route) => ({ route, key: splitPath(route.pattern).join('/').replaceAll('{', '\uffff') }));
+  const byKey = new Map(rows.sort((one, other) => (one.key < other.key ? -1 : 1)).map(({ route, key }) => {
     const parts = splitPath(route.pattern);
-    // U+FFFF sorts after any other character, so a static segment comes before a parameter.
-    return { route, parts, key: parts.join('/').replaceAll('{', '\uffff') };
-  });
-  rows.sort((one, other) => (one.key < other.key ? -1 : 1));
-  const byKey = new Map(rows.map(({ key }) => [key, rows.filter((row) => row.key === key)]));
-  const find = (wanted: readonly string[]) => rows.find(({ parts }) => isMatch(parts, wanted))?.key ?? '/'; // no key
+    const names = parts.flatMap((part, at) => (part.startsWith('{') ? [[part.slice(1, -1), at] as const] : []));
+    const methods = new Map(rows.filter((row) => row.key === key).map((row) => [row.route.method, row.route]));
+    const get = methods.get('GET');
+    if (get) methods.set('HEAD', get); // answered wherever GET is (RFC 9110, 9.3.2)
+    return [key, { parts, names, methods }];
+  }));
+  const paths = [...byKey.values()];
   return (method: string, segments: readonly string[]): Match<R> | Failure => {
     const fixed = byKey.get(segments.join('/')); // of the same length, unless a segment has an escaped slash
-    const path = (fixed?.[0]?.parts.length === segments.length ? fixed : byKey.get(find(segments))) ?? [];
-    if (path.length === 0) return new Failure('no_such_path');
-    // HEAD is answered wherever GET is (RFC 9110, 9.3.2).
-    const found = path.find(({ route }) => route.method === (method === 'HEAD' ? 'GET' : method));
-    if (!found) return new Failure('method_not_allowed', { headers: allow(path.map(({ route }) => route.method)) });
-    const given = found.parts.map((part, at) => [part.slice(1, -1), segments[at] ?? ''] as const);
-    const parameters = Object.fromEntries(given.filter((_, at) => found.parts[at]?.startsWith('{')));
-    return { route: found.route, parameters };
+    const isFixed = fixed?.parts.length === segments.length;
+    const path = isFixed ? fixed : paths.find(({ parts }) => isMatch(parts, segments));
+    if (!path) return new Failure('no_such_path');
+    const route = path.methods.get(method);
+    if (!route) return new Failure('method_not_allowed', { headers: allow(path.methods) });
+    return { route, parameters: Object.fromEntries(path.names.map(([name, at]) => [name, segments[at] ?? ''])) };
   };
 }
 
@@ -58,5 +59,4 @@ const isMatch = (parts: readonly string[], segments: readonly string[]): boolean
   parts.length === segments.length &&
   parts.every((part, at) => (part.startsWith('{') ? segments[at] !== '' : part === segments[at]));
 
-const allow = (methods: readonly string[]) =>
-  ({ Allow: [...methods, ...(methods.includes('GET') ? ['HEAD'] : []), 'OPTIONS'].sort().join(', ') });
+const allow = (methods: ReadonlyMap<string, unknown>) => ({ Allow: [...methods.keys(), 'OPTIONS'].sort().join(', ') });

@@ -47,7 +47,7 @@ export interface ListenerOptions {
   readonly name: string;
   readonly host: string;
   readonly port: number;
-  /** Called for each request that is not for `/livez`. */
+  /** Called for the first requests that are not for `/livez`. */
   readonly routes: () => Promise<RouteMatcher>;
   readonly style: ResponseStyle;
   readonly maxBodyBytes: number;
@@ -65,6 +65,7 @@ interface Exchange {
   readonly requestId: string;
   readonly method: string;
   readonly address: string;
+  readonly network: string;
   readonly isFromProxy: boolean;
   readonly startedAt: number;
   /** Method and pattern of the route. Never the path, which may contain a credential. */
@@ -80,6 +81,7 @@ interface Exchange {
 export function createListener({ name, log, metrics, style, trustedProxies, ...options }: ListenerOptions) {
   let inFlight = 0;
   let isClosing = false;
+  let routes: RouteMatcher | null = null; // until the service is loaded
   metrics.gauge('gatehouse_requests_in_flight', 'Requests being processed.', { service: name }, () => inFlight);
   const labels = ['service', 'route'];
   const countRequest = metrics.counter('gatehouse_requests_total', 'Requests answered.', [...labels, 'status']);
@@ -93,13 +95,13 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
 
   async function answer(exchange: Exchange, request: IncomingMessage, begin: () => void) {
     const { headers, url = '' } = request;
-    const { requestId, method, address, isFromProxy } = exchange;
+    const { requestId, method, address, network, isFromProxy } = exchange;
     const target = parseTarget(url);
     if (!target) return new Failure('invalid_target');
     const host = hostOf(request, target.authority);
     if (host === null) return new Failure('invalid_request', { message: 'Send exactly one valid Host header.' });
-    let match = EARLY_ROUTES(method, target.segments);
-    if (match instanceof Failure) match = (await options.routes())(method, target.segments);
+    let match = (routes ?? EARLY_ROUTES)(method, target.segments);
+    if (match instanceof Failure && !routes) match = (routes = await options.routes())(method, target.segments);
     if (match instanceof Failure) {
       return method === 'OPTIONS' && match.code === 'method_not_allowed' ? renderAllow(match.details.headers) : match;
     }
@@ -111,8 +113,9 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     if (route.method !== 'GET' && isCrossSite(headers, hosts)) return new Failure('cross_site');
     const limit = route.security.length > 0 ? options.maxBodyBytes : Math.min(options.maxBodyBytes, MAX_ANONYMOUS_BODY);
     const { path, query } = target;
-    const outcome = await route.answer({ requestId, path, parameters, query, headers, address, isFromProxy }, {
-      readBody: (own = limit) => options.readBody(request, own, networkOf(address), begin),
+    const info = { requestId, path, parameters, query, headers, address, network, isFromProxy };
+    const outcome = await route.answer(info, {
+      readBody: (own = limit) => options.readBody(request, own, network, begin),
       identified: (ids) => (exchange.caller = ids),
     });
     if (!(outcome instanceof Failure)) return renderSuccess(outcome, route.success, style.envelope, requestId);
@@ -228,10 +231,12 @@ type Head = Pick<IncomingMessage, 'headers' | 'method'>;
 
 function startExchange({ headers, method = '' }: Head, { address, network }: Connection, proxies: BlockList): Exchange {
   const { 'x-request-id': given, 'x-forwarded-for': forwarded } = headers;
+  const client = network === null ? clientAddress(address, String(forwarded ?? ''), proxies) : address;
   return {
     method,
     requestId: typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given) ? given : randomUUID(),
-    address: network === null ? clientAddress(address, String(forwarded ?? ''), proxies) : address,
+    address: client,
+    network: network ?? networkOf(client),
     isFromProxy: network === null,
     startedAt: performance.now(),
     route: '(none)',

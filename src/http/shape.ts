@@ -185,10 +185,6 @@ function membersOf<M extends Members>(
 export const object = <M extends Members>(members: M, unknown: 'ignored' | 'refused' = 'ignored'): Shape<Values<M>> =>
   membersOf(members, 'member', unknown === 'refused');
 
-/** Any JSON object, unchanged. */
-export const jsonObject = (): Shape<Readonly<Record<string, unknown>>> =>
-  scalar(object({}).schema, 'must be a JSON object', (input) => (isObject(input) ? input : undefined));
-
 /**
  * The parameters of a query. One that is given twice is rejected: two readers might choose different values. So is an
  * unknown one: a misspelled filter must not select everything.

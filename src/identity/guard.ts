@@ -26,13 +26,13 @@ function createGuard(
     security,
     errors: ['unauthorized', 'too_many_requests', 'service_failed'],
     // Only the first credential present is checked; there is no fallback to the others.
-    async check({ headers, address }, service) {
+    async check({ headers, network }, service) {
       const { authorization, 'x-api-key': header } = headers;
       // A malformed bearer credential is present too; another scheme is not ours.
       const token = bearerOf(authorization) ?? (/^bearer\b/i.test(authorization ?? '') ? '' : null);
       const key = token?.startsWith(KEY_PREFIX) ? token : token === null ? header : undefined;
-      if (key !== undefined) return callerByKey(String(key), address, service);
-      return callerBySession(token ?? cookie(headers) ?? '', address, service);
+      if (key !== undefined) return callerByKey(String(key), network, service);
+      return callerBySession(token ?? cookie(headers) ?? '', network, service);
     },
     idsOf: ({ user, key, session }) => ({
       ...(user && { user_id: user.id }), ...(key && { key_id: key.id }), ...(session && { session_id: session.id }),
@@ -68,20 +68,20 @@ function sessionCookie(headers: Headers): string | null {
 
 /** A session that has ended is no guess: a browser may send its cookie for as long as it likes. */
 export async function callerBySession(
-  value: string, address: string, service: IdentityService,
+  value: string, network: string, service: IdentityService,
 ): Promise<Caller | Failure<'unauthorized' | 'too_many_requests'>> {
   if (value === '') return new Failure('unauthorized', { message });
-  const find = (token: string) => findCallerByToken(service, token);
-  const session = await service.limitGuesses(address, parseSessionToken(value), find);
+  const { limitGuesses } = service;
+  const session = await limitGuesses(network, parseSessionToken(value), (digest) => findCallerByToken(service, digest));
   if (session instanceof Failure) return session;
   if (!session || !isActive(session)) return refused('session');
   markSeen(service, session);
   return { session, key: null, user: session.user };
 }
 
-async function callerByKey(value: string, address: string, service: IdentityService): Promise<Caller | Failure> {
-  const find = (digest: string) => findKeyByDigest(service.database, digest);
-  const key = await service.limitGuesses(address, parseApiKey(value), find);
+async function callerByKey(value: string, network: string, service: IdentityService): Promise<Caller | Failure> {
+  const { database, limitGuesses } = service;
+  const key = await limitGuesses(network, parseApiKey(value), (digest) => findKeyByDigest(database, digest));
   if (key instanceof Failure) return key;
   if (!key || !isUsable(key)) return refused('key');
   markSeen(service, key);

@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { decoyHash, needsRehash, verifyPassword } from '../crypto/password.ts';
 import { type Limit, readThrottle, throttleKey } from '../db/throttle.ts';
-import { networkOf } from '../http/address.ts';
 import type { Call, RequestInfo } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import { dateTime, object, oneOf, optional, text } from '../http/shape.ts';
@@ -139,7 +138,7 @@ async function createAttempt(
 ): Promise<Attempt> {
   const [name, secret] = [accountKey(username), await service.throttleSecret()];
   const failure = { event, actor: actorOf(caller, request) };
-  return { name, failure, limits: loginLimits(secret, name, networkOf(request.address)) };
+  return { name, failure, limits: loginLimits(secret, name, request.network) };
 }
 
 /** Names and networks are stored only as keyed digests. */

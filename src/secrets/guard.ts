@@ -9,12 +9,12 @@ const message = 'Send the value of AUTH_TOKEN as "Authorization: Bearer …".';
 export const bearer: Guard<SecretsService, null> = {
   security: ['bearer'],
   errors: ['unauthorized', 'too_many_requests'],
-  async check({ headers, address }, { tokens, limitGuesses, countToken }) {
+  async check({ headers, network }, { tokens, limitGuesses, countToken }) {
     const token = bearerOf(headers.authorization);
     if (token === null) return new Failure('unauthorized', { message });
     const sent = digest(token);
     const find = async () => tokens.find((one) => sameDigest(one.digest, sent)) ?? null;
-    const found = await limitGuesses(address, sent.toString('hex'), find);
+    const found = await limitGuesses(network, sent.toString('hex'), find);
     if (found === null) return new Failure('unauthorized', { message, credential: 'token' });
     if (found instanceof Failure) return found;
     countToken([found.name]);

@@ -3,7 +3,6 @@ import { stretch } from '../crypto/scrypt.ts';
 import { fromBase64url } from '../crypto/text.ts';
 import { sameDigest } from '../crypto/token.ts';
 import { giveBackAttempts, type Limit, readThrottle, takeAttempt, throttleKey } from '../db/throttle.ts';
-import { networkOf } from '../http/address.ts';
 import type { Call, RequestInfo } from '../http/call.ts';
 import { type ErrorCode, Failure } from '../http/errors.ts';
 import { type Infer, object, text } from '../http/shape.ts';
@@ -71,7 +70,7 @@ export async function openSecret(service: SecretsService, request: RequestInfo, 
     const { passphrase } = body;
     if (passphrase === undefined) return new Failure('passphrase_needed');
     // By the key of the row: during a rotation, replicas with different current keys share the counts.
-    const limits = [limitOf(serverKey, 'network', id, networkOf(request.address)), limitOf(serverKey, 'secret', id)];
+    const limits = [limitOf(serverKey, 'network', id, request.network), limitOf(serverKey, 'secret', id)];
     const unlocked = await tryPassphrase(service, id, limits, async () => {
       const stretched = await service.hashing.run(() => stretch(passphrase, locked.kdfParams));
       return unlock(serverKey, clientKey, metadata, locked, stretched);

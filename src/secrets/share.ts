@@ -1,5 +1,4 @@
 import { readThrottle, takeAttempt } from '../db/throttle.ts';
-import { networkOf } from '../http/address.ts';
 import { json } from '../http/body.ts';
 import { anonymous, type Call, type Route, route, routeDefaults } from '../http/call.ts';
 import { type ErrorCode, Failure } from '../http/errors.ts';
@@ -32,7 +31,7 @@ const COUNTED: readonly ErrorCode[] = ['not_found', 'wrong_passphrase', 'secret_
 
 /** Id and key are the credential, so no bearer token is required. */
 async function reveal(call: Call<null, { id: string }, unknown, DecryptRequest>, service: SecretsService) {
-  const limit = limitOf(service.serverKey, 'link', networkOf(call.request.address));
+  const limit = limitOf(service.serverKey, 'link', call.request.network);
   const { wait } = await readThrottle(service.database, SCHEMA, [limit]);
   if (wait > 0) return new Failure('too_many_requests', { retryAfterSeconds: wait });
   const reply = await openSecret(service, call.request, call.path.id, call.body);

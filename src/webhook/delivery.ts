@@ -4,7 +4,7 @@ import { codeOf } from '../db/retry.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { StartupError } from '../runtime/errors.ts';
 import { removalJob } from '../runtime/jobs.ts';
-import type { WebhookService } from './service.ts';
+import { targetKeyOf, type WebhookService } from './service.ts';
 import type { DeliverySettings, TargetSettings } from './settings.ts';
 import { removeIdlePages } from './store/work.ts';
 import { type DeliveryTarget, startWorker } from './worker.ts';
@@ -18,7 +18,7 @@ export async function load(
   return {
     jobs: [removalJob(metrics, 'webhook.pages', 300, (limit) => removeIdlePages(database, limit))],
     startWork() {
-      const worker = startWorker(database, createTarget(), delivery, log, metrics);
+      const worker = startWorker(database, createTarget(), delivery, log, metrics, targetKeyOf(settings));
       service.notifyWorker = worker.notify;
       return worker;
     },

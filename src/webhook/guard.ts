@@ -20,7 +20,7 @@ function guard(role: Role, security: string[], tokenOf: TokenOf, message: string
     errors: ['unauthorized', 'too_many_requests', 'unavailable'],
     async check(request, service) {
       const token = tokenOf(request);
-      const caller = token === null ? null : await findCaller(token, request.address, service);
+      const caller = token === null ? null : await findCaller(token, request.network, service);
       if (caller instanceof Failure) return caller;
       if (!caller?.is_active || caller.role !== role) return refused(token, message);
       if (caller.last_seen_is_old) service.pendingLastSeen.add(caller.id);
@@ -33,9 +33,9 @@ function guard(role: Role, security: string[], tokenOf: TokenOf, message: string
 export const refused = (token: string | null, message: string) =>
   new Failure('unauthorized', { message, ...(token !== null && { credential: 'token' }) });
 
-function findCaller(token: string, address: string, { database, limitGuesses }: WebhookService) {
+function findCaller(token: string, network: string, { database, limitGuesses }: WebhookService) {
   const sent = digest(token);
-  return limitGuesses(address, sent.toString('hex'), () => findTokenCaller(database, sent));
+  return limitGuesses(network, sent.toString('hex'), () => findTokenCaller(database, sent));
 }
 
 const SEND_AN_OPERATORS =

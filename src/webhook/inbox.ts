@@ -1,31 +1,59 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import { dateTime, integer, list, nullable, object, oneOf, text, uuid } from '../http/shape.ts';
+import {
+  boolean, dateTime, type Infer, integer, list, nullable, object, oneOf, optional, text, timestamp, uuid, withDefault,
+  withoutNul,
+} from '../http/shape.ts';
 import type { Database } from '../db/pool.ts';
 import { Overloaded } from '../runtime/errors.ts';
 import { operator } from './guard.ts';
+import { formatPause } from './schedule.ts';
 import type { WebhookService } from './service.ts';
+import { findFailing, findPause, pauseDelivery, resumeDelivery } from './store/delivery.ts';
+import { redeliver, STATUSES } from './store/events.ts';
 import {
-  type EventDetails, type EventFilter, type EventSummary, findEvent, listEvents, recentEvents, redeliver, STATUSES,
-} from './store/events.ts';
+  type EventDetails, type EventFilter, type EventSummary, findEvent, listEvents, recentEvents,
+} from './store/inbox.ts';
 import type { TokenCaller } from './store/tokens.ts';
+
+const name = (description: string) => optional(text({ min: 1, max: 1_024, check: withoutNul, description }));
+export const filterMembers = {
+  status: optional(oneOf(...STATUSES)),
+  event: name('The event name; * stands for any characters'),
+  source: name("The source of the event's token"),
+  text: name('A text in the body, as it was sent'),
+  delivery_id: name("The sender's id of the delivery"),
+  since: optional(timestamp('Only events received at this time or later')),
+  until: optional(timestamp('Only events received at this time or earlier')),
+};
+export const bulkShape = object({
+  ids: optional(list(uuid())),
+  filter: optional(object(filterMembers, 'refused')),
+  after: optional(uuid('With "filter": the "next" of the last reply')),
+  dry_run: withDefault(boolean(), false),
+}, 'refused');
 
 const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
 export const summaryShape = object({
-  id: uuid(), event: text(), source: text(), delivery_id: nullable(text()), received_at: dateTime(),
-  status: oneOf(...STATUSES), attempts: count, last_error: nullable(text()),
+  id: uuid(), event: text(), source: text(), delivery_id: nullable(text()), token: nullable(text()),
+  received_at: dateTime(), status: oneOf(...STATUSES), attempts: count, last_error: nullable(text()),
+  next_attempt_at: nullable(dateTime('Null while the event is being delivered, too')),
+});
+const attemptShape = object({
+  run: count, attempt: count, ended_at: dateTime(), duration_ms: nullable(count), error: nullable(text()),
+  answer_status: nullable(integer({ min: 0, max: 999 })), answer: nullable(text()),
 });
 export const detailsShape = object({
   event: summaryShape, token_id: uuid(), ip: nullable(text()), headers: object({}),
   body: text({ description: 'As received' }),
-  failures: list(object({ attempt: count, failed_at: dateTime(), error: text() })),
+  attempts: list(attemptShape),
 });
 export const redeliveryShape = object({ id: uuid(), status: oneOf('waiting') });
 
-export function viewDetails({ token_id, ip, headers, body, failures, ...event }: EventDetails) {
-  const shown = failures.map((one) => ({ ...one, failed_at: new Date(one.failed_at).toISOString() }));
-  return { event, token_id, ip, headers, body: body.toString('utf8'), failures: shown };
+export function viewDetails({ token_id, ip, headers, body, tries, ...event }: EventDetails) {
+  const attempts = tries.map((one) => ({ ...one, ended_at: new Date(one.ended_at).toISOString() }));
+  return { event, token_id, ip, headers, body: body.toString('utf8'), attempts };
 }
 
 const NO_EVENT = { message: 'There is no event with this id, or it is no longer kept.' };
@@ -34,13 +62,13 @@ type EventCall = Call<TokenCaller, { id: string }, unknown, null>;
 type ListCall = Call<TokenCaller, unknown, EventFilter & { limit: number }, null>;
 
 export async function listPage({ query }: ListCall, { database }: WebhookService) {
-  const rows = await listEvents(database, query, query.limit + 1);
-  const page = rows.slice(0, query.limit);
-  const next = new URLSearchParams({ limit: String(query.limit), after: page.at(-1)?.id ?? '' });
-  for (const name of ['status', 'event', 'source'] as const) if (query[name] !== undefined) next.set(name, query[name]);
-  if (query.since) next.set('since', query.since.toISOString());
-  const headers = rows.length > query.limit ? { Link: `</events?${next}>; rel="next"` } : {};
-  return { data: page, headers };
+  const { events, next } = await listEvents(database, query, query.limit);
+  if (next === null) return { data: events };
+  const link = new URLSearchParams({ limit: String(query.limit), after: next });
+  const names = ['status', 'event', 'source', 'text', 'delivery_id'] as const;
+  for (const name of names) if (query[name] !== undefined) link.set(name, query[name]);
+  for (const name of ['since', 'until'] as const) if (query[name]) link.set(name, query[name].toISOString());
+  return { data: events, headers: { Link: `</events?${link}>; rel="next"` } };
 }
 
 export async function showEvent({ path }: EventCall, { database }: WebhookService) {
@@ -58,6 +86,70 @@ export async function redeliverEvent({ path }: EventCall, { database, delivery, 
   notifyWorker();
   return { data: { id: path.id, status: 'waiting' as const } };
 }
+
+/** How many events of a filter one request redelivers, or counts, at most. */
+const BATCH = 500;
+
+type BulkCall = Call<TokenCaller, unknown, unknown, Infer<typeof bulkShape>>;
+
+export const bulkReplyShape = object({
+  matched: count, redelivered: count,
+  next: nullable(uuid('The "after" of the next request; null if this was the last')),
+});
+
+/** Redelivers the events with these ids, or those of a filter in batches, or only counts them. */
+export async function redeliverMany({ body: { ids, filter, after, dry_run } }: BulkCall, service: WebhookService) {
+  const { database, delivery, notifyWorker } = service;
+  if (!delivery) return new Failure('conflict', { message: NO_TARGET });
+  if ((ids === undefined) === (filter === undefined)) {
+    return new Failure('invalid_body', { fields: [{ path: '', message: 'must have either "ids" or "filter"' }] });
+  }
+  const found = filter && (await listEvents(database, { ...filter, after }, BATCH));
+  const wanted = found?.events.map(({ id }) => id) ?? ids ?? [];
+  const redelivered = dry_run || wanted.length === 0 ? 0 : await redeliver(database, wanted);
+  if (redelivered > 0) notifyWorker();
+  return { data: { matched: wanted.length, redelivered, next: found?.next ?? null } };
+}
+
+export const deliveryShape = object({
+  target: nullable(text({ description: 'Kind and origin, program or module; null without a target' })),
+  schedule: list(text({ description: 'A pause before another attempt, as 30s or 2h' })),
+  paused_at: nullable(dateTime()), paused_by: nullable(text()),
+  failures: count, failing_since: nullable(dateTime()),
+  next_probe_at: nullable(dateTime('Set if the target fails, so that it is only probed')),
+});
+
+/** Where events go, when failed attempts are repeated, and what holds deliveries back. */
+export async function showDelivery(_call: unknown, { database, delivery }: WebhookService) {
+  const failing = delivery && (await findFailing(database, delivery.targetKey));
+  const { paused_at = null, paused_by = null } = (await findPause(database)) ?? {};
+  return { data: {
+    target: delivery?.target ?? null, schedule: (delivery?.pauses ?? []).map(formatPause), paused_at, paused_by,
+    failures: failing?.failures ?? 0, failing_since: failing?.failing_since ?? null,
+    next_probe_at: failing?.is_open ? failing.probe_at : null,
+  } };
+}
+
+/** Pausing twice is no error, and keeps the first time. */
+export async function pause({ caller, request }: Call<TokenCaller, unknown, unknown, null>, service: WebhookService) {
+  const facts = { request_id: request.requestId, token_id: caller.id };
+  if (await pauseDelivery(service.database, caller.id)) service.log.warn('delivery paused', facts);
+  return showDelivery(null, service);
+}
+
+export async function resume({ caller, request }: Call<TokenCaller, unknown, unknown, null>, service: WebhookService) {
+  const facts = { request_id: request.requestId, token_id: caller.id };
+  if (await resumeDelivery(service.database)) service.log.warn('delivery resumed', facts);
+  service.notifyWorker();
+  return showDelivery(null, service);
+}
+
+const bars = list(object({ from: dateTime(), received: count, dead: count }));
+export const countsShape = object({
+  counts: object({ stored: count, waiting: count, done: count, dead: count, skipped: count }),
+  minutes: bars, hours: bars,
+});
+export const showCounts = async (_call: unknown, { countEvents }: WebhookService) => ({ data: await countEvents() });
 
 const POLL_MS = 1_000;
 /** An event may become visible this much later than its received_at: its transaction commits afterwards. */

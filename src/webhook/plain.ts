@@ -44,7 +44,7 @@ const plainToken: Guard<PlainService, null> = {
     const token = bearerOrQuery(request);
     const sent = digest(token ?? '');
     const compare = async () => (sameDigest(sent, tokenDigest) ? true : null);
-    const isValid = token === null ? null : await limitGuesses(request.address, sent.toString('hex'), compare);
+    const isValid = token === null ? null : await limitGuesses(request.network, sent.toString('hex'), compare);
     if (isValid instanceof Failure) return isValid;
     return isValid ? null : refused(token, SEND_A_TOKEN);
   },

@@ -6,7 +6,7 @@ import type { Database } from '../db/pool.ts';
 import { type BodyRule, json } from '../http/body.ts';
 import type { Call, Reply } from '../http/call.ts';
 import { type ErrorCode, Failure } from '../http/errors.ts';
-import { jsonObject, nullable, text, validate } from '../http/shape.ts';
+import { isObject, nullable, type Shape, text, validate } from '../http/shape.ts';
 import { Overloaded } from '../runtime/errors.ts';
 import type { WebhookService } from './service.ts';
 import { verify } from './signatures.ts';
@@ -19,7 +19,13 @@ import { insertPending, type TokenCaller } from './store/tokens.ts';
 type ReceiveCall = Call<TokenCaller, unknown, unknown, Buffer>;
 type Outcome<Code extends ErrorCode> = Promise<Reply<ReceiveReply> | Failure<Code>>;
 
-const jsonBody = json(jsonObject(), 'required');
+const NOT_AN_OBJECT = 'must be a JSON object';
+/** Unchanged. */
+const anyObject: Shape<JsonObject> = {
+  schema: {},
+  read: (input, path, errors) => (isObject(input) ? input : void errors.push({ path, message: NOT_AN_OBJECT })),
+};
+const jsonBody = json(anyObject, 'required');
 
 /** The raw bytes: their signature is verified before their content is used. The schema is the generic source's. */
 export const eventBody: BodyRule<Buffer> = {

@@ -1,7 +1,8 @@
+import { json } from '../http/body.ts';
 import { type Route, route, routeDefaults } from '../http/call.ts';
 import { withBuiltIns } from '../http/probes.ts';
 import {
-  decimal, list, noInput, object, oneOf, optional, queryParameters, text, timestamp, uuid, withDefault, withoutNul,
+  decimal, list, noInput, object, optional, queryParameters, uuid, withDefault,
 } from '../http/shape.ts';
 import type { Site } from '../runtime/context.ts';
 import { operator, sender } from './guard.ts';
@@ -9,7 +10,6 @@ import * as inbox from './inbox.ts';
 import { eventBody, receive } from './receive.ts';
 import type { WebhookService } from './service.ts';
 import { replyShape, SOURCES } from './sources.ts';
-import { STATUSES } from './store/events.ts';
 
 export const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
 /** The guard reads the token. Senders may add parameters of their own. */
@@ -17,12 +17,8 @@ export const webhook = {
   ...routeDefaults, method: 'POST', pattern: '/webhook', query: noInput, reply: replyShape,
 } as const;
 
-const name = (description: string) => optional(text({ min: 1, max: 1_024, check: withoutNul, description }));
 const listQuery = queryParameters({
-  status: optional(oneOf(...STATUSES)),
-  event: name('The event name; * stands for any characters'),
-  source: name("The source of the event's token"),
-  since: optional(timestamp('Only events received at this time or later')),
+  ...inbox.filterMembers,
   after: optional(uuid('The last id of the previous page')),
   limit: withDefault(decimal({ min: 1, max: 100 }), 20),
 });
@@ -44,8 +40,29 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     summary: 'Stream new events as server-sent events',
     guard: operator, reply: null, errors: ['unavailable'], handle: inbox.streamEvents,
   }),
+  route({ ...routeDefaults, method: 'GET', pattern: '/events/delivery',
+    summary: 'Show the target, the retry schedule, and whether delivery is paused or the target fails',
+    guard: operator, reply: inbox.deliveryShape, errors: ['unavailable'], handle: inbox.showDelivery,
+  }),
+  route({ ...routeDefaults, method: 'GET', pattern: '/events/counts',
+    summary: 'Count the events by status, and those of the last hour and day',
+    guard: operator, reply: inbox.countsShape, errors: ['unavailable'], handle: inbox.showCounts,
+  }),
+  route({ ...routeDefaults, method: 'POST', pattern: '/events/redeliver',
+    summary: 'Deliver events again: by id, or up to 500 that a filter matches; dry_run only counts them',
+    guard: operator, body: json(inbox.bulkShape),
+    reply: inbox.bulkReplyShape, errors: ['conflict', 'invalid_body', 'unavailable'], handle: inbox.redeliverMany,
+  }),
+  route({ ...routeDefaults, method: 'POST', pattern: '/events/pause',
+    summary: 'Begin no further attempt, on any replica, until delivery is resumed',
+    guard: operator, reply: inbox.deliveryShape, errors: ['unavailable'], handle: inbox.pause,
+  }),
+  route({ ...routeDefaults, method: 'POST', pattern: '/events/resume',
+    summary: 'Resume paused delivery',
+    guard: operator, reply: inbox.deliveryShape, errors: ['unavailable'], handle: inbox.resume,
+  }),
   route({ ...routeDefaults, method: 'GET', pattern: '/events/{id}',
-    summary: 'Show an event with its body, headers and failed attempts',
+    summary: 'Show an event with its body, headers and attempts',
     guard: operator, path: eventPath,
     reply: inbox.detailsShape, errors: ['not_found', 'unavailable'], handle: inbox.showEvent,
   }),

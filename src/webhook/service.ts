@@ -1,11 +1,13 @@
 import { deriveServerKey, type ServerKey } from '../crypto/box.ts';
+import { digest } from '../crypto/token.ts';
 import { createReadiness } from '../db/schema.ts';
 import type { Database } from '../db/pool.ts';
 import { createGuessLimit } from '../http/guesses.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { createRateLimit } from '../runtime/rate.ts';
+import { createCounter } from './counts.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
-import type { WebhookSettings } from './settings.ts';
+import type { TargetSettings, WebhookSettings } from './settings.ts';
 
 /** @param secret WEBHOOK_SECRET, or one of WEBHOOK_SECRET_PREVIOUS */
 export const createSigningKey = (secret: string): ServerKey => deriveServerKey(secret, 'gatehouse/webhook/v1/');
@@ -29,7 +31,10 @@ export function createWebhook(
     signingKeys: secrets.map(createSigningKey),
     limitGuesses: createGuessLimit(),
     /** Null without a target: events stay stored. `isSelected` applies WEBHOOK_EVENTS, `isOrdered` is WEBHOOK_ORDER. */
-    delivery: target && { isSelected: createSelector(delivery.events), isOrdered: delivery.isOrdered },
+    delivery: target && {
+      isSelected: createSelector(delivery.events), isOrdered: delivery.isOrdered,
+      targetKey: targetKeyOf(target), target: `${target.kind} ${target.label}`, pauses: delivery.pauses,
+    },
     /** Tells the worker that events are due. Does nothing while there is none. */
     notifyWorker: () => {},
     limitRate: createRateLimit(rate, rate).take,
@@ -39,12 +44,16 @@ export function createWebhook(
     /** Bytes of events that wait for their commit. */
     uncommittedBytes: 0,
     openStreams: 0,
+    countEvents: createCounter(database),
     readiness: createReadiness(database, SCHEMA, MIGRATIONS, log),
   };
   const uncommitted = 'Bytes of webhook events that wait for their commit.';
   metrics.gauge('gatehouse_events_waiting_bytes', uncommitted, {}, () => service.uncommittedBytes);
   return service;
 }
+
+/** Under which the state of a target is kept: another target, in a later setting, begins without failures. */
+export const targetKeyOf = ({ kind, id }: TargetSettings): string => digest(`${kind} ${id}`).toString('base64url');
 
 /** @param patterns event names in which `*` stands for any characters; none selects every event */
 export function createSelector(patterns: readonly string[]): (event: string) => boolean {

@@ -4,6 +4,7 @@ import {
   DAY, earlierSecrets, Expected, number, numberOrNull, oneOf, secret, type SettingsInput, text, toggle, type Values,
   type Variable,
 } from '../runtime/variables.ts';
+import { pausesOf, retrySchedule } from './schedule.ts';
 import { SCHEMES } from './signatures.ts';
 
 export const PORT = 8000;
@@ -26,8 +27,9 @@ export const VARIABLES = {
   WEBHOOK_ORDER: oneOf('none', ['none', 'page_id']),
   WEBHOOK_CONCURRENCY: number(10, 1, 256),
   WEBHOOK_TIMEOUT: number(30, 1, 3_600),
-  WEBHOOK_MAX_ATTEMPTS: number(12, 1, 100),
-  WEBHOOK_BACKOFF_BASE_MS: number(1_000, 1, 3_600_000),
+  WEBHOOK_RETRY_SCHEDULE: retrySchedule('5s,30s,2m,10m,30m,1h,2h,4h,8h,12h,20h,24h'),
+  WEBHOOK_MAX_ATTEMPTS: numberOrNull(null, 1, 100),
+  WEBHOOK_BACKOFF_BASE_MS: numberOrNull(null, 1, 3_600_000),
   WEBHOOK_MAX_BODY_BYTES: numberOrNull(null, 1_024, 25 * 1024 * 1024),
   WEBHOOK_RATE: number(20_000, 1, 1_000_000),
   // At least a week: senders retry for days, and a removed event's delivery id no longer identifies repetitions.
@@ -44,7 +46,7 @@ export type ForwardSettings = { readonly url: URL; readonly secret: string | nul
 export type TargetSettings = NonNullable<ReturnType<typeof targetOf>>;
 export type WebhookSettings = ReturnType<typeof read>;
 export type DeliverySettings = WebhookSettings['delivery'];
-export type WorkSettings = Pick<DeliverySettings, 'concurrency' | 'timeoutMs' | 'maxAttempts' | 'backoffBase'>;
+export type WorkSettings = Pick<DeliverySettings, 'concurrency' | 'timeoutMs' | 'pauses'>;
 
 export const needsDatabase = ({ WEBHOOK_VARIANT }: WebhookValues): boolean => WEBHOOK_VARIANT === 'extended';
 export const logFields = ({ appName }: WebhookSettings) => ({ app: appName });
@@ -73,9 +75,8 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
       isOrdered: values.WEBHOOK_ORDER === 'page_id',
       concurrency: values.WEBHOOK_CONCURRENCY,
       timeoutMs: values.WEBHOOK_TIMEOUT * 1000,
-      maxAttempts: values.WEBHOOK_MAX_ATTEMPTS,
-      /** Seconds. */
-      backoffBase: values.WEBHOOK_BACKOFF_BASE_MS / 1000,
+      /** Seconds before the second attempt, the third, and so on. After the last of them, the event is dead. */
+      pauses: pausesOf(values, findings.problems),
       /** Of commands and handlers: without Gatehouse's own variables, which contain its secrets. */
       environment: foreign,
     },
@@ -99,9 +100,13 @@ function targetOf(values: WebhookValues, isPlain: boolean, problems: string[]) {
   if (given.length > 0 && isPlain) {
     problems.push(`${given.join(', ')} requires WEBHOOK_VARIANT=extended: the plain variant stores no events.`);
   }
-  if (url !== null) return { kind: 'forward', url: new URL(url), secret, allowPrivate } as const;
-  if (command !== null) return { kind: 'command', command } as const;
-  return module === null ? null : ({ kind: 'handler', module } as const);
+  // The path and the query of a URL, and the arguments of a program, may hold a credential: a label has neither.
+  if (url !== null) {
+    const { origin } = new URL(url);
+    return { kind: 'forward', id: url, label: origin, url: new URL(url), secret, allowPrivate } as const;
+  }
+  if (command !== null) return { kind: 'command', id: command.join('\0'), label: command[0], command } as const;
+  return module === null ? null : ({ kind: 'handler', id: module, label: module, module } as const);
 }
 
 /** These characters need no encoding in a query or a header. */

@@ -10,7 +10,7 @@ import { WRONG_SECRET } from './receive.ts';
 import { createRoutes } from './routes.ts';
 import { createWebhook, type WebhookService } from './service.ts';
 import type { WebhookSettings } from './settings.ts';
-import { readBacklog, removeEnded, type Status } from './store/events.ts';
+import { type Backlog, readBacklog, removeEnded, type Status } from './store/events.ts';
 import { anyTokenExists, countByKey, findTokenCaller, insertToken, markTokensUsed } from './store/tokens.ts';
 
 /** Assembles the service for `serve`. */
@@ -56,11 +56,12 @@ async function firstRun(
 
 function jobs({ database, pendingLastSeen }: WebhookService, settings: WebhookSettings, metrics: Metrics): Job[] {
   const { eventSeconds, deadSeconds } = settings;
-  const backlog = { waiting: 0, oldest: 0, dead: 0 };
+  const backlog: Backlog = { waiting: 0, oldest: 0, dead: 0, paused: 0 };
   const { gauge } = metrics;
   gauge('gatehouse_events_waiting', 'Webhook events to be delivered.', {}, () => backlog.waiting);
   gauge('gatehouse_events_oldest_seconds', 'Age of the oldest event to be delivered.', {}, () => backlog.oldest);
   gauge('gatehouse_events_dead', 'Webhook events in dead letters.', {}, () => backlog.dead);
+  gauge('gatehouse_delivery_paused', 'Whether an operator has paused delivery: 1 or 0.', {}, () => backlog.paused);
   const recordUse = async () => {
     const ids = [...pendingLastSeen];
     pendingLastSeen.clear();

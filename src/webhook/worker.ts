@@ -5,16 +5,19 @@ import type { Database } from '../db/pool.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
+import { createBreaker } from './breaker.ts';
 import type { WorkSettings } from './settings.ts';
-import { claimWork, endDelivered, endWork, type LeasedEvent, renewLeases, returnWork } from './store/work.ts';
+import {
+  claimWork, endDelivered, endWork, type LeasedEvent, renewLeases, type Result, returnWork,
+} from './store/work.ts';
 
-/** Why an attempt failed, and for how many seconds the target asked to wait. */
-export type DeliveryFailure = { readonly error: string; readonly retryAfter: number | null };
+/** How an attempt ended, and for how many seconds the target asked to wait. */
+export type DeliveryResult = Result & { readonly retryAfter?: number | null };
 
 /** Where events are delivered. */
 export interface DeliveryTarget {
-  /** Resolves with null on success. Ends soon after `signal` aborts, which it does at the time limit. */
-  deliver(event: LeasedEvent, signal: AbortSignal): Promise<DeliveryFailure | null>;
+  /** Resolves with null on success without an answer. Ends soon after `signal` aborts, which it does at the limit. */
+  deliver(event: LeasedEvent, signal: AbortSignal): Promise<DeliveryResult | null>;
   close(): Promise<void>;
 }
 
@@ -26,17 +29,23 @@ const POLL_MS = 1_000;
 const SHUTDOWN_MS = 5_000;
 /** How long an aborted attempt may take to end. After that, its slot is reused. */
 const ABORT_MS = 2_000;
-const MAX_DELAY_SECONDS = 3_600;
-const NO_ATTEMPT_LEFT = 'no attempt left: the last one ended with its process, or WEBHOOK_MAX_ATTEMPTS was lowered';
+/** How much of what a target asks for in Retry-After is honored. */
+const MAX_RETRY_AFTER = 86_400;
+/** Events that failed together are not retried together: a pause differs from its setting by up to this part of it. */
+const JITTER = 0.2;
+const NO_ATTEMPT_LEFT = 'no attempt left: the last one ended with its process, or the retry schedule was shortened';
 
 /**
  * Delivers events at least once, each under a lease. Only the holder of the lease can end or return the event.
+ * @param targetId identifies the target among those of earlier settings, for its breaker
  * @returns `notify` ends the pause before the next claim. `stop` claims nothing more, lets attempts finish for a while,
  * and returns the rest.
  */
 export function startWorker(
-  database: Database, target: DeliveryTarget, settings: WorkSettings, log: Log, metrics: Metrics,
+  database: Database, target: DeliveryTarget, settings: WorkSettings, log: Log, metrics: Metrics, targetId = '',
 ) {
+  const breaker = createBreaker(database, targetId, log, metrics);
+  const maxAttempts = settings.pauses.length + 1;
   const help = 'Attempts to deliver a webhook event, by outcome.';
   const countAttempt = metrics.counter('gatehouse_delivery_attempts_total', help, ['outcome']);
   const running = new Set<LeasedEvent>();
@@ -50,35 +59,43 @@ export function startWorker(
     log.warn(message, { ...facts, ...describeError(error) });
 
   async function attempt(event: LeasedEvent): Promise<void> {
-    if (event.attempt > settings.maxAttempts) return endWork(database, [event], 'dead', NO_ATTEMPT_LEFT, 1);
-    const failure = await deliver(event);
-    countAttempt([failure === null ? 'done' : 'failed']);
-    if (failure === null) return endDelivered(database, event);
-    if (shutdown.signal.aborted) return returnWork(database, event, null, 0);
-    const error = errorLine(failure.error);
+    if (event.attempt > maxAttempts) {
+      return endWork(database, [{ ...event, result: { error: NO_ATTEMPT_LEFT }, wasAttempted: false }], 'dead');
+    }
+    const startedAt = performance.now();
+    const { retryAfter = null, ...outcome } = (await deliver(event)) ?? { error: null };
+    const isInterrupted = outcome.error !== null && shutdown.signal.aborted;
+    countAttempt([outcome.error === null ? 'done' : 'failed']);
+    if (isInterrupted) return returnWork(database, event, null, 0);
+    breaker.record(outcome.error === null);
+    const durationMs = Math.round(performance.now() - startedAt);
+    const error = outcome.error === null ? null : errorLine(outcome.error);
+    const result = { ...outcome, error, durationMs, answer: outcome.answer && answerText(outcome.answer) };
+    if (error === null) return endDelivered(database, { ...event, result });
     const facts = { event_id: event.id, attempt: event.attempt, error };
-    if (event.attempt >= settings.maxAttempts) {
+    const pause = settings.pauses[event.attempt - 1];
+    if (pause === undefined) {
       log.error('event moved to dead letters', facts);
-      return endWork(database, [event], 'dead', error);
+      return endWork(database, [{ ...event, result }], 'dead');
     }
     log.warn('delivery failed; retrying', facts);
-    const delay = backoff(event.attempt, settings.backoffBase, failure.retryAfter);
-    await returnWork(database, event, error, delay);
+    const delay = delayOf(pause, retryAfter);
+    await returnWork(database, event, result, delay);
     if (delay * 1000 < POLL_MS) setTimeout(notify, delay * 1000).unref();
   }
 
-  async function deliver(event: LeasedEvent): Promise<DeliveryFailure | null> {
+  async function deliver(event: LeasedEvent): Promise<DeliveryResult | null> {
     // Not AbortSignal.timeout or .any: a signal that nothing refers to may be collected together with its time limit.
     const limit = new AbortController();
     const abort = () => limit.abort();
     const timer = setTimeout(abort, settings.timeoutMs);
     shutdown.signal.addEventListener('abort', abort);
     const timedOut = { error: `no result within ${settings.timeoutMs / 1000} s`, retryAfter: null };
-    const abandoned = new Promise<DeliveryFailure>((resolve) =>
+    const abandoned = new Promise<DeliveryResult>((resolve) =>
       limit.signal.addEventListener('abort', () => setTimeout(resolve, ABORT_MS, timedOut)));
     try {
-      const failure = await Promise.race([target.deliver(event, limit.signal), abandoned]);
-      return failure !== null && limit.signal.aborted ? timedOut : failure;
+      const result = await Promise.race([target.deliver(event, limit.signal), abandoned]);
+      return (result?.error ?? null) !== null && limit.signal.aborted ? timedOut : result;
     } catch (error) {
       return { error: `internal error: ${describeError(error).error}`, retryAfter: null };
     } finally {
@@ -95,13 +112,19 @@ export function startWorker(
     if (running.size <= settings.concurrency / 2) notify();
   }
 
+  async function claim(free: number): Promise<LeasedEvent[]> {
+    const admitted = await breaker.admit();
+    if (admitted === 'none') return [];
+    const [limit, first] = admitted === 'probe' ? ([1, 'newest'] as const) : ([free, 'oldest'] as const);
+    return claimWork(database, randomUUID(), LEASE_SECONDS, limit, first);
+  }
+
   async function loop(): Promise<void> {
     const failed = warn('due events could not be claimed');
     while (!isStopping) {
       pause = new AbortController();
       const free = settings.concurrency - running.size;
-      const claim = free > 0 ? claimWork(database, randomUUID(), LEASE_SECONDS, free).catch(failed) : null;
-      const events = (await claim) ?? [];
+      const events = (free > 0 && (await claim(free).catch(failed))) || [];
       for (const event of events) void run(event);
       if (events.length < free || free === 0) await sleep(POLL_MS, undefined, { signal: pause.signal }).catch(() => {});
     }
@@ -127,16 +150,14 @@ export function startWorker(
   };
 }
 
-/**
- * Exponential backoff with full jitter: events that failed together are not retried together.
- * @param attempt the failed one, from 1  @param base the largest delay after the first attempt
- * @param retryAfter what the target asked for, honored up to the largest delay  @returns seconds
- */
-export function backoff(attempt: number, base: number, retryAfter: number | null, random = Math.random()): number {
-  const jittered = random * Math.min(MAX_DELAY_SECONDS, base * 2 ** (attempt - 1));
-  return Math.min(MAX_DELAY_SECONDS, Math.max(jittered, retryAfter ?? 0));
-}
+/** @param pause of the schedule  @param retryAfter what the target asked for, null if it did not  @returns seconds */
+export const delayOf = (pause: number, retryAfter: number | null, random = Math.random()): number =>
+  Math.max(pause * (1 - JITTER + 2 * JITTER * random), Math.min(MAX_RETRY_AFTER, retryAfter ?? 0));
 
 /** One line of at most 1,000 characters, without control characters: the target controls this text. */
 export const errorLine = (text: string): string =>
   text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ').trim().slice(0, 1_000);
+
+/** The target controls this text, too. Line breaks stay; PostgreSQL's `text` cannot hold U+0000. */
+const answerText = (text: string): string =>
+  text.replace(/[^\P{Cc}\n\t]|\p{Cf}/gu, ' ');

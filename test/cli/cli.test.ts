@@ -27,7 +27,7 @@ function assertFailure(finished: Finished, code: number, lines = 1): void {
 
 const COMMANDS = [
   'serve', 'migrate', 'check', 'version', 'completion', 'user create', 'user list', 'user show', 'user set', 'user password', 'user delete', 'user factors remove', 'key create', 'key list', 'key revoke', 'audit list', 'throttle list', 'user unlock',
-  'token create', 'token list', 'token rotate', 'token confirm', 'token reseal', 'token revoke', 'event list', 'event show', 'event redeliver', 'event tail', 'restored identity', 'restored secrets', 'restored webhook',
+  'token create', 'token list', 'token rotate', 'token confirm', 'token reseal', 'token revoke', 'event list', 'event show', 'event redeliver', 'event pause', 'event resume', 'event tail', 'restored identity', 'restored secrets', 'restored webhook',
 ];
 
 test('--help, help and no word at all tell every command, and need no configuration', async (t) => {

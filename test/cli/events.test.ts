@@ -68,6 +68,7 @@ const FILTERS: ReadonlyArray<readonly [words: readonly string[], names: readonly
   [['--since', '1w'], ['skipped', 'dead', 'done', 'waiting']],
   [['--delivery-id', 'msg_1'], ['done']],
   [['--delivery-id', 'msg_%'], []],
+  [['--text', '"push"'], ['dead']],
   [['--limit', '2'], ['skipped', 'dead']],
   [['--status', 'done', '--event', 'page.*', '--source', 'generic', '--since', '7d', '--limit', '9999'], ['done']],
 ];
@@ -95,6 +96,16 @@ test('event show prints an event, its failures in order, and its body as receive
   assert.ok(stdout.endsWith('\n{"event":"push","data":{"page_id":"p"}}\n'));
   const json = await run(t, ['show', idOf('dead'), '--json']);
   assert.deepEqual(JSON.parse(json.stdout), (await inbox.call('GET', `/events/${idOf('dead')}`)).json);
+});
+
+test('event pause and resume say what they found', async (t) => {
+  const said = async (word: string) => (await run(t, [word])).stderr;
+  assert.match(await said('resume'), /^Delivery was not paused\.\n$/);
+  assert.match(await said('pause'), /^Delivery is paused\. .* gatehouse event resume\n$/);
+  assert.match(await said('pause'), /^Delivery was already paused\./);
+  assert.equal((await inbox.call('GET', '/events/delivery')).json.paused_by, 'command');
+  assert.match(await said('resume'), /^Delivery goes on\.\n$/);
+  assert.equal((await inbox.call('GET', '/events/delivery')).json.paused_at, null);
 });
 
 test('event redeliver counts new, repeated and waiting events, and leaves those being delivered', async (t) => {
@@ -184,8 +195,9 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['redeliver', '--status', 'dead', idOf('dead')], /give event ids or --status/],
   [['redeliver', '--status', 'done'], /status must be one of dead, stored, skipped/],
   [['redeliver', idOf('dead'), 'x'], /ID must be a UUID/],
+  [['pause', 'x'], /./],
   [['tail', 'x'], /./],
-  [['nonsense'], /"event" goes on with list, show, redeliver, tail/],
+  [['nonsense'], /"event" goes on with list, show, redeliver, pause, resume, tail/],
 ];
 for (const [words, said] of WRONG) {
   test(`event ${words.join(' ').replace(/[0-9a-f-]{36}/g, 'ID')} exits with 2 and changes nothing`, async (t) => {

@@ -78,7 +78,7 @@ function checkSchemas(value: unknown, at: string, problems: string[], document: 
 /** The document as it is served. */
 async function documentOf<Service>(rows: ReadonlyArray<Route<Service>>, service: Service): Promise<unknown> {
   const row = rows.find(({ pattern }) => pattern === '/openapi.json');
-  const request = { requestId: 'id-1', path: '/openapi.json', parameters: {}, query: new URLSearchParams(), headers: {}, address: '192.0.2.1', isFromProxy: false };
+  const request = { requestId: 'id-1', path: '/openapi.json', parameters: {}, query: new URLSearchParams(), headers: {}, address: '192.0.2.1', network: '192.0.2.1', isFromProxy: false };
   const reply = await row?.answer(request, service, { readBody: async () => Buffer.alloc(0), identified: () => {} });
   assert.ok(reply && 'text' in reply && typeof reply.text === 'string');
   assert.match(reply.contentType, /^application\/json/);

@@ -27,7 +27,7 @@ const withCost = (logN: number, more: Partial<IdentityService> = {}): IdentitySe
   ...createIdentity({ ...options, passwords: { ...CHEAP, cost: { logN, r: 8, p: 1 } } }, database, context),
   ...more,
 });
-const request = { requestId: 'test', path: '/api/auth/login', parameters: {}, query: new URLSearchParams(), headers: {}, address: '192.0.2.1', isFromProxy: false };
+const request = { requestId: 'test', path: '/api/auth/login', parameters: {}, query: new URLSearchParams(), headers: {}, address: '192.0.2.1', network: '192.0.2.1', isFromProxy: false };
 
 async function tryLogin(service: IdentityService, username: string, password: string): Promise<'session' | string> {
   const body = { username, password, otp: undefined };

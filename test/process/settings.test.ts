@@ -116,6 +116,35 @@ for (const [name, good, bad, accepts] of texts) {
   });
 }
 
+const SCHEDULE = [5, 30, 120, 600, 1_800, 3_600, 7_200, 14_400, 28_800, 43_200, 72_000, 86_400];
+const SCHEDULES: ReadonlyArray<readonly [environment: Record<string, string>, pauses: readonly number[]]> = [
+  [{}, SCHEDULE],
+  [{ WEBHOOK_MAX_ATTEMPTS: '3' }, [5, 30]],
+  [{ WEBHOOK_MAX_ATTEMPTS: '1' }, []],
+  [{ WEBHOOK_MAX_ATTEMPTS: '15' }, [...SCHEDULE, 86_400, 86_400]],
+  [{ WEBHOOK_RETRY_SCHEDULE: 'none' }, []],
+  [{ WEBHOOK_RETRY_SCHEDULE: '0s,7d, 1h' }, [0, 604_800, 3_600]],
+  [{ WEBHOOK_RETRY_SCHEDULE: '1m', WEBHOOK_MAX_ATTEMPTS: '4' }, [60, 60, 60]],
+  [{ WEBHOOK_RETRY_SCHEDULE: 'none', WEBHOOK_MAX_ATTEMPTS: '2' }, [0]],
+  [{ WEBHOOK_BACKOFF_BASE_MS: '1000' }, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024]],
+  [{ WEBHOOK_BACKOFF_BASE_MS: '1000000', WEBHOOK_MAX_ATTEMPTS: '4' }, [1_000, 2_000, 3_600]],
+];
+test('the retry schedule is a list of pauses, or a pause that doubles', () => {
+  for (const [environment, pauses] of SCHEDULES) {
+    assert.deepEqual(read(environment).webhook?.delivery.pauses, pauses, JSON.stringify(environment));
+  }
+  assert.equal(SCHEDULE.reduce((sum, pause) => sum + pause, 0) / 3_600 > 70, true, 'about three days');
+  const example = '5s,30s,2m,10m,30m,1h,2h,4h,8h,12h,20h,24h';
+  const accepts = `WEBHOOK_RETRY_SCHEDULE must be none, or up to 99 pauses of at most 7d each, such as ${example}.`;
+  for (const bad of ['5', '5s,', ',5s', '5 s', '-5s', '1.5h', '8d', '169h', '5S', '5s;1m', '1w', 'None', '٥s',
+    Array(100).fill('1s').join()]) {
+    assert.deepEqual(problems({ WEBHOOK_RETRY_SCHEDULE: bad }), [accepts], bad);
+  }
+  assert.deepEqual(problems({ WEBHOOK_RETRY_SCHEDULE: '5s', WEBHOOK_BACKOFF_BASE_MS: '5' }), [
+    'WEBHOOK_RETRY_SCHEDULE and WEBHOOK_BACKOFF_BASE_MS are set together; set only one of them.',
+  ]);
+});
+
 test('a server secret has no comma and no surrounding space', () => {
   const accepts = 'SERVER_SECRET must be a text without commas, and without spaces around it.';
   for (const value of [`${LONG},${LONG}`, ` ${LONG}`, `${LONG} `]) assert.deepEqual(problems({ SERVER_SECRET: value }), [accepts]);

@@ -11,6 +11,7 @@ export interface Page { status: number; text: string; cookies: readonly string[]
 export type Options = { headers?: Record<string, string>; fields?: Record<string, string> | string; cookie?: string };
 
 export interface SignedIn {
+  readonly username: string;
   readonly page: Page;
   /** The cookies, as a browser sends them. */
   readonly host: string;
@@ -60,7 +61,7 @@ export async function startPortal(owner: Parameters<typeof startIdentity>[0], en
     async signIn(username, more = {}) {
       const page = await visit('/login', { ...more, fields: { username, password: PASSWORD, return_to: '', ...(typeof more.fields === 'object' ? more.fields : {}) } });
       assert.equal(page.status, 200, page.text);
-      return { page, host: cookieFrom(page, '__Host-gatehouse'), domain: cookieFrom(page, '__Secure-gatehouse') };
+      return { username, page, host: cookieFrom(page, '__Host-gatehouse'), domain: cookieFrom(page, '__Secure-gatehouse') };
     },
   };
 }

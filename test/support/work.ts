@@ -11,7 +11,7 @@ import type { WorkSettings } from '../../src/webhook/settings.ts';
 import type { NewEvent } from '../../src/webhook/store/events.ts';
 import type { LeasedEvent } from '../../src/webhook/store/work.ts';
 import { createToken } from '../../src/webhook/tokens.ts';
-import { type DeliveryFailure, type DeliveryTarget, startWorker } from '../../src/webhook/worker.ts';
+import { type DeliveryResult, type DeliveryTarget, startWorker } from '../../src/webhook/worker.ts';
 import { createDatabase } from './database.ts';
 import { openConnections } from './connections.ts';
 
@@ -41,13 +41,13 @@ export interface WorkQueue {
   /** A worker with its own connections, like another replica. It stops with its owner, or before. */
   startWorker(
     deliver: DeliveryTarget['deliver'],
-    settings?: Partial<WorkSettings>,
+    settings?: Partial<WorkSettings & { readonly maxAttempts: number }>,
     more?: { url?: string; log?: (line: string) => void },
   ): ReturnType<typeof startWorker>;
 }
 
 /** With short delays, so that retries follow at once. */
-const SETTINGS: WorkSettings = { concurrency: 10, timeoutMs: 30_000, maxAttempts: 3, backoffBase: 0.001 };
+const SETTINGS = { concurrency: 10, timeoutMs: 30_000, maxAttempts: 3 };
 
 /** An event as `receive` creates it. */
 export const newEvent = (tokenId: string, options: EventOptions = {}): NewEvent => ({
@@ -84,7 +84,9 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
     startWorker(deliver, settings, { url = databaseUrl, log = () => {} } = {}) {
       const own = openConnections({ after: (fn) => owner.after(async () => void (await stop(), await fn())) }, url, SCHEMA);
       const target = { deliver, close: async () => {} };
-      const worker = startWorker(own, target, { ...SETTINGS, ...settings }, createLog('info', log), noMetrics);
+      const { maxAttempts, ...others } = { ...SETTINGS, ...settings };
+      const pauses = new Array<number>(maxAttempts - 1).fill(0.001);
+      const worker = startWorker(own, target, { pauses, ...others }, createLog('info', log), noMetrics, 'test');
       let stopping: Promise<void> | undefined;
       const stop = () => (stopping ??= worker.stop());
       return { notify: worker.notify, stop };
@@ -118,7 +120,7 @@ export const leasedEvent = (more: Partial<LeasedEvent> = {}): LeasedEvent => ({
   ...more,
 });
 
-export const FAILED: DeliveryFailure = { error: 'failed by the test', retryAfter: null };
+export const FAILED: DeliveryResult = { error: 'failed by the test', retryAfter: null };
 
 /** One delivery with a time limit, which the worker sets otherwise. @returns the error, or null on success */
 export async function deliverOnce(
@@ -128,9 +130,9 @@ export async function deliverOnce(
 ): Promise<string | null> {
   const limit = new AbortController();
   const timer = setTimeout(() => limit.abort(), timeoutMs);
-  const failure = await deliver(event, limit.signal);
+  const result = await deliver(event, limit.signal);
   clearTimeout(timer);
-  return failure?.error ?? null;
+  return result?.error ?? null;
 }
 
 /** A promise that the test resolves. */

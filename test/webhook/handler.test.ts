@@ -182,7 +182,7 @@ test('a shutdown ends a handler in progress', bounded, async (t) => {
   const stop = new AbortController();
   const pending = open(t).deliver(leasedEvent({ event: 'never ends' }), stop.signal);
   stop.abort();
-  assert.deepEqual(await pending, { error: 'the handler was stopped', retryAfter: null });
+  assert.deepEqual(await pending, { error: 'the handler was stopped' });
 });
 
 test('the build behaves the same with handlers that fail, exit, loop or fail later', bounded, async (t) => {

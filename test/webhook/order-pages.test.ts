@@ -145,13 +145,13 @@ test('a claim reads the same number of rows, whatever waits for its page and how
   const deliver = async () => {
     const events = await claimWork(observed, randomUUID(), LEASE_SECONDS, 1);
     assert.equal(events.length, 1);
-    await endWork(observed, events, 'done', null);
+    await endWork(observed, events, 'done');
   };
   const rowsOfClaim = async () => {
     observatory.scans();
     const events = await claimWork(observed, randomUUID(), LEASE_SECONDS, 1);
     const scans = observatory.scans().filter(({ statement }) => statement.includes('skip locked'));
-    await endWork(observed, events, 'done', null);
+    await endWork(observed, events, 'done');
     assert.ok(scans.length > 0);
     return { rows: scans.reduce((sum, { rows }) => sum + rows, 0), scans };
   };
@@ -185,14 +185,14 @@ test('one event of a page is leased at a time, by its lease, its retry and its e
   await endLeases();
   const second = await claim();
   assert.deepEqual(names(second), ['a1', 'b1', 'c'], 'the same after the leases expire');
-  await endWork(database, first, 'done', null);
+  await endWork(database, first, 'done');
   await renewLeases(database, first, 3_600);
-  for (const event of first) await returnWork(database, event, 'from an old lease', 0);
+  for (const event of first) await returnWork(database, event, { error: 'from an old lease' }, 0);
   assert.equal((await claim()).length, 0, 'an old lease ends nothing');
   const [a, b, c] = second.sort((one, other) => (one.event < other.event ? -1 : 1));
   assert.ok(a && b && c);
-  await returnWork(database, a, 'failed', 3_600);
-  await endWork(database, [b], 'dead', 'failed');
+  await returnWork(database, a, { error: 'failed' }, 3_600);
+  await endWork(database, [{ ...b, result: { error: 'failed' } }], 'dead');
   assert.deepEqual(names(await claim()), ['b2'], 'a2 waits behind the retry of a1');
   assert.equal(await redeliver(database, [a.id]), 1);
   const [again] = await claim();
@@ -208,7 +208,7 @@ test('a page goes on after an event was deleted by hand, and idle pages are remo
     assert.deepEqual(names(events), [expected]);
     assert.equal(await removeIdlePages(database, 10), 0);
     assert.equal(await countPages(), 1);
-    await endWork(database, events, 'done', null);
+    await endWork(database, events, 'done');
   }
   assert.equal(await countPages(), 0);
   // As if the process had ended before it removed the page.
@@ -318,7 +318,7 @@ test('while events of a page are being stored, its deliveries go on, and it is n
   for (const event of ['first', 'second']) {
     const events = await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10);
     assert.deepEqual(names(events), [event]);
-    await endWork(own.database, events, 'done', null);
+    await endWork(own.database, events, 'done');
   }
   assert.equal((await claimWork(own.database, randomUUID(), LEASE_SECONDS, 10)).length, 0);
   assert.equal(await removeIdlePages(own.database, 10), 0, 'its tail is locked');

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createSelector } from '../../src/webhook/service.ts';
-import { backoff, errorLine } from '../../src/webhook/worker.ts';
+import { delayOf, errorLine } from '../../src/webhook/worker.ts';
 import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { untilSql } from '../support/connections.ts';
@@ -171,22 +171,16 @@ test('no event name makes a pattern with many stars slow', () => {
   assert.equal(createSelector([`${'*a'.repeat(30)}*b`])('a'.repeat(1_024)), false);
 });
 
-test('the backoff doubles, has full jitter, is at least Retry-After and at most an hour', () => {
-  const bounds = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 3_600, 3_600, 3_600];
-  for (const [index, most] of bounds.entries()) {
-    assert.equal(backoff(index + 1, 1, null, 0), 0);
-    assert.equal(backoff(index + 1, 1, null, 0.5), most / 2);
-    assert.equal(backoff(index + 1, 1, null, 1), most);
-  }
-  assert.equal(backoff(1, 0.001, null, 1), 0.001);
-  assert.equal(backoff(100, 3_600, null, 1), 3_600);
-  assert.equal(backoff(2_000, 1, null, 0.5), 1_800, 'however many attempts');
-  assert.equal(backoff(3, 1, 120, 1), 120);
-  assert.equal(backoff(9, 1, 10, 1), 256, 'what is asked for is the least');
-  assert.equal(backoff(1, 1, 86_400, 0), 3_600);
-  const drawn = Array.from({ length: 1_000 }, () => backoff(5, 1, null));
+test('a delay is within 20 % of its pause, at least Retry-After, which counts up to a day', () => {
+  assert.deepEqual([0, 0.5, 1].map((random) => Math.round(delayOf(1_000, null, random))), [800, 1_000, 1_200]);
+  assert.equal(delayOf(0, null, 1), 0);
+  assert.equal(delayOf(30, 120, 1), 120);
+  assert.equal(delayOf(1_000, 10, 0), 800, 'what is asked for is the least');
+  assert.equal(delayOf(30, 200_000, 0), 86_400);
+  assert.equal(delayOf(604_800, 200_000, 0.5), 604_800);
+  const drawn = Array.from({ length: 1_000 }, () => delayOf(10, null));
   assert.ok(
-    Math.min(...drawn) < 4 && Math.max(...drawn) > 12 && drawn.every((delay) => delay >= 0 && delay <= 16),
+    Math.min(...drawn) < 8.5 && Math.max(...drawn) > 11.5 && drawn.every((delay) => delay >= 8 && delay <= 12),
     'drawn from the whole range',
   );
 });

@@ -7,11 +7,10 @@ import { createDatabase } from '../support/database.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { untilSql } from '../support/connections.ts';
 import { startRecorder } from '../support/recorder.ts';
-import { stateOf, leasedEvent } from '../support/work.ts';
+import { deliverOnce, stateOf, leasedEvent } from '../support/work.ts';
 
 const REFUSED = {
   error: 'the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it',
-  retryAfter: null,
 };
 const never = new AbortController().signal;
 const forwardTo = (url: string, allowPrivate = false) =>
@@ -234,7 +233,7 @@ test('WEBHOOK_FORWARD_ALLOW_PRIVATE=on allows private targets', async (t) => {
   const recorder = await startRecorder(t);
   recorder.answer((response) => response.end());
   for (const host of ['127.0.0.1', '0x7f.1', 'localhost']) {
-    assert.equal(await forwardTo(`http://${host}:${recorder.port}/`, true).deliver(leasedEvent(), never), null, host);
+    assert.equal(await deliverOnce(forwardTo(`http://${host}:${recorder.port}/`, true), leasedEvent()), null, host);
   }
   assert.equal(recorder.received.length, 3);
 });

@@ -69,13 +69,13 @@ test('after an expired lease another replica gets the event, and the old holder 
   assert.deepEqual([first.attempt, second?.attempt, second?.id], [1, 2, id]);
   assert.ok(second);
   const before = await sql`select lease, due_at, attempts from webhook.work`;
-  await endWork(database, [first], 'done', null);
-  await endWork(database, [first], 'dead', 'from the grave');
+  await endWork(database, [first], 'done');
+  await endWork(database, [{ ...first, result: { error: 'from the grave' } }], 'dead');
   await renewLeases(database, [first], 3_600);
-  await returnWork(database, first, 'from the grave', 3_600);
+  await returnWork(database, first, { error: 'from the grave' }, 3_600);
   assert.deepEqual([...(await sql`select lease, due_at, attempts from webhook.work`)], [...before]);
   assert.deepEqual(await queue.stateOf(id), { status: 'waiting', attempts: 2, errors: [] });
-  await endWork(database, [first, second], 'done', null);
+  await endWork(database, [first, second], 'done');
   assert.deepEqual(await queue.stateOf(id), { status: 'done', attempts: 2, errors: [] });
 });
 
@@ -83,12 +83,12 @@ test('an old lease is not valid after its event was returned and claimed again',
   const [id = ''] = await fresh(1);
   const [first] = await claim();
   assert.ok(first);
-  await returnWork(database, first, 'failed', 0);
-  await returnWork(database, first, 'failed twice', 0);
+  await returnWork(database, first, { error: 'failed' }, 0);
+  await returnWork(database, first, { error: 'failed twice' }, 0);
   assert.deepEqual((await queue.stateOf(id)).errors, ['failed'], 'one return only');
   const [second] = await claim();
   assert.equal(second?.attempt, 2);
-  await endWork(database, [first], 'done', null);
+  await endWork(database, [first], 'done');
   assert.equal(await statusOf(id), 'waiting');
 });
 
@@ -128,7 +128,7 @@ test(
     assert.deepEqual(await queue.stateOf(id), {
       status: 'dead',
       attempts: 3,
-      errors: ['no attempt left: the last one ended with its process, or WEBHOOK_MAX_ATTEMPTS was lowered'],
+      errors: ['no attempt left: the last one ended with its process, or the retry schedule was shortened'],
     });
     assert.equal(calls, 0);
     await worker.stop();

@@ -32,7 +32,7 @@ export async function changeOwnPassword(call: Visit<Change>, service: PortalServ
   const changed = await changePassword({ ...call, query: {}, path: {} }, service);
   if (changed instanceof Failure) return withPage(changed, await account(caller, service, messageOf(changed)));
   const token = changed.data.session;
-  const next = await callerBySession(token, request.address, service);
+  const next = await callerBySession(token, request.network, service);
   if (next instanceof Failure || !next.session) return signedOutPage('Sign in again', service);
   // Not signed in again: the second factor was not asked for.
   const cookies = await createCookies(service, { id: next.session.id, token }, proof?.methods ?? 'password', proof?.at);

@@ -48,9 +48,9 @@ async function isFresh({ session }: Person, service: PortalService): Promise<boo
   return proof !== null && proof.age <= MAX_AGE_SECONDS && !(proof.has_factor && proof.methods === 'password');
 }
 
-export async function personOf({ headers, address }: RequestInfo, service: PortalService): Promise<Person | null> {
+export async function personOf({ headers, network }: RequestInfo, service: PortalService): Promise<Person | null> {
   const token = cookieOf(headers, HOST_COOKIE) ?? '';
-  const caller = await callerBySession(token, address, service);
+  const caller = await callerBySession(token, network, service);
   if (caller instanceof Failure || !caller.session) return null;
   return { ...caller, session: caller.session, user: caller.session.user, token };
 }

@@ -26,20 +26,23 @@ export const portalVisitor: Guard<PortalService, Proven | null> = {
   security: [...bearerOrCookie.security, 'portal_cookie'],
   errors: bearerOrCookie.errors,
   async check(request, service) {
-    const { headers } = request;
+    const { headers, network } = request;
+    const isShared = service.portal.cookieDomain !== null;
+    const name = isShared ? DOMAIN_COOKIE : HOST_COOKIE;
     // Other schemes of `Authorization` are for the program behind the proxy.
     const hasOther = /^bearer\b/i.test(headers.authorization ?? '') || headers['x-api-key'] !== undefined;
-    const domain = hasOther ? null : cookieOf(headers, DOMAIN_COOKIE);
-    if (domain !== null) {
-      const find = (token: string) => findByDomainToken(service, token);
-      const session = await service.limitGuesses(request.address, digest(domain).toString('hex'), find);
+    const token = hasOther ? null : cookieOf(headers, name);
+    // Given twice, it was planted: no other cookie takes its place.
+    if (!hasOther && token === null && headers.cookie?.includes(`${name}=`)) return null;
+    if (token !== null && isShared) {
+      const find = (key: string) => findByDomainToken(service, key);
+      const session = await service.limitGuesses(network, digest(token).toString('hex'), find);
       if (!session || session instanceof Failure || !isActive(session)) return null;
       markSeen(service, session);
       return { caller: { session, key: null, user: session.user }, proof: session };
     }
-    const host = hasOther ? null : cookieOf(headers, HOST_COOKIE);
-    const caller = host === null
-      ? await bearerOrCookie.check(request, service) : await callerBySession(host, request.address, service);
+    const caller = await (token === null
+      ? bearerOrCookie.check(request, service) : callerBySession(token, network, service));
     if (caller === null || caller instanceof Failure) return null;
     return { caller, proof: caller.session && (await findProof(service, caller.session.id)) };
   },

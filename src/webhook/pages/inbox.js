@@ -9,7 +9,7 @@ import { matchesPattern } from '/pages/pattern.js';
  * }} EventSummary
  * @typedef {{
  *   event: EventSummary, ip: string | null, headers: Record<string, string>, body: string,
- *   failures: Array<{ attempt: number, failed_at: string, error: string }>,
+ *   attempts: Array<{ attempt: number, ended_at: string, error: string | null }>,
  * }} EventDetails
  */
 
@@ -87,7 +87,7 @@ async function showEvent(id) {
   /** @type {Result<EventDetails>} */
   const result = await callApi(`/events/${id}`, { token: token.value });
   if (!result.ok) return showProblem(messageFor(result));
-  const { event, ip, headers, failures } = result.data;
+  const { event, ip, headers, attempts } = result.data;
   const facts = [
     ['Event', event.event],
     ['Status', event.status],
@@ -97,7 +97,8 @@ async function showEvent(id) {
     ['Delivery ID', event.delivery_id ?? '–'],
     ['IP address', ip ?? '–'],
     ['Attempts', String(event.attempts)],
-    ...failures.map(({ attempt, failed_at, error }) => [`Attempt ${attempt}`, `${formatTime(failed_at)}: ${error}`]),
+    ...attempts.map(({ attempt, ended_at, error }) =>
+      [`Attempt ${attempt}`, `${formatTime(ended_at)}: ${error ?? 'delivered'}`]),
     ...Object.entries(headers),
   ];
   element('facts', HTMLElement).replaceChildren(

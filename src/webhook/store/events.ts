@@ -1,5 +1,5 @@
 import { arrayLiteral, batched } from '../../db/batch.ts';
-import type { Database, Fragment, Locks, Sql } from '../../db/pool.ts';
+import type { Database, Locks } from '../../db/pool.ts';
 import type { SourceName } from '../sources.ts';
 
 export const STATUSES = ['stored', 'waiting', 'done', 'dead', 'skipped'] as const;
@@ -84,89 +84,28 @@ export async function findRepeated(database: Database, { tokenId, deliveryId, bo
   return first;
 }
 
-/** An event without its body. */
-export interface EventSummary extends Pick<NewEvent, 'id' | 'event' | 'source'> {
-  readonly delivery_id: string | null;
-  readonly received_at: Date;
-  readonly status: Status;
-  readonly attempts: number;
-  readonly last_error: string | null;
-}
-
-const summaries = (sql: Sql): Fragment => sql`
-  select e.id, e.event, e.source, e.delivery_id, e.received_at, coalesce(o.attempts, w.attempts, 0) as attempts,
-    coalesce(o.status, case when w.event_id is null then 'stored' else 'waiting' end) as status,
-    (select error from webhook.failures f where f.event_id = e.id order by failed_at desc limit 1) as last_error
-  from webhook.events e left join webhook.outcomes o on o.event_id = e.id
-  left join webhook.work w on w.event_id = e.id`;
-
-/** In `event`, `*` stands for any characters. `after` is the last id of the previous page. */
-export type EventFilter = Readonly<Record<'event' | 'source' | 'after', string | undefined>> &
-  { readonly status: Status | undefined; readonly since: Date | undefined; readonly delivery?: string | undefined };
-
-/** Newest first. Waiting and dead events are found in their own small tables. */
-export async function listEvents(database: Database, filter: EventFilter, limit: number): Promise<EventSummary[]> {
-  const { status, event, source, since, delivery, after = null } = filter;
-  return database.list((sql) => {
-    const conditions = {
-      stored: sql`o.event_id is null and w.event_id is null`,
-      waiting: sql`e.id in (select event_id from webhook.work)`,
-      done: sql`o.status = 'done'`,
-      dead: sql`e.id in (select event_id from webhook.outcomes where status = 'dead')`,
-      skipped: sql`o.status = 'skipped'`,
-    };
-    const pattern = event?.replace(/[\\%_]/g, '\\$&').replaceAll('*', '%') ?? '';
-    const last = sql`select received_at, id from webhook.events where id = ${after}`;
-    return sql<EventSummary[]>`
-      ${summaries(sql)} where ${status ? conditions[status] : sql`true`}
-        and ${event === undefined ? sql`true` : sql`e.event like ${pattern}`}
-        and ${source === undefined ? sql`true` : sql`e.source = ${source}`}
-        and ${since === undefined ? sql`true` : sql`e.received_at >= ${since}`}
-        and ${delivery === undefined ? sql`true` : sql`
-          (e.token_id, e.delivery_id) in (select id, ${delivery} from webhook.tokens)`}
-        and ${after === null ? sql`true` : sql`(e.received_at, e.id) < (${last})`}
-      order by e.received_at desc, e.id desc limit ${limit}`;
-  });
-}
-
-/** The events of the last seconds, oldest first, at most 1,000. */
-export async function recentEvents(database: Database, seconds: number): Promise<EventSummary[]> {
-  return database.list((sql) => sql<EventSummary[]>`
-    select * from (
-      ${summaries(sql)} where e.received_at > now() - make_interval(secs => ${seconds})
-      order by e.received_at desc, e.id desc limit 1000
-    ) recent order by received_at, id`);
-}
-
-export interface EventDetails extends EventSummary, Pick<NewEvent, 'headers' | 'body'> {
-  readonly token_id: string;
-  readonly ip: string | null;
-  readonly failures: ReadonlyArray<{ readonly attempt: number; readonly failed_at: string; readonly error: string }>;
-}
-
-export async function findEvent(database: Database, id: string): Promise<EventDetails | null> {
-  const [row] = await database.list((sql) => sql<EventDetails[]>`
-    select summary.*, e.token_id, e.headers, e.ip, e.body,
-      (select coalesce(json_agg(json_build_object('attempt', attempt, 'failed_at', failed_at, 'error', error)
-        order by failed_at), '[]') from webhook.failures where event_id = e.id) as failures
-    from (${summaries(sql)} where e.id = ${id}) summary join webhook.events e on e.id = summary.id`);
-  return row ?? null;
-}
-
 /**
- * Delivers events again, starting with their first attempt, whatever their status. An event that waits for its next
- * attempt is due now. An event that is being delivered stays as it is.
+ * Delivers events again, whatever their status, in another run of attempts. Those of earlier runs are kept. An event
+ * that waits for its next attempt is due now, in the same run. An event that is being delivered stays as it is.
  * @returns how many events are due now
  */
 export async function redeliver(database: Database, ids: readonly string[]): Promise<number> {
   const result = await database.write((sql) => sql`
     with redelivered as (
-      insert into webhook.work (event_id, received_at)
-      select id, received_at from webhook.events where id = any (${arrayLiteral(ids)}::text::uuid[]) for key share
+      insert into webhook.work (event_id, received_at, run)
+      select e.id, e.received_at, 1 + coalesce((
+        select o.run from webhook.outcomes o where o.event_id = e.id and o.status <> 'skipped'), 0)
+      from webhook.events e where e.id = any (${arrayLiteral(ids)}::text::uuid[]) for key share of e
       on conflict (event_id) do update set due_at = now() where work.lease is null returning event_id, order_key, seq
     ), page as (
       update webhook.pages p set due_at = now() from redelivered r where p.order_key = r.order_key and p.head = r.seq
-    ), removed as (delete from webhook.outcomes where event_id in (select event_id from redelivered))
+    ), removed as (
+      delete from webhook.outcomes where event_id in (select event_id from redelivered) returning *
+    ), kept as (
+      insert into webhook.failures (event_id, attempt, failed_at, run, duration_ms, answer_status, answer)
+      select event_id, attempts, ended_at, run, duration_ms, answer_status, answer from removed
+      where status = 'done' and attempts > 0
+    )
     select event_id from redelivered`);
   return result.count;
 }
@@ -185,11 +124,14 @@ export async function removeEnded(database: Database, status: Status, seconds: n
   return result.count;
 }
 
-/** @returns two numbers of events, and the age of the oldest waiting one in seconds */
-export async function readBacklog(database: Database): Promise<{ waiting: number; oldest: number; dead: number }> {
-  const [row] = await database.list((sql) => sql<[{ waiting: number; oldest: number; dead: number }]>`
+/** `oldest` is the age of the oldest waiting event in seconds. */
+export type Backlog = Record<'waiting' | 'oldest' | 'dead' | 'paused', number>;
+
+export async function readBacklog(database: Database): Promise<Backlog> {
+  const [row] = await database.list((sql) => sql<[Backlog]>`
     select count(*)::int as waiting, coalesce(extract(epoch from now() - min(received_at)), 0)::float8 as oldest,
-      (select count(*)::int from webhook.outcomes where status = 'dead') as dead
+      (select count(*)::int from webhook.outcomes where status = 'dead') as dead,
+      (select count(*)::int from webhook.pause) as paused
     from webhook.work`);
   return row;
 }

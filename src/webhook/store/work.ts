@@ -1,37 +1,58 @@
 import { arrayLiteral, batched } from '../../db/batch.ts';
 import type { Database, Locks } from '../../db/pool.ts';
-import type { EventDetails } from './events.ts';
+import type { EventDetails } from './inbox.ts';
 
 type StoredEvent = Pick<EventDetails, 'id' | 'event' | 'source' | 'delivery_id' | 'received_at' | 'headers' | 'body'>;
 /** An event under a lease, for one delivery attempt. Attempts are numbered from 1. */
 export type LeasedEvent = StoredEvent & { readonly lease: string; readonly attempt: number };
 
+/** How an attempt ended. */
+export interface Result {
+  /** Null on success. */
+  readonly error: string | null;
+  readonly durationMs?: number;
+  /** The status of the target's reply, or the exit code of the program. */
+  readonly status?: number | undefined;
+  /** The beginning of the reply, or the end of the output. */
+  readonly answer?: string | undefined;
+}
+
 /**
  * Leases due events: new ones, retries, and those of expired leases; of a page only its head, which is not due while it
  * is leased. It never waits for a lock. An attempt counts from here on, so that it counts even if its process dies.
+ * While delivery is paused, nothing is leased.
  * @param lease a new id: an earlier holder can then no longer complete, return or renew
+ * @param first `newest` for the probe of a failing target, so that one bad event cannot be the probe every time
  */
-export function claimWork(database: Database, lease: string, seconds: number, limit: number): Promise<LeasedEvent[]> {
-  return database.claim((sql) => sql<LeasedEvent[]>`
+export function claimWork(
+  database: Database, lease: string, seconds: number, limit: number, first: 'oldest' | 'newest' = 'oldest',
+): Promise<LeasedEvent[]> {
+  return database.claim((sql) => {
+    const order = first === 'newest' ? sql`desc` : sql`asc`;
+    return sql<LeasedEvent[]>`
     with event as (
-      select event_id, due_at from webhook.work where due_at <= now() and order_key is null
-      order by due_at limit ${limit} for update skip locked
+      select event_id, due_at from webhook.work
+      where due_at <= now() and order_key is null and not exists (select from webhook.pause)
+      order by due_at ${order} limit ${limit} for update skip locked
     ), page as (
       select w.event_id, p.due_at from webhook.pages p join webhook.work w on w.order_key = p.order_key and w.seq = (
         select min(seq) from webhook.work where order_key = p.order_key and seq >= p.head)
-      where p.due_at <= now() order by p.due_at limit ${limit} for update of p, w skip locked
+      where p.due_at <= now() and not exists (select from webhook.pause)
+      order by p.due_at ${order} limit ${limit} for update of p, w skip locked
     ), claimed as (
       update webhook.work
       set lease = ${lease}, attempts = attempts + 1, due_at = now() + make_interval(secs => ${seconds})
       where event_id = any (array(
-        select event_id from (select * from event union all select * from page) due order by due_at limit ${limit}
+        select event_id from (select * from event union all select * from page) due
+        order by due_at ${order} limit ${limit}
       )) returning event_id, attempts, order_key, due_at
     ), leased as (
       update webhook.pages p set due_at = c.due_at from claimed c where p.order_key = c.order_key
     )
     select e.id, ${lease}::text as lease, c.attempts as attempt, e.event, e.source, e.delivery_id, e.received_at,
       e.headers, e.body
-    from claimed c join webhook.events e on e.id = c.event_id`);
+    from claimed c join webhook.events e on e.id = c.event_id`;
+  });
 }
 
 export type Lease = Pick<LeasedEvent, 'id' | 'lease'>;
@@ -52,30 +73,42 @@ export async function renewLeases(database: Database, leases: readonly Lease[], 
 }
 
 /** Ends events that were delivered at about the same time in one statement. If it fails, they are delivered again. */
-export const endDelivered = batched(async (database: Database, leases: readonly Lease[], locks?: Locks) => {
-  await endWork(database, leases, 'done', null, 0, locks);
-  return leases.map(() => undefined);
+export const endDelivered = batched(async (database: Database, ended: readonly Ended[], locks?: Locks) => {
+  await endWork(database, ended, 'done', locks);
+  return ended.map(() => undefined);
 }, { lockOf: ({ id }) => id });
 
-/** Ends events whose leases are still held. @param unused 1 if they were claimed without an attempt */
+/** An event whose last attempt has ended. `wasAttempted` is false if it was claimed without an attempt. */
+export type Ended = Lease & { readonly result?: Result; readonly wasAttempted?: boolean };
+
+/** Ends events whose leases are still held. */
 export async function endWork(
-  database: Database, leases: readonly Lease[], status: 'done' | 'dead', error: string | null, unused: 0 | 1 = 0,
-  locks?: Locks,
+  database: Database, events: readonly Ended[], status: 'done' | 'dead', locks?: Locks,
 ): Promise<void> {
-  const [ids, leaseIds] = columns(leases);
+  const [ids, leaseIds] = columns(events);
+  const all = (name: keyof Result) => arrayLiteral(events.map(({ result }) => result?.[name] ?? null));
+  const unused = arrayLiteral(events.map(({ wasAttempted = true }) => (wasAttempted ? 0 : 1)));
   const idle = await database.write((sql) => sql<Array<{ order_key: string }>>`
-    with ended as (
-      delete from webhook.work w using unnest(${ids}::text::uuid[], ${leaseIds}::text::uuid[]) as held (id, lease)
+    with held as (
+      select * from unnest(${ids}::text::uuid[], ${leaseIds}::text::uuid[], ${unused}::text::int[],
+        ${all('error')}::text::text[], ${all('durationMs')}::text::int[], ${all('status')}::text::int[],
+        ${all('answer')}::text::text[]) as held (id, lease, unused, error, duration_ms, answer_status, answer)
+    ), ended as (
+      delete from webhook.work w using held
       where w.event_id = held.id and w.lease = held.lease
-      returning w.event_id, w.attempts - ${unused} as attempts, w.order_key, w.seq
+      returning w.event_id, w.attempts - held.unused as attempts, w.order_key, w.seq, w.run,
+        held.error, held.duration_ms, held.answer_status, held.answer
     ), page as (
       update webhook.pages p set head = e.seq + 1, due_at = now() from ended e where p.order_key = e.order_key
     ), failed as (
-      insert into webhook.failures (event_id, attempt, error)
-      select event_id, attempts, ${error}::text from ended where ${error}::text is not null
+      insert into webhook.failures (event_id, attempt, error, run, duration_ms, answer_status, answer)
+      select event_id, attempts, error, run, duration_ms, answer_status, answer from ended where error is not null
     ), outcome as (
-      insert into webhook.outcomes (event_id, status, attempts) select event_id, ${status}, attempts from ended
-      on conflict (event_id) do update set status = excluded.status, attempts = excluded.attempts, ended_at = now()
+      insert into webhook.outcomes (event_id, status, attempts, run, duration_ms, answer_status, answer)
+      select event_id, ${status}, attempts, run, duration_ms, answer_status, answer from ended
+      on conflict (event_id) do update set status = excluded.status, attempts = excluded.attempts, ended_at = now(),
+        run = excluded.run, duration_ms = excluded.duration_ms, answer_status = excluded.answer_status,
+        answer = excluded.answer
     )
     select order_key from ended e where order_key is not null
       and not exists (select from webhook.work w where w.order_key = e.order_key and w.seq > e.seq)`, locks);
@@ -99,18 +132,20 @@ export async function removeIdlePages(database: Database, limit: number, keys?: 
   return result.count;
 }
 
-/** Returns an event. @param error null if a shutdown interrupted the attempt, which then does not count */
+/** Returns an event. @param result null if a shutdown interrupted the attempt, which then does not count */
 export async function returnWork(
-  database: Database, { id, lease }: Lease, error: string | null, delaySeconds: number,
+  database: Database, { id, lease }: Lease, result: Result | null, delaySeconds: number,
 ): Promise<void> {
+  const { error = null, durationMs = null, status = null, answer = null } = result ?? {};
   await database.write((sql) => sql`
     with returned as (
       update webhook.work set lease = null, attempts = attempts - ${error === null ? 1 : 0},
         due_at = now() + make_interval(secs => ${delaySeconds})
-      where event_id = ${id} and lease = ${lease} returning event_id, attempts, order_key, due_at
+      where event_id = ${id} and lease = ${lease} returning event_id, attempts, order_key, due_at, run
     ), page as (
       update webhook.pages p set due_at = r.due_at from returned r where p.order_key = r.order_key
     )
-    insert into webhook.failures (event_id, attempt, error)
-    select event_id, attempts, ${error}::text from returned where ${error}::text is not null`);
+    insert into webhook.failures (event_id, attempt, error, run, duration_ms, answer_status, answer)
+    select event_id, attempts, ${error}::text, run, ${durationMs}::int, ${status}::int, ${answer}::text
+    from returned where ${error}::text is not null`);
 }

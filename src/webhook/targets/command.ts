@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { codeOf } from '../../db/retry.ts';
 import type { Command } from '../settings.ts';
-import type { DeliveryTarget } from '../worker.ts';
+import type { DeliveryResult, DeliveryTarget } from '../worker.ts';
 
 /** The end of the output is kept, for the error message. */
 const KEPT_BYTES = 900;
@@ -15,9 +15,9 @@ export function createCommandTarget([program, ...words]: Command, environment: N
       new Promise((resolve) => {
         let output = '';
         let timer: NodeJS.Timeout | undefined;
-        const settle = (error: string | null) => {
+        const settle = (result: DeliveryResult) => {
           clearTimeout(timer);
-          resolve(error === null ? null : { error, retryAfter: null });
+          resolve(result);
         };
         // In a process group of its own, so that everything it started is killed with it.
         const child = spawn(program, words, { stdio: ['pipe', 'pipe', 'pipe'], detached: true, env: {
@@ -26,7 +26,7 @@ export function createCommandTarget([program, ...words]: Command, environment: N
           EVENT_RECEIVED_AT: event.received_at.toISOString(),
         } });
         // Before the streams are used: if the pipes could not be created (EMFILE), there are none.
-        child.on('error', (error) => settle(`the command could not be run (${codeOf(error)})`));
+        child.on('error', (error) => settle({ error: `the command could not be run (${codeOf(error)})` }));
         const kill = () => {
           try {
             if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
@@ -46,8 +46,9 @@ export function createCommandTarget([program, ...words]: Command, environment: N
           signal.removeEventListener('abort', kill);
           const end = () => {
             const reason = code === null ? signalName : `status ${code}`;
-            const said = Buffer.from(output, 'latin1').toString('utf8');
-            settle(code === 0 ? null : `the command ended with ${reason}: ${said}`);
+            const answer = Buffer.from(output, 'latin1').toString('utf8');
+            const error = code === 0 ? null : `the command ended with ${reason}: ${answer}`;
+            settle({ error, status: code ?? undefined, answer });
           };
           child.once('close', end);
           timer = setTimeout(end, OUTPUT_MS);

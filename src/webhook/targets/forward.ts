@@ -7,7 +7,7 @@ import { codeOf } from '../../db/retry.ts';
 import type { ForwardSettings } from '../settings.ts';
 import { SCHEMES } from '../signatures.ts';
 import type { LeasedEvent } from '../store/work.ts';
-import type { DeliveryFailure, DeliveryTarget } from '../worker.ts';
+import type { DeliveryResult, DeliveryTarget } from '../worker.ts';
 
 /**
  * IANA special-purpose networks, which only this host or its neighbors can reach, and 168.63.129.16, at which Azure
@@ -65,7 +65,7 @@ export function hasPrivateAddress({ hostname }: URL): boolean {
 
 export const PRIVATE_TARGET = 'the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it';
 
-/** POSTs the raw body. Any 2xx is success. Redirects are not followed, and the reply's body is ignored. */
+/** POSTs the raw body. Any 2xx is success. Redirects are not followed. Of the reply's body, the beginning is kept. */
 export function createForwardTarget(settings: ForwardSettings, concurrency: number): DeliveryTarget {
   const { url, secret, allowPrivate } = settings;
   const { Agent, request } = url.protocol === 'https:' ? https : http;
@@ -73,34 +73,47 @@ export function createForwardTarget(settings: ForwardSettings, concurrency: numb
   const key = secret === null ? null : SCHEMES.standard.keyOf(secret);
   return {
     async deliver(event, signal) {
-      if (!allowPrivate && hasPrivateAddress(url)) return { error: PRIVATE_TARGET, retryAfter: null };
+      if (!allowPrivate && hasPrivateAddress(url)) return { error: PRIVATE_TARGET };
       const lookup = allowPrivate ? undefined : lookupPublic;
       const options = { method: 'POST', agent, signal, headers: headersOf(event, key), lookup };
       try {
-        return failureOf(await send(request(url, options), event.body));
+        return resultOf(await send(request(url, options), event.body));
       } catch (error) {
         const code = codeOf(error);
         const reason = code === 'PRIVATE_ADDRESS' ? PRIVATE_TARGET : `the target could not be reached (${code})`;
-        return { error: reason, retryAfter: null };
+        return { error: reason };
       }
     },
     close: async () => agent.destroy(),
   };
 }
 
-function send(request: ClientRequest, body: Buffer): Promise<IncomingMessage> {
+/** How much of a reply is kept, how much is read, so that the connection can be reused, and for how long. */
+const [KEPT_BYTES, MAX_BYTES, BODY_MS] = [1_024, 16_384, 1_000];
+
+type Answered = Readonly<{ response: IncomingMessage; body: Buffer }>;
+
+function send(request: ClientRequest, body: Buffer): Promise<Answered> {
   return new Promise((resolve, reject) => {
+    let isAnswered = false;
     request.once('response', (response) => {
-      // A short reply is read, so that the connection can be reused. A long or slow one closes it.
+      isAnswered = true;
+      const parts: Buffer[] = [];
       let size = 0;
-      const timer = setTimeout(() => response.destroy(), 1_000);
-      response.once('close', () => clearTimeout(timer)).on('error', () => {});
-      response.on('data', (chunk: Buffer) => void ((size += chunk.length) > 16_384 && response.destroy()));
-      resolve(response);
+      const answer = () => resolve({ response, body: Buffer.concat(parts).subarray(0, KEPT_BYTES) });
+      // A long or slow reply closes the connection. The status is known already, and decides.
+      const timer = setTimeout(() => response.destroy(), BODY_MS);
+      response.once('close', () => (clearTimeout(timer), answer())).on('error', () => {});
+      response.on('data', (chunk: Buffer) => {
+        if (size < KEPT_BYTES) parts.push(chunk);
+        size += chunk.length;
+        if (size >= KEPT_BYTES) answer();
+        if (size > MAX_BYTES) response.destroy();
+      });
     });
-    request.once('error', reject);
+    const fail = (error: Error) => isAnswered || reject(error);
     // After a 101 there is neither a response nor an error.
-    request.once('close', () => reject(new Error('closed')));
+    request.once('error', fail).once('close', () => fail(new Error('closed')));
     request.end(body);
   });
 }
@@ -120,10 +133,12 @@ function headersOf({ id, event, headers, body, attempt }: LeasedEvent, key: Buff
   };
 }
 
-function failureOf({ statusCode = 0, headers }: IncomingMessage): DeliveryFailure | null {
-  if (statusCode >= 200 && statusCode < 300) return null;
+function resultOf({ response: { statusCode = 0, headers }, body }: Answered): DeliveryResult {
+  const answered = { status: statusCode, answer: body.toString('utf8') };
+  if (statusCode >= 200 && statusCode < 300) return { ...answered, error: null };
   const redirect = statusCode >= 300 && statusCode < 400 ? '; redirects are not followed' : '';
-  return { error: `the target answered ${statusCode}${redirect}`, retryAfter: secondsOf(headers['retry-after']) };
+  const error = `the target answered ${statusCode}${redirect}`;
+  return { ...answered, error, retryAfter: secondsOf(headers['retry-after']) };
 }
 
 /** Seconds or a date (RFC 9110, 10.2.3). */

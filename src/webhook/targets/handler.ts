@@ -30,7 +30,7 @@ export function createHandlerTarget(module: string, environment: NodeJS.ProcessE
       idle.delete(thread);
       const error = await call(thread, event, signal);
       if (all.has(thread)) idle.add(thread);
-      return error === null ? null : { error, retryAfter: null };
+      return error === null ? null : { error };
     },
     async close() {
       const ended = Promise.all([...all].map((thread) => thread.terminate()));

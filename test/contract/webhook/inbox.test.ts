@@ -44,6 +44,8 @@ test('events are listed newest first, with all their fields and without their bo
     status: 'dead',
     attempts: 3,
     last_error: 'three',
+    token: 'first',
+    next_attempt_at: null,
   });
   assert.deepEqual(
     answer.json.map((line: Record<string, unknown>) => [line.status, line.attempts, line.last_error, line.delivery_id]),
@@ -76,6 +78,16 @@ const FILTERS: ReadonlyArray<readonly [Record<string, string>, readonly string[]
   [{ event: '%' }, []],
   [{ event: '100%_sure\\*' }, ['skipped']],
   [{ event: '*%_sure\\*' }, ['skipped']],
+  [{ delivery_id: 'msg_1' }, ['done']],
+  [{ delivery_id: 'msg_' }, []],
+  [{ delivery_id: 'msg_1', status: 'dead' }, []],
+  [{ text: '"event":"push"' }, ['dead']],
+  [{ text: 'page_id' }, ALL],
+  [{ text: 'page_id', status: 'waiting' }, ['waiting']],
+  [{ text: 'PAGE_ID' }, []],
+  [{ text: '%' }, ['skipped']],
+  [{ until: '2000-01-01T00:00:00Z' }, []],
+  [{ until: '9999-01-01T00:00:00Z', source: 'notion' }, ['oldest']],
   [{ source: 'github' }, ['dead']],
   [{ source: 'generic' }, ['done', 'waiting']],
   [{ source: 'generic', status: 'done' }, ['done']],
@@ -177,6 +189,10 @@ const WRONG: ReadonlyArray<readonly [string, ...string[]]> = [
   ['since=2030-01-01T00:00:00', 'since'],
   ['since=1700000000', 'since'],
   ['since=', 'since'],
+  ['until=now', 'until'],
+  ['text=', 'text'],
+  ['text=%00', 'text'],
+  ['delivery_id=', 'delivery_id'],
   ['limit=0', 'limit'],
   ['limit=101', 'limit'],
   ['limit=-1', 'limit'],
@@ -201,6 +217,11 @@ for (const [search, ...paths] of WRONG) {
 const ROWS = [
   ['GET', '/events'],
   ['GET', '/events/stream'],
+  ['GET', '/events/delivery'],
+  ['GET', '/events/counts'],
+  ['POST', '/events/redeliver'],
+  ['POST', '/events/pause'],
+  ['POST', '/events/resume'],
   ['GET', `/events/${idOf('dead')}`],
   ['POST', `/events/${idOf('dead')}/redeliver`],
 ] as const;
@@ -261,10 +282,14 @@ test('an event is shown with its body as received, its headers and every failure
     ip: '127.0.0.1',
     headers: { 'content-type': 'application/json', 'user-agent': 'a sender', 'webhook-id': 'msg_shown' },
     body,
-    failures: [1, 2, 3].map((attempt) => ({
+    attempts: [1, 2, 3].map((attempt) => ({
+      run: 1,
       attempt,
-      failed_at: `2030-01-0${attempt}T00:00:00.000Z`,
+      ended_at: `2030-01-0${attempt}T00:00:00.000Z`,
+      duration_ms: null,
       error: ['the first', 'the second', 'the third'][attempt - 1],
+      answer_status: null,
+      answer: null,
     })),
   });
   assert.equal((await call('GET', `/events/${String(id).toUpperCase()}`)).json.event.id, id);
@@ -292,5 +317,8 @@ test('the plain variant has no inbox routes, and its description has none', asyn
       /events|inbox|pages/.test(path),
     );
   assert.deepEqual(await paths(plain), []);
-  assert.deepEqual(await paths(url), ['/events', '/events/stream', '/events/{id}', '/events/{id}/redeliver']);
+  assert.deepEqual(await paths(url), [
+    '/events', '/events/stream', '/events/delivery', '/events/counts', '/events/redeliver', '/events/pause',
+    '/events/resume', '/events/{id}', '/events/{id}/redeliver',
+  ]);
 });

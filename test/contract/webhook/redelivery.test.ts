@@ -40,8 +40,10 @@ for (const status of ['stored', 'done', 'dead', 'skipped'] as const) {
           .length === 1,
       'it is done, at the first attempt',
     );
-    const { event, failures } = await details(id);
-    assert.deepEqual([event.status, event.attempts, failures.length, failures[0].error], ['done', 1, 1, 'as before']);
+    const { event, attempts } = await details(id);
+    const errors = attempts.map(({ error }: { error: string | null }) => error);
+    assert.deepEqual([event.status, event.attempts, errors], ['done', 1, ['as before', null]]);
+    assert.equal(attempts[1].run, status === 'done' || status === 'dead' ? 2 : 1);
   });
 }
 
@@ -49,7 +51,7 @@ test('an event that fails again is dead again, with one more failure', async () 
   const id = await working.send('ends badly');
   await ended(id, 'dead');
   assert.equal((await again(id)).status, 200);
-  await untilSql(async () => (await details(id)).failures.length === 2, 'it has failed twice');
+  await untilSql(async () => (await details(id)).attempts.length === 2, 'it has failed twice');
   await ended(id, 'dead');
 });
 
@@ -83,12 +85,14 @@ test('a repetition by the sender redelivers a dead event, and no other', async (
   const id = await working.send('ends badly', once);
   await ended(id, 'dead');
   assert.equal(await working.send('ends badly', once), id);
-  await untilSql(async () => (await details(id)).failures.length === 2, 'it was driven again');
+  await untilSql(async () => (await details(id)).attempts.length === 2, 'it was driven again');
   await ended(id, 'dead');
   await working.sql`update webhook.outcomes set status = 'done' where event_id = ${id}`;
   assert.equal(await working.send('ends badly', once), id);
-  const { event, failures } = await details(id);
-  assert.deepEqual([event.status, failures.length], ['done', 2]);
+  const { event, attempts } = await details(id);
+  const runs = attempts.map(({ run, error }: { run: number; error: string | null }) => [run, error === null]);
+  // The row that was changed to done counts as a third, which was delivered.
+  assert.deepEqual([event.status, runs], ['done', [[1, false], [2, false], [2, true]]]);
 });
 
 test('an unknown id is 404 and an invalid one 400, for showing and redelivering', async () => {

@@ -18,10 +18,11 @@ const stored = await hashPassword(PASSWORD, COST);
 /** Names take turns, and each attempt comes from a network of its own, so that nothing is throttled. */
 const NAMES = 4;
 const namesOf = (kind: string) => Array.from({ length: NAMES }, (_, index) => `${kind}-user-${index}`);
-for (const kind of ['present', 'disabled', 'deleted', 'passwordless']) {
+for (const kind of ['present', 'guarded', 'disabled', 'deleted', 'passwordless']) {
   for (const name of namesOf(kind)) await addUser(database, name);
 }
 await sql`update identity.users set password_hash = ${stored} where username like '%-user-%'`;
+await sql`update identity.users set second_factor = true where username like 'guarded-%'`;
 await sql`update identity.users set enabled = false where username like 'disabled-%'`;
 await sql`update identity.users set deleted_at = now() where username like 'deleted-%'`;
 await sql`update identity.users set password_hash = null where username like 'passwordless-%'`;
@@ -29,6 +30,7 @@ await sql`update identity.users set password_hash = null where username like 'pa
 const KINDS: ReadonlyArray<readonly [what: string, names: readonly string[], password: string]> = [
   ['an unknown name', namesOf('unknown'), PASSWORD],
   ['a wrong password', namesOf('present'), 'not the password'],
+  ['a wrong password of a user with a second factor', namesOf('guarded'), 'not the password'],
   ['a disabled user with the right password', namesOf('disabled'), PASSWORD],
   ['a disabled user with a wrong password', namesOf('disabled'), 'not the password'],
   ['a deleted user with the right password', namesOf('deleted'), PASSWORD],

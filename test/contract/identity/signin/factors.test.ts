@@ -146,7 +146,7 @@ test('a passkey signs in alone if it has verified its user, and after the passwo
   assert.deepEqual(ids, [], 'nobody learns who has a passkey');
   const credential = answer(passkey, challenge, id, { counter: 2 });
   const alone = await send(credential, browser);
-  const verified = await visit('/api/auth/verify?require=second_factor', { cookie: cookieFrom(alone, '__Host-gatehouse') });
+  const verified = await visit('/api/auth/verify?require=second_factor', { cookie: cookieFrom(alone, '__Secure-gatehouse') });
   assert.deepEqual([verified.status, verified.headers.get('x-auth-methods')], [200, 'passkey']);
   assert.equal((await send(credential, browser)).status, 401, 'a challenge is used once');
 
@@ -156,7 +156,7 @@ test('a passkey signs in alone if it has verified its user, and after the passwo
   const second = await options('/login/passkey', pending);
   assert.deepEqual(second.ids, [passkey.id.toString('base64url')]);
   const both = await send(answer(passkey, second.challenge, null, { counter: 4, flags: 1 }), pending);
-  const methods = await visit('/api/auth/verify', { cookie: cookieFrom(both, '__Host-gatehouse') });
+  const methods = await visit('/api/auth/verify', { cookie: cookieFrom(both, '__Secure-gatehouse') });
   assert.equal(methods.headers.get('x-auth-methods'), 'password, passkey');
 });
 
@@ -248,7 +248,7 @@ test('a required second factor is set up before the first session', async (conte
   const done = await to('/login/enrol', fields(totpCode(secret, await stepNow())));
   assert.equal(codesOn(done.text).length, 10);
   assert.match(done.text, /href="https:\/\/app\.example\.org\/y"/);
-  const verified = await to('/api/auth/verify?require=second_factor', { cookie: cookieFrom(done, '__Host-gatehouse') });
+  const verified = await to('/api/auth/verify?require=second_factor', { cookie: cookieFrom(done, '__Secure-gatehouse') });
   assert.equal(verified.status, 200);
   const again = await to('/login', { fields: credentials });
   const late = await to('/login/enrol', { fields: { code: '000000', return_to: '' }, cookie: cookieFrom(again, PENDING) });

@@ -1,6 +1,7 @@
 /** The sign-in pages: forms, cookies, and what the cookies open. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { readingLists, readTree } from '../../../../scripts/reading.ts';
 import { routes } from '../../../../src/identity/routes.ts';
 import { logIn } from '../../../support/gatehouse.ts';
 import { startIdentity } from '../../../support/people.ts';
@@ -26,14 +27,54 @@ test('the form comes under a strict policy, and repeats only an escaped name', a
   assert.deepEqual(again.cookies, []);
 });
 
-test('the same page answers an unknown name, a wrong password and a disabled account', async () => {
-  const [known, disabled] = [await add(), await add({ enabled: false })];
+test('one page answers an unknown name, a wrong password and a disabled account, with a second factor or without', async () => {
+  const [known, disabled, guarded, both] = [await add(), await add({ enabled: false }), await add(), await add({ enabled: false })];
+  await sql`update identity.users set second_factor = true where id in (${guarded.id}, ${both.id})`;
   const pages = [];
-  for (const [username, password] of [['nobody-here', PASSWORD], [known.username, 'wrong-password'], [disabled.username, PASSWORD]] as const) {
+  for (const [username, password] of [
+    ['nobody-here', PASSWORD], [known.username, 'wrong-password'], [disabled.username, PASSWORD],
+    [guarded.username, 'wrong-password'], [both.username, PASSWORD], [both.username, 'wrong-password'],
+  ] as const) {
     const page = await visit('/login', { fields: { username, password, return_to: '' } });
-    pages.push(`${page.status} ${page.text.replaceAll(username, 'NAME')}`);
+    const headers = [...page.headers].filter(([name]) => !['date', 'content-length', 'x-request-id'].includes(name));
+    pages.push(`${page.status} ${JSON.stringify([headers, page.cookies])} ${page.text.replaceAll(username, 'NAME')}`);
   }
   assert.equal(new Set(pages).size, 1, pages.join('\n'));
+});
+
+test('a cookie that a neighboring host plants beside the own one opens nothing', async () => {
+  const [victim, thief] = [await signIn((await add()).username), await signIn((await add()).username)];
+  for (const [own, planted] of [[victim.domain, thief.domain], [victim.host, thief.host]] as const) {
+    for (const cookie of [`${own}; ${planted}`, `${planted}; ${own}`]) {
+      assert.equal((await visit('/api/auth/verify', { cookie })).status, 401);
+      assert.equal((await visit('/account', { cookie })).headers.get('location'), '/login');
+      assert.match((await visit('/login', { cookie })).text, /name="password"/);
+    }
+  }
+  // No other cookie takes the place of one that was given twice.
+  const api = await logIn(identity, thief.username, PASSWORD);
+  for (const more of [`session=${api}`, thief.host]) {
+    const cookie = `${victim.domain}; ${thief.domain}; ${more}`;
+    assert.equal((await visit('/api/auth/verify', { cookie })).status, 401, more);
+  }
+  // The portal reads the cookie of its own host alone.
+  for (const cookie of [`${thief.domain}; ${victim.host}`, `__Host-Gatehouse=${valueOf(thief.host)}; ${victim.host}`]) {
+    const page = await visit('/account', { cookie });
+    assert.match(page.text, new RegExp(`<dd>${victim.username}</dd>`));
+  }
+});
+
+test('a session that was stolen before a change of the password opens nothing after it', async () => {
+  const { username } = await add();
+  const [here, stolen] = [await signIn(username), await signIn(username)];
+  const fields = { current_password: PASSWORD, new_password: 'a-new-long-password' };
+  const changed = await visit('/account/password', { fields, cookie: here.host });
+  for (const cookie of [stolen.host, stolen.domain, here.host, here.domain]) {
+    assert.equal((await visit('/api/auth/verify', { cookie })).status, 401);
+    assert.equal((await visit('/account', { cookie })).status, 303);
+    assert.equal((await visit('/account/password', { fields, cookie })).status, 303);
+  }
+  assert.equal((await visit('/api/auth/verify', { cookie: cookieFrom(changed, '__Secure-gatehouse') })).status, 200);
 });
 
 test('signing in sets both cookies and goes on to a listed address only', async () => {
@@ -91,7 +132,7 @@ test('the domain cookie opens verify, and nothing else', async () => {
   assert.equal(verified.headers.get('x-auth-user-id'), id);
   assert.equal(verified.headers.get('x-auth-methods'), 'password');
   assert.ok(Math.abs(Number(verified.headers.get('x-auth-time')) - Date.now() / 1000) < 60);
-  assert.equal((await visit('/api/auth/verify', { cookie: host })).status, 200);
+  assert.equal((await visit('/api/auth/verify', { cookie: host })).status, 401, 'that of the portal, which other hosts do not get');
   assert.equal((await visit('/account', { cookie: domain })).status, 303);
   for (const two of [`${domain}; ${domain}`, `${host}; ${host}`]) {
     assert.equal((await visit('/api/auth/verify', { cookie: two })).status, 401, 'a cookie given twice');
@@ -152,7 +193,7 @@ test('all other sessions end, and this one goes on with new tokens, its end and 
     assert.equal((await visit('/api/auth/verify', { cookie })).status, 401);
   }
   assert.equal((await call(api, 'GET', '/api/test/')).status, 401);
-  for (const name of ['__Host-gatehouse', '__Secure-gatehouse']) assert.deepEqual(await sessionOf(cookieFrom(page, name)), before);
+  assert.deepEqual(await sessionOf(cookieFrom(page, '__Secure-gatehouse')), before);
   assert.equal((await visit('/account', { cookie: cookieFrom(page, '__Host-gatehouse') })).status, 200);
   const [entry] = await sql`select count, actor_id from identity.audit where user_id = ${id} and event = 'session.revoked'`;
   assert.deepEqual([entry?.count, entry?.actor_id], [3, id]);
@@ -167,7 +208,7 @@ test('a session that the API began has only the password for a proof, also after
 
 test("another user's session cannot be ended, and the forms of the account are for the portal only", async () => {
   const [one, other] = [await signIn((await add()).username), await signIn((await add()).username)];
-  const verified = await visit('/api/auth/verify', { cookie: other.host });
+  const verified = await visit('/api/auth/verify', { cookie: other.domain });
   const foreign = { session_id: verified.headers.get('x-auth-session-id') ?? '' };
   assert.equal((await visit('/account/sessions/end', { fields: foreign, cookie: one.host })).status, 403);
   assert.equal((await visit('/account', { cookie: other.host })).status, 200);
@@ -199,17 +240,15 @@ test('verify sends a browser to the portal in the way the proxy asks for, and no
 
 test('max_age asks for a new sign-in of a person, and does not accept a key', async () => {
   const { username } = await add();
-  const { host, domain } = await signIn(username);
-  for (const cookie of [host, domain]) assert.equal((await visit('/api/auth/verify?max_age=60', { cookie })).status, 200);
+  const { domain: cookie } = await signIn(username);
+  assert.equal((await visit('/api/auth/verify?max_age=60', { cookie })).status, 200);
   await sql`update identity.sign_ins set authenticated_at = authenticated_at - interval '2 minutes'`;
-  for (const cookie of [host, domain]) {
-    const old = await visit('/api/auth/verify?max_age=60', { cookie });
-    assert.equal(old.status, 401);
-    assert.match(old.text, /"signin_too_old"/);
-    assert.equal((await visit('/api/auth/verify?max_age=300', { cookie })).status, 200);
-    const page = await visit('/api/auth/verify?max_age=60&redirect=302', { cookie, headers: { accept: 'text/html' } });
-    assert.equal(page.headers.get('location'), `${ORIGIN}/login?again=on`);
-  }
+  const old = await visit('/api/auth/verify?max_age=60', { cookie });
+  assert.equal(old.status, 401);
+  assert.match(old.text, /"signin_too_old"/);
+  assert.equal((await visit('/api/auth/verify?max_age=300', { cookie })).status, 200);
+  const page = await visit('/api/auth/verify?max_age=60&redirect=302', { cookie, headers: { accept: 'text/html' } });
+  assert.equal(page.headers.get('location'), `${ORIGIN}/login?again=on`);
   const bearer = { authorization: `Bearer ${admin.token}` };
   const token = await visit('/api/auth/verify?max_age=60', { headers: bearer });
   assert.deepEqual([token.status, token.headers.get('x-auth-methods')], [200, 'password']);
@@ -227,6 +266,29 @@ test('a browser that is signed in goes on at once, but not without the cookie fo
   assert.match((await visit(path, { cookie: `${host}; ${domain}` })).text, /url=https:\/\/wiki\.example\.org\/x"/);
   for (const cookie of [host, domain, '']) assert.match((await visit(path, { cookie })).text, /<form method="post"/);
   assert.match((await visit(`${path}&again=on`, { cookie: `${host}; ${domain}` })).text, /<form method="post"/);
+});
+
+test("without COOKIE_DOMAIN, the cookie of the portal's own host opens verify, and no other is set", async (context) => {
+  const alone = await startPortal(context, { COOKIE_DOMAIN: '' });
+  const { username, id } = await alone.add();
+  const { page, host, domain } = await alone.signIn(username);
+  assert.deepEqual([page.cookies.length, domain], [2, ''], 'with that of the pending sign-in, which is removed');
+  const verified = await alone.visit('/api/auth/verify?max_age=60', { cookie: host });
+  assert.deepEqual([verified.status, verified.headers.get('x-auth-user-id'), verified.headers.get('x-auth-methods')], [200, id, 'password']);
+  for (const cookie of [`__Secure-gatehouse=${valueOf(host)}`, `${host}; ${host}`, `${host}; ${host}; session=${valueOf(host)}`]) {
+    assert.equal((await alone.visit('/api/auth/verify', { cookie })).status, 401, cookie);
+  }
+  await alone.sql`update identity.sign_ins set authenticated_at = authenticated_at - interval '2 minutes'`;
+  assert.equal((await alone.visit('/api/auth/verify?max_age=60', { cookie: host })).status, 401);
+  assert.match((await alone.visit('/login', { cookie: host })).text, /You are signed in/);
+});
+
+test('a service without the pages loads none of their code at its start', () => {
+  const tree = readTree();
+  const { core, services } = readingLists(tree);
+  const read = [...core, ...(services.get('identity') ?? [])];
+  assert.ok(read.includes('src/identity/guard.ts'));
+  assert.deepEqual(read.filter((file) => /^src\/identity\/(signin|factors)\//.test(file)), []);
 });
 
 test('without SIGNIN_PAGES there are no pages, and verify rejects the parameters', async (context) => {
