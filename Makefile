@@ -6,7 +6,7 @@ SERVICE =
 ARGS =
 sources := $(shell find src)
 
-.PHONY: help start dev test test-fast check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-deploy test-faults test-senders image bench bench-start bench-growth bench-memory bench-scaling bench-flood bench-drain clean clean-data
+.PHONY: help start dev test test-fast check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-deploy test-faults test-senders image bench bench-start bench-growth bench-memory bench-scaling bench-verify bench-flood bench-drain clean clean-data
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -85,6 +85,9 @@ bench-scaling: node_modules/.installed ## simulate 1, 10 and 100 replicas from d
 
 bench-growth: dist/.built ## measure each call with 10,000, 1,000,000 and 10,000,000 rows; takes half an hour and 25 GB; ARGS=--sizes=10000,1000000
 	@node --import tsx scripts/bench/growth.ts $(ARGS)
+
+bench-verify: dist/.built ## measure forward authentication by cookie against a bearer token
+	@node --import tsx scripts/signin/bench.ts
 
 bench-flood: dist/.built ## measure the effect of a flood of wrong passwords on other requests and on memory
 	@node --import tsx scripts/bench/flood.ts

@@ -1,13 +1,14 @@
 import { digest } from '../../crypto/token.ts';
 import type { Call, Guard } from '../../http/call.ts';
 import { Failure } from '../../http/errors.ts';
-import { bearerOrCookie, callerBySession, cookieOf, markSeen } from '../guard.ts';
+import { bearerOrCookie, cookieOf, markSeen } from '../guard.ts';
 import { isActive } from '../model.ts';
 import { type Caller, forbidden } from '../policy.ts';
 import type { PortalService } from '../service.ts';
+import { parseSessionToken } from '../token.ts';
 import { verify } from '../verify.ts';
 import { DOMAIN_COOKIE, HOST_COOKIE, isNavigation, originalAddress } from './browser.ts';
-import { findByDomainToken, findProof, type Proof } from './store.ts';
+import { findByDomainToken, findByHostToken, findProof, type Proof } from './store.ts';
 
 /** A caller, and how and when they signed in: null for an API key. */
 type Proven = Readonly<{ caller: Caller; proof: Proof | null }>;
@@ -28,22 +29,21 @@ export const portalVisitor: Guard<PortalService, Proven | null> = {
   async check(request, service) {
     const { headers, network } = request;
     const isShared = service.portal.cookieDomain !== null;
-    const name = isShared ? DOMAIN_COOKIE : HOST_COOKIE;
+    const [name, find] = isShared ? [DOMAIN_COOKIE, findByDomainToken] : [HOST_COOKIE, findByHostToken];
     // Other schemes of `Authorization` are for the program behind the proxy.
     const hasOther = /^bearer\b/i.test(headers.authorization ?? '') || headers['x-api-key'] !== undefined;
     const token = hasOther ? null : cookieOf(headers, name);
     // Given twice, it was planted: no other cookie takes its place.
     if (!hasOther && token === null && headers.cookie?.includes(`${name}=`)) return null;
-    if (token !== null && isShared) {
-      const find = (key: string) => findByDomainToken(service, key);
-      const session = await service.limitGuesses(network, digest(token).toString('hex'), find);
+    if (token !== null) {
+      const key = isShared ? digest(token).toString('hex') : parseSessionToken(token);
+      const session = await service.limitGuesses(network, key, (value) => find(service, value));
       if (!session || session instanceof Failure || !isActive(session)) return null;
       markSeen(service, session);
       return { caller: { session, key: null, user: session.user }, proof: session };
     }
-    const caller = await (token === null
-      ? bearerOrCookie.check(request, service) : callerBySession(token, network, service));
-    if (caller === null || caller instanceof Failure) return null;
+    const caller = await bearerOrCookie.check(request, service);
+    if (caller instanceof Failure) return null;
     return { caller, proof: caller.session && (await findProof(service, caller.session.id)) };
   },
 };
