@@ -2,7 +2,9 @@
 # docker run --read-only --env-file … --publish 3000:3000 --publish 8080:8080 --publish 8000:8000 gatehouse
 # A single service: docker run … gatehouse serve identity
 
-FROM node:22-slim AS build
+ARG NODE=node:22-slim
+
+FROM ${NODE} AS build
 WORKDIR /build
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci
@@ -11,13 +13,18 @@ COPY scripts/tsconfig.build.json scripts/
 COPY src src
 RUN npm run build \
  && npm ci --omit=dev --omit=optional
+# What the image adds to its base. With the same modes and times in every build, its digest is the same.
+RUN mkdir -p /image/app /image/usr/local/bin \
+ && cp -R package.json node_modules dist /image/app \
+ && rm /image/app/node_modules/.package-lock.json \
+ && ln -s /app/dist/cli.js /image/usr/local/bin/gatehouse \
+ && chmod -R u=rwX,go=rX /image \
+ && chmod 755 /image/app/dist/cli.js \
+ && find /image -exec touch --no-dereference --date=@0 {} +
 
-FROM node:22-slim
+FROM ${NODE}
 ENV NODE_ENV=production
-WORKDIR /app
-COPY --from=build /build/package.json package.json
-COPY --from=build /build/node_modules node_modules
-COPY --from=build /build/dist dist
+COPY --from=build /image /
 
 # The user `node` of the base image. Kubernetes can check runAsNonRoot only if the user is a number.
 USER 1000:1000
@@ -33,5 +40,5 @@ const probes = [IDENTITY_PORT, SECRETS_PORT, PORT, WEBHOOK_PORT].map(async (port
 Promise.any(probes).then(() => process.exit(0), () => process.exit(1));"]
 
 # The exec form makes Node process 1, without a shell: it receives SIGTERM and shuts down gracefully.
-ENTRYPOINT ["node", "dist/cli.js"]
+ENTRYPOINT ["node", "/app/dist/cli.js"]
 CMD ["serve"]

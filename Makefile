@@ -1,12 +1,14 @@
-# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `test-nginx`, `test-browser`, `test-signin`, `test-pgbouncer`, `test-deploy` and `image`.
+# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `test-nginx`, `test-browser`, `test-signin`, `test-pgbouncer`, `test-deploy`, `test-image` and `image`.
 
 IMAGE = gatehouse
+IMAGE_TOOL = docker
+DOCKERFILE = Dockerfile
 FILES =
 SERVICE =
 ARGS =
 sources := $(shell find src)
 
-.PHONY: help start dev test test-fast check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-deploy test-faults test-senders image bench bench-start bench-growth bench-memory bench-scaling bench-verify bench-flood bench-drain clean clean-data
+.PHONY: help start dev test test-fast check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-deploy test-image test-faults test-senders image sbom bench bench-start bench-growth bench-memory bench-scaling bench-verify bench-flood bench-drain clean clean-data
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -68,8 +70,15 @@ test-faults: node_modules/.installed ## break processes, PostgreSQL, network and
 test-senders: node_modules/.installed ## verify signatures made by the senders' own libraries; installs them temporarily from the npm registry
 	@node --import tsx scripts/test.ts scripts/senders/senders.test.ts
 
-image: ## build the container image with docker; IMAGE=name
-	docker build --tag $(IMAGE) .
+image: ## build the container image; IMAGE=name, IMAGE_TOOL=podman or buildah, DOCKERFILE=Dockerfile.minimal
+	$(IMAGE_TOOL) build --tag $(IMAGE) --file $(DOCKERFILE) $(if $(filter docker,$(IMAGE_TOOL)),,--format docker) .
+
+sbom: node_modules/.installed ## print what a production installation contains, as CycloneDX
+	@node --import tsx scripts/image/sbom.ts
+
+test-image: node_modules/.installed ## build both container images with buildah on a base made of this machine's programs, and run them; installs it if run as root
+	@node --import tsx scripts/image/install.ts
+	@node --import tsx scripts/test.ts scripts/image
 
 bench: dist/.built ## measure against a minimal server and write docs/benchmarks.md; ARGS=--against=REF compares with another commit
 	@node --import tsx scripts/bench/suite.ts $(ARGS)
