@@ -81,7 +81,6 @@ const SHUTDOWN_LATE_MS = 750;
 /** How many callers of one service may wait for a password hash. */
 const HASHES_WAITING = 32;
 
-/** What exists once in a process. */
 type ProcessContext = Awaited<ReturnType<typeof createProcessContext>>;
 
 async function createProcessContext({ shared }: Configuration, output: Output) {
@@ -157,7 +156,6 @@ export async function withServices<T>(
   return results;
 }
 
-/** A service in this process. */
 function createRunning(configured: ConfiguredService<Open>, context: ProcessContext) {
   const { name, host, port, style, logFields, use: open } = configured;
   const { shared, metrics, output, readBody } = context;

@@ -76,7 +76,7 @@ const withUrl = <V extends Variables>(variables: V, parse: UrlParser) =>
 export const readShared = (environment: Environment, parseUrl: UrlParser, findings: Findings) =>
   readVariables(withUrl(SHARED_VARIABLES, parseUrl), environment, findings);
 
-interface CommonInput extends Omit<SettingsInput<Variables, DatabaseAddress>, 'values' | 'database'> {
+interface CommonInput extends Omit<SettingsInput<Variables, DatabaseAddress>, 'values' | 'database' | 'isProxied'> {
   readonly shared: ReturnType<typeof readShared>;
   readonly parseUrl: UrlParser;
   /** The only service of the process. */
@@ -113,7 +113,8 @@ export function serviceReader<V extends Variables, S, Use>(
         checkDatabase(`${prefix}DATABASE_URL`, database, findings);
       }
       const limited = { ...(database ?? NO_DATABASE), limits: readVariables(DATABASE_LIMITS, environment, findings) };
-      const settings = module.read({ values, database: limited, purpose, foreign, findings });
+      const isProxied = shared.TRUSTED_PROXIES.rules.length > 0;
+      const settings = module.read({ values, database: limited, isProxied, purpose, foreign, findings });
       const short = isAlone || module.OWNS_HOST_AND_PORT ? shared : { HOST: null, PORT: null };
       return {
         name,

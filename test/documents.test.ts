@@ -25,7 +25,7 @@ import { SITE } from './support/context.ts';
 
 const identity = await createIdentityRoutes(SITE);
 const webhook = await createWebhookRoutes(SITE);
-const secrets = await createRoutes({ expires_in: { default: 1, max: 1 }, max_reads: { default: 1, max: 1 } }, SITE);
+const secrets = await createRoutes({ expires_in: { default: 1, max: 1 }, max_reads: { default: 1, max: 1 }, password: { max_bytes: 64_512 } }, SITE);
 const run = promisify(execFile);
 const root = dirname(import.meta.dirname);
 const PAGES = readdirSync(join(root, 'docs')).map((name) => `docs/${name}`);

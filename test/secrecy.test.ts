@@ -9,7 +9,7 @@ import { ADMIN_PASSWORD, type Answer, ask, AUTH_TOKEN, logIn, SERVER_SECRET, sta
 import { SITE } from './support/context.ts';
 
 const webhook = await createWebhookRoutes(SITE);
-const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 } }, SITE);
+const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 }, password: { max_bytes: 64_512 } }, SITE);
 
 /** Sent in bodies, queries, paths, headers and credentials, well-formed and not. */
 const MARK = 'MARKED-0123456789-secret-value';

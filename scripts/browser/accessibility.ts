@@ -12,7 +12,12 @@ export interface Contrast {
 /** The lowest contrast of a text against its background, and of a control's border against the page. */
 export function lowestContrast(browser: Browser): Promise<{ readonly text: Contrast; readonly border: Contrast }> {
   return browser.run(`
-    const parts = (color) => color.match(/[\\d.]+/g).map(Number);
+    // Mixed colors are computed as color(srgb …), with parts from 0 to 1.
+    const parts = (color) => {
+      const [red, green, blue, ...opacity] = color.match(/[\\d.]+(e-\\d+)?/g).map(Number);
+      const most = color.startsWith('color(srgb ') ? 255 : 1;
+      return [red * most, green * most, blue * most, ...opacity];
+    };
     const linear = (value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
     const luminance = (color) => {
       const [red, green, blue] = parts(color).map((part) => linear(part / 255));

@@ -1,19 +1,19 @@
-import { connect, connectToSecrets, PassphraseNeeded, textsOf } from './client.ts';
-import { type Command, flag, json, OperationFailed, option, type Terminal, UsageError } from './command.ts';
+import { connectToSecrets, textsOf } from './client.ts';
+import { type Command, flag, json, option, type Terminal, UsageError } from './command.ts';
 import { confirm, counted, ifConfirmed, requireUuid, withDatabase } from './database.ts';
-import { type LineReader, openLines, parseDuration, printMembers, printRows, stripControlChars } from './terminal.ts';
+import { type LineReader, openLines, parseDuration, printMembers, printRows } from './terminal.ts';
 import { createServerKey } from '../crypto/box.ts';
-import { isUuid } from '../crypto/text.ts';
 import { MIGRATIONS, SCHEMA } from '../secrets/migrations.ts';
 import * as settings from '../secrets/settings.ts';
 import { listKeys } from '../secrets/store.ts';
 import { deleteRestored } from '../secrets/store/restored.ts';
+import { readSecret, sealText, showContent } from './secret-links.ts';
+import { COMMANDS as TOKEN_COMMANDS } from './secret-tokens.ts';
 import { readServiceSettings } from './settings.ts';
 
 const NO_SECRET = 'no secret on standard input, or with --passphrase nothing after its first line';
-const NO_PASSPHRASE = 'this secret requires a passphrase: send it as the second line. No read was used up';
 
-/** All but `secret keys` and `restored secrets` use HTTP, and need neither the database nor the server secret. */
+/** All but those of tokens and keys and `restored secrets` use HTTP: they need no database and no server secret. */
 export const COMMANDS: readonly Command[] = [
   {
     name: 'secret put', summary: 'Store a secret from standard input; print its link, or its id and key',
@@ -36,34 +36,25 @@ export const COMMANDS: readonly Command[] = [
       });
       if (input.password === '') throw new UsageError(NO_SECRET);
       // Asked first: once the secret is stored nothing may fail, because its key exists only in that reply.
-      const { share_pages: hasPages } = await service.ask('GET', '/api/store/options');
-      const reply = await service.ask('POST', '/api/store/encrypt', { ...input, expires_in, max_reads });
+      const { share_pages: hasPages, passphrase } = await service.ask('GET', '/api/store/options');
+      checkPassphrase(input.passphrase, passphrase);
+      // A link is read with the pages or with `secret get`, which both decrypt.
+      const { key, request } = hasPages === true ? await sealText(input.password, input.passphrase)
+        : { key: null, request: input };
+      const reply = await service.ask('POST', '/api/store/encrypt', { ...request, expires_in, max_reads });
       const [id, secret] = textsOf(reply, 'id', 'secret');
       const until = reply.expires_at === null ? '' : ` until ${String(reply.expires_at)}`;
-      terminal.note(`Stored${until}. ${hasPages === true ? 'Link' : 'Id and key'} (shown only once):`);
-      terminal.print(hasPages === true ? `${service.url}/s/${id}#${secret}` : `${id}\n${secret}`);
+      terminal.note(`Stored${until}. ${key === null ? 'Id and key' : 'Link'} (shown only once):`);
+      terminal.print(key === null ? `${id}\n${secret}` : `${service.url}/s/${id}#${secret}.${key}`);
+      const { receipt } = reply;
+      if (typeof receipt === 'string') terminal.note(`Receipt, for you alone: ${service.url}/r/${id}#${receipt}`);
     },
   },
   {
-    name: 'secret get', summary: 'Open a secret and print it; reads the key from standard input',
-    positionals: 'LINK|ID', options: {},
-    async run({ positionals: [target = ''] }, terminal) {
-      const open = openerOf(target, terminal);
-      const reply = await withLines(async (lines) => {
-        // The whole link is accepted too.
-        const secret = (await lines.next('Key (the part of the link after #): ')).replace(/^.*#/, '').trim();
-        if (secret === '') throw new UsageError('no key on standard input');
-        return open({ secret }).catch(async (error) => {
-          if (!(error instanceof PassphraseNeeded)) throw error;
-          const passphrase = await lines.next('Passphrase: ');
-          if (passphrase === '') throw new OperationFailed(NO_PASSPHRASE);
-          return open({ secret, passphrase });
-        });
-      });
-      const [password = ''] = textsOf(reply, 'password');
-      const shown = terminal.isShown ? stripControlChars(password) : password;
-      if (shown !== password) terminal.note('Control characters were removed. Redirect the output to keep them.');
-      terminal.print(shown);
+    name: 'secret get', summary: 'Open a secret and print it; reads its link or its key from standard input',
+    positionals: '[LINK|ID]', options: {},
+    async run({ positionals: [target] }, terminal) {
+      await showContent(await withLines((lines) => readSecret(target, lines, terminal)), terminal);
     },
   },
   {
@@ -94,6 +85,7 @@ export const COMMANDS: readonly Command[] = [
         [key.key_id, key.state, key.secrets, key.first_used_at]);
     },
   },
+  ...TOKEN_COMMANDS,
   {
     name: 'restored secrets',
     summary: 'After a restore, delete the secrets with a limit of reads: some may have been read since the backup',
@@ -108,18 +100,10 @@ export const COMMANDS: readonly Command[] = [
   },
 ];
 
-/** A link is sent to its own host, without the token; an id to GATEHOUSE_URL. */
-function openerOf(target: string, { note }: Terminal) {
-  if (isUuid(target.toLowerCase())) {
-    const { ask } = connectToSecrets(note);
-    return (body: object) => ask('POST', `/api/store/decrypt?id=${target}`, body);
-  }
-  const link = URL.canParse(target) && !target.includes('#') ? new URL(target) : null;
-  if (!link || !/^https?:$/.test(link.protocol) || !/\/s\/[0-9a-f-]{36}\/?$/i.test(link.pathname)) {
-    throw new UsageError('give a UUID or a link, without # and the key: other users can see arguments');
-  }
-  const send = connect(link.href, null, note);
-  return (body: object) => send('POST', '', body);
+/** The service cannot check it in a link: it gets a value that is derived from it. */
+function checkPassphrase(passphrase: string | undefined, limits: unknown): void {
+  const min = typeof limits === 'object' && limits && 'min_length' in limits ? Number(limits.min_length) : 1;
+  if ((passphrase?.length ?? min) < min) throw new UsageError(`passphrase must have at least ${min} characters`);
 }
 
 async function withLines<T>(work: (lines: LineReader) => Promise<T>): Promise<T> {

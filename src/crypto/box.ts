@@ -20,7 +20,7 @@ import { sameDigest } from './token.ts';
  * can try passphrases, and the parameters cannot be altered.
  */
 const TEXT = 1;
-const LOCKED = 2;
+export const LOCKED = 2;
 const LABEL = 'gatehouse/secrets/v1/';
 export const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
@@ -49,12 +49,17 @@ export function deriveServerKey(secret: string, label: string) {
     salt: derived('salt', KEY_BYTES),
     rowKey: derived('row', KEY_BYTES),
     throttleKey: derived('throttle', KEY_BYTES),
+    capabilityKey: derived('capability', KEY_BYTES),
   } as const;
 }
 export type ServerKey = ReturnType<typeof deriveServerKey>;
 
 export const createServerKey = (secret: string): ServerKey => deriveServerKey(secret, LABEL);
 export const createClientKey = (): Buffer => randomBytes(KEY_BYTES);
+
+/** A key that allows one use of a record without opening it. It is not stored: the server key is enough to check it. */
+export const capabilityOf = ({ capabilityKey }: ServerKey, use: 'receipt' | 'delete', recordId: string): Buffer =>
+  createHmac('sha256', capabilityKey).update(`${use} ${recordId}`).digest();
 
 /** Recognizes the client key of a record. */
 export const commitmentOf = (serverKey: ServerKey, clientKey: Buffer, recordId: string): Buffer =>

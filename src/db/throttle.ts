@@ -23,15 +23,6 @@ const [FIRST_DELAY, MAX_DELAY] = [15, 900];
 export const throttleKey = (secret: string | Buffer, parts: readonly string[]): Buffer =>
   createHmac('sha256', secret).update(JSON.stringify(parts)).digest();
 
-/** The statements that create the table. */
-export const throttlesTable = (schema: string): readonly string[] => [
-  `create table ${schema}.throttles (
-    key bytea primary key, attempts integer not null, window_ends_at timestamptz not null, blocked_until timestamptz,
-    was_blocked boolean not null default false, -- when the latest attempt was counted
-    known_until timestamptz)`,
-  `create index throttles_forgotten on ${schema}.throttles (greatest(window_ends_at, known_until))`,
-];
-
 /** The strictest of the limits. */
 export async function stateOf(sql: Sql, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
   const [keys, modes] = [arrayLiteral(limits.map(({ key }) => key)), arrayLiteral(limits.map(({ mode }) => mode))];
@@ -77,14 +68,4 @@ export async function giveBackAttempts(db: Database, schema: string, keys: reado
   await db.write((sql) => sql`
     update ${sql(schema)}.throttles set attempts = attempts - 1, blocked_until = null
     where attempts > 0 and key = any(${arrayLiteral(keys)}::text::bytea[])`);
-}
-
-/** Removes rows that no longer count. @returns how many; at most `max` */
-export async function removeForgotten(db: Database, schema: string, max: number): Promise<number> {
-  const removed = await db.write((sql) => {
-    const [table, end] = [sql`${sql(schema)}.throttles`, sql`greatest(window_ends_at, known_until)`];
-    const keys = sql`select key from ${table} where ${end} <= now() order by ${end} limit ${max}`;
-    return sql`delete from ${table} where key = any(array(${keys}))`;
-  });
-  return removed.count;
 }

@@ -3,7 +3,7 @@ import type { Site } from '../runtime/context.ts';
 import { anonymous, type Route, route, routeDefaults } from './call.ts';
 import { Failure, type TextReply } from './errors.ts';
 import { noInput, object, text } from './shape.ts';
-import { createFrame, siteFiles } from './site.ts';
+import { createFrame, siteFiles, siteName } from './site.ts';
 
 /**
  * ASVS 3.4: nothing inline and nothing from another origin, so that text on a page can neither run nor be sent
@@ -39,15 +39,16 @@ export function pageRows<Service>(
 ): ReadonlyArray<Route<Service>> {
   const shared = new URL('pages/', import.meta.url);
   const frame = createFrame(site);
+  const name = siteName(site);
   const files = new Map<string, TextReply<string | Uint8Array>>();
-  for (const name of ['style.css', 'page.js']) files.set(name, file(shared, name));
-  for (const name of scripts) files.set(name, file(name === 'qr.js' ? shared : directory, name));
-  for (const [name, reply] of siteFiles(site)) files.set(name, { ...reply, headers: { ...HEADERS, ...reply.headers } });
+  for (const one of ['style.css', 'page.js']) files.set(one, file(shared, one));
+  for (const one of scripts) files.set(one, file(one === 'qr.js' ? shared : directory, one));
+  for (const [one, reply] of siteFiles(site)) files.set(one, { ...reply, headers: { ...HEADERS, ...reply.headers } });
   // Programs that share a link may add parameters to it.
   const defaults = { ...routeDefaults, query: noInput, method: 'GET', guard: anonymous, reply: null } as const;
   return [
-    ...pages.map(({ pattern, summary, name }) => {
-      const html = file(directory, name, frame);
+    ...pages.map(({ pattern, summary, name: fileName }) => {
+      const html = file(directory, fileName, (page) => frame(page.replaceAll('{{site}}', name)));
       const names = [...pattern.matchAll(/\{([a-z_]+)\}/g)].map(([, parameter = '']) => parameter);
       const path = names.length === 0 ? noInput : object(Object.fromEntries(names.map((one) => [one, text()])));
       return route({ ...defaults, pattern, summary, path, handle: async () => html });

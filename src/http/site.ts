@@ -58,6 +58,9 @@ export function textColorOn(color: string): '#000' | '#fff' {
 
 const render = readTemplates(new URL('pages/frame.html', import.meta.url));
 
+/** The name as markup. */
+export const siteName = ({ SITE_NAME: text }: Site): string => render('text', { text }).text;
+
 /** @returns puts the frame of the site around a page: what its head holds, then its `<main>` */
 export function createFrame({ SITE_NAME: name, SITE_FOOTER: footer }: Site): (page: string) => string {
   // Addresses in the footer become links, to an imprint for example.

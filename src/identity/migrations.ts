@@ -1,6 +1,6 @@
 import { locksTable } from '../db/lock.ts';
 import type { Migration } from '../db/schema.ts';
-import { throttlesTable } from '../db/throttle.ts';
+import { throttlesTable } from '../db/throttle-table.ts';
 
 export const SCHEMA = 'identity';
 

@@ -1,5 +1,5 @@
 import { createDatabase } from '../db/pool.ts';
-import { removeForgotten } from '../db/throttle.ts';
+import { removeForgotten } from '../db/throttle-table.ts';
 import { bindRoutes } from '../http/call.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { BATCH_ROWS, type Job, removalJob } from '../runtime/jobs.ts';

@@ -10,7 +10,6 @@ export class Expected {
   }
 }
 
-/** One environment variable. */
 export interface Variable<T> {
   /** The default in the documentation; `–` if there is none. */
   readonly fallback: string;
@@ -43,6 +42,7 @@ export interface SettingsInput<V extends Variables, Address> {
   /** The environment without Gatehouse's variables, for programs that a service starts. */
   readonly foreign: Environment;
   readonly findings: Findings;
+  readonly isProxied: boolean; // TRUSTED_PROXIES names some
 }
 
 /** Reads the variables of a table under `prefix` + name. An empty one counts as unset, as in container files. */
@@ -139,7 +139,6 @@ export function oneOf<T extends string>(fallback: T, choices: readonly T[]): Var
   return { fallback, unset: fallback, parse: (text) => choices.find((choice) => choice === text) ?? expected };
 }
 
-/** A switch: `on` or `off`. */
 export function toggle(fallback: 'on' | 'off'): Variable<boolean> {
   const parse = (text: string) => (text === 'on' || text === 'off' ? text === 'on' : new Expected('one of on, off'));
   return { fallback, unset: fallback === 'on', parse };

@@ -1,5 +1,5 @@
 import type { Migration } from '../db/schema.ts';
-import { throttlesTable } from '../db/throttle.ts';
+import { throttlesTable } from '../db/throttle-table.ts';
 
 export const SCHEMA = 'secrets';
 
@@ -31,6 +31,26 @@ export const MIGRATIONS: readonly Migration[] = [
       // Every server secret that was ever the current one, by its key id, from which it cannot be derived.
       'create table secrets.server_keys (key_id text primary key, first_used_at timestamptz not null default now())',
       ...throttlesTable(SCHEMA),
+    ],
+  },
+  {
+    name: 'links and tokens',
+    statements: [
+      'alter table secrets.secrets drop constraint content_until_end',
+      // The commitment stays: holders of the key, and nobody else, learn how the secret ended.
+      `alter table secrets.secrets add column creator text, -- token:ID, user:NAME or anyone; null: AUTH_TOKEN
+        add constraint content_until_end check ((blob is null) = (ending is not null)
+          and (tag is null) = (blob is null) and (blob is null or commitment is not null))`,
+      `create table secrets.tokens (
+        id uuid primary key,
+        name text not null,
+        role text not null, -- sender or operator
+        digest bytea not null unique,
+        previous_digest bytea unique, -- valid until previous_until, after a rotation
+        previous_until timestamptz,
+        created_at timestamptz not null default now(),
+        revoked_at timestamptz
+      )`,
     ],
   },
 ];

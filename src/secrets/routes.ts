@@ -1,10 +1,13 @@
 import { json } from '../http/body.ts';
 import { type Route, route, routeDefaults } from '../http/call.ts';
 import { withBuiltIns } from '../http/probes.ts';
-import { dateTime, list as listOf, nullable, object, oneOf, queryParameters, text, uuid } from '../http/shape.ts';
+import {
+  dateTime, list as listOf, nullable, object, oneOf, optional, queryParameters, text, uuid,
+} from '../http/shape.ts';
 import type { Site } from '../runtime/context.ts';
+import type { Role } from './caller.ts';
 import { encrypt, encryptRequestShape, options, optionsShape } from './encrypt.ts';
-import { bearer } from './guard.ts';
+import { allow } from './guard.ts';
 import { decrypt, decryptRequestShape, OPEN_ERRORS, openedShape } from './open.ts';
 import type { Limits, SecretsService } from './service.ts';
 import { list, listedShape, listQuery, receipt, receiptShape, remove } from './stored.ts';
@@ -12,27 +15,30 @@ import { list, listedShape, listQuery, receipt, receiptShape, remove } from './s
 const id = uuid();
 const byId = { id: uuid('The id that encrypt returned') };
 const clientKey = text({ description: 'The encryption key, returned only once' });
-const authenticated = { ...routeDefaults, guard: bearer } as const;
+const receiptKey = text({ description: 'The key of the receipt page, with SHARE_PAGES' });
+const rowFor = (role: Role) => ({ ...routeDefaults, guard: allow(role) });
+const [anyone, sender, operator] = [rowFor('anyone'), rowFor('sender'), rowFor('operator')];
 
 const apiRoutes = (limits: Limits): ReadonlyArray<Route<SecretsService>> => [
-  route({ ...authenticated, method: 'POST', pattern: '/api/store/encrypt',
+  route({ ...anyone, method: 'POST', pattern: '/api/store/encrypt',
     summary: 'Store a secret encrypted; return its id and its key',
     body: json(encryptRequestShape(limits)), success: 201,
-    reply: object({ id, secret: clientKey, expires_at: nullable(dateTime()) }),
-    errors: ['unavailable'], handle: encrypt }),
-  route({ ...authenticated, method: 'POST', pattern: '/api/store/decrypt',
+    reply: object({ id, secret: clientKey, expires_at: nullable(dateTime()), receipt: optional(receiptKey) }),
+    maxBodyBytes: (_caller, { maxBodyBytes }) => maxBodyBytes, errors: ['too_many_requests', 'unavailable'],
+    handle: encrypt }),
+  route({ ...operator, method: 'POST', pattern: '/api/store/decrypt',
     summary: 'Open a secret with its id and its key',
     query: queryParameters(byId), body: json(decryptRequestShape),
     reply: openedShape, errors: OPEN_ERRORS, handle: decrypt }),
-  route({ ...authenticated, method: 'GET', pattern: '/api/store',
+  route({ ...operator, method: 'GET', pattern: '/api/store',
     summary: 'List the secrets as id and encrypted text, all or by page; a Link header points to the next page',
     query: listQuery, reply: listOf(listedShape), errors: ['unavailable'], handle: list }),
-  route({ ...authenticated, method: 'GET', pattern: '/api/store/options',
+  route({ ...anyone, method: 'GET', pattern: '/api/store/options',
     summary: 'The limits and defaults for new secrets', reply: optionsShape, handle: options }),
-  route({ ...authenticated, method: 'GET', pattern: '/api/store/{id}',
+  route({ ...sender, method: 'GET', pattern: '/api/store/{id}',
     summary: 'The receipt of a secret: its status, and when and how often it was read',
     path: object(byId), reply: receiptShape, errors: ['not_found', 'unavailable'], handle: receipt }),
-  route({ ...authenticated, method: 'DELETE', pattern: '/api/store/{id}',
+  route({ ...sender, method: 'DELETE', pattern: '/api/store/{id}',
     summary: 'Delete a secret; its receipt is kept',
     path: object(byId), reply: object({ id, status: oneOf('deleted') }),
     errors: ['not_found', 'unavailable'], handle: remove }),

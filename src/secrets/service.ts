@@ -6,22 +6,29 @@ import type { RequestInfo } from '../http/call.ts';
 import { createGuessLimit } from '../http/guesses.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { createKeyedQueue } from '../runtime/queue.ts';
+import type { Caller } from './caller.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import type { SecretsSettings } from './settings.ts';
 
 export type Limits = SecretsSettings['limits'];
 export type SecretsService = ReturnType<typeof createSecrets>;
 
+/** Who sends a request without a token. */
+type Visitor = (request: RequestInfo) => Caller | null;
+
 const MAX_READERS = 32;
 
 /** What handlers work with: keys and digests instead of the texts they are derived from. */
-export function createSecrets(settings: SecretsSettings, database: Database, context: ServiceContext) {
+export function createSecrets(
+  settings: SecretsSettings, database: Database, context: ServiceContext, visitor: Visitor | null = null,
+) {
   const { serverSecret, previousSecrets, authTokens, ...others } = settings;
   const { log, metrics, hashing, isServing } = context;
   const serverKey = createServerKey(serverSecret);
   return {
     ...others,
     database,
+    visitor,
     log,
     countEvent: metrics.counter('gatehouse_secret_events_total', 'What happened to secrets, by event.', ['event']),
     hashing,

@@ -18,6 +18,9 @@ const checkBaseUrl = (value: string) =>
     ? null
     : 'the address of the secrets service, such as https://secrets.example.org';
 
+const checkHeaderName = (value: string) => (/^[A-Za-z0-9-]{1,64}$/.test(value) ? null : 'the name of a header');
+const PROXIES_NEEDED = 'TRUSTED_USER_HEADER requires TRUSTED_PROXIES: it is believed only from those addresses.';
+
 export const VARIABLES = {
   PASSWORD_SCRYPT: scryptCost(),
   SERVER_SECRET: secret(),
@@ -30,17 +33,24 @@ export const VARIABLES = {
   SECRET_READS_MAX: numberOrNull(1_000, 1, 1_000),
   RECEIPT_RETENTION: number(30 * DAY, 0, 3_660 * DAY),
   SHARE_PAGES: toggle('off'),
+  SHARE_ANYONE: toggle('off'),
+  TRUSTED_USER_HEADER: text(null, checkHeaderName),
+  SECRETS_MAX_BODY_BYTES: number(65_536, 2_048, 1_048_576),
   GATEHOUSE_URL: text('http://localhost:8080', checkBaseUrl),
 } as const;
 
 export type SecretsSettings = ReturnType<typeof read>;
 
-export function read({ values, database, purpose, findings }: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
+export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
+  const { values, database, purpose, findings, isProxied } = input;
   findings.warnings.push(...costWarnings(values.PASSWORD_SCRYPT));
   for (const name of ['SERVER_SECRET', 'AUTH_TOKEN'] as const) {
     const isMissing = values[name] === null && purpose === 'serve' && !findings.reports(name);
     if (isMissing) findings.problems.push(`${name} must be set; ${SECRET_ADVICE}`);
   }
+  const { TRUSTED_USER_HEADER: userHeader, SHARE_ANYONE: anyone } = values;
+  if (anyone && !values.SHARE_PAGES) findings.problems.push('SHARE_ANYONE=on requires SHARE_PAGES=on.');
+  if (userHeader !== null && !isProxied) findings.problems.push(PROXIES_NEEDED);
   return {
     database,
     /** Empty only in a command. */
@@ -53,11 +63,15 @@ export function read({ values, database, purpose, findings }: SettingsInput<type
     limits: {
       expires_in: limit(values.SECRET_TTL, values.SECRET_TTL_MAX, 30 * DAY),
       max_reads: limit(values.SECRET_READS, values.SECRET_READS_MAX, 1_000),
+      password: { max_bytes: values.SECRETS_MAX_BODY_BYTES - 1_024 }, // the rest of the body has room in 1 KiB
     },
+    maxBodyBytes: values.SECRETS_MAX_BODY_BYTES,
     passphraseCost: values.PASSWORD_SCRYPT,
     /** How long a receipt is kept after its secret has ended. */
     receiptSeconds: values.RECEIPT_RETENTION,
     sharePages: values.SHARE_PAGES,
+    /** Who may store secrets without a token; null: nobody. */
+    visitors: userHeader === null && !anyone ? null : { userHeader, anyone },
   };
 }
 

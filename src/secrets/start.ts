@@ -1,5 +1,5 @@
 import { createDatabase } from '../db/pool.ts';
-import { removeForgotten } from '../db/throttle.ts';
+import { removeForgotten } from '../db/throttle-table.ts';
 import { bindRoutes } from '../http/call.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { describeError } from '../runtime/errors.ts';
@@ -14,7 +14,8 @@ import { expireSecrets, listKeys, rememberKey, removeReceipts } from './store.ts
 export async function start(settings: SecretsSettings, context: ServiceContext) {
   const routes = await createRoutes(settings.limits, settings.sharePages ? context.site : null);
   const database = createDatabase(settings.database, SCHEMA, context.log, context.metrics);
-  const service = createSecrets(settings, database, context);
+  const visitor = settings.visitors && (await import('./visitor.ts')).createVisitor(settings.visitors);
+  const service = createSecrets(settings, database, context, visitor);
   return {
     routes: bindRoutes(routes, service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },

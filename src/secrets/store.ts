@@ -12,6 +12,8 @@ export interface StoredSecret {
   readonly max_reads: number | null;
 }
 
+/** `creator`: `token:ID`, `user:NAME` or `anyone`; null for AUTH_TOKEN. */
+type NewSecret = StoredSecret & Readonly<{ creator: string | null }>;
 type SecretKeyId = Pick<StoredSecret, 'id' | 'key_id'>;
 type Receipt = Pick<StoredSecret, 'id' | 'expires_at' | 'max_reads'> & Readonly<{
   status: 'stored' | 'read' | 'expired' | 'deleted'; created_at: Date; reads: number; last_read_at: Date | null;
@@ -19,8 +21,8 @@ type Receipt = Pick<StoredSecret, 'id' | 'expires_at' | 'max_reads'> & Readonly<
 }>;
 
 export const readable = (sql: Sql): Fragment => sql`blob is not null and (expires_at is null or expires_at > now())`;
-/** The content is removed with the end, so that nothing is left to decrypt. */
-export const noContent = (sql: Sql): Fragment => sql`blob = null, commitment = null, tag = null`;
+/** The content is removed with the end, so that nothing is left to decrypt. The commitment recognizes its link. */
+export const noContent = (sql: Sql): Fragment => sql`blob = null, tag = null`;
 
 /** The database's clock decides every expiry. In whole milliseconds, because the ciphertext is bound to the result. */
 export const currentTime = batched(async (database: Database, callers: readonly null[]) => {
@@ -29,13 +31,14 @@ export const currentTime = batched(async (database: Database, callers: readonly 
 });
 
 export const insertSecret = batched(
-  async (database: Database, secrets: readonly StoredSecret[], locks?: Locks) => {
-    const all = (name: keyof StoredSecret) => arrayLiteral(secrets.map((secret) => secret[name]));
+  async (database: Database, secrets: readonly NewSecret[], locks?: Locks) => {
+    const all = (name: keyof NewSecret) => arrayLiteral(secrets.map((secret) => secret[name]));
     await database.write((sql) => sql`
-      insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads)
+      insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads, creator)
       select * from unnest(${all('id')}::text::uuid[], ${all('key_id')}::text::text[],
         ${all('commitment')}::text::bytea[], ${all('blob')}::text::bytea[], ${all('tag')}::text::bytea[],
-        ${all('expires_at')}::text::timestamptz[], ${all('max_reads')}::text::integer[])`, locks);
+        ${all('expires_at')}::text::timestamptz[], ${all('max_reads')}::text::integer[],
+        ${all('creator')}::text::text[])`, locks);
     return secrets.map(() => undefined);
   },
   { bytesOf: ({ blob }) => blob.length },
@@ -65,7 +68,7 @@ export const useUpRead = batched(
       const kept = (column: string) => sql`case when ${isLast} then null else ${sql(column)} end`;
       return sql<Array<{ id: string }>>`
         update secrets.secrets set reads = reads + 1, last_read_at = now(),
-          blob = ${kept('blob')}, commitment = ${kept('commitment')}, tag = ${kept('tag')},
+          blob = ${kept('blob')}, tag = ${kept('tag')},
           ending = case when ${isLast} then 'read' end, ended_at = case when ${isLast} then now() end
         from unnest(${ids}::text::uuid[], ${commitments}::text::bytea[]) as reader (reader_id, sent)
         where id = any (${ids}::text::uuid[]) and id = reader_id and commitment = sent
@@ -85,19 +88,21 @@ export async function countFailedRead(database: Database, id: string): Promise<s
   return row?.key_id ?? null;
 }
 
-export async function findReceipt(database: Database, id: string) {
+/** @param creator null for every secret, otherwise only those of this creator */
+export async function findReceipt(database: Database, id: string, creator: string | null) {
   const [row] = await database.read((sql) => sql<Receipt[]>`
     select id, coalesce(ending, case when expires_at <= now() then 'expired' else 'stored' end) as status,
       created_at, expires_at, max_reads, reads::float8 as reads, last_read_at, failed_reads::float8 as failed_reads
-    from secrets.secrets where id = ${id}`);
+    from secrets.secrets where id = ${id} and (${creator}::text is null or creator = ${creator})`);
   return row ?? null;
 }
 
 /** Idempotent. @returns null if the secret does not exist, was read as often as allowed, or has expired */
-export async function deleteSecret(database: Database, id: string) {
+export async function deleteSecret(database: Database, id: string, creator: string | null) {
   const [row] = await database.write((sql) => sql<Array<SecretKeyId & { readonly is_new: boolean }>>`
     update secrets.secrets set ${noContent(sql)}, ending = 'deleted', ended_at = coalesce(ended_at, now())
     where id = ${id} and (ending = 'deleted' or (${readable(sql)}))
+      and (${creator}::text is null or creator = ${creator})
     returning id, key_id, ended_at = now() as is_new`);
   return row ?? null;
 }

@@ -94,7 +94,7 @@ test('get: the passphrase is the second line, read only if required', async (t) 
       assertRefused(
         await get(t, place, input),
         1,
-        /this secret requires a passphrase: send it as the second line\. No read was used up\n$/,
+        /this secret requires a passphrase: send it as the next line\. No read was used up\n$/,
       );
     }
   }

@@ -56,7 +56,7 @@ test('put: prompts for passphrase and secret without echo, and prints the link',
   assert.deepEqual([code, isAsBefore], [0, true], shown);
   const [, id = '', secret = ''] = /\/s\/([0-9a-f-]{36})#([A-Za-z0-9_-]{43})\n$/.exec(shown) ?? [];
   assert.match(shown, /^Passphrase: \nRepeat the passphrase: \nSecret: \(end with Enter and Ctrl-D\) \nStored until /);
-  assert.match(shown, /\nStored until \S+Z\. Link \(shown only once\):\nhttp\S+\n$/);
+  assert.match(shown, /\nStored until \S+Z\. Link \(shown only once\):\nhttp\S+\nReceipt, for you alone: http\S+\n$/);
   assert.equal((await client.decrypt(id, secret, 'five wörds')).json.password, ' hunter2 "ü" ');
 });
 

@@ -5,6 +5,7 @@ import { createDatabase } from '../support/database.ts';
 import { AUTH_TOKEN, startGatehouse } from '../support/gatehouse.ts';
 import { buildProgram, type Finished, runProgram } from '../support/process.ts';
 import { secretsClient } from '../support/secrets.ts';
+import { plainKeys, plainOpen } from '../vectors/plain-envelope.ts';
 
 const program = buildProgram();
 const file = await createDatabase();
@@ -51,10 +52,15 @@ test('put: prints a link if the service has share pages', async (t) => {
   for (const GATEHOUSE_URL of [sharingUrl, `${sharingUrl}/`]) {
     const { code, stdout, stderr } = await run(t, ['put'], 'hunter2\n', { GATEHOUSE_URL });
     assert.equal(code, 0, stderr);
-    const [, id = '', secret = ''] = /\/s\/([0-9a-f-]{36})#([A-Za-z0-9_-]{43})\n$/.exec(stdout) ?? [];
-    assert.equal(stdout, `${sharingUrl}/s/${id}#${secret}\n`);
-    assert.match(stderr, /^Stored until \S+Z\. Link \(shown only once\):\n$/);
-    assert.equal((await client.decrypt(id, secret)).json.password, 'hunter2');
+    const link = /\/s\/([0-9a-f-]{36})#([A-Za-z0-9_-]{43})\.([A-Za-z0-9_-]{48})\n$/;
+    const [, id = '', secret = '', key = ''] = link.exec(stdout) ?? [];
+    assert.equal(stdout, `${sharingUrl}/s/${id}#${secret}.${key}\n`);
+    const receipt = new RegExp(`^Receipt, for you alone: ${sharingUrl}/r/${id}#[A-Za-z0-9_-]{43}\\n$`, 'm');
+    assert.match(stderr, /^Stored until \S+Z\. Link \(shown only once\):\n/);
+    assert.match(stderr, receipt);
+    const { password } = (await client.decrypt(id, secret)).json;
+    assert.ok(!password.includes('hunter2'), 'the service does not see the text');
+    assert.equal(plainOpen(plainKeys(key, '').content, password).bytes.toString('utf8'), 'hunter2');
   }
 });
 
@@ -89,8 +95,8 @@ const BAD_INPUTS: ReadonlyArray<readonly [what: string, input: string | Buffer, 
   ['the newline of another system alone', '\r\n', 2, /no secret on standard input/],
   ['no UTF-8 text', Buffer.from('fffefdfc', 'hex'), 2, /standard input is not UTF-8 text/],
   ['UTF-8 that breaks off', Buffer.from('text ü').subarray(0, -1), 2, /standard input is not UTF-8 text/],
-  ['a byte too many', 'x'.repeat(32_769), 2, /must have at most 32768 bytes/],
-  ['a byte too many in a letter of two', `${'x'.repeat(32_767)}ü`, 2, /must have at most 32768 bytes/],
+  ['a byte too many', 'x'.repeat(64_513), 2, /must have at most 64512 bytes/],
+  ['a byte too many in a letter of two', `${'x'.repeat(64_511)}ü`, 2, /must have at most 64512 bytes/],
   ['more than a request may hold', 'x'.repeat(200_000), 1, /too large/],
   ['what becomes too long as JSON', '"'.repeat(32_768), 1, /too large/],
 ];
@@ -222,7 +228,7 @@ test('status and delete: exit 1 for an unknown or ended secret', async (t) => {
 });
 
 const MISUSES: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
-  [[], /"secret" goes on with put, get, status, delete, keys\. See: gatehouse --help\n$/],
+  [[], /"secret" goes on with put, get, status, delete, keys, token create, token list, token rotate, token revoke\. See: /],
   [['put', 'hunter2'], /secret put: Unexpected argument 'hunter2'/],
   [['put', '--ttl', '1'], /secret put: Unknown option '--ttl'/],
   [['put', '--passphrase=words'], /secret put: Option '--passphrase' does not take an argument/],
@@ -232,7 +238,6 @@ const MISUSES: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> 
   [['status', `${UNKNOWN}/../options`], /secret status: ID must be a UUID/],
   [['delete', `${sharingUrl}/s/${UNKNOWN}`], /secret delete: ID must be a UUID/],
   [['delete', UNKNOWN, '--force'], /secret delete: Unknown option '--force'/],
-  [['get'], /secret get takes LINK\|ID/],
 ];
 
 test('invalid arguments: one line and exit 2, before anything is sent', async (t) => {
@@ -248,7 +253,7 @@ const HELPED: Readonly<Record<string, readonly RegExp[]>> = {
     /^ {2}--max-reads N +\S/m,
     /^ {2}--passphrase +\S/m,
   ],
-  get: [/^Usage: gatehouse secret get LINK\|ID \[OPTION…\]\n/, /reads the key from standard input/],
+  get: [/^Usage: gatehouse secret get \[LINK\|ID\] \[OPTION…\]\n/, /reads its link or its key from standard input/],
   status: [/^Usage: gatehouse secret status ID \[OPTION…\]\n/, /^ {2}--json +\S/m],
   delete: [/^Usage: gatehouse secret delete ID \[OPTION…\]\n/],
   keys: [/^Usage: gatehouse secret keys \[OPTION…\]\n/, /^ {2}--json +\S/m],
@@ -261,5 +266,5 @@ test('--help: describes each command and its options without any settings', asyn
     for (const one of [...said, /^ {2}--help +\S/m]) assert.match(stdout, one);
   }
   const { stdout } = await runProgram(t, program, ['secret', '--help'], {});
-  assert.deepEqual([...stdout.matchAll(/^ {2}secret (\S+)/gm)].map(([, name]) => name), Object.keys(HELPED));
+  assert.deepEqual([...stdout.matchAll(/^ {2}secret (?!token)(\S+)/gm)].map(([, name]) => name), Object.keys(HELPED));
 });

@@ -12,7 +12,7 @@ import { ask, AUTH_TOKEN, logIn, startGatehouse } from '../support/gatehouse.ts'
 import { addOperator, OPERATOR_TOKEN } from '../support/inbox.ts';
 import { SITE } from '../support/context.ts';
 
-const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 } }, SITE);
+const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 }, password: { max_bytes: 64_512 } }, SITE);
 const webhook = await createWebhookRoutes(SITE);
 const plain = createPlainRoutes();
 

@@ -11,7 +11,7 @@ import { alertRules, dashboardExpressions, only, readDeployFile } from '../suppo
 import { documentedMetrics, rowsUnder } from '../support/documents.ts';
 import { listAt, mapAt, readYaml, textAt, type YamlMap } from '../support/yaml.ts';
 
-const limits = { expires_in: { default: 1, max: 1 }, max_reads: { default: 1, max: 1 } };
+const limits = { expires_in: { default: 1, max: 1 }, max_reads: { default: 1, max: 1 }, password: { max_bytes: 64_512 } };
 const ROUTES: ReadonlyArray<Route<never>> =
   [...await createIdentityRoutes(SITE), ...await createSecretsRoutes(limits, SITE), ...await createWebhookRoutes(SITE)];
 const rules = alertRules();

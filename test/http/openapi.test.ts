@@ -9,7 +9,7 @@ import { createRoutes as createWebhookRoutes } from '../../src/webhook/routes.ts
 import { SITE } from '../support/context.ts';
 
 const webhook = await createWebhookRoutes(SITE);
-const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 } }, SITE);
+const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 }, password: { max_bytes: 64_512 } }, SITE);
 
 type Json = Readonly<Record<string, unknown>>;
 

@@ -46,7 +46,7 @@ test('every optional variable has its documented default', () => {
   assert.equal(config.identity?.idleSeconds, 0);
   assert.equal(config.identity?.retentionSeconds, 30 * 24 * 3_600);
   assert.equal(config.identity?.auditSeconds, 365 * 24 * 3_600);
-  assert.deepEqual(config.secrets?.limits, { expires_in: { default: 7 * 24 * 3_600, max: 30 * 24 * 3_600 }, max_reads: { default: null, max: 1_000 } });
+  assert.deepEqual(config.secrets?.limits, { expires_in: { default: 7 * 24 * 3_600, max: 30 * 24 * 3_600 }, max_reads: { default: null, max: 1_000 }, password: { max_bytes: 64_512 } });
   assert.equal(config.secrets?.receiptSeconds, 30 * 24 * 3_600);
   assert.equal(config.secrets?.sharePages, false);
   assert.deepEqual(config.secrets?.previousSecrets, []);
@@ -69,6 +69,7 @@ const numbers: ReadonlyArray<readonly [name: string, least: number, most: number
   ['SESSION_RETENTION', 0, 316_224_000, (config) => config.identity?.retentionSeconds],
   ['AUDIT_RETENTION', 86_400, 316_224_000, (config) => config.identity?.auditSeconds],
   ['SECRET_TTL_MAX', 1, 31_622_400, (config) => config.secrets?.limits.expires_in.max],
+  ['SECRETS_MAX_BODY_BYTES', 2_048, 1_048_576, (config) => config.secrets?.maxBodyBytes],
   ['SECRET_READS_MAX', 1, 1_000, (config) => config.secrets?.limits.max_reads.max],
   ['RECEIPT_RETENTION', 0, 316_224_000, (config) => config.secrets?.receiptSeconds],
 ];

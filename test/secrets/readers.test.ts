@@ -53,7 +53,7 @@ for (const [reads, rounds] of [[1, 400], [2, 10], [3, 60], [15, 10]] as const) {
       await assertReceipt(round + 1, id, reads);
     }
     const { stored, parts } = (await database.sql`
-      select count(*)::int as stored, (count(blob) + count(commitment) + count(tag))::int as parts from secrets.secrets
+      select count(*)::int as stored, (count(blob) + count(tag))::int as parts from secrets.secrets
         where max_reads = ${reads}`)[0] ?? {};
     assert.deepEqual({ stored, parts }, { stored: rounds, parts: 0 }, 'no content is left');
   });

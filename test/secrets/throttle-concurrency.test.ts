@@ -97,7 +97,7 @@ test('after 60 wrong links from one network, the correct one is 429 there and on
   assert.equal((await receipt(id)).json.reads, 0, 'a throttled request uses nothing up');
 
   for (const turn of [0, 1]) {
-    assert.deepEqual((await openLink(turn, newAddress(), id, secret)).json, { password: TEXT });
+    assert.equal((await openLink(turn, newAddress(), id, secret)).json.password, TEXT);
   }
   assert.deepEqual(
     (await secretsClient(replica(0), { 'x-forwarded-for': address }).decrypt(id, secret)).json,
@@ -139,7 +139,7 @@ test('wrong links: the count starts again when the window ends', async () => {
   await endIn(20);
   assertThrottled(await openLink(0, address, id, secret), 20);
   await endIn(0);
-  assert.deepEqual((await openLink(1, address, id, secret)).json, { password: TEXT });
+  assert.equal((await openLink(1, address, id, secret)).json.password, TEXT);
   assert.deepEqual(await untilFull(address, [id]), { not_found: 60, too_many_requests: 6 });
   const [row] = await sql`
     select count(*)::int as rows, bool_and(window_ends_at > now() + interval '9 minutes') as is_new

@@ -14,8 +14,15 @@ export function element(id, type) {
 
 /**
  * @template Data
- * @typedef {{ ok: true, data: Data } | { ok: false, code: string, message: string }} Result `message` is for the user.
+ * @typedef {{ ok: true, data: Data } | Failure} Result
  */
+/**
+ * `message` is for the user.
+ * @typedef {{ ok: false, code: string, message: string, fields: Array<{ path: string, message: string }> }} Failure
+ */
+
+/** @param {string} code @param {string} message @param {Failure['fields']} fields @returns {Failure} */
+const failure = (code, message, fields = []) => ({ ok: false, code, message, fields });
 
 /**
  * Calls the service's API.
@@ -36,10 +43,15 @@ export async function callApi(path, { token, body, method = body ? 'POST' : 'GET
       },
       ...(body ? { body: JSON.stringify(body) } : {}),
       cache: 'no-store',
-      credentials: 'omit',
+      // For a proxy that authenticates people. A redirect leads to its sign-in page.
+      credentials: 'same-origin',
+      redirect: 'manual',
     });
   } catch {
-    return { ok: false, code: 'no_answer', message: 'The service did not answer. Check the connection and try again.' };
+    return failure('no_answer', 'The service did not answer. Check the connection and try again.');
+  }
+  if (response.type === 'opaqueredirect') {
+    return failure('signin_needed', 'Your sign-in has ended. Sign in again in another tab, then try again here.');
   }
   const reply = await response.json().catch(() => null);
   if (response.ok && reply !== null) return { ok: true, data: reply };
@@ -48,9 +60,9 @@ export async function callApi(path, { token, body, method = body ? 'POST' : 'GET
   if (code === 'too_many_requests') {
     const minutes = Math.ceil(Number(response.headers.get('Retry-After')) / 60);
     const wait = `${minutes} minute${minutes === 1 ? '' : 's'}`;
-    return { ok: false, code, message: `Too many failed attempts. Try again in ${wait}.` };
+    return failure(code, `Too many attempts. Try again in ${wait}.`);
   }
-  return { ok: false, code, message: fields.length > 0 ? fields.map(fieldMessage).join(' ') : message };
+  return failure(code, fields.length > 0 ? fields.map(fieldMessage).join(' ') : message, fields);
 }
 
 /** The names of request members that the user knows by another name. @type {Record<string, string>} */
@@ -73,6 +85,46 @@ export function showProblem(message) {
 }
 
 /**
+ * Shows an error message below a control, for screen readers as well.
+ * @param {HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement} control
+ * @param {string} message the empty string to remove it
+ */
+export function showFieldProblem(control, message) {
+  const id = `${control.id}-error`;
+  let note = document.getElementById(id);
+  if (!note && message !== '') {
+    note = document.createElement('p');
+    note.id = id;
+    note.className = 'error';
+    note.setAttribute('role', 'alert');
+    const hints = control.getAttribute('aria-describedby') ?? '';
+    control.setAttribute('aria-describedby', `${id} ${hints}`.trim());
+    (control.closest('.joined') ?? control).after(note);
+  }
+  if (!note) return;
+  note.textContent = message;
+  note.hidden = message === '';
+  if (message === '') return control.removeAttribute('aria-invalid');
+  control.setAttribute('aria-invalid', 'true');
+  control.focus();
+}
+
+/**
+ * Says at a button what it has done, for two seconds.
+ * @param {HTMLButtonElement} button @param {string} words @param {boolean} isDone
+ */
+export function showAtButton(button, words, isDone) {
+  const label = (button.dataset.label ??= button.textContent ?? '');
+  button.textContent = words;
+  button.classList.toggle('done', isDone);
+  element('status', HTMLElement).textContent = words;
+  setTimeout(() => {
+    button.textContent = label;
+    button.classList.remove('done');
+  }, 2_000);
+}
+
+/**
  * Makes a button copy the text of a field.
  * @param {HTMLButtonElement} button
  * @param {HTMLInputElement | HTMLTextAreaElement} field
@@ -80,17 +132,34 @@ export function showProblem(message) {
  */
 export function copyOnClick(button, field, text) {
   button.addEventListener('click', async () => {
-    const status = element('status', HTMLElement);
     field.select();
     try {
       await navigator.clipboard.writeText(text());
-      status.textContent = 'Copied.';
+      showAtButton(button, 'Copied', true);
     } catch {
       // Without HTTPS, or if the browser forbids it.
-      status.textContent = 'The text is selected. To copy it, press Ctrl+C or touch and hold it.';
+      showAtButton(button, 'Selected: press Ctrl+C', false);
     }
   });
 }
+
+/**
+ * Runs work once at a time, and shows that it runs. The button is not disabled, because it would lose the focus.
+ * @param {HTMLButtonElement} button @param {() => Promise<void>} work
+ */
+export async function whileBusy(button, work) {
+  if (button.ariaBusy === 'true') return;
+  button.ariaBusy = 'true';
+  try {
+    await work();
+  } finally {
+    button.ariaBusy = null;
+  }
+}
+
+/** @param {string | null} time @returns a date and time for people */
+export const formatTime = (time) =>
+  time === null ? '' : new Date(time).toLocaleString(undefined, { dateStyle: 'long', timeStyle: 'short' });
 
 /** Hides one section, shows another and moves the focus to its heading. @param {string} from @param {string} to */
 export function switchSection(from, to) {

@@ -1,106 +1,197 @@
-import { callApi, copyOnClick, element, showProblem, switchSection } from '/pages/page.js';
-import { qrCode } from '/pages/qr.js';
+import { envelopeLength, isSupported, safeName, seal } from '/pages/envelope.js';
+import { createPassphrase, createPassword, drawQr, formatSize } from '/pages/form.js';
+import {
+  callApi, copyOnClick, element, formatTime, showFieldProblem, showProblem, switchSection, whileBusy,
+} from '/pages/page.js';
 
-/** @import { Result } from '/pages/page.js' */
+/** @import { About, Content } from '/pages/envelope.js' */
+/** @import { Failure, Result } from '/pages/page.js' */
 
 const form = element('make', HTMLFormElement);
 /** The token is kept only in this field. It is not stored, and only this service receives it. */
 const token = element('token', HTMLInputElement);
+const tokenPart = element('token-part', HTMLElement);
 const secret = element('secret', HTMLTextAreaElement);
+const file = element('file', HTMLInputElement);
+const isFile = element('kind-file', HTMLInputElement);
+const isText = element('kind-text', HTMLInputElement);
 const expiry = element('expires-in', HTMLSelectElement);
 const reads = element('max-reads', HTMLInputElement);
 const passphrase = element('passphrase', HTMLInputElement);
+const endToEnd = element('end-to-end', HTMLInputElement);
 const link = element('link', HTMLInputElement);
-/** The limit that applies if the number of reads is left empty; empty for no limit. */
-let defaultReads = '';
+const receipt = element('receipt', HTMLInputElement);
+const madePassphrase = element('made-passphrase', HTMLInputElement);
+const CONTROLS = [token, secret, file, expiry, reads, passphrase];
 
-/** True during a request. The button is not disabled, because a disabled button loses the keyboard focus. */
-let isPending = false;
+/**
+ * @typedef {{
+ *   expires_in: { max: number }, max_reads: { max: number }, passphrase: { min_length: number },
+ *   password: { max_bytes: number }, caller: { role: string, user: string | null },
+ * }} Options
+ */
+let [maxBytes, minPassphrase] = [64_512, 4];
 let latestRequest = 0;
+/** What padding and encoding leave of an envelope, at least. */
+const ENVELOPE_SHARE = 0.66;
 
-/** Once a token is entered, the form offers only what the operator allows. */
-token.addEventListener('change', async () => {
+/** The form offers only what the operator allows. @param {boolean} isFirst before a token is entered */
+async function loadOptions(isFirst) {
   const thisRequest = ++latestRequest;
-  /** @type {Result<{ expires_in: { max: number }, max_reads: { default: number | null, max: number } }>} */
-  const options = await callApi('/api/store/options', { token: token.value });
+  /** @type {Result<Options>} */
+  const options = await callApi('/api/store/options', isFirst ? {} : { token: token.value });
   // The message of a later request stays.
-  if (thisRequest === latestRequest) showProblem(options.ok ? '' : messageFor(options));
-  if (!options.ok) return;
-  const { expires_in, max_reads } = options.data;
+  if (thisRequest !== latestRequest) return;
+  if (!options.ok) return isFirst && options.code === 'unauthorized' ? undefined : showFailure(options);
+  const { expires_in, max_reads, password, passphrase: limits, caller } = options.data;
+  [maxBytes, minPassphrase] = [password.max_bytes, limits.min_length];
+  showFieldProblem(token, '');
+  showProblem('');
+  if (isFirst) tokenPart.hidden = true;
+  const who = element('who', HTMLElement);
+  who.hidden = caller.user === null;
+  who.textContent = `Signed in as ${caller.user}.`;
   const choices = [...expiry.options];
   for (const choice of choices) choice.disabled = Number(choice.value) > expires_in.max;
-  if (expiry.selectedOptions[0]?.disabled !== false) {
+  // An operator may allow less than the shortest choice.
+  if (choices.every((choice) => choice.disabled)) {
+    expiry.add(new Option(`${expires_in.max} seconds`, String(expires_in.max)));
+    expiry.value = String(expires_in.max);
+  } else if (expiry.selectedOptions[0]?.disabled !== false) {
     expiry.value = choices.findLast((choice) => !choice.disabled)?.value ?? '';
   }
   reads.max = String(max_reads.max);
-  defaultReads = String(max_reads.default ?? '');
+  element('file-hint', HTMLElement).textContent =
+    `At most about ${formatSize(ENVELOPE_SHARE * maxBytes)}. Its name and type are encrypted, too.`;
+}
+void loadOptions(true);
+token.addEventListener('change', () => void loadOptions(false));
+
+if (!isSupported()) {
+  element('insecure', HTMLElement).hidden = false;
+  endToEnd.checked = false;
+  endToEnd.disabled = isFile.disabled = true;
+}
+
+for (const kind of [isFile, isText]) {
+  kind.addEventListener('change', () => {
+    element('file-part', HTMLElement).hidden = !isFile.checked;
+    element('text-part', HTMLElement).hidden = isFile.checked;
+    // Only the envelope holds a file.
+    if (isFile.checked) endToEnd.checked = true;
+    endToEnd.disabled = isFile.checked || !isSupported();
+  });
+}
+
+element('generate', HTMLButtonElement).addEventListener('click', () => {
+  secret.value = createPassword();
+  secret.focus();
+});
+element('suggest', HTMLButtonElement).addEventListener('click', () => {
+  passphrase.value = createPassphrase();
+  passphrase.focus();
 });
 
-form.addEventListener('submit', async (event) => {
+/** @typedef {HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement} Control */
+
+/** @param {Control} control @param {string} message */
+const problem = (control, message) => ({ control, message });
+
+/**
+ * What the form holds, or the first mistake in it.
+ * @returns {Promise<Content | { control: Control, message: string }>}
+ */
+async function readForm() {
+  if (!tokenPart.hidden && token.value === '') return problem(token, 'Enter your access token.');
+  const chosen = file.files?.[0];
+  if (isFile.checked && !chosen) return problem(file, 'Choose a file.');
+  if (!isFile.checked && secret.value === '') return problem(secret, 'Enter the text to share.');
+  const [count, max] = [Number(reads.value), Number(reads.max)];
+  if (!Number.isInteger(count) || count < 1 || count > max) return problem(reads, `Enter a number from 1 to ${max}.`);
+  if (passphrase.value !== '' && passphrase.value.length < minPassphrase) {
+    return problem(passphrase, `Enter at least ${minPassphrase} characters, or none.`);
+  }
+  /** @type {About} */
+  const about = chosen && isFile.checked
+    ? { kind: 'file', name: safeName(chosen.name), type: chosen.type || 'application/octet-stream' } : { kind: 'text' };
+  const size = chosen && isFile.checked ? chosen.size : new TextEncoder().encode(secret.value).length;
+  const stored = endToEnd.checked ? envelopeLength(about, size) : size;
+  if (stored > maxBytes) {
+    const most = formatSize((endToEnd.checked ? ENVELOPE_SHARE : 1) * maxBytes);
+    return problem(isFile.checked ? file : secret, `${formatSize(size)} is too much: the limit is about ${most}.`);
+  }
+  if (!chosen || !isFile.checked) return { about, bytes: new TextEncoder().encode(secret.value) };
+  const bytes = await chosen.arrayBuffer().catch(() => null);
+  return bytes ? { about, bytes: new Uint8Array(bytes) } : problem(file, 'This file cannot be read. Choose it again.');
+}
+
+form.addEventListener('submit', (event) => {
   event.preventDefault();
-  if (isPending) return;
-  isPending = true;
+  void whileBusy(element('submit', HTMLButtonElement), create);
+});
+
+async function create() {
   latestRequest += 1;
-  /** @type {Result<{ id: string, secret: string, expires_at: string | null }>} */
+  for (const control of CONTROLS) showFieldProblem(control, '');
+  showProblem('');
+  const content = await readForm();
+  if ('control' in content) return showFieldProblem(content.control, content.message);
+  const sealed = endToEnd.checked ? await seal(content, passphrase.value) : null;
+  const lock = sealed ? sealed.proof : passphrase.value || undefined;
+  /** @type {Result<{ id: string, secret: string, expires_at: string, receipt: string }>} */
   const created = await callApi('/api/store/encrypt', {
-    token: token.value,
+    ...(tokenPart.hidden ? {} : { token: token.value }),
     body: {
-      password: secret.value,
-      ...(expiry.value === '' ? {} : { expires_in: Number(expiry.value) }),
-      ...(reads.value === '' ? {} : { max_reads: Number(reads.value) }),
-      ...(passphrase.value === '' ? {} : { passphrase: passphrase.value }),
+      password: sealed?.envelope ?? secret.value,
+      expires_in: Number(expiry.value),
+      max_reads: Number(reads.value),
+      ...(lock === undefined ? {} : { passphrase: lock }),
     },
   });
-  isPending = false;
-  if (!created.ok) return showProblem(messageFor(created));
-  const { id, secret: key, expires_at } = created.data;
-  link.value = `${location.origin}/s/${id}#${key}`;
-  const until = expires_at === null ? 'with no time limit' : `until ${formatTime(expires_at)}`;
-  element('until', HTMLElement).textContent = until;
-  element('how-often', HTMLElement).textContent = formatReads(reads.value || defaultReads);
+  if (!created.ok) return showFailure(created);
+  const { id, secret: key, expires_at, receipt: receiptKey } = created.data;
+  link.value = `${location.origin}/s/${id}#${key}${sealed ? `.${sealed.key}` : ''}`;
+  receipt.value = `${location.origin}/r/${id}#${receiptKey}`;
+  element('open-receipt', HTMLAnchorElement).href = receipt.value;
+  element('until', HTMLElement).textContent = formatTime(expires_at);
+  element('how-often', HTMLElement).textContent = reads.value === '1' ? 'once' : `${reads.value} times`;
+  madePassphrase.value = passphrase.value;
   element('locked', HTMLElement).hidden = passphrase.value === '';
-  drawQr(link.value);
-  secret.value = passphrase.value = '';
+  element('code', HTMLElement).hidden = !drawQr(element('qr', HTMLElement), link.value);
+  element('share', HTMLElement).hidden = typeof navigator.share !== 'function';
+  secret.value = passphrase.value = file.value = '';
   switchSection('make', 'made');
-});
+}
+
+/** By the members of the request. */
+const BY_PATH = new Map(Object.entries({
+  '/password': secret, '/expires_in': expiry, '/max_reads': reads, '/passphrase': passphrase,
+}));
+
+/** Each message stands where the user looks. Nothing that was typed is lost. @param {Failure} failure */
+function showFailure({ code, message, fields }) {
+  if (code === 'unauthorized') {
+    const advice = token.value === '' ? 'Enter your access token.'
+      : 'This access token is not valid. Check it, or ask for a valid one.';
+    tokenPart.hidden = false;
+    return showFieldProblem(token, advice);
+  }
+  const [first] = fields;
+  const control = first && BY_PATH.get(first.path);
+  if (first && control) return showFieldProblem(control, `This ${first.message}.`);
+  showProblem(code === 'body_too_large' ? 'This is too much for the service. Share less text.' : message);
+}
 
 element('again', HTMLButtonElement).addEventListener('click', () => {
-  link.value = '';
-  drawQr(null);
+  link.value = receipt.value = madePassphrase.value = '';
+  element('open-receipt', HTMLAnchorElement).removeAttribute('href');
+  drawQr(element('qr', HTMLElement), null);
   switchSection('made', 'make');
 });
 
 copyOnClick(element('copy', HTMLButtonElement), link, () => link.value);
-
-/** @param {string} time */
-const formatTime = (time) => new Date(time).toLocaleString(undefined, { dateStyle: 'long', timeStyle: 'short' });
-
-/** @param {string} limit empty for no limit */
-const formatReads = (limit) => (limit === '' ? 'any number of times' : limit === '1' ? 'once' : `${limit} times`);
-
-/** @param {{ code: string, message: string }} failure */
-const messageFor = ({ code, message }) =>
-  code === 'unauthorized' ? 'This access token is not valid. Check it, or ask the operator for a valid one.' : message;
-
-/** @param {string | null} text null to remove the picture */
-function drawQr(text) {
-  const figure = element('qr', HTMLElement);
-  const modules = text === null ? null : qrCode(text);
-  figure.replaceChildren();
-  figure.hidden = modules === null;
-  if (!modules) return;
-  const create = (/** @type {string} */ name, /** @type {Record<string, string>} */ attributes) => {
-    const node = document.createElementNS('http://www.w3.org/2000/svg', name);
-    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-    return node;
-  };
-  // With the quiet zone of four modules on each side.
-  const size = modules.length + 8;
-  const label = { role: 'img', 'aria-label': 'The link as a QR code' };
-  const picture = create('svg', { viewBox: `0 0 ${size} ${size}`, ...label });
-  const squares = modules.flatMap((row, y) => row.flatMap((dark, x) => (dark ? `M${x + 4} ${y + 4}h1v1h-1z` : [])));
-  // Always dark on light, because not every scanner reads inverted codes.
-  const background = create('rect', { width: String(size), height: String(size), fill: '#fff' });
-  picture.append(background, create('path', { d: squares.join(''), fill: '#000' }));
-  figure.append(picture);
-}
+copyOnClick(element('copy-passphrase', HTMLButtonElement), madePassphrase, () => madePassphrase.value);
+copyOnClick(element('copy-receipt', HTMLButtonElement), receipt, () => receipt.value);
+// Closing the sheet without sending is no mistake.
+element('share', HTMLButtonElement).addEventListener('click', () =>
+  void navigator.share({ url: link.value }).catch(() => {}));

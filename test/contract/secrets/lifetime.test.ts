@@ -158,8 +158,8 @@ test('the last read removes the content from the row and the secret from the lis
   assert.ok(half?.blob instanceof Buffer && half.commitment instanceof Buffer);
   assert.ok(await listed());
   await decrypt(id, secret);
-  const { blob, commitment, reads } = (await rowOf(id)) ?? {};
-  assert.deepEqual({ blob, commitment, reads }, { blob: null, commitment: null, reads: '2' });
+  const { blob, tag, reads } = (await rowOf(id)) ?? {};
+  assert.deepEqual({ blob, tag, reads }, { blob: null, tag: null, reads: '2' });
   assert.ok(!(await listed()));
 });
 

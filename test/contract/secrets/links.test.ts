@@ -48,9 +48,9 @@ test('loading a link changes neither row, receipt nor throttle', async () => {
 
 test('a link opens without a bearer token, as often as allowed', async () => {
   for (const path of [(id: string) => id, (id: string) => id.toUpperCase(), (id: string) => `${id}/`]) {
-    const { id, secret } = await keep('read \0once\r\n ', { max_reads: 1 });
+    const { id, secret, expires_at } = await keep('read \0once\r\n ', { max_reads: 1 });
     const answer = await reveal(path(id), { secret });
-    assert.deepEqual([answer.status, answer.text], [200, JSON.stringify({ password: 'read \0once\r\n ' })]);
+    assert.deepEqual([answer.status, answer.text], [200, JSON.stringify({ password: 'read \0once\r\n ', reads_left: 0, expires_at, delete_key: null })]);
     assert.equal(answer.headers.get('cache-control'), 'no-store');
     const again = await reveal(id, { secret });
     assert.deepEqual([again.status, again.json.error.code], [404, 'not_found']);

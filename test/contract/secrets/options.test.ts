@@ -13,9 +13,10 @@ const DAY = 86_400;
 const DEFAULTS = {
   expires_in: { default: 7 * DAY, max: 30 * DAY },
   max_reads: { default: null, max: 1_000 },
+  password: { max_bytes: 64_512 },
   passphrase: { min_length: 4 },
-  password: { max_bytes: 32_768 },
   share_pages: false,
+  caller: { role: 'operator', user: null },
 };
 type Options = Omit<typeof DEFAULTS, 'expires_in' | 'max_reads'> & Record<'expires_in' | 'max_reads', {
   default: number | null; max: number,
@@ -114,6 +115,7 @@ const SETTINGS: ReadonlyArray<readonly [
     'SECRET_READS is above SECRET_READS_MAX', { SECRET_READS: '9', SECRET_READS_MAX: '5' },
     { max_reads: { default: 5, max: 5 } },
   ],
+  ['SECRETS_MAX_BODY_BYTES is 1 MiB', { SECRETS_MAX_BODY_BYTES: '1048576' }, { password: { max_bytes: 1_047_552 } }],
   ['SHARE_PAGES is on', { SHARE_PAGES: 'on' }, { share_pages: true }],
   [
     'everything is set',

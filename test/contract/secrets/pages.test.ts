@@ -33,7 +33,8 @@ const FILES: ReadonlyArray<readonly [path: string, file: string, type: string]> 
   [`/s/${randomUUID()}`, 'reveal.html', HTML],
   ['/s/not-an-id', 'reveal.html', HTML],
   ['/pages/style.css', 'style.css', 'text/css; charset=utf-8'],
-  ...['make', 'reveal', 'page', 'qr'].map((name) => [`/pages/${name}.js`, `${name}.js`, SCRIPT] as const),
+  [`/r/${randomUUID()}`, 'receipt.html', HTML],
+  ...['make', 'reveal', 'receipt', 'envelope', 'form', 'page', 'qr'].map((name) => [`/pages/${name}.js`, `${name}.js`, SCRIPT] as const),
 ];
 
 test('without SHARE_PAGES: every page is 404 and absent from the OpenAPI document', async (t) => {
@@ -56,7 +57,8 @@ test('without SHARE_PAGES: every page is 404 and absent from the OpenAPI documen
 test('with SHARE_PAGES: described in the OpenAPI document, without a bearer token', async () => {
   const { paths } = (await ask('GET', `${base}/openapi.json`)).json;
   for (const [path, method] of [
-    ['/', 'get'], ['/s/{id}', 'get'], ['/s/{id}', 'post'], ['/pages/{file}', 'get'],
+    ['/', 'get'], ['/s/{id}', 'get'], ['/s/{id}', 'post'], ['/pages/{file}', 'get'], ['/s/{id}/status', 'post'],
+    ['/s/{id}/delete', 'post'], ['/r/{id}', 'get'], ['/r/{id}', 'post'],
   ] as const) {
     assert.deepEqual(paths[path]?.[method]?.security ?? [], [], `${method} ${path}`);
     assert.ok(paths[path]?.[method]?.summary, `${method} ${path}`);
@@ -104,7 +106,8 @@ for (const path of NOT_FOUND) {
 }
 
 /** Every page with its scripts and what they import. */
-const PAGES = ['make.html', 'reveal.html'].map((name) => ({ name, html: read(name), scripts: scriptsOf(read(name)) }));
+const NAMES = ['make.html', 'reveal.html', 'receipt.html'];
+const PAGES = NAMES.map((name) => ({ name, html: read(name), scripts: scriptsOf(read(name)) }));
 
 function scriptsOf(html: string): string[] {
   const names = [...html.matchAll(/<script [^>]*src="\/pages\/([^"]+)"/g)].map(([, name = '']) => name);
@@ -124,7 +127,7 @@ test('every file that a page loads is served, and no other', async () => {
       [...scripts, ...[...html.matchAll(/(?:href|src)="\/pages\/([^"]+)"/g)].map(([, name = '']) => name)],
   );
   assert.deepEqual(
-    [...new Set([...loaded, 'make.html', 'reveal.html'])].sort(),
+    [...new Set([...loaded, ...NAMES])].sort(),
     [...readdirSync(source), 'page.js', 'qr.js', ...FRAME_FILES].sort(),
   );
   for (const name of loaded) assert.equal((await ask('GET', `${base}/pages/${name}`)).status, 200, name);
@@ -164,7 +167,7 @@ test('no page has inline or third-party content, or turns text into markup', () 
 /** The tag of each element type. */
 const TAGS: Readonly<Record<string, RegExp>> = {
   HTMLElement: /^[a-z0-9]+$/, HTMLFormElement: /^form$/, HTMLInputElement: /^input$/, HTMLTextAreaElement: /^textarea$/,
-  HTMLSelectElement: /^select$/, HTMLButtonElement: /^button$/,
+  HTMLSelectElement: /^select$/, HTMLButtonElement: /^button$/, HTMLAnchorElement: /^a$/,
 };
 
 test('every element that a script uses exists in its pages with the expected type', () => {
@@ -180,7 +183,7 @@ test('every element that a script uses exists in its pages with the expected typ
       const switched = [
         ...read(script).matchAll(/switchSection\('([^']+)', '([^']+)'\)/g),
       ].flatMap(([, from = '', to = '']) => [from, to, `${to}-heading`].map((id) => [id, 'HTMLElement'] as const));
-      if (script !== 'qr.js') assert.ok(used.length > 0, script);
+      if (!/^(qr|envelope|form)\.js$/.test(script)) assert.ok(used.length > 0, script);
       for (const [id, type] of [...used, ...switched]) {
         assert.match(elements.get(id) ?? '', TAGS[type] ?? assert.fail(type), `${script} uses ${id} of ${name}`);
       }

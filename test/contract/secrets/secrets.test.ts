@@ -127,9 +127,9 @@ const BODY_FAULTS: ReadonlyArray<readonly [why: string, body: unknown, path: str
   ['an empty password', { password: '' }, '/password'],
   ['half of a surrogate pair, high', '{"password":"a\\ud83d"}', '/password'],
   ['half of a surrogate pair, low', '{"password":"\\ude00a"}', '/password'],
-  ['32 KiB and one byte of ASCII', { password: 'x'.repeat(32 * KIB + 1) }, '/password'],
-  ['32 KiB and one byte in two-byte characters', { password: `${'é'.repeat(16 * KIB)}x` }, '/password'],
-  ['32 KiB and two bytes in four-byte characters', { password: `${'😀'.repeat(8 * KIB)}xy` }, '/password'],
+  ['63 KiB and one byte of ASCII', { password: 'x'.repeat(63 * KIB + 1) }, '/password'],
+  ['63 KiB and one byte in two-byte characters', { password: `${'é'.repeat(31.5 * KIB)}x` }, '/password'],
+  ['63 KiB and two bytes in four-byte characters', { password: `${'😀'.repeat(15.75 * KIB)}xy` }, '/password'],
   ...[
     null, 1, true, ['x'], { a: 1 },
   ].map((password) => [`the password ${JSON.stringify(password)}`, { password }, '/password'] as const),
@@ -227,9 +227,9 @@ const TEXTS: ReadonlyArray<readonly [what: string, text: string]> = [
   ['right-to-left marks and text', '\u202eabc\u202c \u05e9\u05dc\u05d5\u05dd'],
   ['noncharacters and the last code point', '\ufffe\uffff\ufeff\u{10ffff}'],
   ['JSON', '{"password":"x","max_reads":1}'],
-  ['32 KiB of ASCII', 'x'.repeat(32 * KIB)],
-  ['32 KiB in two-byte characters', 'é'.repeat(16 * KIB)],
-  ['32 KiB in four-byte characters', '😀'.repeat(8 * KIB)],
+  ['63 KiB of ASCII', 'x'.repeat(63 * KIB)],
+  ['63 KiB in two-byte characters', 'é'.repeat(31.5 * KIB)],
+  ['63 KiB in four-byte characters', '😀'.repeat(15.75 * KIB)],
 ];
 for (const [what, text] of TEXTS) {
   test(`a text is returned unchanged: ${what}`, async () => {

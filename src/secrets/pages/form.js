@@ -1,0 +1,52 @@
+/** Parts of the form that creates a link. */
+import { qrCode } from '/pages/qr.js';
+
+/** Without characters that are mistaken for each other. */
+const LETTERS = 'abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789';
+
+/** 24 characters of 55: 138 bits. */
+export const createPassword = () => pick(LETTERS, 24);
+
+/** Easy to read out on the phone: five groups of four letters, 94 bits. */
+export const createPassphrase = () =>
+  Array.from({ length: 5 }, () => pick('abcdefghijkmnpqrstuvwxyz23456789', 4)).join('-').slice(0, 24);
+
+/** @param {string} letters at most 256 @param {number} count */
+function pick(letters, count) {
+  const limit = 256 - (256 % letters.length);
+  let text = '';
+  while (text.length < count) {
+    // A byte beyond the last multiple would make some letters likelier than others.
+    for (const byte of crypto.getRandomValues(new Uint8Array(count))) {
+      if (byte < limit && text.length < count) text += letters[byte % letters.length];
+    }
+  }
+  return text;
+}
+
+/** @param {number} bytes */
+export const formatSize = (bytes) =>
+  bytes < 1_024 ? `${bytes} bytes` : bytes < 1_048_576 ? `${Math.floor(bytes / 102.4) / 10} KiB`
+    : `${Math.floor(bytes / 104_857.6) / 10} MiB`;
+
+/** @param {HTMLElement} figure @param {string | null} text null to remove the picture @returns whether there is one */
+export function drawQr(figure, text) {
+  const modules = text === null ? null : qrCode(text);
+  figure.replaceChildren();
+  if (!modules) return false;
+  const create = (/** @type {string} */ name, /** @type {Record<string, string>} */ attributes) => {
+    const node = document.createElementNS('http://www.w3.org/2000/svg', name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    return node;
+  };
+  // With the quiet zone of four modules on each side.
+  const size = modules.length + 8;
+  const label = { role: 'img', 'aria-label': 'The link as a QR code' };
+  const picture = create('svg', { viewBox: `0 0 ${size} ${size}`, ...label });
+  const squares = modules.flatMap((row, y) => row.flatMap((dark, x) => (dark ? `M${x + 4} ${y + 4}h1v1h-1z` : [])));
+  // Always dark on light, because not every scanner reads inverted codes.
+  const background = create('rect', { width: String(size), height: String(size), fill: '#fff' });
+  picture.append(background, create('path', { d: squares.join(''), fill: '#000' }));
+  figure.append(picture);
+  return true;
+}

@@ -1,0 +1,90 @@
+import { callApi, element, formatTime, showProblem, whileBusy } from '/pages/page.js';
+
+/** @import { Result } from '/pages/page.js' */
+/**
+ * @typedef {{
+ *   status: 'stored' | 'read' | 'expired' | 'deleted', created_at: string, expires_at: string | null, reads: number,
+ *   max_reads: number | null, last_read_at: string | null, failed_reads: number,
+ * }} Receipt
+ */
+
+const REFRESH_MS = 15_000;
+const id = /^\/r\/([0-9a-f-]{36})\/?$/i.exec(location.pathname)?.[1] ?? '';
+const about = element('about', HTMLElement);
+const sure = element('sure', HTMLElement);
+const button = element('delete', HTMLButtonElement);
+
+/** For each state: how it is called, its color, and what it means. */
+const STATES = {
+  stored: ['Not opened yet', 'info', 'Nobody has opened the link so far.'],
+  opened: ['Opened', 'good', 'The link was opened, and can be opened again.'],
+  read: ['Opened', 'good', 'The link was opened as often as allowed. The secret is deleted.'],
+  expired: ['Expired', 'warn', 'The link has expired. The secret is deleted.'],
+  deleted: ['Deleted', 'bad', 'The secret was deleted. The link no longer works.'],
+};
+
+/** The key is behind the `#`. Browsers do not send that part to a server. */
+const body = () => ({ key: location.hash.slice(1) });
+
+/** @returns {Promise<boolean>} whether the state can still change */
+async function load() {
+  const isWhole = id !== '' && /^[A-Za-z0-9_-]{43}$/.test(body().key);
+  /** @type {Result<Receipt> | null} */
+  const receipt = isWhole ? await callApi(`/r/${id}`, { body: body() }) : null;
+  if (!receipt || (!receipt.ok && receipt.code === 'not_found')) {
+    element('receipt-heading', HTMLElement).textContent = document.title = 'No such receipt';
+    about.textContent = 'This address is incomplete or wrong, or the receipt is no longer kept.';
+    element('facts', HTMLElement).hidden = element('burn', HTMLElement).hidden = true;
+    return false;
+  }
+  showProblem(receipt.ok ? '' : receipt.message);
+  if (!receipt.ok) return true;
+  show(receipt.data);
+  return receipt.data.status === 'stored';
+}
+
+/** @param {Receipt} receipt */
+function show({ status, created_at, expires_at, reads, max_reads, last_read_at, failed_reads }) {
+  const [name = '', tone = '', words = ''] = STATES[status === 'stored' && reads > 0 ? 'opened' : status];
+  const state = element('state', HTMLElement);
+  state.className = `badge ${tone}`;
+  state.textContent = document.title = name;
+  about.textContent = words;
+  const facts = {
+    created: formatTime(created_at),
+    views: max_reads === null ? String(reads) : `${reads} of ${max_reads}`,
+    opened: last_read_at === null ? 'never' : formatTime(last_read_at),
+    expires: expires_at === null ? 'never' : formatTime(expires_at),
+    failed: failed_reads === 0 ? 'none' : `${failed_reads}: a wrong key or passphrase, or after the end`,
+  };
+  for (const [field, value] of Object.entries(facts)) element(field, HTMLElement).textContent = value;
+  element('facts', HTMLElement).hidden = false;
+  element('burn', HTMLElement).hidden = status !== 'stored';
+}
+
+async function keepLoading() {
+  const mayChange = await load();
+  if (mayChange) setTimeout(() => void (document.hidden ? waitUntilShown() : keepLoading()), REFRESH_MS);
+}
+const waitUntilShown = () => document.addEventListener('visibilitychange', () => void keepLoading(), { once: true });
+void keepLoading();
+addEventListener('hashchange', () => void load());
+
+/** @param {boolean} isAsking */
+function ask(isAsking) {
+  sure.hidden = !isAsking;
+  button.hidden = isAsking;
+  (isAsking ? element('cancel', HTMLButtonElement) : button).focus();
+}
+button.addEventListener('click', () => ask(true));
+element('cancel', HTMLButtonElement).addEventListener('click', () => ask(false));
+
+const confirm = element('confirm', HTMLButtonElement);
+confirm.addEventListener('click', () => void whileBusy(confirm, async () => {
+  const deleted = await callApi(`/s/${id}/delete`, { body: body() });
+  // It may have been opened or have expired just now: the receipt tells.
+  if (!deleted.ok && deleted.code !== 'not_found') return showProblem(deleted.message);
+  ask(false);
+  await load();
+  element('receipt-heading', HTMLElement).focus();
+}));
