@@ -13,7 +13,7 @@ export async function countFailure(sql: Sql, schema: string, limits: readonly Li
 export async function clearFailures(sql: Sql, schema: string, key: Buffer): Promise<void> {
   await sql`
     insert into ${sql(schema)}.throttles (key, attempts, window_ends_at, known_until)
-    values (${key}, 0, now(), now() + make_interval(secs => ${KNOWN_SECONDS}::int))
+    values (${key}, 0, now(), now() + make_interval(secs => ${KNOWN_SECONDS}::int4))
     on conflict (key) do update set attempts = 0, window_ends_at = excluded.window_ends_at, blocked_until = null,
       was_blocked = false, known_until = excluded.known_until`;
 }

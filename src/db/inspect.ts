@@ -28,7 +28,7 @@ export async function inspectDatabase(database: Database, schema: string, migrat
     const rows = await sql<[{
       version: string; number: number; name: string; role: string; encrypted: boolean; standby: boolean; pid: number;
     }]>`
-      select current_setting('server_version') as version, current_setting('server_version_num')::int as number,
+      select current_setting('server_version') as version, current_setting('server_version_num')::int4 as number,
         current_database() as name, current_user as role, pg_is_in_recovery() as standby, pg_backend_pid() as pid,
         coalesce((select ssl from pg_stat_ssl where pid = pg_backend_pid()), false) as encrypted`;
     // A pooler makes up the process id that it sends at the start of a connection.

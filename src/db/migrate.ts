@@ -38,7 +38,7 @@ async function createLedger(sql: Sql, schema: string): Promise<void> {
     await sql`create schema if not exists ${sql(schema)}`;
     await sql`
       create table if not exists ${sql(schema)}.migrations (
-        version integer primary key, name text not null, applied_at timestamptz not null default now())`;
+        version int4 primary key, name text not null, applied_at timestamptz not null default now())`;
   };
   while ((await versionOf(sql, schema)) < 0) {
     // `if not exists` is itself a race between replicas, and the slower one gets an error.

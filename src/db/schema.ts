@@ -59,6 +59,6 @@ export async function versionOf(sql: Sql, schema: string): Promise<number> {
   const [ledger] = await sql<[{ found: boolean }]>`select to_regclass(${table}) is not null as found`;
   if (!ledger.found) return -1;
   const [row] = await sql<[{ version: number }]>`
-    select coalesce(max(version), 0)::int as version from ${sql(schema)}.migrations`;
+    select coalesce(max(version), 0)::int4 as version from ${sql(schema)}.migrations`;
   return row.version;
 }

@@ -45,15 +45,15 @@ export function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds 
   const live = sql`t.window_ends_at > now()`;
   const count = sql`(case when ${live} then t.attempts else 0 end + 1)`;
   // The exponent is bounded because 2 ^ 1024 is an error.
-  const delay = sql`least(${MAX_DELAY}::int, ${FIRST_DELAY}::int * 2 ^ least(${count} - ${attempts}::int, 10))`;
+  const delay = sql`least(${MAX_DELAY}::int4, ${FIRST_DELAY}::int4 * 2 ^ least(${count} - ${attempts}::int4, 10))`;
   const [end, blockedUntil] = mode === 'window'
     ? [sql`case when ${live} then t.window_ends_at else excluded.window_ends_at end`, sql`t.window_ends_at`]
     : [sql`excluded.window_ends_at`, sql`now() + make_interval(secs => ${delay})`];
   return sql`
     insert into ${sql(schema)}.throttles as t (key, attempts, window_ends_at)
-    values (${key}, 1, now() + make_interval(secs => ${seconds}::int))
+    values (${key}, 1, now() + make_interval(secs => ${seconds}::int4))
     on conflict (key) do update set attempts = ${count}, window_ends_at = ${end},
-      blocked_until = case when ${count} >= ${attempts}::int then ${blockedUntil} end,
+      blocked_until = case when ${count} >= ${attempts}::int4 then ${blockedUntil} end,
       was_blocked = coalesce(t.blocked_until > now(), false)`;
 }
 

@@ -83,7 +83,7 @@ export const MIGRATIONS: readonly Migration[] = [
       `create table identity.audit (
         id uuid primary key, created_at timestamptz not null default now(), event text not null,
         via text not null, actor_id uuid, key_id uuid, -- who did it
-        user_id uuid, target_id uuid, count integer not null, -- whom it is about, what changed, how many
+        user_id uuid, target_id uuid, count int4 not null, -- whom it is about, what changed, how many
         ip text, request_id text, detail text not null
       )`,
       'create index audit_newest on identity.audit (created_at desc, id desc)',

@@ -16,7 +16,7 @@ export const MIGRATIONS: readonly Migration[] = [
         tag bytea, -- detects an altered row, whichever key a reader sends
         created_at timestamptz not null default now(),
         expires_at timestamptz, -- null: never; whole milliseconds, because the ciphertext is bound to it
-        max_reads integer, -- null: unlimited
+        max_reads int4, -- null: unlimited
         reads bigint not null default 0,
         last_read_at timestamptz,
         failed_reads bigint not null default 0, -- wrong keys and passphrases, also after the end

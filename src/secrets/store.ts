@@ -151,7 +151,7 @@ export function listKeys(database: Database, current: ServerKey | null, previous
   type KeyCount = Readonly<{ key_id: string; first_used_at: Date | null; secrets: number; state: State }>;
   // Those without secrets are included: a rotation begins with configuring the new one on every replica.
   return database.list((sql) => sql<KeyCount[]>`
-    select key_id, first_used_at, coalesce(secrets, 0)::int as secrets,
+    select key_id, first_used_at, coalesce(secrets, 0)::int4 as secrets,
       case when key_id = ${current?.id ?? null}::text then 'current' when configured.key_id is not null then 'previous'
         when ${configured.size === 0} then 'unknown' when secrets > 0 then 'missing' else 'retired' end as state
     from secrets.server_keys full join (

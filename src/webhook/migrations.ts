@@ -50,7 +50,7 @@ export const MIGRATIONS: readonly Migration[] = [
       // may complete, return or renew. An event with an order_key is due with its page.
       `create table webhook.work (
         event_id uuid primary key, received_at timestamptz not null, order_key text, seq bigint,
-        attempts integer not null default 0, due_at timestamptz not null default now(), lease uuid
+        attempts int4 not null default 0, due_at timestamptz not null default now(), lease uuid
       ) with ${QUEUE}`,
       'create index work_due on webhook.work (due_at) where order_key is null',
       'create index work_order on webhook.work (order_key, seq) where order_key is not null',
@@ -67,12 +67,12 @@ export const MIGRATIONS: readonly Migration[] = [
       `create table webhook.outcomes (
         event_id uuid primary key,
         status text not null constraint outcomes_status check (status in ('done', 'dead', 'skipped')),
-        attempts integer not null, ended_at timestamptz not null default now()
+        attempts int4 not null, ended_at timestamptz not null default now()
       )`,
       'create index outcomes_ended on webhook.outcomes (status, ended_at)',
       `create table webhook.failures (
         id uuid primary key default gen_random_uuid(), event_id uuid not null,
-        attempt integer not null, failed_at timestamptz not null default now(), error text not null
+        attempt int4 not null, failed_at timestamptz not null default now(), error text not null
       )`,
       'create index failures_event on webhook.failures (event_id, failed_at)',
     ],

@@ -29,7 +29,7 @@ export const findTotp = async (database: Database, userId: string): Promise<Seal
 
 export const countTotpByKey = (database: Database): Promise<Array<{ key_id: string; apps: number }>> =>
   database.read((sql) => sql<Array<{ key_id: string; apps: number }>>`
-    select key_id, count(*)::int as apps from identity.totp group by key_id order by key_id`);
+    select key_id, count(*)::int4 as apps from identity.totp group by key_id order by key_id`);
 
 /**
  * Each step is accepted once, across replicas, and no earlier one after it (RFC 6238, 5.2; ASVS 6.5.1).
@@ -154,7 +154,7 @@ export async function removeFactors(
           delete from identity.passkeys
           where user_id = ${userId} and (${detail === 'all'} or id = ${passkey}) returning 1),
         apps as (delete from identity.totp where user_id = ${userId} and ${detail !== 'passkey'} returning 1)
-      select (select count(*) from keys)::int + (select count(*) from apps)::int as n`;
+      select (select count(*) from keys)::int4 + (select count(*) from apps)::int4 as n`;
     if (removed.n === 0) return 0;
     await updateFlag(sql, userId);
     const subject = { userId, targetId: userId, count: removed.n };

@@ -14,14 +14,14 @@ export const TABLES: readonly string[] = [
   'create table identity.recovery_codes (user_id uuid, digest bytea, primary key (user_id, digest))', // SHA-256
   `create table identity.passkeys (
     id bytea primary key, user_id uuid not null references identity.users (id), name text not null,
-    algorithm integer not null, spki bytea not null, counter bigint not null, is_backup_eligible boolean not null,
+    algorithm int4 not null, spki bytea not null, counter bigint not null, is_backup_eligible boolean not null,
     created_at timestamptz not null default now(), last_used_at timestamptz
   )`,
   'create index passkeys_of_user on identity.passkeys (user_id, created_at)',
   // A right password that waits for the second factor. Never a session: no guard reads this table.
   `create table identity.pending_sign_ins (
     token_digest bytea primary key, user_id uuid not null, password_digest bytea not null,
-    attempts integer not null default 0, expires_at timestamptz not null
+    attempts int4 not null default 0, expires_at timestamptz not null
   )`,
   'create index pending_sign_ins_expiry on identity.pending_sign_ins (expires_at)',
   'create index pending_sign_ins_of_user on identity.pending_sign_ins (user_id)',

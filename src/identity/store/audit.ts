@@ -87,7 +87,7 @@ export async function audited<T extends object>(sql: Sql, entry: AuditEntry, cha
 type Subject = Readonly<{ userId: string | null; targetId: string | null; count: number }>;
 
 export async function insertAudit(sql: Sql, entry: AuditEntry, { userId, targetId, count }: Subject): Promise<void> {
-  await sql`${insertInto(sql, entry, sql`${userId}::uuid, ${targetId}::uuid, ${count}::int`)}`;
+  await sql`${insertInto(sql, entry, sql`${userId}::uuid, ${targetId}::uuid, ${count}::int4`)}`;
 }
 
 type AuditFilter = Readonly<{ userId: string | null; event: AuditEvent | null }>;

@@ -39,7 +39,7 @@ export interface LimitState {
 export function readLimits(database: Database, keys: readonly Buffer[]): Promise<LimitState[]> {
   return database.list((sql) => sql<LimitState[]>`
     select encode(key, 'hex') as key, attempts as failures,
-      ceil(greatest(0, coalesce(extract(epoch from blocked_until - now()), 0)))::int as wait
+      ceil(greatest(0, coalesce(extract(epoch from blocked_until - now()), 0)))::int4 as wait
     from ${sql(SCHEMA)}.throttles
     where key = any (${arrayLiteral(keys)}::text::bytea[]) and attempts > 0 and window_ends_at > now()`);
 }

@@ -35,6 +35,6 @@ export const idsOfPage = (sql: Sql, table: Fragment, where: Fragment, { page, li
 
 /** @param table aliased `x` in `where`  @returns the exact number of rows, from an index alone */
 export async function countRows(sql: Sql, table: Fragment, where: Fragment): Promise<number> {
-  const [row] = await sql<[{ n: number }]>`select count(*)::int as n from ${table} x where ${where}`;
+  const [row] = await sql<[{ n: number }]>`select count(*)::int4 as n from ${table} x where ${where}`;
   return row.n;
 }

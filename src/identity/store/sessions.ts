@@ -155,7 +155,7 @@ async function countActive(sql: Sql, userId: string | null, idleSeconds: number)
   const live = sql`${isLive(sql, idleSeconds)} and (x.created_at > ${endOfAll(sql)}) is not false`;
   // To look at the user of each session would take most of the time. Few users have ended all of theirs.
   const [ended] = await sql<[{ n: number }]>`
-    select coalesce(sum(n), 0)::int as n from identity.users u cross join lateral (
+    select coalesce(sum(n), 0)::int4 as n from identity.users u cross join lateral (
       select count(*) as n from ${table} x where x.user_id = u.id and x.created_at <= u.sessions_end_at and ${live}
     ) x where u.sessions_end_at is not null`;
   return (await countRows(sql, table, live)) - ended.n;
@@ -207,7 +207,7 @@ export async function endSessions(sql: Sql, actor: Actor, userId: string | null)
 /** `id`: of one session; `user_id`: if all are of one user; `newest`: when the newest session was created. */
 async function countOpen(sql: Sql, userId: string | null) {
   const [open] = await sql<[{ count: EndedCount } & Record<'id' | 'user_id' | 'newest', string | null>]>`
-    select count(*)::int as count, (array_agg(id))[1] as id,
+    select count(*)::int4 as count, (array_agg(id))[1] as id,
       case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end as user_id,
       (select max(x.created_at)::text from identity.sessions x where ${ofUser(sql, userId)}) as newest
     from (

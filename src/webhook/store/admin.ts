@@ -78,7 +78,7 @@ export function revokeRestored(sql: Sql, withSenders: boolean): Promise<Array<{ 
     with revoked as (
       update webhook.tokens set revoked_at = now()
       where revoked_at is null and (role <> 'sender' or ${withSenders}) returning role)
-    select role, count(*)::int as revoked from revoked group by role order by role`;
+    select role, count(*)::int4 as revoked from revoked group by role order by role`;
 }
 
 /** @returns up to `limit` ids, oldest first */

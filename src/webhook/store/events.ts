@@ -129,9 +129,9 @@ export type Backlog = Record<'waiting' | 'oldest' | 'dead' | 'paused', number>;
 
 export async function readBacklog(database: Database): Promise<Backlog> {
   const [row] = await database.list((sql) => sql<[Backlog]>`
-    select count(*)::int as waiting, coalesce(extract(epoch from now() - min(received_at)), 0)::float8 as oldest,
-      (select count(*)::int from webhook.outcomes where status = 'dead') as dead,
-      (select count(*)::int from webhook.pause) as paused
+    select count(*)::int4 as waiting, coalesce(extract(epoch from now() - min(received_at)), 0)::float8 as oldest,
+      (select count(*)::int4 from webhook.outcomes where status = 'dead') as dead,
+      (select count(*)::int4 from webhook.pause) as paused
     from webhook.work`);
   return row;
 }

@@ -85,7 +85,7 @@ export async function insertPending(database: Database, tokenId: string, sealed:
 /** How many active signing secrets are sealed under each WEBHOOK_SECRET, by its key id. */
 export async function countByKey(database: Database): Promise<Array<{ key_id: string; secrets: number }>> {
   return database.list((sql) => sql<Array<{ key_id: string; secrets: number }>>`
-    select s.key_id, count(*)::int as secrets
+    select s.key_id, count(*)::int4 as secrets
     from webhook.signing_secrets s join webhook.tokens t on t.id = s.token_id
     where t.revoked_at is null and (s.expires_at is null or s.expires_at > now()) group by s.key_id`);
 }
