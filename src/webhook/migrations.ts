@@ -82,12 +82,12 @@ export const MIGRATIONS: readonly Migration[] = [
     name: 'attempts with answers, pause, failing targets',
     statements: [
       // Each redelivery begins another run.
-      'alter table webhook.work add column run integer not null default 1',
-      `alter table webhook.outcomes add column run integer not null default 1,
-        add column duration_ms integer, add column answer_status integer, add column answer text`,
+      'alter table webhook.work add column run int4 not null default 1',
+      `alter table webhook.outcomes add column run int4 not null default 1,
+        add column duration_ms int4, add column answer_status int4, add column answer text`,
       // A successful attempt is kept in outcomes. A redelivery moves it here, with null as its error.
-      `alter table webhook.failures add column run integer not null default 1,
-        add column duration_ms integer, add column answer_status integer, add column answer text,
+      `alter table webhook.failures add column run int4 not null default 1,
+        add column duration_ms int4, add column answer_status int4, add column answer text,
         alter column error drop not null`,
       // A row pauses delivery on every replica.
       `create table webhook.pause (
@@ -95,7 +95,7 @@ export const MIGRATIONS: readonly Migration[] = [
       )`,
       // Targets that fail, by a digest of their setting. A success removes the row.
       `create table webhook.failing_targets (
-        target text primary key, failures integer not null, failing_since timestamptz not null default now(),
+        target text primary key, failures int4 not null, failing_since timestamptz not null default now(),
         -- The next probe, once there are enough failures.
         probe_at timestamptz not null default now()
       ) with (fillfactor = 70)`,

@@ -126,12 +126,12 @@ const MAX_COUNT = 10_000;
 /** How many events have each status, at most one more than MAX_COUNT. `stored` counts among the newest SCANNED. */
 export async function countByStatus(database: Database): Promise<Record<Status, number>> {
   const [row] = await database.search((sql) => {
-    const ended = (status: Status) => sql`(select count(*)::int from (
+    const ended = (status: Status) => sql`(select count(*)::int4 from (
       select from webhook.outcomes where status = ${status} limit ${MAX_COUNT + 1}) one)`;
     return sql<[Record<Status, number>]>`
       select ${ended('done')} as done, ${ended('dead')} as dead, ${ended('skipped')} as skipped,
-        (select count(*)::int from (select from webhook.work limit ${MAX_COUNT + 1}) one) as waiting,
-        (select count(*)::int from (
+        (select count(*)::int4 from (select from webhook.work limit ${MAX_COUNT + 1}) one) as waiting,
+        (select count(*)::int4 from (
           select id from webhook.events order by received_at desc, id desc limit ${SCANNED}) e
           where not exists (select from webhook.outcomes where event_id = e.id)
             and not exists (select from webhook.work where event_id = e.id)) as stored`;
@@ -152,10 +152,10 @@ export async function readBars(database: Database, unit: 'minute' | 'hour', coun
     const first = sql`date_trunc(${unit}, now()) - ${count - 1} * ${`1 ${unit}`}::text::interval`;
     return sql<Bar[]>`
       with received as (
-        select date_trunc(${unit}, received_at) as at, count(*)::int as events
+        select date_trunc(${unit}, received_at) as at, count(*)::int4 as events
         from webhook.events where received_at >= ${first} group by 1
       ), dead as (
-        select date_trunc(${unit}, ended_at) as at, count(*)::int as events
+        select date_trunc(${unit}, ended_at) as at, count(*)::int4 as events
         from webhook.outcomes where status = 'dead' and ended_at >= ${first} group by 1
       )
       select bar as from, coalesce(r.events, 0) as received, coalesce(d.events, 0) as dead

@@ -90,8 +90,8 @@ export async function endWork(
   const unused = arrayLiteral(events.map(({ wasAttempted = true }) => (wasAttempted ? 0 : 1)));
   const idle = await database.write((sql) => sql<Array<{ order_key: string }>>`
     with held as (
-      select * from unnest(${ids}::text::uuid[], ${leaseIds}::text::uuid[], ${unused}::text::int[],
-        ${all('error')}::text::text[], ${all('durationMs')}::text::int[], ${all('status')}::text::int[],
+      select * from unnest(${ids}::text::uuid[], ${leaseIds}::text::uuid[], ${unused}::text::int4[],
+        ${all('error')}::text::text[], ${all('durationMs')}::text::int4[], ${all('status')}::text::int4[],
         ${all('answer')}::text::text[]) as held (id, lease, unused, error, duration_ms, answer_status, answer)
     ), ended as (
       delete from webhook.work w using held
@@ -146,6 +146,6 @@ export async function returnWork(
       update webhook.pages p set due_at = r.due_at from returned r where p.order_key = r.order_key
     )
     insert into webhook.failures (event_id, attempt, error, run, duration_ms, answer_status, answer)
-    select event_id, attempts, ${error}::text, run, ${durationMs}::int, ${status}::int, ${answer}::text
+    select event_id, attempts, ${error}::text, run, ${durationMs}::int4, ${status}::int4, ${answer}::text
     from returned where ${error}::text is not null`);
 }
