@@ -13,10 +13,12 @@ after(() => rmSync(place, { recursive: true }));
 cpSync(join(root, 'deploy/prometheus'), place, { recursive: true });
 const file = (name: string) => join(place, name);
 
-test('Prometheus accepts the configuration and the rules', () => {
-  const { code, output } = runTool('promtool', ['check', 'config', file('prometheus.yaml')]);
-  assert.equal(code, 0, output);
-  assert.match(output, new RegExp(`SUCCESS: ${alertRules().length} rules found`));
+test('Prometheus accepts both configurations and the rules', () => {
+  for (const name of ['prometheus.yaml', 'kubernetes.yaml']) {
+    const { code, output } = runTool('promtool', ['check', 'config', file(name)]);
+    assert.equal(code, 0, output);
+    assert.match(output, new RegExp(`SUCCESS: ${alertRules().length} rules found`));
+  }
 });
 
 test('every alert is silent before the trouble of its test, and fires in it', () => {

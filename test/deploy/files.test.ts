@@ -8,12 +8,13 @@ import { after, test } from 'node:test';
 import { configure, SERVICE_NAMES } from '../../src/serve.ts';
 import { createDatabase } from '../support/database.ts';
 import {
-  compose, composeServices, type Deployed, kubernetesWorkloads, manifest, ofKind, readDeployFile, secretKeys,
+  compose, composeServices, type Deployed, KUBERNETES, kubernetesWorkloads, manifest, ofKind, only, readDeployFile, secretKeys,
   systemdUnits, unitOf, unitValues, workloads,
 } from '../support/deploy.ts';
+import { readDocument, rowsUnder } from '../support/documents.ts';
 import { buildProgram, root, runProgram, startProgram } from '../support/process.ts';
 import { VARIABLES } from '../support/settings.ts';
-import { listAt, mapAt, textAt, type Yaml } from '../support/yaml.ts';
+import { listAt, mapAt, readYaml, textAt, type Yaml } from '../support/yaml.ts';
 
 const database = await createDatabase();
 const DEPLOYED = [...composeServices(), ...systemdUnits(SERVICE_NAMES), ...kubernetesWorkloads()];
@@ -169,6 +170,22 @@ test('selectors find their pods, and policies name ports that exist', () => {
   assert.deepEqual(forward, labels(manifest('Deployment', 'gatehouse-webhook')));
 });
 
+test('Prometheus finds the pods by the service for metrics', () => {
+  const service = manifest('Service', 'gatehouse-metrics');
+  const port = textAt(service, 'spec.ports.0.port');
+  for (const deployment of ofKind('Deployment')) {
+    assert.equal(textAt(deployment, `${CONTAINER}.ports.1.containerPort`), port);
+    for (const [label, value] of Object.entries(mapAt(service, 'spec.selector'))) {
+      assert.equal(mapAt(deployment, 'spec.template.metadata.labels')[label], value);
+    }
+  }
+  const [scrape] = listAt(only(readYaml(readDeployFile('prometheus/kubernetes.yaml'))), 'scrape_configs');
+  assert.ok(scrape);
+  const found = mapAt(scrape, 'dns_sd_configs.0');
+  assert.deepEqual(found, { names: ['gatehouse-metrics.gatehouse.svc.cluster.local'], type: 'A', port: Number(port) });
+  assert.equal(`${textAt(service, 'metadata.name')}.${textAt(service, 'metadata.namespace')}.svc.cluster.local`, textAt(found, 'names.0'));
+});
+
 test('every Secret of a pod is described', () => {
   const named = workloads.map((workload) => textAt(workload, `${POD}.volumes.0.secret.secretName`));
   assert.deepEqual([...secretKeys.keys()].sort(), named.sort());
@@ -197,4 +214,26 @@ test('only Caddy may say who a client is, and only Caddy is reached from outside
   assert.deepEqual(trusted, new Set([textAt(services, 'caddy.networks.front.ipv4_address')]));
   assert.deepEqual(Object.entries(services).filter(([, service]) => Object.hasOwn(Object(service), 'ports')).map(([name]) => name), ['caddy']);
   assert.deepEqual(listAt(services, 'postgres.networks'), ['database']);
+});
+
+const operations = readDocument('docs/operations.md');
+
+test('the commands for Kubernetes create the Secrets that the manifests need, and apply every manifest', () => {
+  const created = [...operations.matchAll(/create secret generic (\S+) (.*)$/gm)].map(([, name = '', rest = '']) =>
+    [name, [...rest.matchAll(/--from-file=([a-z-]+)/g)].map(([, key = '']) => key)]);
+  assert.deepEqual(new Map(Object.entries(Object.fromEntries(created))), new Map([...secretKeys].sort()));
+  const applied = [...operations.matchAll(/-f deploy\/(kubernetes\/\S+)/g)].map(([, name = '']) => name);
+  assert.deepEqual(applied.sort(), KUBERNETES.filter((name) => !name.endsWith('webhook-forward.yaml')));
+});
+
+test('the commands for systemd create every credential', () => {
+  const [, names = ''] = /for name in ([a-z -]+); do openssl/.exec(operations) ?? [];
+  const needed = new Set(SERVICE_NAMES.flatMap((name) => unitValues(unitOf(name), 'LoadCredential')));
+  const path = (name: string) => `${name}:/etc/gatehouse/credentials/${name}`;
+  assert.deepEqual([...needed].sort(), ['database-url', ...names.split(' ')].map(path).sort());
+});
+
+test('operations.md lists the names that Caddy answers for', () => {
+  const hosts = [...readDeployFile('compose/Caddyfile').matchAll(/^([a-z]+)\.\{\$DOMAIN\} \{$/gm)].map(([, name]) => `${name}.example.org`);
+  assert.deepEqual(rowsUnder('docs/operations.md', 'name | leads to').map(([name]) => name), hosts);
 });

@@ -6,7 +6,7 @@ import { isMap, listAt, mapAt, readYaml, textAt, type Yaml, type YamlMap } from 
 
 export const readDeployFile = (name: string): string => readFileSync(join(root, 'deploy', name), 'utf8');
 export const KUBERNETES = readdirSync(join(root, 'deploy/kubernetes')).map((name) => `kubernetes/${name}`);
-export const YAML_FILES = ['compose.yaml', ...KUBERNETES, 'prometheus/prometheus.yaml', 'prometheus/rules.yaml', 'prometheus/rules.test.yaml'];
+export const YAML_FILES = ['compose.yaml', ...KUBERNETES, 'prometheus/prometheus.yaml', 'prometheus/kubernetes.yaml', 'prometheus/rules.yaml', 'prometheus/rules.test.yaml'];
 
 export const only = (documents: readonly Yaml[]): Yaml => {
   if (documents.length !== 1 || documents[0] === undefined) throw new Error(`${documents.length} documents`);
