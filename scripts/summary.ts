@@ -76,12 +76,33 @@ export interface FirstValues {
   webhookSecret: FirstValue;
 }
 
+/** Pages that a variable turns on. */
+interface Page {
+  readonly service: keyof Addresses;
+  readonly text: string;
+}
+
+/** @param cli how to run a command for this database */
+export function pagesOf(env: Environment, addresses: Addresses, cli: string): Page[] {
+  const pages = {
+    SIGNIN_PAGES: { service: 'identity', text: `sign-in pages at ${origin(addresses.identity)}/login` },
+    SHARE_PAGES: { service: 'secrets', text: `share pages at ${origin(addresses.secrets)}/` },
+    INBOX_PAGE: {
+      service: 'webhook',
+      text: `inbox at ${origin(addresses.webhook)}/inbox; for its token: ${cli} token create --role operator`,
+    },
+  } as const;
+  return Object.entries(pages).flatMap(([variable, page]) => (setting(env, variable) === 'on' ? [page] : []));
+}
+
 export function summary(
   addresses: Addresses,
   administrator: string,
   values: FirstValues & { password: FirstValue | null },
+  /** How to run a command for this database. */
+  cli: string,
   ownDatabase: boolean,
-  sharePages = false,
+  pages: readonly Page[] = [],
 ): string {
   const { token, webhookToken } = values;
   const password = values.password ?? { variable: 'ADMIN_PASSWORD', given: 'value' };
@@ -93,7 +114,8 @@ export function summary(
   const event = `'{"event":"page.updated","data":{"page_id":"42"}}'`;
   // A database that was used before already has its first user and token.
   const condition = (what: string) => (ownDatabase ? '' : ` (if this database had no ${what} before)`);
-  const cli = `${ownDatabase ? 'DATABASE_URL_FILE=.data/database-url ' : ''}node dist/cli.js`;
+  const shown = (service: keyof Addresses) =>
+    pages.filter((page) => page.service === service).map(({ text }) => `\n            ${text}`).join('');
   const reset = `${cli} user password ${quote(administrator)}`;
   const first = values.password === null
     ? `the database has users already; to set a password: ${reset}`
@@ -108,11 +130,11 @@ export function summary(
 Gatehouse is ready. Ctrl-C stops it.
 
   identity  ${identity}
-            ${first}
+            ${first}${shown('identity')}
   secrets   ${secrets}
-            bearer token ${show(token)}${sharePages ? `\n            share pages at ${secrets}/` : ''}
+            bearer token ${show(token)}${shown('secrets')}
   webhook   ${webhook}/webhook
-            first webhook token ${show(webhookToken)}${condition('token')}
+            first webhook token ${show(webhookToken)}${condition('token')}${shown('webhook')}
 
 One line to try each:
 

@@ -71,7 +71,7 @@ export async function configure(
 
 /** Where the process writes: log lines and events as JSON on one stream, announcements as plain text on the other. */
 export interface Output {
-  readonly stdout: Writable;
+  readonly stdout: Writable & { readonly isTTY?: boolean };
   readonly stderr: NodeJS.WritableStream;
 }
 
@@ -83,8 +83,10 @@ const HASHES_WAITING = 32;
 
 type ProcessContext = Awaited<ReturnType<typeof createProcessContext>>;
 
-async function createProcessContext({ shared }: Configuration, output: Output) {
-  const lines = createLineWriter(output.stdout);
+export async function createProcessContext({ shared }: Configuration, output: Output) {
+  const isText = shared.LOG_FORMAT === 'auto' ? output.stdout.isTTY : shared.LOG_FORMAT === 'text';
+  const text = isText ? await import('./runtime/text-log.ts') : null;
+  const lines = createLineWriter(output.stdout, text?.formatLine);
   const isServed = shared.METRICS_PORT !== null;
   const metrics = isServed ? (await import('./runtime/prometheus.ts')).createMetrics() : noMetrics;
   const hashing = createLimiter(shared.PASSWORD_HASHES, HASHES_WAITING, 'a password hash');
@@ -106,7 +108,10 @@ const METRICS = {
  * flight and background work finish within the grace period, and then database connections close.
  * @throws StartupError if a port is in use, or if the database rejects us in a way that waiting does not cure
  */
-export async function serve(configuration: Configuration, output: Output, signal: AbortSignal): Promise<void> {
+export async function serve(
+  configuration: Configuration, output: Output, signal: AbortSignal,
+  progress: { readonly onListening?: (ports: Record<string, number>) => void; readonly onReady?: () => void } = {},
+): Promise<void> {
   const context = await createProcessContext(configuration, output);
   const { log, lines } = context;
   // However this process ends, short of kill -9, its last lines are written.
@@ -119,11 +124,12 @@ export async function serve(configuration: Configuration, output: Output, signal
   let prepared: Promise<unknown> = Promise.resolve();
   try {
     // Listeners open first: the process is alive, and says so, while modules load and databases are dialed.
-    await metrics?.listen();
-    for (const service of running) await service.listen();
+    const ports: Record<string, number> = {};
+    for (const service of [...(metrics ? [metrics] : []), ...running]) ports[service.name] = await service.listen();
+    progress.onListening?.(ports);
     for (const service of running) await service.load();
     prepared = Promise.all(running.map((service) => service.prepare()));
-    await Promise.race([stopped, prepared.then(() => stopped)]);
+    await Promise.race([stopped, prepared.then(progress.onReady).then(() => stopped)]);
     log.info('shutting down');
   } finally {
     context.stopping.abort();
@@ -144,19 +150,7 @@ export async function serve(configuration: Configuration, output: Output, signal
   }
 }
 
-/** Works with each configured service, assembled but not served. @returns the results, by service */
-export async function withServices<T>(
-  configuration: Configuration, output: Output, work: (service: Service, name: string) => Promise<T>,
-): Promise<ReadonlyMap<string, T>> {
-  const context = await createProcessContext(configuration, output);
-  const results = new Map<string, T>();
-  for (const service of configuration.services.map((one) => createRunning(one, context))) {
-    results.set(service.name, await service.load().then((loaded) => work(loaded, service.name)).finally(service.stop));
-  }
-  return results;
-}
-
-function createRunning(configured: ConfiguredService<Open>, context: ProcessContext) {
+export function createRunning(configured: ConfiguredService<Open>, context: ProcessContext) {
   const { name, host, port, style, logFields, use: open } = configured;
   const { shared, metrics, output, readBody } = context;
   const stopping = context.stopping.signal;
@@ -196,12 +190,12 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
   return {
     name,
     /** @throws StartupError with what the operator can do, if the port cannot be had */
-    async listen(): Promise<void> {
-      const bound = await listener.listen().catch((error: unknown) => {
-        const reason = adviceFor(codeOf(error), configured);
-        throw new StartupError(`${name} cannot listen on ${host}:${port} (${codeOf(error)}): ${reason}.`);
+    async listen(): Promise<number> {
+      const bound = await listener.listen().catch(async (error: unknown) => {
+        throw (await import('./listen-error.ts')).listenError(codeOf(error), configured);
       });
       log.info('listening', { host, port: bound });
+      return bound;
     },
     /** Loads its modules, which `/livez` does not need. */
     load,
@@ -225,12 +219,4 @@ function createRunning(configured: ConfiguredService<Open>, context: ProcessCont
       await (await loading)?.storage?.database.close();
     },
   };
-}
-
-function adviceFor(code: string, { name, host, port }: ConfiguredService<Open>): string {
-  const variable = `Set ${name.toUpperCase()}`;
-  if (code === 'EADDRINUSE') return `port ${port} is in use. ${variable}_PORT`;
-  if (code === 'EACCES') return `this user may not use port ${port}. ${variable}_PORT to a port above 1023`;
-  if (code === 'EADDRNOTAVAIL') return `this machine does not have the address ${host}. ${variable}_HOST`;
-  return 'check its host and port';
 }

@@ -56,6 +56,7 @@ export const SHARED_VARIABLES = {
   METRICS_HOST: text('127.0.0.1'),
   METRICS_PORT: numberOrNull(null, 0, 65_535),
   LOG_LEVEL: oneOf<LogLevel>('info', LOG_LEVELS),
+  LOG_FORMAT: oneOf('auto', ['auto', 'json', 'text']),
   TRUSTED_PROXIES: networks(),
   MAX_BODY_BYTES: number(65_536, 1_024, 16_777_216),
   SHUTDOWN_GRACE: number(10, 0, 600),
@@ -76,7 +77,8 @@ const withUrl = <V extends Variables>(variables: V, parse: UrlParser) =>
 export const readShared = (environment: Environment, parseUrl: UrlParser, findings: Findings) =>
   readVariables(withUrl(SHARED_VARIABLES, parseUrl), environment, findings);
 
-interface CommonInput extends Omit<SettingsInput<Variables, DatabaseAddress>, 'values' | 'database' | 'isProxied'> {
+type Given = Omit<SettingsInput<Variables, DatabaseAddress>, 'values' | 'database' | 'isProxied'>;
+export interface CommonInput extends Given {
   readonly shared: ReturnType<typeof readShared>;
   readonly parseUrl: UrlParser;
   /** The only service of the process. */

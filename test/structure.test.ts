@@ -51,7 +51,7 @@ function cycles(tree: Tree): string[] {
   return found;
 }
 
-/** The layers below `serve.ts` and `cli.ts` name no service. `identity` in body.ts is a content encoding. */
+/** The layers below `serve.ts` and `main.ts` name no service. `identity` in body.ts is a content encoding. */
 function serviceNames(tree: Tree): string[] {
   const names = [...readingLists(tree).services.keys()].join('|');
   const shared = [...tree].filter(([file]) => /^src\/(http|crypto|db|runtime)\/|^src\/settings\.ts$/.test(file) && file !== 'src/http/body.ts');
@@ -87,7 +87,7 @@ const RULES: readonly Rule[] = [
   { rule: 'the reading budget is kept', check: overBudget, planted: ['src/http/planted.ts', '\n'.repeat(BUDGET.file + 1)] },
   { rule: 'one createServer', check: (tree) => elsewhere(tree, /createServer\(/, ['src/http/server.ts']), planted: ['src/serve.ts', 'createServer()'] },
   { rule: 'one reader of the environment', check: (tree) => elsewhere(tree, /process\.env/, ['src/settings.ts']), planted: ['src/serve.ts', 'process.env.X'] },
-  { rule: 'one exit', check: (tree) => elsewhere(tree, /process\.exit/, ['src/cli.ts']), planted: ['src/serve.ts', 'process.exit(1)'] },
+  { rule: 'one exit', check: (tree) => elsewhere(tree, /process\.exit\(/, ['src/main.ts']), planted: ['src/serve.ts', 'process.exit(1)'] },
   // Durations and expiry use performance.now() or PostgreSQL's clock, which nobody sets back. These three exchange times with others.
   { rule: 'the wall clock decides nothing', check: (tree) => elsewhere(tree, /Date\.now\(|new Date\(\)(?!\.toISOString)/, ['src/webhook/receive.ts', 'src/webhook/targets/forward.ts', 'src/commands/events.ts']), planted: ['src/serve.ts', 'Date.now() - since'] },
   { rule: 'SQL only in stores and db', check: (tree) => elsewhere(tree, /\bsql(<[^`]*>)?`/, sqlFiles), planted: ['src/identity/login.ts', 'sql`select 1`'] },
@@ -142,7 +142,7 @@ test('the webhook service loads only the delivery target in use', () => {
 const run = promisify(execFile);
 
 for (const [service] of readingLists(source).services) {
-  test(`${service} can be deleted: its folder, its commands, and its lines in serve.ts and cli.ts`, async (context) => {
+  test(`${service} can be deleted: its folder, its commands, and its lines in serve.ts and main.ts`, async (context) => {
     const copy = mkdtempSync(join(tmpdir(), 'gatehouse-without-'));
     context.after(() => rmSync(copy, { recursive: true, force: true }));
     cpSync(join(root, 'src'), join(copy, 'src'), { recursive: true });
@@ -154,7 +154,7 @@ for (const [service] of readingLists(source).services) {
     assert.ok(own.length > 0, 'it has commands');
     for (const [file] of own) rmSync(join(copy, file));
     rmSync(join(copy, 'src', service), { recursive: true });
-    for (const file of ['src/serve.ts', 'src/cli.ts']) {
+    for (const file of ['src/serve.ts', 'src/main.ts']) {
       const lines = (source.get(file) ?? '').split('\n');
       const kept = lines.filter((line) => !line.startsWith(`  ${service}: `));
       assert.equal(lines.length - kept.length, 1, `${file} has one line for ${service}`);
@@ -167,11 +167,11 @@ for (const [service] of readingLists(source).services) {
 test('a production install is one package, and that package needs no other', () => {
   const manifest: { dependencies: object } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
   assert.deepEqual(Object.keys(manifest.dependencies), ['postgres']);
-  const lock: { packages: Record<string, { dependencies?: object; dev?: boolean; optional?: boolean; resolved?: string }> } = JSON.parse(
+  const lock: { packages: Record<string, { dependencies?: object; dev?: boolean; optional?: boolean; link?: boolean; resolved?: string }> } = JSON.parse(
     readFileSync(join(root, 'package-lock.json'), 'utf8'),
   );
-  const installed = Object.entries(lock.packages).filter(([name, one]) => name !== '' && !one.dev && !one.optional);
+  const installed = Object.entries(lock.packages).filter(([name, one]) => name !== '' && !one.dev && !one.optional && !one.link);
   assert.deepEqual(installed.map(([name]) => name), ['node_modules/postgres']);
   assert.equal(lock.packages['node_modules/postgres']?.dependencies, undefined);
-  assert.deepEqual(Object.values(lock.packages).filter((one) => one.resolved !== undefined), [], 'the lock file names no download address');
+  assert.deepEqual(Object.values(lock.packages).filter((one) => one.resolved !== undefined && !one.link), [], 'the lock file names no download address');
 });

@@ -1,9 +1,10 @@
 import { connect } from 'node:net';
 import { inspectDatabase, type SchemaState } from '../db/inspect.ts';
 import { describeError } from '../runtime/errors.ts';
-import { type Configuration, configure, SERVICE_NAMES, type Service, withServices } from '../serve.ts';
+import { type Configuration, configure, SERVICE_NAMES, type Service } from '../serve.ts';
 import { type Command, json, OperationFailed } from './command.ts';
 import { counted } from './database.ts';
+import { withServices } from './services.ts';
 import { printRows } from './terminal.ts';
 
 /** One line of the report. */

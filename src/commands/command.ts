@@ -45,7 +45,7 @@ export interface Command {
   /** The positionals that are accepted, once each; any if left out. */
   readonly among?: readonly string[];
   readonly options: Readonly<Record<string, Option>>;
-  /** @param commands all there are, where the word is in no group of cli.ts */
+  /** @param commands all there are, where the word is in no group of main.ts */
   run(given: Arguments, terminal: Terminal, commands: readonly Command[]): Promise<void>;
 }
 

@@ -1,11 +1,12 @@
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { readSchema, type SchemaState } from '../db/inspect.ts';
 import { migrate } from '../db/migrate.ts';
-import { type Configuration, configure, type Output, SERVICE_NAMES, withServices } from '../serve.ts';
+import { type Configuration, configure, type Output, SERVICE_NAMES } from '../serve.ts';
 import { CHECK } from './check.ts';
 import { type Command, flag, OperationFailed } from './command.ts';
 import { SCRIPTS } from './completion.ts';
 import { counted } from './database.ts';
+import { withServices } from './services.ts';
 
 const shells = Object.keys(SCRIPTS);
 
@@ -31,6 +32,15 @@ export const COMMANDS: readonly Command[] = [
     },
   },
   CHECK,
+  {
+    name: 'start', options: {},
+    summary: 'Try all services with a PostgreSQL of their own; data and secrets are in ./.data',
+    async run() {
+      const script = new URL('../start/start-package.js', import.meta.url);
+      if (!existsSync(script)) throw new OperationFailed('only the npm package has it; use "make start" or "serve"');
+      await import(script.href);
+    },
+  },
   {
     name: 'version', summary: 'Print the version', options: {},
     async run(_given, { print }) {

@@ -53,12 +53,15 @@ function limitPerSecond(write: Write): Write {
 /** How many characters may wait for a reader that is too slow. Lines beyond them are dropped, to bound the memory. */
 const MAX_UNWRITTEN = 4 * 1024 * 1024;
 
-/** Gathers the lines of one turn of the event loop into one write. The line after a gap tells how many are missing. */
-export function createLineWriter(output: Writable) {
+/**
+ * Gathers the lines of one turn of the event loop into one write. The line after a gap tells how many are missing.
+ * @param format rewrites each line, for people
+ */
+export function createLineWriter(output: Writable, format = (line: string): string => line) {
   let [gathered, dropped] = ['', 0];
   // Not `output.writableLength`: the plain webhook receiver writes its events to the same stream.
   let unwritten = 0;
-  const log = createLog('warn', (line) => (gathered += line));
+  const log = createLog('warn', (line) => (gathered += format(line)));
   const addNotice = () => {
     if (dropped > 0) log.warn('log lines dropped: the reader is too slow', { lines: dropped });
     dropped = 0;
@@ -74,7 +77,7 @@ export function createLineWriter(output: Writable) {
       if (unwritten + gathered.length > MAX_UNWRITTEN) return void (dropped += 1);
       if (gathered === '') setImmediate(writeGathered);
       addNotice();
-      gathered += line;
+      gathered += format(line);
     },
     /** Writes the gathered lines now, for the end of the process. */
     flush(): void {

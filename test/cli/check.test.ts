@@ -35,7 +35,7 @@ test('check reports each setting, database, schema, right, clock, pooler and lis
       `database +PostgreSQL \\d\\S*, database test_[0-9a-f]+, role gatehouse, not encrypted`,
       'pooler +none',
       'rights +all that serve needs',
-      `schema +${service} is up to date \\(1 step\\)`,
+      `schema +${service} is up to date \\(\\d steps?\\)`,
       "clock +the server's clock is \\d+ ms (ahead of|behind) this machine's clock \\(±\\d+ ms\\)",
       'listener +127\\.0\\.0\\.1:0; with migration, \\d periodic jobs',
     ];
@@ -48,7 +48,7 @@ test('check changes nothing in an empty database, and says what serve would do',
   const { url, sql } = await createEmptyDatabase(t);
   const { code, lines } = await check(t, ['secrets'], settings(url));
   assert.equal(code, 0);
-  assert.match(lines['secrets schema']?.[1] ?? '', /^secrets lacks 1 step: \S.*; serve applies it at startup$/);
+  assert.match(lines['secrets schema']?.[1] ?? '', /^secrets lacks \d steps?: \S.*; serve applies it at startup$/);
   assert.deepEqual([...(await sql`select nspname from pg_namespace where nspname = 'secrets'`)], []);
 
   const off = await check(t, ['secrets'], { ...settings(url), MIGRATE: 'off' });
@@ -136,5 +136,6 @@ test('migrate --status says which steps are missing, and applies none', async (t
 
   assert.equal((await runProgram(t, program, ['migrate', 'secrets'], { DATABASE_URL: url })).code, 0);
   const after = await status();
-  assert.deepEqual([after.code, after.stdout, after.stderr], [0, 'secrets: is up to date, 1 step applied\n', '']);
+  assert.deepEqual([after.code, after.stderr], [0, '']);
+  assert.match(after.stdout, /^secrets: is up to date, \d steps? applied\n$/);
 });

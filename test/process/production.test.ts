@@ -19,17 +19,24 @@ test('a production install has one package without dependencies', () => {
   assert.deepEqual(Object.keys(readPackage().dependencies), ['postgres']);
   const { dependencies = {}, peerDependencies = {}, optionalDependencies = {} } = readPackage('node_modules', 'postgres');
   assert.deepEqual({ ...dependencies, ...peerDependencies, ...optionalDependencies }, {});
-  const lock: { packages: Record<string, { dev?: boolean; optional?: boolean; devOptional?: boolean }> } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
-  const installed = Object.entries(lock.packages).filter(([, { dev, optional, devOptional }]) => !dev && !optional && !devOptional);
+  const lock: { packages: Record<string, { dev?: boolean; optional?: boolean; devOptional?: boolean; link?: boolean }> } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
+  const installed = Object.entries(lock.packages).filter(([, { dev, optional, devOptional, link }]) => !dev && !optional && !devOptional && !link);
   assert.deepEqual(installed.map(([path]) => path), ['', 'node_modules/postgres']);
 });
 
 const minimal = readFileSync(join(root, 'Dockerfile.minimal'), 'utf8');
 
+test('no package runs code while it is installed', () => {
+  const files = ['Makefile', 'Dockerfile', 'Dockerfile.minimal', 'scripts/bench/builds.ts', 'scripts/senders/install.ts'];
+  const installs = files.flatMap((name) => readFileSync(join(root, name), 'utf8').match(/\bnpm ci\b.*|run\('npm', 'ci'.*/g) ?? []);
+  assert.ok(installs.length >= 4);
+  for (const line of installs) assert.match(line, /--ignore-scripts/);
+});
+
 test('the image holds only the program and its package, and runs unprivileged', () => {
   assert.match(finalStage, /^ENV NODE_ENV=production\nCOPY --from=build \/image \/\n/m);
   assert.equal([...finalStage.matchAll(/^(COPY|ADD|RUN)\b/gm)].length, 1);
-  assert.match(dockerfile, /npm ci --omit=dev --omit=optional\n/);
+  assert.match(dockerfile, /npm ci --ignore-scripts --omit=dev --omit=optional\n/);
   assert.match(dockerfile, /&& cp -R package\.json node_modules dist \/image\/app /, 'all that is copied');
   assert.match(finalStage, /^USER [1-9]\d*:[1-9]\d*$/m);
   assert.match(finalStage, /^ENTRYPOINT \["node", "\/app\/dist\/cli\.js"\]\nCMD \["serve"\]$/m);

