@@ -124,6 +124,21 @@ const STATES: readonly PageState[] = [
     await browser.clickOn('form[action="/account/recovery"] button');
     await setup.untilTitle('Recovery codes');
   }, {}],
+  ['key-new', async () => {
+    await openAs(plain, '/account/keys');
+    await browser.fill('name', 'Backup of the wiki');
+    await browser.clickOn('form[action="/account/keys"] button');
+    await setup.untilTitle('Your new API key');
+  }, {}],
+  ['keys', async () => {
+    await openAs(plain, '/account/keys');
+    await browser.fill('name', 'An old program');
+    await browser.clickOn('form[action="/account/keys"] button');
+    await setup.untilTitle('Your new API key');
+    await open('/account/keys');
+    await browser.clickOn('form[action="/account/keys/revoke"] button');
+    await browser.until('/Revoked/.test(document.body.innerText)');
+  }, { name: ['textbox', 'Name of the key, such as the program'], days: ['combobox', 'Expires'] }],
   ['users', () => openAs(administrator, '/account/users'), {
     search: ['textbox', 'Part of a username or e-mail address'], username: ['textbox', 'Username'],
     email: ['textbox', 'E-mail address'], password: ['textbox', 'First password, which the user must change'],
@@ -177,19 +192,19 @@ test('the keyboard alone signs in with password and code, and the focus is visib
 });
 
 test('every control of every page is reached with Tab, with a visible focus', async () => {
-  for (const [who, path] of [[plain, '/account'], [guarded, '/account/factors'], [administrator, '/account/users']] as const) {
+  for (const [who, path] of [[plain, '/account'], [guarded, '/account/factors'], [plain, '/account/keys'], [administrator, '/account/users']] as const) {
     await openAs(who, path);
     const all = await browser.run(`
-      return [...document.querySelectorAll('a, button, input')].filter((one) => one.checkVisibility()).length`);
+      return [...document.querySelectorAll('a, button, input, select')].filter((one) => one.checkVisibility()).length`);
     await browser.run('document.body.tabIndex = -1; document.body.focus()');
     const seen = new Set<number>();
     for (let i = 0; i < 120 && seen.size < all; i += 1) {
       await browser.press(Tab);
       const at = await browser.run(`
         const { activeElement: one } = document;
-        if (!one.matches('a, button, input')) return -1;
+        if (!one.matches('a, button, input, select')) return -1;
         if (!['solid', 'auto'].includes(getComputedStyle(one).outlineStyle)) return -2;
-        return [...document.querySelectorAll('a, button, input')].indexOf(one)`);
+        return [...document.querySelectorAll('a, button, input, select')].indexOf(one)`);
       assert.notEqual(at, -2, 'the focus is visible');
       if (at >= 0) seen.add(at);
     }

@@ -15,13 +15,16 @@ const message =
 const refused = (credential: 'session' | 'key') => new Failure('unauthorized', { message, credential });
 
 /** A session token or an API key. An unauthenticated client costs one digest and one indexed query at most. */
-export const bearer = createGuard(['bearer', 'api_key'], () => null);
+export const bearer = createGuard(['bearer', 'api_key'], () => null, findCallerByToken);
 /** Also the cookie of a browser behind a proxy. For reading only: a cookie alone must never change anything. */
-export const bearerOrCookie = createGuard(['bearer', 'api_key', 'cookie'], sessionCookie);
+export const bearerOrCookie = createGuard(['bearer', 'api_key', 'cookie'], sessionCookie, findCallerByToken);
 
-function createGuard(
-  security: readonly string[], cookie: (headers: Headers) => string | null,
-): Guard<IdentityService, Caller> {
+/** Finds a session by the hexadecimal digest of a token. */
+type Find<Session> = (service: IdentityService, digest: string) => Promise<Session | null>;
+
+export function createGuard<Session extends CallerSession>(
+  security: readonly string[], cookie: (headers: Headers) => string | null, find: Find<Session>,
+): Guard<IdentityService, Caller & { readonly session: Session | null }> {
   return {
     security,
     errors: ['unauthorized', 'too_many_requests', 'service_failed'],
@@ -32,7 +35,10 @@ function createGuard(
       const token = bearerOf(authorization) ?? (/^bearer\b/i.test(authorization ?? '') ? '' : null);
       const key = token?.startsWith(KEY_PREFIX) ? token : token === null ? header : undefined;
       if (key !== undefined) return callerByKey(String(key), network, service);
-      return callerBySession(token ?? cookie(headers) ?? '', network, service);
+      const value = token ?? cookie(headers) ?? '';
+      if (value === '') return new Failure('unauthorized', { message });
+      const session = await activeSession(parseSessionToken(value), network, service, find);
+      return session instanceof Failure ? session : { session, key: null, user: session.user };
     },
     idsOf: ({ user, key, session }) => ({
       ...(user && { user_id: user.id }), ...(key && { key_id: key.id }), ...(session && { session_id: session.id }),
@@ -61,25 +67,23 @@ export function cookieOf(headers: Headers, name: string): string | null {
 }
 
 /** Other programs use this name, too: such a cookie is none, rather than a wrong one, which would count as a guess. */
-function sessionCookie(headers: Headers): string | null {
+export function sessionCookie(headers: Headers): string | null {
   const value = cookieOf(headers, 'session');
   return value !== null && plainToken(value) !== null ? value : null;
 }
 
 /** A session that has ended is no guess: a browser may send its cookie for as long as it likes. */
-export async function callerBySession(
-  value: string, network: string, service: IdentityService,
-): Promise<Caller | Failure<'unauthorized' | 'too_many_requests'>> {
-  if (value === '') return new Failure('unauthorized', { message });
-  const { limitGuesses } = service;
-  const session = await limitGuesses(network, parseSessionToken(value), (digest) => findCallerByToken(service, digest));
+export async function activeSession<Session extends CallerSession>(
+  digest: string | null, network: string, service: IdentityService, find: Find<Session>,
+) {
+  const session = await service.limitGuesses(network, digest, (known) => find(service, known));
   if (session instanceof Failure) return session;
   if (!session || !isActive(session)) return refused('session');
   markSeen(service, session);
-  return { session, key: null, user: session.user };
+  return session;
 }
 
-async function callerByKey(value: string, network: string, service: IdentityService): Promise<Caller | Failure> {
+async function callerByKey(value: string, network: string, service: IdentityService) {
   const { database, limitGuesses } = service;
   const key = await limitGuesses(network, parseApiKey(value), (digest) => findKeyByDigest(database, digest));
   if (key instanceof Failure) return key;

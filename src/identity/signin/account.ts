@@ -1,16 +1,17 @@
 import { Failure, type TextReply } from '../../http/errors.ts';
 import { actorOf } from '../audit.ts';
-import { callerBySession } from '../guard.ts';
+import { activeSession } from '../guard.ts';
 import { changePassword } from '../login.ts';
 import type { PortalService } from '../service.ts';
 import { revokeById } from '../sessions.ts';
 import { listAudit } from '../store/audit.ts';
 import { listSessions } from '../store/sessions.ts';
+import { parseSessionToken } from '../token.ts';
 import { createTokens, setCookies } from './browser.ts';
 import type { Person, Visit } from './guards.ts';
 import { accountPage, continuePage, messageOf, PAGE_ROWS, withPage } from './pages.ts';
 import { createCookies, signedOutPage } from './portal.ts';
-import { endOtherSessions, findEarlierSignIn, findProof } from './store.ts';
+import { endOtherSessions, findByHostToken, findEarlierSignIn } from './store.ts';
 
 export const showAccount = ({ caller }: Visit, service: PortalService) => account(caller, service, null);
 
@@ -28,14 +29,14 @@ type Change = Readonly<{ current_password: string; new_password: string }>;
 
 export async function changeOwnPassword(call: Visit<Change>, service: PortalService) {
   const { caller, request } = call;
-  const proof = await findProof(service, caller.session.id);
   const changed = await changePassword({ ...call, query: {}, path: {} }, service);
   if (changed instanceof Failure) return withPage(changed, await account(caller, service, messageOf(changed)));
   const token = changed.data.session;
-  const next = await callerBySession(token, request.network, service);
-  if (next instanceof Failure || !next.session) return signedOutPage('Sign in again', service);
+  const next = await activeSession(parseSessionToken(token), request.network, service, findByHostToken);
+  if (next instanceof Failure) return signedOutPage('Sign in again', service);
   // Not signed in again: the second factor was not asked for.
-  const cookies = await createCookies(service, { id: next.session.id, token }, proof?.methods ?? 'password', proof?.at);
+  const { methods, at } = caller.session;
+  const cookies = await createCookies(service, { id: next.id, token }, methods, at);
   return continuePage('Your password is changed', `${service.portal.origin}/account`, cookies);
 }
 

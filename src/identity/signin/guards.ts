@@ -1,14 +1,15 @@
 import type { Call, Guard, RequestInfo } from '../../http/call.ts';
 import { Failure } from '../../http/errors.ts';
-import { callerBySession, cookieOf } from '../guard.ts';
-import type { CallerSession, User } from '../model.ts';
+import { activeSession, cookieOf } from '../guard.ts';
+import type { User } from '../model.ts';
 import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
+import { parseSessionToken } from '../token.ts';
 import { HOST_COOKIE, isFromPortal } from './browser.ts';
-import { findProof } from './store.ts';
+import { findByHostToken, type ProvenSession } from './store.ts';
 
 /** Somebody who signed in here. `token`: of the cookie for the portal's own host. */
-export type Person = Caller & Readonly<{ session: CallerSession; user: User; token: string }>;
+export type Person = Caller & Readonly<{ session: ProvenSession; user: User; token: string }>;
 export type Visit<Body = unknown, Query = unknown, Path = unknown> = Call<Person, Path, Query, Body>;
 
 const MAX_AGE_SECONDS = 600;
@@ -33,7 +34,7 @@ export const signedIn = (kind: 'changes' | 'reads', isSensitive = false): Guard<
     if (kind === 'changes' && !isFromPortal(request.headers, service.portal)) return NOT_FROM_PORTAL;
     const person = await personOf(request, service);
     if (!person) return new Failure('signin_needed', { headers: { Location: '/login' } });
-    if (!isSensitive || (await isFresh(person, service))) return person;
+    if (!isSensitive || isFresh(person.session)) return person;
     const path = /^\/account\/(keys|users)/.test(request.path) ? request.path : '/account/factors';
     const onward = request.query.get('return_to');
     const query = onward === null ? '' : `?${new URLSearchParams({ return_to: onward })}`;
@@ -43,14 +44,12 @@ export const signedIn = (kind: 'changes' | 'reads', isSensitive = false): Guard<
 });
 
 /** With all factors that the account has by now: the password alone would be a way around them. */
-async function isFresh({ session }: Person, service: PortalService): Promise<boolean> {
-  const proof = await findProof(service, session.id);
-  return proof !== null && proof.age <= MAX_AGE_SECONDS && !(proof.has_factor && proof.methods === 'password');
-}
+const isFresh = ({ age, has_factor, methods }: ProvenSession): boolean =>
+  age <= MAX_AGE_SECONDS && !(has_factor && methods === 'password');
 
 export async function personOf({ headers, network }: RequestInfo, service: PortalService): Promise<Person | null> {
-  const token = cookieOf(headers, HOST_COOKIE) ?? '';
-  const caller = await callerBySession(token, network, service);
-  if (caller instanceof Failure || !caller.session) return null;
-  return { ...caller, session: caller.session, user: caller.session.user, token };
+  const token = cookieOf(headers, HOST_COOKIE);
+  if (token === null) return null;
+  const session = await activeSession(parseSessionToken(token), network, service, findByHostToken);
+  return session instanceof Failure ? null : { session, key: null, user: session.user, token };
 }

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { digest } from '../../crypto/token.ts';
 import { alignToKeys, arrayLiteral, batched, hexArrayLiteral } from '../../db/batch.ts';
-import type { Database, Fragment, Sql } from '../../db/pool.ts';
+import type { Database } from '../../db/pool.ts';
 import type { Tokens } from '../factors/store.ts';
 import { accountKey, type Session, type User } from '../model.ts';
 import { type Actor, changing } from '../store/audit.ts';
@@ -36,34 +36,22 @@ export const endOtherSessions = (
   return null;
 });
 
-type ProvenSession = Session & Proof;
+export type ProvenSession = Session & Proof;
 
-/** A login through the API is one by password. */
-const proofColumns = (sql: Sql): Fragment => sql`
-  coalesce(p.methods, 'password') as methods, coalesce(p.authenticated_at, s.created_at) as at,
-  extract(epoch from now() - coalesce(p.authenticated_at, s.created_at))::float8 as age,
-  u.second_factor as has_factor`;
-
-/** By hexadecimal digests of the tokens of one cookie. */
+/** By hexadecimal digests of the tokens of one cookie. A login through the API is one by password. */
 const findBy = (column: 's.token_digest' | 'p.domain_digest') => batched(
   async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<ProvenSession | null>> => {
     const rows = await database.read((sql) => sql<Array<SessionRow & Proof & { digest: string }>>`
-      select encode(${sql(column)}, 'hex') as digest, ${proofColumns(sql)}, ${sessionColumns(sql, idleSeconds)}
+      select encode(${sql(column)}, 'hex') as digest, coalesce(p.methods, 'password') as methods,
+        coalesce(p.authenticated_at, s.created_at) as at, u.second_factor as has_factor,
+        extract(epoch from now() - coalesce(p.authenticated_at, s.created_at))::float8 as age,
+        ${sessionColumns(sql, idleSeconds)}
       from ${joined(sql)} left join identity.sign_ins p on p.session_id = s.id
       where ${sql(column)} = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
     return alignToKeys(digests, rows, (row) => row.digest).map((row) => row && { ...row, user: userOf(row) });
   },
 );
 export const [findByHostToken, findByDomainToken] = [findBy('s.token_digest'), findBy('p.domain_digest')];
-
-/** How and when the sessions with these ids were started. */
-export const findProof = batched(async ({ database }: Sessions, ids: readonly string[]) => {
-  const rows = await database.read((sql) => sql<Array<Proof & { id: string }>>`
-    select s.id, ${proofColumns(sql)} from identity.sessions s join identity.users u on u.id = s.user_id
-      left join identity.sign_ins p on p.session_id = s.id
-    where s.id = any (${arrayLiteral(ids)}::text::uuid[])`);
-  return alignToKeys(ids, rows, ({ id }) => id);
-});
 
 /** By name, without the deleted. @param search a part of the username or the address; empty for all */
 export function searchUsers(database: Database, search: string, { page, limit }: Page): Promise<PageOf<User>> {

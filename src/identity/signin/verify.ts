@@ -1,14 +1,13 @@
 import { digest } from '../../crypto/token.ts';
 import type { Call, Guard } from '../../http/call.ts';
 import { Failure } from '../../http/errors.ts';
-import { bearerOrCookie, cookieOf, markSeen } from '../guard.ts';
-import { isActive } from '../model.ts';
+import { activeSession, bearerOrCookie, cookieOf, createGuard, sessionCookie } from '../guard.ts';
 import { type Caller, forbidden } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { parseSessionToken } from '../token.ts';
 import { verify } from '../verify.ts';
 import { DOMAIN_COOKIE, HOST_COOKIE, isNavigation, originalAddress } from './browser.ts';
-import { findByDomainToken, findByHostToken, findProof, type Proof } from './store.ts';
+import { findByDomainToken, findByHostToken, type Proof } from './store.ts';
 
 /** A caller, and how and when they signed in: null for an API key. */
 type Proven = Readonly<{ caller: Caller; proof: Proof | null }>;
@@ -19,13 +18,15 @@ type VerifyQuery = Readonly<{
   redirect: '302' | '401' | undefined;
 }>;
 
+const others = createGuard(bearerOrCookie.security, sessionCookie, findByHostToken);
+
 /**
  * As without the portal, and the portal's cookies. Answers null in place of 401: the handler knows whether the proxy
  * wants a redirect. Only the first credential present is checked.
  */
 export const portalVisitor: Guard<PortalService, Proven | null> = {
-  security: [...bearerOrCookie.security, 'portal_cookie'],
-  errors: bearerOrCookie.errors,
+  security: [...others.security, 'portal_cookie'],
+  errors: others.errors,
   async check(request, service) {
     const { headers, network } = request;
     const isShared = service.portal.cookieDomain !== null;
@@ -37,14 +38,11 @@ export const portalVisitor: Guard<PortalService, Proven | null> = {
     if (!hasOther && token === null && headers.cookie?.includes(`${name}=`)) return null;
     if (token !== null) {
       const key = isShared ? digest(token).toString('hex') : parseSessionToken(token);
-      const session = await service.limitGuesses(network, key, (value) => find(service, value));
-      if (!session || session instanceof Failure || !isActive(session)) return null;
-      markSeen(service, session);
-      return { caller: { session, key: null, user: session.user }, proof: session };
+      const session = await activeSession(key, network, service, find);
+      return session instanceof Failure ? null : { caller: { session, key: null, user: session.user }, proof: session };
     }
-    const caller = await bearerOrCookie.check(request, service);
-    if (caller instanceof Failure) return null;
-    return { caller, proof: caller.session && (await findProof(service, caller.session.id)) };
+    const caller = await others.check(request, service);
+    return caller instanceof Failure ? null : { caller, proof: caller.session };
   },
 };
 
