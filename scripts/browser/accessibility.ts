@@ -75,7 +75,8 @@ export function tooSmall(browser: Browser): Promise<string[]> {
   return browser.run(`
     const controls = [...document.querySelectorAll('input, textarea, select, button')];
     return controls.filter((one) => one.checkVisibility()).filter((one) => {
-      const { width, height } = one.getBoundingClientRect();
+      // A label around a control is part of its target.
+      const { width, height } = (one.closest('label') ?? one).getBoundingClientRect();
       return width < 24 || height < 24;
     }).map(({ id }) => id);
   `);
@@ -92,7 +93,10 @@ export const setViewport = (browser: Browser, name: Viewport): Promise<void> =>
   browser.devtools('Emulation.setDeviceMetricsOverride', VIEWPORTS[name]);
 
 export const setColorScheme = (browser: Browser, value: ColorScheme): Promise<void> =>
-  browser.devtools('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value }] });
+  browser.devtools('Emulation.setEmulatedMedia', { features: [
+    // Without motion, a color does not change slowly while it is measured.
+    { name: 'prefers-color-scheme', value }, { name: 'prefers-reduced-motion', value: 'reduce' },
+  ] });
 
 export const enlargeText = (browser: Browser): Promise<void> =>
   browser.run('document.documentElement.style.fontSize = "200%"');

@@ -77,7 +77,10 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
 async function pageRoutes(site: Site): Promise<ReadonlyArray<Route<WebhookService>>> {
   const { pageRows } = await import('../http/pages.ts');
   const page = { pattern: '/inbox', summary: 'Inbox page for operators', name: 'inbox.html' };
-  const scripts = ['inbox.js', 'pattern.js'];
+  const scripts = [
+    'inbox.js', 'inbox-api.js', 'inbox-bulk.js', 'inbox-chart.js', 'inbox-event.js', 'inbox-format.js',
+    'inbox-list.js', 'inbox-state.js', 'inbox.css',
+  ];
   return pageRows(site, new URL('pages/', import.meta.url), [page], scripts, 'Inbox page: scripts, style sheets, logo');
 }
 

@@ -14,7 +14,7 @@ export function element(id, type) {
 
 /**
  * @template Data
- * @typedef {{ ok: true, data: Data } | Failure} Result
+ * @typedef {{ ok: true, data: Data, headers: Headers } | Failure} Result
  */
 /**
  * `message` is for the user.
@@ -54,7 +54,7 @@ export async function callApi(path, { token, body, method = body ? 'POST' : 'GET
     return failure('signin_needed', 'Your sign-in has ended. Sign in again in another tab, then try again here.');
   }
   const reply = await response.json().catch(() => null);
-  if (response.ok && reply !== null) return { ok: true, data: reply };
+  if (response.ok && reply !== null) return { ok: true, data: reply, headers: response.headers };
   const unexpected = 'The service sent an unexpected reply. Try again soon.';
   const { code = 'no_answer', message = unexpected, fields = [] } = reply?.error ?? {};
   if (code === 'too_many_requests') {

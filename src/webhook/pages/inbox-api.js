@@ -1,0 +1,72 @@
+/** Requests to the service as the operator, and what both views share. */
+import { callApi, element } from '/pages/page.js';
+
+/** @import { Result } from '/pages/page.js' */
+
+/** The token is kept only in this field. */
+const token = element('token', HTMLInputElement);
+
+/** Called when the service does not accept the token any more. */
+export const signedOut = { handle: (/** @type {string} */ _message) => {} };
+
+const REFUSED = 'This operator token is not valid. Check it and try again.';
+
+/**
+ * @template Data
+ * @param {string} path
+ * @param {{ method?: string, body?: object }} [request]
+ * @returns {Promise<Result<Data>>}
+ */
+export async function call(path, request = {}) {
+  /** @type {Result<Data>} */
+  const result = await callApi(path, { ...request, token: token.value });
+  if (!result.ok && result.code === 'unauthorized') signedOut.handle(REFUSED);
+  return result;
+}
+
+/** Shows a problem next to what caused it. @param {string} id @param {string} message the empty string removes it */
+export function showProblemAt(id, message) {
+  const problem = element(id, HTMLElement);
+  if (problem.textContent !== message) problem.textContent = message;
+  problem.hidden = message === '';
+}
+
+/** Says at the button that its work is done, for a moment. @param {HTMLButtonElement} button @param {string} text */
+export function confirmAt(button, text) {
+  const before = button.dataset.label ?? button.textContent ?? '';
+  button.dataset.label = before;
+  button.textContent = text;
+  button.classList.add('done');
+  setTimeout(() => {
+    button.textContent = before;
+    button.classList.remove('done');
+  }, 2_000);
+}
+
+/** The least time between two requests of the live view, and how many times as long as the last one took. */
+const [POLL_MS, POLL_RATIO] = [1_000, 5];
+
+/**
+ * Calls `refresh` again and again while the page is visible, also at once when it becomes visible. A slow service is
+ * asked less often.
+ * @param {() => Promise<void>} refresh
+ * @returns {() => Promise<void>} refreshes now
+ */
+export function poll(refresh) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  let runs = 0;
+  async function run() {
+    clearTimeout(timer);
+    const mine = (runs += 1);
+    const startedAt = performance.now();
+    await refresh();
+    if (mine === runs && !document.hidden) {
+      timer = setTimeout(run, Math.max(POLL_MS, POLL_RATIO * (performance.now() - startedAt)));
+    }
+  }
+  document.addEventListener('visibilitychange', () => {
+    if (!document.hidden) void run();
+  });
+  return run;
+}

@@ -1,0 +1,81 @@
+/** Redelivers the selected events, or all that match, after a confirmation with their number. */
+import { element } from '/pages/page.js';
+import { call } from '/pages/inbox-api.js';
+import { counted } from '/pages/inbox-format.js';
+import { apiFilter, refreshNow, selected, unselect } from '/pages/inbox-list.js';
+
+const bulk = element('bulk', HTMLElement);
+const bulkText = element('bulk-text', HTMLElement);
+const bulkYes = element('bulk-yes', HTMLButtonElement);
+let isCancelled = false;
+
+/** What "Redeliver" of the confirmation does. @type {() => Promise<void>} */
+let confirmed = async () => {};
+
+/** @param {string} question @param {string} answer @param {() => Promise<void>} action */
+function ask(question, answer, action) {
+  bulkText.textContent = question;
+  bulkYes.textContent = answer;
+  bulkYes.hidden = answer === '';
+  confirmed = action;
+  bulk.hidden = false;
+  (answer === '' ? bulkText : bulkYes).focus();
+}
+
+export function closeBulk() {
+  isCancelled = true;
+  bulk.hidden = true;
+}
+
+/** @typedef {{ matched: number, redelivered: number, next: string | null }} Batch */
+/**
+ * Counts or redelivers all events of a filter, batch by batch.
+ * @param {object} filter @param {boolean} dry_run @param {(count: number) => void} report
+ * @returns {Promise<number | string>} how many, or what went wrong
+ */
+async function forAll(filter, dry_run, report) {
+  let total = 0;
+  isCancelled = false;
+  for (let after = ''; ; ) {
+    /** @type {Awaited<ReturnType<typeof call<Batch>>>} */
+    const result = await call('/events/redeliver', { body: { filter, dry_run, ...(after === '' ? {} : { after }) } });
+    if (!result.ok) return result.message;
+    total += dry_run ? result.data.matched : result.data.redelivered;
+    report(total);
+    if (result.data.next === null || isCancelled) return total;
+    after = result.data.next;
+  }
+}
+
+element('again-all', HTMLButtonElement).addEventListener('click', async () => {
+  // What arrives from now on is not included.
+  const filter = { ...apiFilter(), until: new Date().toISOString() };
+  ask('Counting the events that match…', '', async () => {});
+  const count = await forAll(filter, true, (so) => (bulkText.textContent = `${counted(so, 'event')} so far…`));
+  if (isCancelled) return;
+  if (typeof count === 'string') return ask(count, '', async () => {});
+  if (count === 0) return ask('No event matches.', '', async () => {});
+  ask(`Redeliver ${counted(count, 'event')}? Each is sent to the target again.`, `Redeliver ${counted(count, 'event')}`,
+    async () => {
+      bulkYes.hidden = true;
+      const report = (/** @type {number} */ done) => (bulkText.textContent = `${done} of ${counted(count, 'event')}…`);
+      const done = await forAll(filter, false, report);
+      ask(typeof done === 'string' ? done : `${counted(done, 'event')} will be delivered again.`, '', async () => {});
+      void refreshNow();
+    });
+});
+element('again-selected', HTMLButtonElement).addEventListener('click', () => {
+  const ids = [...selected];
+  const answer = `Redeliver ${counted(ids.length, 'event')}`;
+  ask(`${answer}? Each is sent to the target again.`, answer, async () => {
+    /** @type {Awaited<ReturnType<typeof call<Batch>>>} */
+    const result = await call('/events/redeliver', { body: { ids } });
+    unselect();
+    const done = result.ok ? `${counted(result.data.redelivered, 'event')} will be delivered again.` : result.message;
+    ask(done, '', async () => {});
+    void refreshNow();
+  });
+});
+bulkYes.addEventListener('click', () => void confirmed());
+element('bulk-no', HTMLButtonElement).addEventListener('click', closeBulk);
+

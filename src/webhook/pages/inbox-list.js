@@ -1,0 +1,265 @@
+/** The list of events: filters and live rows. */
+import { element } from '/pages/page.js';
+import { call, poll, showProblemAt } from '/pages/inbox-api.js';
+import { counted, create, createBadge, createTime, formatAge, formatTime } from '/pages/inbox-format.js';
+import { choice, loadCounts, showCounts, showText, STATUSES } from '/pages/inbox-state.js';
+
+/** @import { EventSummary } from '/pages/inbox-format.js' */
+const [PAGE, MAX_ROWS, MAX_LIMIT] = [50, 500, 100];
+/** How many parts of the history one refresh searches, at most. */
+const MAX_REQUESTS = 5;
+const AGES = new Map([['15m', 900], ['1h', 3_600], ['24h', 86_400], ['7d', 604_800]]);
+
+/** The fields of the filter, by their names in the address. */
+const FIELDS = {
+  text: element('by-text', HTMLInputElement),
+  event: element('by-event', HTMLInputElement),
+  delivery_id: element('by-delivery', HTMLInputElement),
+  source: element('by-source', HTMLSelectElement),
+  age: element('by-age', HTMLSelectElement),
+};
+const section = element('list', HTMLElement);
+const rows = element('rows', HTMLTableSectionElement);
+const more = element('more', HTMLButtonElement);
+const newer = element('newer', HTMLButtonElement);
+
+let wanted = PAGE;
+let depth = MAX_REQUESTS;
+/** Raised by each change of the filter: a reply to an earlier one is dropped. */
+let generation = 0;
+/** @type {Map<string, { row: HTMLTableRowElement, state: string, event: EventSummary }>} */
+let shown = new Map();
+/** The ids of the selected events. @type {Set<string>} */
+export const selected = new Set();
+/** @type {(id: string) => void} */
+let openEvent = () => {};
+
+/** What the address holds of the filter. */
+export function filterQuery() {
+  const query = new URLSearchParams();
+  if (choice.status !== '') query.set('status', choice.status);
+  for (const [name, { value }] of Object.entries(FIELDS)) if (value.trim() !== '') query.set(name, value.trim());
+  return query;
+}
+
+/** @param {URLSearchParams} query of the address */
+export function readFilter(query) {
+  choice.status = STATUSES.find((one) => one === query.get('status')) ?? '';
+  for (const [name, field] of Object.entries(FIELDS)) field.value = query.get(name) ?? '';
+}
+
+/** The filter as the API takes it. The time is counted from now on. */
+export function apiFilter() {
+  const { age, ...filter } = Object.fromEntries(filterQuery());
+  const seconds = AGES.get(age ?? '');
+  const since = seconds === undefined ? {} : { since: new Date(Date.now() - seconds * 1_000).toISOString() };
+  return { ...filter, ...since };
+}
+
+/** @param {EventSummary} summary */
+function createRow(summary) {
+  const { id, event, source, delivery_id, token, received_at, status, attempts, last_error, next_attempt_at } = summary;
+  const box = create('input');
+  box.type = 'checkbox';
+  box.checked = selected.has(id);
+  box.setAttribute('aria-label', `Select ${event}`);
+  box.addEventListener('change', () => {
+    if (box.checked) selected.add(id);
+    else selected.delete(id);
+    showSelection();
+  });
+  const link = create('a', '', event);
+  link.href = addressOf(id);
+  link.addEventListener('click', (click) => {
+    if (click.ctrlKey || click.metaKey || click.shiftKey) return;
+    click.preventDefault();
+    openEvent(id);
+  });
+  const age = create('span', 'later', formatAge(received_at));
+  age.dataset.since = received_at;
+  const badge = create('td', '', createBadge(status));
+  if (last_error !== null && status !== 'done') badge.append(create('span', 'later', last_error));
+  const tries = create('td', '', counted(attempts, 'attempt'));
+  if (next_attempt_at !== null) {
+    const next = create('span', 'later', `next ${formatAge(next_attempt_at)}`);
+    next.title = formatTime(next_attempt_at);
+    tries.append(next);
+  }
+  const cells = [
+    create('td', '', create('label', 'pick', box)), create('td', '', createTime(received_at), age), create('td', '', link), badge, tries,
+    create('td', '', source), create('td', 'mono', delivery_id ?? ''), create('td', '', token ?? ''),
+  ];
+  const row = create('tr', '', ...cells);
+  row.dataset.id = id;
+  return row;
+}
+
+/** The address of an event, which keeps the filter. @param {string} id the empty string for the list */
+export function addressOf(id) {
+  const query = filterQuery();
+  if (id !== '') query.set('id', id);
+  return `/inbox${query.size > 0 ? `?${query}` : ''}`;
+}
+
+/** Changes rows in place, so that the focus and the selection stay. @param {EventSummary[]} events newest first */
+function showRows(events) {
+  const next = new Map();
+  /** @type {Element | null} */
+  let place = rows.firstElementChild;
+  for (const event of events) {
+    const state = JSON.stringify([event, event.next_attempt_at && formatAge(event.next_attempt_at)]);
+    const old = shown.get(event.id);
+    const row = old?.state === state ? old.row : createRow(event);
+    if (old && old.row !== row) {
+      const isFocused = old.row.contains(document.activeElement);
+      if (place === old.row) place = row;
+      old.row.replaceWith(row);
+      if (isFocused) row.querySelector('a')?.focus();
+    }
+    if (row === place) place = row.nextElementSibling;
+    else rows.insertBefore(row, place);
+    next.set(event.id, { row, state, event });
+  }
+  for (const [id, { row }] of shown) if (!next.has(id)) row.remove();
+  shown = next;
+  for (const age of rows.querySelectorAll('[data-since]')) {
+    if (age instanceof HTMLElement) age.textContent = formatAge(age.dataset.since ?? '');
+  }
+}
+
+/** Whether the reader looks at rows further down: new ones would move them. */
+const isScrolled = () => shown.size > 0 && rows.getBoundingClientRect().top < -200;
+
+async function loadRows() {
+  const mine = generation;
+  const filter = new URLSearchParams(apiFilter());
+  const top = shown.values().next().value?.event;
+  const isHeld = top !== undefined && isScrolled();
+  // The address has milliseconds, the database microseconds.
+  if (isHeld) filter.set('until', new Date(Date.parse(top.received_at) + 1).toISOString());
+  /** @type {EventSummary[]} */
+  const events = [];
+  let next = '';
+  for (let requests = 0; requests < depth && events.length < wanted; requests += 1) {
+    const query = new URLSearchParams(filter);
+    query.set('limit', String(Math.min(MAX_LIMIT, wanted - events.length)));
+    if (next !== '') query.set('after', next);
+    /** @type {Awaited<ReturnType<typeof call<EventSummary[]>>>} */
+    const result = await call(`/events?${query}`);
+    if (mine !== generation) return;
+    if (!result.ok) {
+      const hint = filter.has('text') ? ' If the search takes too long, choose a shorter time.' : '';
+      return showProblemAt('list-problem', result.message + (result.code === 'unavailable' ? hint : ''));
+    }
+    events.push(...result.data);
+    next = new URLSearchParams(/\?([^>]*)>/.exec(result.headers.get('Link') ?? '')?.[1]).get('after') ?? '';
+    if (next === '') break;
+  }
+  showProblemAt('list-problem', '');
+  showRows(events);
+  if (!isHeld) newer.hidden = true;
+  const isFull = events.length >= wanted;
+  more.hidden = next === '' || (isFull && wanted >= MAX_ROWS);
+  more.textContent = isFull ? 'Load older events' : 'Search older events';
+  const text = `${counted(events.length, 'event')} listed${next === '' ? '' : '; there may be older ones'}.`;
+  showText('status', text);
+  const empty = element('empty', HTMLElement);
+  empty.hidden = events.length > 0;
+  if (!empty.hidden) empty.replaceChildren(...emptyText(next !== ''));
+  if (isHeld) await lookForNewer(top.id, mine);
+}
+
+/** @param {boolean} hasMore */
+function emptyText(hasMore) {
+  if (filterQuery().size === 0) return [create('strong', '', 'No events yet'), 'They appear here as they arrive.'];
+  const where = hasMore ? 'No match among the newest events so far.' : 'Change or clear the filters.';
+  return [create('strong', '', 'No events match'), where];
+}
+
+/** @param {string} topId @param {number} mine */
+async function lookForNewer(topId, mine) {
+  const query = new URLSearchParams({ ...apiFilter(), limit: '1' });
+  /** @type {Awaited<ReturnType<typeof call<EventSummary[]>>>} */
+  const result = await call(`/events?${query}`);
+  if (mine === generation && result.ok) newer.hidden = (result.data[0]?.id ?? topId) === topId;
+}
+
+async function refresh() {
+  if (section.hidden) return;
+  await Promise.all([loadRows(), loadCounts()]);
+}
+export const refreshNow = poll(refresh);
+
+/** Called when the filter has changed. */
+export const onChange = { handle: () => {} };
+
+/** The filter has changed: the address, the chips and the rows follow. */
+function changed() {
+  [generation, wanted, depth] = [generation + 1, PAGE, MAX_REQUESTS];
+  unselect();
+  onChange.handle();
+  history.replaceState(null, '', addressOf(''));
+  element('clear', HTMLButtonElement).hidden = filterQuery().size === 0;
+  showCounts();
+  void refreshNow();
+}
+
+/** How long a person pauses between two letters. */
+const TYPING_MS = 250;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let typing;
+choice.choose = (status) => {
+  choice.status = status;
+  changed();
+};
+for (const field of Object.values(FIELDS)) {
+  field.addEventListener('input', () => {
+    clearTimeout(typing);
+    typing = setTimeout(changed, field instanceof HTMLSelectElement ? 0 : TYPING_MS);
+  });
+}
+element('clear', HTMLButtonElement).addEventListener('click', () => {
+  readFilter(new URLSearchParams());
+  changed();
+  FIELDS.text.focus();
+});
+more.addEventListener('click', () => {
+  if (shown.size >= wanted) wanted = Math.min(MAX_ROWS, wanted + PAGE);
+  depth += MAX_REQUESTS;
+  void refreshNow();
+});
+newer.addEventListener('click', () => {
+  section.scrollIntoView();
+  shown = new Map();
+  rows.replaceChildren();
+  void refreshNow();
+});
+export function unselect() {
+  selected.clear();
+  for (const box of rows.querySelectorAll('input')) box.checked = false;
+  showSelection();
+}
+
+function showSelection() {
+  const button = element('again-selected', HTMLButtonElement);
+  button.hidden = selected.size === 0;
+  button.textContent = `Redeliver ${selected.size} selected`;
+}
+
+/** Moves to the next or previous row. @param {1 | -1} step */
+export function moveFocus(step) {
+  const links = [...rows.querySelectorAll('a')];
+  const at = links.findIndex((link) => link.closest('tr')?.contains(document.activeElement));
+  links[at < 0 ? 0 : Math.min(links.length - 1, Math.max(0, at + step))]?.focus();
+}
+
+export const focusSearch = () => FIELDS.text.focus();
+
+/** Shows the list. @param {(id: string) => void} open opens an event */
+export async function startList(open) {
+  openEvent = open;
+  element('clear', HTMLButtonElement).hidden = filterQuery().size === 0;
+  showCounts();
+  generation += 1;
+  await refreshNow();
+}

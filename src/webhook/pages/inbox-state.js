@@ -1,0 +1,117 @@
+/** What is shown above the list: the state of delivery, counts by status, the chart. */
+import { element } from '/pages/page.js';
+import { call, showProblemAt } from '/pages/inbox-api.js';
+import { drawChart } from '/pages/inbox-chart.js';
+import { counted, create, formatAge, formatTime } from '/pages/inbox-format.js';
+
+/** @import { Bar } from '/pages/inbox-chart.js' */
+/**
+ * @typedef {{
+ *   target: string | null, schedule: string[], paused_at: string | null, paused_by: string | null, failures: number,
+ *   failing_since: string | null, next_probe_at: string | null,
+ * }} Delivery
+ * @typedef {{ counts: Record<string, number>, minutes: Bar[], hours: Bar[] }} Counts
+ */
+
+const COUNTS_MS = 4_000;
+export const STATUSES = ['waiting', 'dead', 'done', 'skipped', 'stored'];
+/** The server counts up to this number. */
+const MAX_COUNT = 10_000;
+
+const pauseButton = element('pause', HTMLButtonElement);
+/** @type {Counts | null} */
+let counts = null;
+let countedAt = -Infinity;
+/** @type {Delivery | null} */
+export let delivery = null;
+/** The status that the list is filtered by, and what a click on another one does. */
+export const choice = { status: '', choose: (/** @type {string} */ _status) => {} };
+
+/** @param {string} id @param {string} text */
+export function showText(id, text) {
+  const at = element(id, HTMLElement);
+  if (at.textContent !== text) at.textContent = text;
+}
+
+/** Reads and shows the state of delivery. */
+export async function loadDelivery() {
+  /** @type {Awaited<ReturnType<typeof call<Delivery>>>} */
+  const result = await call('/events/delivery');
+  if (result.ok) showDelivery(result.data);
+  return result;
+}
+
+/** @param {Delivery} state */
+function showDelivery(state) {
+  delivery = state;
+  const { target, schedule, paused_at, paused_by, failing_since, failures, next_probe_at } = state;
+  pauseButton.textContent = paused_at === null ? 'Pause delivery' : 'Resume delivery';
+  pauseButton.classList.toggle('primary', paused_at !== null);
+  const held = [];
+  if (paused_at !== null) {
+    const since = `since ${formatTime(paused_at)} by ${paused_by ?? 'an operator'}`;
+    held.push(`Delivery has been paused ${since}. Events are stored and wait.`);
+  }
+  if (next_probe_at !== null && failing_since !== null) {
+    const since = `The target has failed since ${formatTime(failing_since)}, ${counted(failures, 'time')} in a row.`;
+    held.push(`${since} It is only probed, ${formatAge(next_probe_at)}; the other events wait.`);
+  }
+  showText('held', held.join(' '));
+  element('held', HTMLElement).hidden = held.length === 0;
+  const retries = schedule.length === 0 ? 'not repeated' : `repeated after ${schedule.join(', ')}`;
+  const text = target === null ? 'No delivery target is set: events are only stored.'
+    : `Delivered to: ${target}. Failed attempts are ${retries}.`;
+  showText('target', text);
+  showText('schedule', target === null ? '' : `At most ${schedule.length + 1} attempts, ${retries}.`);
+  for (const id of ['again', 'again-all', 'again-selected', 'pause']) {
+    element(id, HTMLButtonElement).disabled = target === null;
+  }
+}
+
+/** Reads and shows counts and delivery, at most every few seconds. */
+export async function loadCounts() {
+  if (performance.now() - countedAt < COUNTS_MS) return;
+  countedAt = performance.now();
+  /** @type {[Awaited<ReturnType<typeof call<Counts>>>, unknown]} */
+  const [result] = await Promise.all([call('/events/counts'), loadDelivery()]);
+  if (result.ok) counts = result.data;
+  showCounts();
+}
+
+export function showCounts() {
+  const chips = ['', ...STATUSES].map((name) => {
+    const number = counts?.counts[name] ?? 0;
+    const text = number > MAX_COUNT ? `${MAX_COUNT.toLocaleString()}+` : number.toLocaleString();
+    return [name, name === '' ? '' : counts ? text : '…'];
+  });
+  const group = element('statuses', HTMLElement);
+  if (group.children.length === 0) {
+    group.append(...chips.map(([name = '']) => {
+      const chip = create('button', 'chip', name || 'all', ' ', create('span', 'count'));
+      chip.type = 'button';
+      chip.id = `status-${name || 'all'}`;
+      chip.addEventListener('click', () => choice.choose(name));
+      return chip;
+    }));
+  }
+  for (const [at, [name = '', text = '']] of chips.entries()) {
+    const chip = group.children[at];
+    chip?.setAttribute('aria-pressed', String(name === choice.status));
+    const count = chip?.querySelector('.count');
+    if (count && count.textContent !== text) count.textContent = text;
+  }
+  const isDay = element('span-day', HTMLInputElement).checked;
+  const bars = counts?.[isDay ? 'hours' : 'minutes'] ?? [];
+  const chart = document.querySelector('#chart');
+  if (chart) drawChart(chart, element('chart-text', HTMLElement), bars, isDay ? 'last day' : 'last hour');
+}
+
+for (const id of ['span-hour', 'span-day']) element(id, HTMLInputElement).addEventListener('change', showCounts);
+pauseButton.addEventListener('click', async () => {
+  pauseButton.disabled = true;
+  /** @type {Awaited<ReturnType<typeof call<Delivery>>>} */
+  const result = await call(`/events/${delivery?.paused_at ? 'resume' : 'pause'}`, { method: 'POST' });
+  pauseButton.disabled = false;
+  showProblemAt('list-problem', result.ok ? '' : result.message);
+  if (result.ok) showDelivery(result.data);
+});
