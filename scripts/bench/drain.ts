@@ -17,7 +17,7 @@ import { MIGRATIONS, SCHEMA } from '../../src/webhook/migrations.ts';
 import { createToken } from '../../src/webhook/tokens.ts';
 import { startWorker } from '../../src/webhook/worker.ts';
 import { insertEvent } from '../../src/webhook/store/events.ts';
-import { newEvent } from '../../test/support/work.ts';
+import { newEvent, type TestToken } from '../../test/support/work.ts';
 import { connect } from '../postgres.ts';
 import { createDatabase, withPostgres } from './database.ts';
 import { median, spread } from './service.ts';
@@ -112,12 +112,12 @@ async function drain({ history, database, sql }: Subject): Promise<number> {
 
 /** Delivers events of one page in order. @returns the seconds for IN_ORDER of them while at least BEHIND wait */
 async function drainPage({ database, sql }: Subject, page: string): Promise<number> {
-  const [token] = await sql<[{ id: string }]>`select id from webhook.tokens`;
+  const [token] = await sql<[TestToken]>`select id, digest from webhook.tokens`;
   const total = IN_ORDER + BEHIND;
   for (let first = 0; first < total; first += 1_000) {
     const numbers = Array.from({ length: Math.min(1_000, total - first) }, (_, index) => first + index);
     const body = Buffer.alloc(300, ' ');
-    const events = numbers.map((number) => newEvent(token.id, { event: String(number), orderKey: page, body }));
+    const events = numbers.map((number) => newEvent(token, { event: String(number), orderKey: page, body }));
     await Promise.all(events.map((event) => insertEvent(database, event)));
   }
   await sql`vacuum analyze`;

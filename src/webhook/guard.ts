@@ -1,8 +1,8 @@
 import { digest } from '../crypto/token.ts';
-import { bearerOf, type Guard, type RequestInfo } from '../http/call.ts';
-import { Failure } from '../http/errors.ts';
+import { bearerOf, type Guard, type RequestInfo, type Route } from '../http/call.ts';
+import { type ErrorCode, Failure } from '../http/errors.ts';
 import type { WebhookService } from './service.ts';
-import { findTokenCaller, type Role, type TokenCaller } from './store/tokens.ts';
+import { findTokenCaller, type KnownToken, type Role, type TokenCaller } from './store/tokens.ts';
 
 type TokenOf = (request: RequestInfo) => string | null;
 
@@ -14,29 +14,35 @@ export const bearerOrQuery: TokenOf = (request) => {
   return bearer(request) ?? (others.length === 0 ? token : null);
 };
 
-function guard(role: Role, security: string[], tokenOf: TokenOf, message: string): Guard<WebhookService, TokenCaller> {
+/** How long the token of a sender is kept in memory. */
+const KEEP_MS = 5_000;
+
+function guard(role: Role, security: string[], tokenOf: TokenOf, message: string) {
   return {
     security,
     errors: ['unauthorized', 'too_many_requests', 'unavailable'],
-    async check(request, service) {
+    async check(request: RequestInfo, { database, limitGuesses, pendingLastSeen, senders }: WebhookService) {
       const token = tokenOf(request);
-      const caller = token === null ? null : await findCaller(token, request.network, service);
+      if (token === null) return refused(null, message);
+      const sent = digest(token);
+      const key = sent.toString('hex');
+      const kept = role === 'sender' ? senders.get(key) : null;
+      if (kept && kept.until > performance.now()) return kept.caller;
+      const caller = await limitGuesses(request.network, key, () => findTokenCaller(database, sent));
       if (caller instanceof Failure) return caller;
       if (!caller?.is_active || caller.role !== role) return refused(token, message);
-      if (caller.last_seen_is_old) service.pendingLastSeen.add(caller.id);
-      return caller;
+      if (caller.last_seen_is_old) pendingLastSeen.add(caller.id);
+      const found = { ...caller, digest: sent, isKept: false };
+      const until = performance.now() + KEEP_MS;
+      if (role === 'sender') senders.set(key, { caller: { ...found, isKept: true }, until });
+      return found;
     },
-    idsOf: ({ id }) => ({ token_id: id }),
-  };
+    idsOf: ({ id }: TokenCaller) => ({ token_id: id }),
+  } satisfies Guard<WebhookService, KnownToken>;
 }
 
 export const refused = (token: string | null, message: string) =>
   new Failure('unauthorized', { message, ...(token !== null && { credential: 'token' }) });
-
-function findCaller(token: string, network: string, { database, limitGuesses }: WebhookService) {
-  const sent = digest(token);
-  return limitGuesses(network, sent.toString('hex'), () => findTokenCaller(database, sent));
-}
 
 const SEND_AN_OPERATORS =
   'Send the token of an operator as "Authorization: Bearer …"; make one with: gatehouse token create --role operator';
@@ -46,3 +52,23 @@ export const SEND_A_TOKEN = 'Send a valid token as "Authorization: Bearer …" o
 export const operator = guard('operator', ['bearer'], bearer, SEND_AN_OPERATORS);
 /** As bearer or, as specified, in the query. */
 export const sender = guard('sender', ['token', 'bearer'], bearerOrQuery, SEND_A_TOKEN);
+
+/** Looks the token up, even if it is kept. */
+export function checkAgain(request: RequestInfo, service: WebhookService) {
+  service.senders.set(digest(bearerOrQuery(request) ?? '').toString('hex'), null);
+  return sender.check(request, service);
+}
+
+/** Replies that are given before the handler runs. */
+const EARLY = new Set<ErrorCode>(['unsupported_media_type', 'body_too_large', 'request_timeout', 'overloaded']);
+
+/** With an ended token that is still kept, such a reply would tell more than 401. */
+export const withTokenChecked = (row: Route<WebhookService>): Route<WebhookService> => ({
+  ...row,
+  async answer(request, service, hooks) {
+    const outcome = await row.answer(request, service, hooks);
+    if (!(outcome instanceof Failure) || !EARLY.has(outcome.code)) return outcome;
+    const caller = await checkAgain(request, service);
+    return caller instanceof Failure ? caller : outcome;
+  },
+});

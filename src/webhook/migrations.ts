@@ -43,7 +43,7 @@ export const MIGRATIONS: readonly Migration[] = [
         headers jsonb not null default '{}',
         ip text, body bytea not null, received_at timestamptz not null default now()
       )`,
-      'create unique index events_delivery on webhook.events (token_id, delivery_id)',
+      'create unique index events_delivery on webhook.events (token_id, delivery_id) where delivery_id is not null',
       'create index events_newest on webhook.events (received_at desc, id desc)',
       // Only events that are not delivered yet: its size does not depend on the history. A claim moves due_at to the
       // end of its lease, so that one index finds new events, retries and expired leases. Only the holder of the lease

@@ -4,20 +4,20 @@ import { openSecret, sealSecret } from '../crypto/sealed.ts';
 import { digest } from '../crypto/token.ts';
 import type { Database } from '../db/pool.ts';
 import { type BodyRule, json } from '../http/body.ts';
-import type { Call, Reply } from '../http/call.ts';
-import { type ErrorCode, Failure } from '../http/errors.ts';
+import type { Call, RequestInfo } from '../http/call.ts';
+import { Failure } from '../http/errors.ts';
 import { isObject, nullable, type Shape, text, validate } from '../http/shape.ts';
 import { Overloaded } from '../runtime/errors.ts';
+import { checkAgain } from './guard.ts';
 import type { WebhookService } from './service.ts';
 import { verify } from './signatures.ts';
 import {
-  genericShape, isRepetition, type JsonObject, readDeliveryId, type ReceiveReply, type Source, SOURCES,
+  genericShape, isRepetition, type JsonObject, readDeliveryId, type Source, SOURCES,
 } from './sources.ts';
 import { findRepeated, insertEvent, type NewEvent, redeliver } from './store/events.ts';
-import { insertPending, type TokenCaller } from './store/tokens.ts';
+import { insertPending, type KnownToken } from './store/tokens.ts';
 
-type ReceiveCall = Call<TokenCaller, unknown, unknown, Buffer>;
-type Outcome<Code extends ErrorCode> = Promise<Reply<ReceiveReply> | Failure<Code>>;
+type ReceiveCall = Call<KnownToken, unknown, unknown, Buffer>;
 
 const NOT_AN_OBJECT = 'must be a JSON object';
 /** Unchanged. */
@@ -33,21 +33,39 @@ export const eventBody: BodyRule<Buffer> = {
 };
 
 /** Accepts an event, or replies to a handshake. An event is committed before the reply. */
-export const receive = async (call: ReceiveCall, service: WebhookService) => verifyAndStore(call, service);
+export async function receive(call: ReceiveCall, service: WebhookService) {
+  const wait = service.limitRate(call.caller.id);
+  for (let current = call; ; ) {
+    const outcome = await verifyAndStore(current, wait, service);
+    if (outcome !== null) return outcome;
+    const caller = await checkAgain(call.request, service);
+    if (caller instanceof Failure) return caller;
+    current = { ...call, caller };
+  }
+}
 
-/** Not async: an async function would keep the parsed body in memory while the event waits for its commit. */
-function verifyAndStore(call: ReceiveCall, service: WebhookService) {
-  const { request: { requestId, headers, address }, caller, body: raw } = call;
-  const retryAfterSeconds = service.limitRate(caller.id);
-  if (retryAfterSeconds > 0) return new Failure('too_many_requests', { message: RATE_EXCEEDED, retryAfterSeconds });
+/**
+ * Not async: an async function would keep the parsed body in memory while the event waits for its commit.
+ * @returns null if the token must be looked up first: the insert has refused it, or the reply needs no insert
+ */
+function verifyAndStore(call: ReceiveCall, wait: number, service: WebhookService) {
+  const { caller, request } = call;
+  const decision = wait > 0 ? rateExceeded(wait) : decide(call, service);
+  if ('tokenId' in decision) return store(decision, request.requestId, service);
+  if (caller.isKept) return null;
+  return 'secret' in decision ? keepPending(caller, decision.secret, service) : decision;
+}
 
+/** @returns the event to store, the signing secret to keep, or the reply. Changes nothing. */
+function decide({ request, caller, body: raw }: ReceiveCall, service: WebhookService) {
+  const { headers, address } = request;
   const source: Source = SOURCES[caller.source];
   const parsed = jsonBody.parse(raw);
   const body = parsed.ok ? parsed.value : {};
-  if (source.sendsSecret && isSecret(body)) return keepPending(caller.id, body.verification_token, service);
+  if (source.sendsSecret && isSecret(body)) return { secret: body.verification_token };
 
-  const failure = source.scheme && checkSignature(source.scheme, call, service);
-  if (failure) return failure;
+  const secretId = source.scheme && verifySignature(source.scheme, request, raw, caller, service);
+  if (secretId instanceof Failure) return secretId;
 
   const shaped = parsed.ok && caller.source === 'generic' ? validate(genericShape, body, '') : parsed;
   if (!shaped.ok) return new Failure('invalid_body', { fields: shaped.errors });
@@ -64,15 +82,24 @@ function verifyAndStore(call: ReceiveCall, service: WebhookService) {
     return new Failure('invalid_body', { fields: [{ path: '', message }] });
   }
   const given: unknown = Object(body.data).page_id;
-  const pageId = validate(nullable(text()), typeof given === 'string' ? given : null, '/data/page_id');
+  const pageId = validate(pageIdShape, typeof given === 'string' ? given : null, '/data/page_id');
   if (!pageId.ok) return new Failure('invalid_body', { fields: pageId.errors });
-  const from = { tokenId: caller.id, source: caller.source, deliveryId, ip: address, headers: safeHeaders(headers) };
-  const event = { id: randomUUID(), event: name, body: raw, ...from, ...initialState(name, pageId.value, service) };
-  return store(event, requestId, service);
+  const from = { tokenId: caller.id, tokenDigest: caller.digest, secretId, source: caller.source, ip: address };
+  const event = { id: risingUuid(), deliveryId, event: name, headers: safeHeaders(headers), body: raw };
+  return { ...from, ...event, ...initialState(name, pageId.value, service) };
 }
 
+const pageIdShape = nullable(text());
+
+/** A UUID that rises with time (RFC 9562, version 7), so that new rows are at the end of an index. Not secret. */
+function risingUuid(): string {
+  const time = Date.now().toString(16).padStart(12, '0');
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice(15)}`;
+}
 const RATE_EXCEEDED =
   'This token exceeds WEBHOOK_RATE requests per second. Nothing was stored. Send the request again after Retry-After.';
+const rateExceeded = (retryAfterSeconds: number) =>
+  new Failure('too_many_requests', { message: RATE_EXCEEDED, retryAfterSeconds });
 
 /** Notion sends its signing secret as the only member of its first, unsigned request. */
 const isSecret = (body: JsonObject): body is { verification_token: string } =>
@@ -86,32 +113,43 @@ const SIGNATURE_MESSAGES = {
   'too old': "The signature's time differs by more than five minutes: a replay, or a wrong clock.",
 } as const;
 
-function checkSignature(scheme: NonNullable<Source['scheme']>, call: ReceiveCall, service: WebhookService) {
-  const { request, caller, body } = call;
-  const secrets = caller.secrets.flatMap((sealed) => openSecret(service.signingKeys, sealed) ?? []);
-  const verdict = verify(scheme, request.headers, body, secrets, Date.now() / 1000);
-  if (verdict === 'valid') return null;
+/** @returns the id of the signing secret that verifies the signature */
+function verifySignature(
+  scheme: NonNullable<Source['scheme']>, { headers }: RequestInfo, raw: Buffer, caller: KnownToken,
+  service: WebhookService,
+) {
+  const opened = caller.secrets.flatMap((sealed) => {
+    const secret = openSecret(service.signingKeys, sealed);
+    return secret === null ? [] : [{ id: sealed.id, secret }];
+  });
+  const verdictOf = (secrets: readonly string[]) => verify(scheme, headers, raw, secrets, Date.now() / 1000);
+  let verdict = verdictOf([]);
+  for (const { id, secret } of opened) {
+    const own = verdictOf([secret]);
+    if (own === 'valid') return id;
+    if (own !== 'wrong signature') verdict = own;
+  }
   // The signature may belong to a secret that cannot be opened. Then the sender made no mistake.
-  if (verdict === 'wrong signature' && secrets.length < caller.secrets.length) return keyUnknown(caller.id, service);
-  const message = caller.secrets.length === 0 ? NO_SECRET : SIGNATURE_MESSAGES[verdict];
+  if (verdict === 'wrong signature' && opened.length < caller.secrets.length) return keyUnknown(caller, service);
+  const message = caller.secrets.length === 0 || verdict === 'valid' ? NO_SECRET : SIGNATURE_MESSAGES[verdict];
   return new Failure('unauthorized', { message, credential: 'signature' });
 }
 
 export const WRONG_SECRET = 'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one';
 
-function keyUnknown(tokenId: string, { log }: WebhookService): Failure<'key_unknown'> {
-  log.error(WRONG_SECRET, { token_id: tokenId });
+function keyUnknown({ id, isKept }: KnownToken, { log }: WebhookService): Failure<'key_unknown'> {
+  if (!isKept) log.error(WRONG_SECRET, { token_id: id });
   const message = "The server cannot open this sender's signing secret. Nothing was stored. Tell the operator.";
   return new Failure('key_unknown', { message });
 }
 
 /** Anyone with the token could send a secret. An operator must confirm it, and the active one stays until then. */
-async function keepPending(tokenId: string, secret: string, service: WebhookService): Outcome<'key_unknown'> {
+async function keepPending(caller: KnownToken, secret: string, service: WebhookService) {
   const { database, signingKeys: [signingKey], log } = service;
-  if (!signingKey) return keyUnknown(tokenId, service);
-  await insertPending(database, tokenId, sealSecret(signingKey, secret));
-  log.warn('signing secret received from a sender; confirm it with: gatehouse token confirm', { token_id: tokenId });
-  return { data: { status: 'pending' } };
+  if (!signingKey) return keyUnknown(caller, service);
+  await insertPending(database, caller.id, sealSecret(signingKey, secret));
+  log.warn('signing secret received from a sender; confirm it with: gatehouse token confirm', { token_id: caller.id });
+  return { data: { status: 'pending' as const } };
 }
 
 /** Kept with the event for its recipient. None of these is a credential. */
@@ -135,12 +173,13 @@ function initialState(name: string, pageId: string | null, { delivery }: Webhook
 
 const MAX_UNCOMMITTED_BYTES = 32 * 1024 * 1024;
 
-async function store(event: NewEvent, requestId: string, service: WebhookService): Outcome<'conflict'> {
+async function store(event: NewEvent, requestId: string, service: WebhookService) {
   const { tokenId, deliveryId, ip, body } = event;
   const bytes = service.uncommittedBytes + body.length;
   if (bytes > MAX_UNCOMMITTED_BYTES) throw new Overloaded('too many events wait for their commit');
   service.uncommittedBytes = bytes;
   const accepted = await accept(service.database, event).finally(() => (service.uncommittedBytes -= body.length));
+  if (accepted === null) return null;
   if (accepted === 'conflict') {
     const sha256 = createHash('sha256').update(body).digest('hex');
     const facts = { request_id: requestId, token_id: tokenId, delivery_id: deliveryId, ip, body_sha256: sha256 };
@@ -154,12 +193,14 @@ async function store(event: NewEvent, requestId: string, service: WebhookService
 
 /**
  * Stores an event once. A repetition of a dead event delivers it again: someone asked its sender to repeat it.
- * @returns `conflict` if the delivery id belongs to another body
+ * @returns `conflict` if the delivery id belongs to another body; null if the token or signing secret is not active
  */
 export async function accept(database: Database, event: NewEvent) {
   // Retention may remove the first event between two statements. Then the next round stores the repetition.
   for (;;) {
-    if (await insertEvent(database, event)) return { id: event.id, status: 'accepted' } as const;
+    const isNew = await insertEvent(database, event);
+    if (isNew === 'refused') return null;
+    if (isNew) return { id: event.id, status: 'accepted' } as const;
     const first = await findRepeated(database, event);
     if (!first) continue;
     if (first.other_body && !isRepetition(SOURCES[event.source], first.other_body, event.body)) return 'conflict';

@@ -5,7 +5,7 @@ import {
   decimal, list, noInput, object, optional, queryParameters, uuid, withDefault,
 } from '../http/shape.ts';
 import type { Site } from '../runtime/context.ts';
-import { operator, sender } from './guard.ts';
+import { operator, sender, withTokenChecked } from './guard.ts';
 import * as inbox from './inbox.ts';
 import { eventBody, receive } from './receive.ts';
 import type { WebhookService } from './service.ts';
@@ -25,12 +25,12 @@ const listQuery = queryParameters({
 const eventPath = object({ id: uuid() });
 
 const extended: ReadonlyArray<Route<WebhookService>> = [
-  route({ ...webhook,
+  withTokenChecked(route({ ...webhook,
     summary: 'Accept an event; the reply is sent once it is stored',
     guard: sender, body: eventBody,
     maxBodyBytes: ({ source }, { maxSignedBytes }) => (SOURCES[source].scheme ? maxSignedBytes : undefined),
     errors: [...inputErrors, 'conflict', 'too_many_requests', 'key_unknown', 'unavailable'], handle: receive,
-  }),
+  })),
   route({ ...routeDefaults, method: 'GET', pattern: '/events',
     summary: 'List the events, newest first, in pages; the Link header has the next page',
     guard: operator, query: listQuery,

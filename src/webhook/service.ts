@@ -4,9 +4,10 @@ import { createReadiness } from '../db/schema.ts';
 import type { Database } from '../db/pool.ts';
 import { createGuessLimit } from '../http/guesses.ts';
 import type { ServiceContext } from '../runtime/context.ts';
-import { createRateLimit } from '../runtime/rate.ts';
+import { createRateLimit, createRecentMap } from '../runtime/rate.ts';
 import { createCounter } from './counts.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
+import type { KnownToken } from './store/tokens.ts';
 import type { TargetSettings, WebhookSettings } from './settings.ts';
 
 /** @param secret WEBHOOK_SECRET, or one of WEBHOOK_SECRET_PREVIOUS */
@@ -30,6 +31,8 @@ export function createWebhook(
     /** Open signing secrets; the first also seals them. None without WEBHOOK_SECRET. */
     signingKeys: secrets.map(createSigningKey),
     limitGuesses: createGuessLimit(),
+    /** By digest. Null: looked up again at the next request. */
+    senders: createRecentMap<Readonly<{ caller: KnownToken; until: number }> | null>(1_000),
     /** Null without a target: events stay stored. `isSelected` applies WEBHOOK_EVENTS, `isOrdered` is WEBHOOK_ORDER. */
     delivery: target && {
       isSelected: createSelector(delivery.events), isOrdered: delivery.isOrdered,

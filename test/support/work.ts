@@ -1,6 +1,7 @@
 /** A webhook database without a listener: events are stored as `receive` does, and any number of workers deliver. */
 import { randomUUID } from 'node:crypto';
 import type { Sql } from 'postgres';
+import { digest } from '../../src/crypto/token.ts';
 import { migrate } from '../../src/db/migrate.ts';
 import type { Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
@@ -36,7 +37,7 @@ export interface WorkQueue {
   /** Stores an event, waiting unless the options have another status. @returns its id */
   put(options?: EventOptions): Promise<string>;
   /** The same. @returns what `accept` returns */
-  send(options?: EventOptions): ReturnType<typeof accept>;
+  send(options?: EventOptions): ReturnType<typeof store>;
   stateOf(id: string): Promise<State>;
   /** A worker with its own connections, like another replica. It stops with its owner, or before. */
   startWorker(
@@ -49,10 +50,22 @@ export interface WorkQueue {
 /** With short delays, so that retries follow at once. */
 const SETTINGS = { concurrency: 10, timeoutMs: 30_000, maxAttempts: 3 };
 
+/** A sender's token. */
+export type TestToken = Readonly<{ id: string; digest: Buffer }>;
+
+/** What `accept` returns for an active token. */
+export async function store(database: Database, event: NewEvent) {
+  const outcome = await accept(database, event);
+  if (outcome === null) throw new Error('the token is not active');
+  return outcome;
+}
+
 /** An event as `receive` creates it. */
-export const newEvent = (tokenId: string, options: EventOptions = {}): NewEvent => ({
+export const newEvent = (token: TestToken, options: EventOptions = {}): NewEvent => ({
   id: randomUUID(),
-  tokenId,
+  tokenId: token.id,
+  tokenDigest: token.digest,
+  secretId: null,
   source: 'generic',
   deliveryId: null,
   event: 'page.updated',
@@ -68,8 +81,9 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
   const { url: databaseUrl, sql } = await createDatabase(owner);
   const database = openConnections(owner, databaseUrl, SCHEMA);
   await migrate(database, SCHEMA, MIGRATIONS);
-  const { id: tokenId } = await createToken(database, { name: 'test', role: 'sender', source: 'generic' }, null);
-  const send: WorkQueue['send'] = (options) => accept(database, newEvent(tokenId, options));
+  const created = await createToken(database, { name: 'test', role: 'sender', source: 'generic' }, null);
+  const token = { id: created.id, digest: digest(created.token) };
+  const send: WorkQueue['send'] = (options) => store(database, newEvent(token, options));
   return {
     databaseUrl,
     sql,

@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { accept } from '../../src/webhook/receive.ts';
 import { redeliver } from '../../src/webhook/store/events.ts';
 import { claimWork, endWork, type LeasedEvent, removeIdlePages, renewLeases, returnWork } from '../../src/webhook/store/work.ts';
 import { LEASE_SECONDS } from '../../src/webhook/worker.ts';
@@ -14,7 +13,7 @@ import { observe } from '../support/plans.ts';
 import { buildProgram, startProgram } from '../support/process.ts';
 import { startRecorder } from '../support/recorder.ts';
 import { bounded, until } from '../support/until.ts';
-import { FAILED, latch, newEvent, openWorkQueue, type WorkQueue } from '../support/work.ts';
+import { FAILED, latch, newEvent, openWorkQueue, type WorkQueue, store, type TestToken } from '../support/work.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
@@ -31,8 +30,8 @@ const clear = () => sql`truncate webhook.work, webhook.pages, webhook.page_tails
 /** A further replica that stores events. */
 async function createReplica({ databaseUrl, sql }: WorkQueue) {
   const replica = openConnections({ after }, databaseUrl, 'webhook');
-  const [token] = await sql<[{ id: string }]>`select id from webhook.tokens`;
-  return (event: string, page: string) => accept(replica, newEvent(token.id, { event, orderKey: page }));
+  const [token] = await sql<[TestToken]>`select id, digest from webhook.tokens`;
+  return (event: string, page: string) => store(replica, newEvent(token, { event, orderKey: page }));
 }
 
 /** Runs a statement before the commit of each event whose name matches. */

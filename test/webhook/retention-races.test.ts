@@ -6,12 +6,11 @@ import type { Sql } from 'postgres';
 import { connect } from '../../scripts/postgres.ts';
 import type { Database } from '../../src/db/pool.ts';
 import { SCHEMA } from '../../src/webhook/migrations.ts';
-import { accept } from '../../src/webhook/receive.ts';
 import { redeliver, removeEnded } from '../../src/webhook/store/events.ts';
 import { openInbox } from '../support/inbox.ts';
 import { openConnections, untilSql } from '../support/connections.ts';
 import { bounded } from '../support/until.ts';
-import { newEvent, openWorkQueue } from '../support/work.ts';
+import { newEvent, openWorkQueue, store, type TestToken } from '../support/work.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
@@ -130,8 +129,8 @@ for (const [when, removeBefore] of [
         return found;
       },
     };
-    const [token] = await sql<Array<{ id: string }>>`select id from webhook.tokens`;
-    const answer = await accept(slow, newEvent(token?.id ?? '', { deliveryId: `removed ${when}` }));
+    const [token] = await sql<[TestToken]>`select id, digest from webhook.tokens`;
+    const answer = await store(slow, newEvent(token, { deliveryId: `removed ${when}` }));
     assert.ok(answer !== 'conflict');
     assert.deepEqual(await rowsOf(first), GONE);
     assert.deepEqual(

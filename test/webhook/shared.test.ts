@@ -4,7 +4,6 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { connect } from '../../scripts/postgres.ts';
 import type { Database } from '../../src/db/pool.ts';
-import { accept } from '../../src/webhook/receive.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { openInbox } from '../support/inbox.ts';
 import { createDatabase } from '../support/database.ts';
@@ -13,7 +12,7 @@ import { startRecorder } from '../support/recorder.ts';
 import { addToken, openWebhook, signatureOf, SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
 import { connectTo, headOf } from '../support/socket.ts';
 import { bounded } from '../support/until.ts';
-import { newEvent, openWorkQueue } from '../support/work.ts';
+import { newEvent, openWorkQueue, store, type TestToken } from '../support/work.ts';
 
 const { url, sql, databaseUrl } = await openInbox({ after }, { WEBHOOK_SECRET });
 const database = openWebhook({ after }, databaseUrl);
@@ -210,8 +209,9 @@ test('shared statements with the same deliveries in opposite order do not deadlo
   const waiting = async () =>
     (await place.sql`select from pg_stat_activity where wait_event = 'advisory' and datname = current_database()`)
       .length;
-  const [token] = await place.sql<Array<{ id: string }>>`select id from webhook.tokens`;
-  const same = (deliveryId: string, event: string) => newEvent(token?.id ?? '', { deliveryId, event });
+  const [token] = await place.sql<TestToken[]>`select id, digest from webhook.tokens`;
+  assert.ok(token);
+  const same = (deliveryId: string, event: string) => newEvent(token, { deliveryId, event });
   const before = await deadlocks();
   const blocker = connect(place.databaseUrl);
   t.after(() => blocker.end({ timeout: 0 }));
@@ -221,7 +221,7 @@ test('shared statements with the same deliveries in opposite order do not deadlo
     const replica = openConnections(t, place.databaseUrl, 'replica');
     replicas.push(replica);
     return ids.map(async (deliveryId, index) => {
-      const outcome = await accept(replica, same(deliveryId, index === 0 ? 'first' : 'second'));
+      const outcome = await store(replica, same(deliveryId, index === 0 ? 'first' : 'second'));
       assert.ok(outcome !== 'conflict');
       return { deliveryId, ...outcome };
     });

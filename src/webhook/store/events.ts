@@ -8,6 +8,10 @@ export type Status = (typeof STATUSES)[number];
 export interface NewEvent {
   readonly id: string;
   readonly tokenId: string;
+  /** Of the token that the sender presented. */
+  readonly tokenDigest: Buffer;
+  /** The signing secret that verified its signature; null for a source without signatures. */
+  readonly secretId: string | null;
   readonly source: SourceName;
   readonly deliveryId: string | null;
   readonly event: string;
@@ -22,28 +26,37 @@ export interface NewEvent {
 
 /**
  * Stores events and their work in one statement. The unique index decides which are repetitions: of two copies in
- * flight, a query in advance would find neither.
- * @returns for each whether it is new
+ * flight, a query in advance would find neither. The same statement checks the token, and the signing secret of a
+ * signature, which the caller may have looked up seconds ago: nothing is stored once the end of one is committed.
+ * @returns for each whether it is new, or `refused` if its token or signing secret is not active
  */
 export const insertEvent = batched(
-  async (database: Database, events: readonly NewEvent[], locks?: Locks): Promise<boolean[]> => {
-    const rows = events.map((event) => ({ ...event, headers: JSON.stringify(event.headers) }));
-    const all = (name: keyof NewEvent) => arrayLiteral(rows.map((row) => row[name]));
-    const inserted = await database.write(
-      (sql) => sql<Array<{ id: string }>>`
+  async (database: Database, events: readonly NewEvent[], locks?: Locks): Promise<Array<boolean | 'refused'>> => {
+    // As JSON: half the bytes of an array of bytea, which is in hexadecimal. A body is JSON, and so is UTF-8.
+    const rows = JSON.stringify(events.map(({ tokenDigest, body, ...event }) =>
+      ({ ...event, tokenDigest: `\\x${tokenDigest.toString('hex')}`, body: body.toString('utf8') })));
+    const found = await database.write(
+      (sql) => sql<Array<{ id: string; is_new: boolean }>>`
         with given as (
-          select * from unnest(
-            ${all('id')}::text::uuid[], ${all('tokenId')}::text::uuid[], ${all('source')}::text::text[],
-            ${all('deliveryId')}::text::text[], ${all('event')}::text::text[], ${all('headers')}::text::jsonb[],
-            ${all('ip')}::text::text[], ${all('body')}::text::bytea[], ${all('status')}::text::text[],
-            ${all('orderKey')}::text::text[]
-          ) with ordinality as given (id, token_id, source, delivery_id, event, headers, ip, body, status, order_key, n)
+          select g.* from rows from (
+            json_to_recordset(${rows}::text::json) as (
+              id uuid, "tokenId" uuid, "tokenDigest" bytea, "secretId" uuid, source text, "deliveryId" text, event text,
+              headers jsonb, ip text, body text, status text, "orderKey" text)
+          ) with ordinality as g (
+            id, token_id, token_digest, secret_id, source, delivery_id, event, headers, ip, body, status, order_key, n)
+          join webhook.tokens t on t.id = g.token_id and t.revoked_at is null and t.role = 'sender'
+            and t.source = g.source
+            and (t.digest = token_digest or (t.previous_digest = token_digest and t.previous_until > now()))
+          where secret_id is null or exists (
+            select from webhook.signing_secrets s where s.id = secret_id and s.token_id = t.id and not s.pending
+              and (s.expires_at is null or s.expires_at > now()))
         ), event as (
           -- Each gets a later received_at, for lists. The same order in all replicas avoids deadlocks.
           insert into webhook.events (id, token_id, source, delivery_id, event, headers, ip, body, received_at)
-          select id, token_id, source, delivery_id, event, headers, ip, body, now() + n * interval '1 microsecond'
+          select id, token_id, source, delivery_id, event, headers, ip, convert_to(body, 'UTF8'),
+            now() + n * interval '1 microsecond'
           from given order by token_id, delivery_id, n
-          on conflict (token_id, delivery_id) do nothing returning id, received_at
+          on conflict (token_id, delivery_id) where delivery_id is not null do nothing returning id, received_at
         ), tail as (
           insert into webhook.page_tails (order_key, tail)
           select order_key, count(*) from event join given using (id) where order_key is not null
@@ -63,11 +76,11 @@ export const insertEvent = batched(
           insert into webhook.outcomes (event_id, status, attempts)
           select id, 'skipped', 0 from event join given using (id) where status = 'skipped'
         )
-        select id from event`,
+        select id, event.received_at is not null as is_new from given left join event using (id)`,
       locks,
     );
-    const created = new Set(inserted.map(({ id }) => id));
-    return events.map(({ id }) => created.has(id));
+    const outcomes = new Map(found.map(({ id, is_new }) => [id, is_new]));
+    return events.map(({ id }) => outcomes.get(id) ?? 'refused');
   },
   {
     bytesOf: ({ body }) => body.length,

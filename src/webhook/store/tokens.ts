@@ -26,6 +26,9 @@ export interface TokenCaller extends Pick<Token, 'id' | 'role' | 'source'> {
   readonly last_seen_is_old: boolean;
 }
 
+/** `isKept`: looked up some seconds ago, so only a statement that checks the token may accept anything. */
+export type KnownToken = TokenCaller & Readonly<{ digest: Buffer; isKept: boolean }>;
+
 /** A token's last use is recorded at most this often. */
 const LAST_SEEN_SECONDS = 60;
 

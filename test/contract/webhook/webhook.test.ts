@@ -5,7 +5,7 @@ import { after, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 const EVENT = { event: 'page.updated', data: { page_id: 'p1' } };
 
 const { url: databaseUrl, sql } = await createDatabase();
