@@ -120,7 +120,8 @@ These benchmarks have their own targets and conditions:
 
 - \`make bench-growth\`: latency, plans and bytes per row with 10,000, 1,000,000 and 10,000,000 rows; in
   \`docs/scaling.md\`.
-- \`make bench-scaling\`: what 1, 10 and 100 replicas reach, by a model with the CPU times above; in \`docs/scaling.md\`.
+- \`make bench-scaling\`: what 1, 10 and 100 replicas reach, by a model with the CPU times above; in
+  \`docs/scaling.md\`.
 - \`make bench-memory\`: the memory parts of this page alone: idle, under load, and in small containers under attacks.
 - \`make bench-drain\`: delivery of 10,000 waiting events in a table with 1,000,000 delivered ones; delivery
   in order while 50,000 events of one page wait (at least 300 events/s).

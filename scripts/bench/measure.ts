@@ -20,7 +20,6 @@ export interface Bench {
   readonly seconds: number;
   readonly warmUp: number;
   readonly isQuick: boolean;
-  readonly isLong: boolean;
 }
 
 /** `again`: a second process of the same build. What differs between the two is noise. */

@@ -128,8 +128,8 @@ function createDisk(clock: Clock, flushMicros: number) {
   };
 }
 
-/** @param seconds measured, after a tenth as much to warm up */
-export function simulate(costs: Costs, machines: Machines, seconds: number): Outcome {
+/** Measures so many replies for each client, after half as many to warm up. */
+export function simulate(costs: Costs, machines: Machines, repliesPerClient = 30): Outcome {
   const clock = createClock();
   const shared = machines.sharedCores === null ? null : createCores(clock, machines.sharedCores);
   const database = shared ?? createCores(clock, machines.databaseCores);
@@ -179,20 +179,22 @@ export function simulate(costs: Costs, machines: Machines, seconds: number): Out
     servers: servers.reduce((sum, server) => sum + server.busyMicros(), 0), database: database.busyMicros(),
     disk: disk.busyMicros(),
   });
-  const warmUp = seconds * 100_000;
-  while (clock.now() < warmUp) clock.step();
+  const wanted = machines.replicas * machines.clientsPerReplica * repliesPerClient;
+  while (latencies.length < wanted / 2) clock.step();
   latencies = [];
   [statements, calls] = [0, 0];
   const [before, startedAt] = [used(), clock.now()];
-  while (clock.now() < startedAt + seconds * 1_000_000) clock.step();
+  while (latencies.length < wanted) clock.step();
   const [after, micros] = [used(), clock.now() - startedAt];
+  // Work counts when it begins, so that the last of it may exceed the time.
+  const share = (busy: number, cores: number) => Math.min(1, busy / micros / cores);
   const sorted = Float64Array.from(latencies).sort();
   return {
     rate: (sorted.length / micros) * 1_000_000,
     p99Ms: (sorted[Math.floor(sorted.length * 0.99)] ?? Number.NaN) / 1_000,
     callsPerStatement: calls / statements,
-    replicas: (after.servers - before.servers) / micros / machines.replicas,
-    database: (after.database - before.database) / micros / database.cores,
-    flush: (after.disk - before.disk) / micros,
+    replicas: share(after.servers - before.servers, machines.replicas),
+    database: share(after.database - before.database, database.cores),
+    flush: share(after.disk - before.disk, 1),
   };
 }

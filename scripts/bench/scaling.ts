@@ -58,10 +58,10 @@ function costsOf({ name, one, many }: Measured, share: number): Costs {
 }
 
 /** Finds the share of a statement that the model itself has at these costs. */
-function fit(measured: Measured, seconds: number): Costs {
+function fit(measured: Measured): Costs {
   let share = MANY / 2;
   for (let step = 0; step < 5; step += 1) {
-    share = Math.max(2, simulate(costsOf(measured, share), ONE_MACHINE, seconds).callsPerStatement);
+    share = Math.max(2, simulate(costsOf(measured, share), ONE_MACHINE).callsPerStatement);
   }
   return costsOf(measured, share);
 }
@@ -77,19 +77,19 @@ function limitOf({ replicas, database, flush }: Outcome): string {
   return flush > 0.9 ? 'latency of the disk' : 'nothing';
 }
 
-export function scalingOf(parts: readonly Part[], seconds: number): string {
+export function scalingOf(parts: readonly Part[]): string {
   const curves = parts.flatMap(({ report }) => report.curves ?? []);
   const measured = curves.flatMap(measuredOf);
-  const costs = measured.map((one) => fit(one, seconds));
+  const costs = measured.map(fit);
   const costRows = measured.map(({ name, one, many }, index) => {
     const model = costs[index];
     if (!model) throw new Error('a cost for each');
-    const predicted = simulate(model, ONE_MACHINE, seconds).rate;
+    const predicted = simulate(model, ONE_MACHINE).rate;
     const cells = [many.serverCpu, many.databaseCpu, one.serverCpu, one.databaseCpu].map(whole);
     return [name, ...cells, whole(many.rate), `${(predicted / many.rate).toFixed(2)} times`];
   });
   const rows = costs.flatMap((model) => FLEETS.map(([replicas, clientsPerReplica]) => {
-    const outcome = simulate(model, { ...DATA_CENTER, replicas, clientsPerReplica }, seconds / Math.sqrt(replicas));
+    const outcome = simulate(model, { ...DATA_CENTER, replicas, clientsPerReplica });
     const cells = [outcome.replicas, outcome.database, outcome.flush].map(percent);
     const share = outcome.callsPerStatement.toFixed(0);
     return [
@@ -110,7 +110,8 @@ export function scalingOf(parts: readonly Part[], seconds: number): string {
 
 ${table([costHead, ...costRows])}
 With one client, no statement is shared, and a process that waits between two requests costs more when it wakes up. The
-last column is the check of the model: its rate on the two cores of that machine, divided by the measured one.
+last column is the check of the model: its rate on the two cores of that machine, divided by the measured one. It is far
+above 1 if other programs used the machine.
 
 The same calls on other machines: each replica has a core, PostgreSQL has ${databaseCores} cores and is
 ${roundTripMicros / 1_000} ms away, and its disk flushes in ${flushMicros / 1_000} ms:
@@ -122,7 +123,7 @@ ${table([head, ...rows])}`;
 export function writeScaling(): boolean {
   const parts = readResults();
   const isComplete = parts.some(({ report }) => (report.curves ?? []).some((curve) => measuredOf(curve).length > 0));
-  if (isComplete) writeBlock('docs/scaling.md', 'scaling', scalingOf(parts, 1));
+  if (isComplete) writeBlock('docs/scaling.md', 'scaling', scalingOf(parts));
   return isComplete;
 }
 

@@ -131,9 +131,10 @@ export function percentile(values: readonly number[], share: number): number {
 
 export const median = (values: readonly number[]): number => percentile(values, 0.5);
 
-/** `median (min to max)`. */
+/** `median (min to max)`, or the only value. */
 export function spread(values: readonly number[], digits = 2): string {
   if (values.length === 0) return '–';
   const text = (value: number) => value.toFixed(digits);
+  if (values.length === 1) return text(median(values));
   return `${text(median(values))} (${text(Math.min(...values))} to ${text(Math.max(...values))})`;
 }

@@ -8,7 +8,6 @@ const REQUESTS = 2_000_000;
 const NAME = 'bearer check after 2,000,000 requests';
 
 export async function steady(bench: Bench): Promise<Report> {
-  if (!bench.isLong) return { comparisons: [], tables: [], remarks: [`${NAME}: not measured (needs --long)`] };
   const { url, sql } = await openDatabase(bench);
   const service = await startServices(['identity'], url);
   const subject = { name: 'gatehouse', service, replay: await prepareSessions(sql, bench.directory) };

@@ -47,6 +47,7 @@ if (unknown.length > 0) fail(`unknown part: ${unknown.join(', ')}. Known: ${[...
 if (options.against !== undefined && options.write) fail('a comparison of two commits is not written: omit --write');
 const names = [...PARTS.keys()].filter((name) => {
   if (positionals.length > 0) return positionals.includes(name);
+  if (name === 'steady' && !options.long) return false;
   return options.against === undefined || !NOT_COMPARED.has(name);
 });
 const writes = options.write || (positionals.length === 0 && !options.quick && options.against === undefined);
@@ -58,7 +59,7 @@ await withPostgres(async (postgres, directory) => {
     if (options.against !== undefined) builds.push(buildCommit(options.against, directory));
     const [{ server_version: postgresVersion }] = await sql<[{ server_version: string }]>`show server_version`;
     const pace = options.quick ? { rounds: 3, seconds: 1, warmUp: 1 } : { rounds: 5, seconds: 3, warmUp: 3 };
-    const bench: Bench = { directory, postgres, sql, builds, ...pace, isQuick: options.quick, isLong: options.long };
+    const bench: Bench = { directory, postgres, sql, builds, ...pace, isQuick: options.quick };
     const args = process.argv.slice(2).join(' ');
     const run = { command: args === '' ? 'make bench' : `make bench ARGS="${args}"`, postgresVersion, ...pace };
     const conditions = conditionsOf(run);
