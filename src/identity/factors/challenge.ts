@@ -17,9 +17,7 @@ export function createChallenge(secret: Buffer, purpose: Purpose, binding: strin
   return Buffer.concat([head, macOf(secret, purpose, binding, head)]);
 }
 
-export function isChallengeFor(
-  challenge: Buffer, secret: Buffer, purpose: Purpose, binding: string, now: number,
-): boolean {
+export function isChallengeFor(challenge: Buffer, secret: Buffer, purpose: Purpose, binding: string, now: number) {
   const head = challenge.subarray(0, RANDOM_BYTES + TIME_BYTES);
   if (head.length < RANDOM_BYTES + TIME_BYTES || head.readUInt32BE(RANDOM_BYTES) < now) return false;
   return sameDigest(challenge.subarray(head.length), macOf(secret, purpose, binding, head));

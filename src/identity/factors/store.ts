@@ -35,17 +35,14 @@ export const countTotpByKey = (database: Database): Promise<Array<{ key_id: stri
  * Each step is accepted once, across replicas, and no earlier one after it (RFC 6238, 5.2; ASVS 6.5.1).
  * @param given as it was when the code was checked  @param sealed the same secret, perhaps under another key
  */
-export const useTotpStep = (
-  database: Database, step: number, given: SealedSecret, sealed: SealedSecret,
-): Promise<boolean> => writes(database, (sql) => sql`
-  update identity.totp set last_step = ${step}, key_id = ${sealed.key_id}, client_key = ${sealed.client_key},
-    commitment = ${sealed.commitment}, blob = ${sealed.blob}
-  where user_id = ${given.id} and last_step < ${step} and commitment = ${given.commitment}`);
+export const useTotpStep = (database: Database, step: number, given: SealedSecret, sealed: SealedSecret) =>
+  writes(database, (sql) => sql`
+    update identity.totp set last_step = ${step}, key_id = ${sealed.key_id}, client_key = ${sealed.client_key},
+      commitment = ${sealed.commitment}, blob = ${sealed.blob}
+    where user_id = ${given.id} and last_step < ${step} and commitment = ${given.commitment}`);
 
 /** @returns whether this was one of the user's codes; it is none any more */
-export async function useRecoveryCode(
-  database: Database, actor: Actor, userId: string, code: Buffer,
-): Promise<boolean> {
+export async function useRecoveryCode(database: Database, actor: Actor, userId: string, code: Buffer) {
   const rows = await database.write((sql) => audited(sql, { event: 'recovery.used', actor }, sql`
     delete from identity.recovery_codes where digest = ${code} and user_id = ${userId}
     returning user_id as id, user_id`));
@@ -94,8 +91,7 @@ export const addTotp = (
   insert into identity.totp (user_id, key_id, client_key, commitment, blob, last_step)
   select ${secret.id}, ${secret.key_id}, ${secret.client_key}, ${secret.commitment}, ${secret.blob}, ${step}
   -- Nobody who only knows the password may add a factor beside another one.
-  where ${actor.caller !== null} or exists (
-    select from identity.users where id = ${secret.id} and not second_factor)
+  where ${actor.caller !== null} or exists (select from identity.users where id = ${secret.id} and not second_factor)
   on conflict do nothing returning user_id as id, user_id`);
 
 /** @returns null if the passkey is registered already, for anybody */
@@ -132,9 +128,8 @@ function addFactor(
 /** An added or removed factor ends pending sign-ins and, with the last one, the recovery codes. */
 async function updateFlag(sql: Sql, userId: string): Promise<Date> {
   const [row] = await sql<[{ second_factor: boolean; updated_at: Date }]>`
-    update identity.users u set updated_at = now(), second_factor =
-      exists (select from identity.totp where user_id = u.id) or exists (
-        select from identity.passkeys where user_id = u.id)
+    update identity.users u set updated_at = now(), second_factor = exists (
+      select from identity.totp where user_id = u.id union all select from identity.passkeys where user_id = u.id)
     where id = ${userId} returning second_factor, updated_at`;
   await sql`delete from identity.pending_sign_ins where user_id = ${userId}`;
   if (!row.second_factor) await sql`delete from identity.recovery_codes where user_id = ${userId}`;
@@ -168,10 +163,8 @@ export async function removeFactors(
 export const countRecoveryCodes = async (database: Database, userId: string): Promise<number> =>
   (await database.read((sql) => sql`select from identity.recovery_codes where user_id = ${userId}`)).count;
 
-export async function replaceRecoveryCodes(
-  database: Database, actor: Actor, userId: string, digests: readonly Buffer[],
-): Promise<void> {
-  await changing(database, actor, userId, async (sql) => {
+export const replaceRecoveryCodes = (database: Database, actor: Actor, userId: string, digests: readonly Buffer[]) =>
+  changing(database, actor, userId, async (sql) => {
     await sql`delete from identity.recovery_codes where user_id = ${userId}`;
     await sql`
       insert into identity.recovery_codes (digest, user_id)
@@ -179,7 +172,6 @@ export async function replaceRecoveryCodes(
     const subject = { userId, targetId: userId, count: digests.length };
     await insertAudit(sql, { event: 'factor.added', actor, detail: 'recovery codes' }, subject);
   });
-}
 
 // --- A sign-in whose password was right
 
@@ -209,9 +201,9 @@ export const findPending = async (database: Database, token: string): Promise<Pe
 export const removePending = (database: Database, token: string): Promise<boolean> =>
   writes(database, (sql) => sql`delete from identity.pending_sign_ins where token_digest = ${digest(token)}`);
 
+type Expiring = 'pending_sign_ins' | 'used_challenges';
 /** @returns how many; at most `max` */
-export const removeExpired = async (
-  database: Database, table: 'pending_sign_ins' | 'used_challenges', max: number,
-): Promise<number> => (await database.write((sql) => sql`
+export const removeExpired = async (database: Database, table: Expiring, max: number): Promise<number> =>
+  (await database.write((sql) => sql`
   delete from ${sql(`identity.${table}`)} where ctid = any (array(
     select ctid from ${sql(`identity.${table}`)} where expires_at < now() order by expires_at limit ${max}))`)).count;

@@ -3,7 +3,7 @@ import { actorOf } from '../audit.ts';
 import { findTotp, listPasskeys, removeFactors } from '../factors/store.ts';
 import type { User } from '../model.ts';
 import { createPasswords } from '../passwords.ts';
-import { forbidden, may } from '../policy.ts';
+import { type Action, forbidden, may } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { listAudit } from '../store/audit.ts';
 import { findUser } from '../store/users.ts';
@@ -59,29 +59,28 @@ async function userPage({ database }: PortalService, id: string, message: string
   }), message);
 }
 
+const RIGHTS = {
+  enable: 'change a user', disable: 'change a user',
+  set_password: 'set the password of a user', remove_factors: 'remove factors of a user',
+} as const satisfies Record<Change['action'], Action>;
+
 export async function changeUser(call: OfUser<Change>, service: PortalService) {
-  const { caller, request, path: { user_id: id }, body: { action, password = '' } } = call;
-  const [{ database }, actor] = [service, actorOf(caller, request)];
-  const setEnabled = async (enabled: boolean) =>
-    may(caller, 'change a user') ? users.changeUser(database, actor, id, { enabled }) : forbidden(caller);
-  const actions = {
-    enable: () => setEnabled(true),
-    disable: () => setEnabled(false),
-    set_password: async () => (may(caller, 'set the password of a user')
-      ? users.setPassword(database, actor, id, password, firstPasswords(service)) : forbidden(caller)),
-    remove_factors: async () => {
-      if (!may(caller, 'remove factors of a user')) return forbidden(caller);
-      const removed = await removeFactors(database, actor, id, 'all', true);
-      if (removed > 0) service.reportFactor('all', 'removed', id);
-      return null;
-    },
-  };
-  const outcome = await actions[action]();
+  const { caller, path: { user_id: id }, body: { action } } = call;
+  // Somebody without the right does not see the user either.
+  if (!may(caller, RIGHTS[action])) return forbidden(caller);
+  const outcome = await change(call, service);
   const isFailure = outcome instanceof Failure;
-  // A caller without the right does not see the user.
-  if (isFailure && outcome.code === 'forbidden') return outcome;
   const reply = await userPage(service, id, isFailure ? messageOf(outcome) : null);
   return isFailure && !(reply instanceof Failure) ? withPage(outcome, reply) : reply;
+}
+
+async function change({ caller, request, path, body }: OfUser<Change>, service: PortalService) {
+  const [{ database }, actor, id, { action, password = '' }] = [service, actorOf(caller, request), path.user_id, body];
+  if (action === 'set_password') return users.setPassword(database, actor, id, password, firstPasswords(service));
+  if (action !== 'remove_factors') return users.changeUser(database, actor, id, { enabled: action === 'enable' });
+  const removed = await removeFactors(database, actor, id, 'all', true);
+  if (removed > 0) service.reportFactor('all', 'removed', id);
+  return null;
 }
 
 /** The trail, newest first. */

@@ -1,6 +1,6 @@
 import { sealSecret } from '../../crypto/sealed.ts';
 import { uuidToBytes } from '../../crypto/text.ts';
-import { Failure, type TextReply } from '../../http/errors.ts';
+import { Failure } from '../../http/errors.ts';
 import { actorOf } from '../audit.ts';
 import { createTotpKey } from '../factors/check.ts';
 import { createOptions, register } from '../factors/passkeys.ts';
@@ -42,9 +42,7 @@ function secretOf({ portal }: PortalService, { user, token }: Enrolling): Buffer
   return enrolmentSecret(current, [user.id, token, user.updated_at]);
 }
 
-export function offerTotp(
-  service: PortalService, person: Enrolling, form: EnrolForm, cookies: Cookies = [],
-): TextReply {
+export function offerTotp(service: PortalService, person: Enrolling, form: EnrolForm, cookies: Cookies = []) {
   const secret = secretOf(service, person);
   const uri = totpUri(secret, new URL(service.portal.origin).hostname, person.user.username);
   return enrolPage(secret, uri, form, cookies);

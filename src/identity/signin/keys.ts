@@ -1,4 +1,4 @@
-import { Failure, type TextReply } from '../../http/errors.ts';
+import { Failure } from '../../http/errors.ts';
 import { readClock } from '../factors/store.ts';
 import { create, revoke } from '../keys.ts';
 import { isUsable } from '../model.ts';
@@ -11,9 +11,7 @@ import { messageOf, page, PAGE_ROWS, pager, render, utc, withPage } from './page
 export const showKeys = ({ caller, query }: Visit<unknown, { page: number }>, service: PortalService) =>
   keysPage(caller, service, query.page, null);
 
-async function keysPage(
-  { user }: Person, { database }: PortalService, number: number, message: string | null,
-): Promise<TextReply> {
+async function keysPage({ user }: Person, { database }: PortalService, number: number, message: string | null) {
   const { rows, total } = await listKeys(database, { page: number, limit: PAGE_ROWS }, user.id);
   const keys = rows.map((key) => {
     const used = key.last_used_at ? `last used ${utc(key.last_used_at)}` : 'never used';

@@ -129,9 +129,7 @@ export function factorsPage(
 export type EnrolForm = Readonly<{ action: string; returnTo: string; message: Message }>;
 
 /** With the quiet zone of four modules that readers of QR codes need. */
-export function enrolPage(
-  secret: Buffer, uri: string, { action, returnTo, message }: EnrolForm, cookies: Cookies,
-): TextReply {
+export function enrolPage(secret: Buffer, uri: string, { action, returnTo, message }: EnrolForm, cookies: Cookies) {
   const rows = qrCode(uri) ?? [];
   const dark = rows.flatMap((row, y) => row.flatMap((isDark, x) => (isDark ? [`M${x + 4} ${y + 4}h1v1h-1z`] : [])));
   const key = (base32(secret).match(/.{1,4}/g) ?? []).join(' ');

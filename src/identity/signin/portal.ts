@@ -133,8 +133,7 @@ export async function enrol(call: FormCall<{ code: string }>, service: PortalSer
     return withPage(added, offerTotp(service, waiting, { action: ENROL, returnTo, message: messageOf(added) }));
   }
   const account = { ...waiting.user, updated_at: added.changedAt };
-  const session = await insertLogin(service, request, account, 'password', true);
-  return session ? complete(request, service, session, 'password, totp', returnTo, added.codes) : startAgain(returnTo);
+  return finish(request, service, account, 'password, totp', returnTo, added.codes);
 }
 
 /** By passkey: after the password as the second factor, otherwise alone. */
@@ -162,21 +161,23 @@ export async function passkeyOptions({ request }: Call<null, unknown, unknown, n
 
 /** A pending sign-in that was used meanwhile, or has ended with a change of the factors, opens nothing. */
 async function finish(
-  request: RequestInfo, service: PortalService, account: Account, methods: string, returnTo: string,
+  request: RequestInfo, service: PortalService, account: Account, methods: string, returnTo: string, codes?: Codes,
 ) {
   const token = cookieOf(request.headers, PENDING_COOKIE);
-  const isOpen = token === null || (await pending.removePending(service.database, token));
+  // An app that was just set up has ended it already.
+  const isOpen = token === null || codes !== undefined || (await pending.removePending(service.database, token));
   const via = methods === 'passkey' ? 'passkey' : 'password';
   const session = isOpen && (await insertLogin(service, request, account, via, true));
-  return session ? complete(request, service, session, methods, returnTo) : startAgain(returnTo);
+  return session ? complete(request, service, session, methods, returnTo, codes) : startAgain(returnTo);
 }
 
 type Session = Readonly<{ id: string; token: string }>;
+/** New recovery codes, to be shown before the browser goes on. */
+type Codes = readonly string[];
 
 /** Ends the session that the browser had (ASVS 7.2.4), and gives it the cookies of the new one. */
 async function complete(
-  request: RequestInfo, service: PortalService, session: Session, methods: string, returnTo: string,
-  codes: readonly string[] | null = null,
+  request: RequestInfo, service: PortalService, session: Session, methods: string, returnTo: string, codes?: Codes,
 ) {
   await endCurrent(request, service);
   const cookies = [...(await createCookies(service, session, methods)), hostCookie(PENDING_COOKIE, '')];

@@ -1,6 +1,6 @@
 import { countFailure } from '../../db/failures.ts';
 import type { Database } from '../../db/pool.ts';
-import type { Limit, ThrottleState } from '../../db/throttle.ts';
+import type { Limit } from '../../db/throttle.ts';
 import { SCHEMA } from '../migrations.ts';
 import { type AuditEntry, insertAudit } from './audit.ts';
 
@@ -11,9 +11,7 @@ export async function readThrottleSecret(database: Database): Promise<Buffer> {
 }
 
 /** Counts a failure under all limits, with its row in the trail, and a row for the delay that begins. */
-export function recordFailure(
-  database: Database, entry: AuditEntry, userId: string | null, limits: readonly Limit[],
-): Promise<ThrottleState> {
+export function recordFailure(database: Database, entry: AuditEntry, userId: string | null, limits: readonly Limit[]) {
   const subject = { userId, targetId: userId, count: 1 };
   return database.transaction(async (sql) => {
     const state = await countFailure(sql, SCHEMA, limits);
