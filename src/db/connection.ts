@@ -69,7 +69,7 @@ const BRIEFLY = { lock_timeout: `${LOCK_MS}ms` } as const;
 const KINDS = {
   read: BY_INDEX, write: { ...BY_INDEX, ...BRIEFLY }, transaction: BRIEFLY,
   claim: { ...BY_INDEX, enable_bitmapscan: 'off' }, readiness: { work_mem: '64kB' }, other: {}, check: {},
-  search: { statement_timeout: '2s' }, migration: { statement_timeout: '0', lock_timeout: '0' },
+  search: { ...OFF, statement_timeout: '2s' }, migration: { statement_timeout: '0', lock_timeout: '0' },
 } as const;
 export type Kind = keyof typeof KINDS;
 

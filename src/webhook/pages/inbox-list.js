@@ -6,6 +6,8 @@ import { choice, loadCounts, showCounts, showText, STATUSES } from '/pages/inbox
 
 /** @import { EventSummary } from '/pages/inbox-format.js' */
 const [PAGE, MAX_ROWS, MAX_LIMIT] = [50, 500, 100];
+/** One refresh lists all events since the last one, up to so many: each is seen, and the page does not grow. */
+const MAX_LIVE = 400;
 /** How many parts of the history one refresh searches, at most. */
 const MAX_REQUESTS = 5;
 const AGES = new Map([['15m', 900], ['1h', 3_600], ['24h', 86_400], ['7d', 604_800]]);
@@ -27,6 +29,8 @@ let wanted = PAGE;
 let depth = MAX_REQUESTS;
 /** Raised by each change of the filter: a reply to an earlier one is dropped. */
 let generation = 0;
+/** That of the rows. */
+let shownGeneration = 0;
 /** @type {Map<string, { row: HTMLTableRowElement, state: string, event: EventSummary }>} */
 let shown = new Map();
 /** The ids of the selected events. @type {Set<string>} */
@@ -133,16 +137,17 @@ const isScrolled = () => shown.size > 0 && rows.getBoundingClientRect().top < -2
 async function loadRows() {
   const mine = generation;
   const filter = new URLSearchParams(apiFilter());
-  const top = shown.values().next().value?.event;
+  const top = shownGeneration === mine ? shown.values().next().value?.event : undefined;
   const isHeld = top !== undefined && isScrolled();
   // The address has milliseconds, the database microseconds.
   if (isHeld) filter.set('until', new Date(Date.parse(top.received_at) + 1).toISOString());
   /** @type {EventSummary[]} */
   const events = [];
   let next = '';
-  for (let requests = 0; requests < depth && events.length < wanted; requests += 1) {
+  const isBehind = () => top !== undefined && events.length < MAX_LIVE && !events.some(({ id }) => id === top.id);
+  for (let requests = 0; requests < depth && (events.length < wanted || isBehind()); requests += 1) {
     const query = new URLSearchParams(filter);
-    query.set('limit', String(Math.min(MAX_LIMIT, wanted - events.length)));
+    query.set('limit', String(events.length < wanted ? Math.min(MAX_LIMIT, wanted - events.length) : MAX_LIMIT));
     if (next !== '') query.set('after', next);
     /** @type {Awaited<ReturnType<typeof call<EventSummary[]>>>} */
     const result = await call(`/events?${query}`);
@@ -157,6 +162,7 @@ async function loadRows() {
   }
   showProblemAt('list-problem', '');
   showRows(events);
+  shownGeneration = mine;
   if (!isHeld) newer.hidden = true;
   const isFull = events.length >= wanted;
   more.hidden = next === '' || (isFull && wanted >= MAX_ROWS);

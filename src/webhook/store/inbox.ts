@@ -66,7 +66,7 @@ export async function listEvents(
         and ${event === undefined ? sql`true` : sql`e.event like ${pattern}`}
         and ${source === undefined ? sql`true` : sql`e.source = ${source}`}
         and ${text === undefined ? sql`true` : sql`position(convert_to(${text}, 'UTF8') in e.body) > 0`}
-      order by e.received_at desc, e.id desc limit ${limit + 1}`;
+      order by c.received_at desc, c.id desc limit ${limit + 1}`;
   });
   const events = found.slice(0, limit);
   if (found.length > limit) return { events, next: events.at(-1)?.id ?? null };
