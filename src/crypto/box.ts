@@ -63,7 +63,7 @@ export const capabilityOf = ({ capabilityKey }: ServerKey, use: 'receipt' | 'del
 
 /** Recognizes the client key of a record. */
 export const commitmentOf = (serverKey: ServerKey, clientKey: Buffer, recordId: string): Buffer =>
-  derive(serverKey, clientKey, recordId).commitment;
+  deriveKeys(serverKey, clientKey, recordId).commitment;
 
 /** Recognizes an altered row without the client key. */
 export function rowTagOf(serverKey: ServerKey, metadata: BoundMetadata, { blob, commitment }: Sealed): Buffer {
@@ -80,7 +80,7 @@ export function seal(
   serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, text: Buffer, version = TEXT,
 ): Sealed {
   if (!isSealable(metadata)) throw new RangeError('internal error: a limit is null or a positive whole number');
-  const { key, commitment } = derive(serverKey, clientKey, metadata.id);
+  const { key, commitment } = deriveKeys(serverKey, clientKey, metadata.id);
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG_BYTES });
   cipher.setAAD(associatedData(serverKey, metadata, version));
@@ -97,10 +97,16 @@ export function sealLocked(
   return seal(serverKey, clientKey, metadata, Buffer.concat(parts), LOCKED);
 }
 
-/** @returns null for another key, record, metadata or bit. Nothing is returned before the tag has been verified. */
-export function unseal(serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, sealed: Sealed) {
-  if (sealed.blob[0] !== LOCKED) return unsealAs(TEXT, serverKey, clientKey, metadata, sealed);
-  const content = unsealAs(LOCKED, serverKey, clientKey, metadata, sealed);
+/**
+ * @param keys if they were derived before
+ * @returns null for another key, record, metadata or bit. Nothing is returned before the tag has been verified.
+ */
+export function unseal(
+  serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, sealed: Sealed,
+  keys = deriveKeys(serverKey, clientKey, metadata.id),
+) {
+  if (sealed.blob[0] !== LOCKED) return unsealAs(TEXT, serverKey, keys, metadata, sealed);
+  const content = unsealAs(LOCKED, serverKey, keys, metadata, sealed);
   const end = 1 + (content?.[0] ?? 0);
   if (!content || content.length < end + KEY_BYTES) return null;
   const [commitment, blob] = [content.subarray(end, end + KEY_BYTES), content.subarray(end + KEY_BYTES)];
@@ -109,21 +115,23 @@ export function unseal(serverKey: ServerKey, clientKey: Buffer, metadata: BoundM
 
 export const unlock = (
   serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, locked: Locked, stretched: Buffer,
-): Buffer | null => unsealAs(TEXT, serverKey, lockedKey(clientKey, stretched), metadata, locked);
+): Buffer | null => {
+  const keys = deriveKeys(serverKey, lockedKey(clientKey, stretched), metadata.id);
+  return unsealAs(TEXT, serverKey, keys, metadata, locked);
+};
 
 const lockedKey = (clientKey: Buffer, stretched: Buffer): Buffer =>
   Buffer.from(hkdfSync('sha256', clientKey, stretched, `${LABEL}passphrase`, KEY_BYTES));
 
-function unsealAs(version: number, serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, sealed: Sealed) {
+function unsealAs(version: number, serverKey: ServerKey, keys: RecordKeys, metadata: BoundMetadata, sealed: Sealed) {
   // The metadata comes from the row: an edited one may be anything.
   if (!isSealable(metadata)) return null;
   const { blob } = sealed;
   const [start, end] = [1 + NONCE_BYTES, blob.length - TAG_BYTES];
   if (blob[0] !== version || end - start < MIN_PADDED) return null;
-  const { key, commitment } = derive(serverKey, clientKey, metadata.id);
-  if (!sameDigest(sealed.commitment, commitment)) return null;
+  if (!sameDigest(sealed.commitment, keys.commitment)) return null;
   // Without authTagLength Node accepts tags of 4 bytes, which can be guessed.
-  const decipher = createDecipheriv('aes-256-gcm', key, blob.subarray(1, start), { authTagLength: TAG_BYTES });
+  const decipher = createDecipheriv('aes-256-gcm', keys.key, blob.subarray(1, start), { authTagLength: TAG_BYTES });
   decipher.setAAD(associatedData(serverKey, metadata, version));
   decipher.setAuthTag(blob.subarray(end));
   try {
@@ -138,7 +146,8 @@ function isSealable({ expiresAt, maxReads }: BoundMetadata): boolean {
   return fits(expiresAt, Number.MAX_SAFE_INTEGER) && fits(maxReads, 2 ** 32 - 1);
 }
 
-function derive(serverKey: ServerKey, clientKey: Buffer, recordId: string) {
+type RecordKeys = ReturnType<typeof deriveKeys>;
+export function deriveKeys(serverKey: ServerKey, clientKey: Buffer, recordId: string) {
   if (clientKey.length !== KEY_BYTES) throw new RangeError(`internal error: a client key has ${KEY_BYTES} bytes`);
   const info = [Buffer.from(LABEL), Buffer.of(TEXT), Buffer.from(serverKey.id, 'hex'), uuidToBytes(recordId)];
   const output = Buffer.from(hkdfSync('sha256', clientKey, serverKey.salt, Buffer.concat(info), 2 * KEY_BYTES));

@@ -1,4 +1,4 @@
-import { commitmentOf, isUnaltered, KEY_BYTES, type ServerKey, unseal } from '../crypto/box.ts';
+import { commitmentOf, deriveKeys, isUnaltered, KEY_BYTES, unseal } from '../crypto/box.ts';
 import { fromBase64url } from '../crypto/text.ts';
 import { sameDigest } from '../crypto/token.ts';
 import type { Call, RequestInfo } from '../http/call.ts';
@@ -41,17 +41,17 @@ export async function openSecret(service: SecretsService, request: RequestInfo, 
     service.log.error(message, { secret_id: id, key_id: row.key_id });
     return new Failure(code);
   };
-  const fits = (key: ServerKey) => sameDigest(row.commitment, commitmentOf(key, clientKey, id));
   const serverKey = openingKeys.find((key) => key.id === row.key_id);
-  if (!serverKey && !openingKeys.some(fits)) {
+  if (!serverKey && !openingKeys.some((key) => sameDigest(row.commitment, commitmentOf(key, clientKey, id)))) {
     return row.expired ? notFound(ENDED) : serverFailure('key_unknown', KEY_MISSING);
   }
   const metadata = { id, expiresAt: row.expires_at?.getTime() ?? null, maxReads: row.max_reads };
   // A key that fits although none has the row's key id: the key id was edited.
   if (!serverKey || !isUnaltered(serverKey, metadata, row, row.tag)) return serverFailure('secret_damaged', ALTERED);
   if (row.expired) return notFound(ENDED);
-  if (!fits(serverKey)) return notFound('wrong key');
-  let content = unseal(serverKey, clientKey, metadata, row);
+  const keys = deriveKeys(serverKey, clientKey, id);
+  if (!sameDigest(row.commitment, keys.commitment)) return notFound('wrong key');
+  let content = unseal(serverKey, clientKey, metadata, row, keys);
   if (!content) return serverFailure('secret_damaged', ALTERED);
   if (!Buffer.isBuffer(content)) {
     const { passphrase } = body;

@@ -33,12 +33,14 @@ export const currentTime = batched(async (database: Database, callers: readonly 
 export const insertSecret = batched(
   async (database: Database, secrets: readonly NewSecret[], locks?: Locks) => {
     const all = (name: keyof NewSecret) => arrayLiteral(secrets.map((secret) => secret[name]));
+    const blobs = arrayLiteral(secrets.map(({ blob }) => blob.toString('base64'))); // shorter than in hexadecimal
     await database.write((sql) => sql`
       insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads, creator)
-      select * from unnest(${all('id')}::text::uuid[], ${all('key_id')}::text::text[],
-        ${all('commitment')}::text::bytea[], ${all('blob')}::text::bytea[], ${all('tag')}::text::bytea[],
-        ${all('expires_at')}::text::timestamptz[], ${all('max_reads')}::text::integer[],
-        ${all('creator')}::text::text[])`, locks);
+      select id, key_id, commitment, decode(blob, 'base64'), tag, expires_at, max_reads, creator
+      from unnest(${all('id')}::text::uuid[], ${all('key_id')}::text::text[], ${all('commitment')}::text::bytea[],
+        ${blobs}::text::text[], ${all('tag')}::text::bytea[], ${all('expires_at')}::text::timestamptz[],
+        ${all('max_reads')}::text::integer[], ${all('creator')}::text::text[]
+      ) as given (id, key_id, commitment, blob, tag, expires_at, max_reads, creator)`, locks);
     return secrets.map(() => undefined);
   },
   { bytesOf: ({ blob }) => blob.length },
