@@ -1,14 +1,15 @@
-# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `test-nginx`, `test-browser`, `test-signin`, `test-pgbouncer`, `test-deploy`, `test-image` and `image`.
+# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `test-nginx`, `test-browser`, `test-signin`, `test-pgbouncer`, `test-ha`, `test-deploy`, `test-image` and `image`.
 
 IMAGE = gatehouse
 IMAGE_TOOL = docker
 DOCKERFILE = Dockerfile
 FILES =
+FILE =
 SERVICE =
 ARGS =
 sources := $(shell find src)
 
-.PHONY: help start dev test test-fast check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-deploy test-image test-faults test-senders image sbom bench bench-start bench-growth bench-memory bench-scaling bench-verify bench-flood bench-drain clean clean-data
+.PHONY: help start dev dump load test test-fast check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-ha test-deploy test-image test-faults test-senders image sbom bench bench-start bench-growth bench-memory bench-scaling bench-verify bench-flood bench-drain clean clean-data
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -18,6 +19,12 @@ start: dist/.built ## start the three services, and a private PostgreSQL if DATA
 
 dev: node_modules/.installed ## like start, but run the source and restart after every change
 	@node --import tsx scripts/start.ts --watch
+
+dump: node_modules/.installed ## write the data of DATABASE_URL, or of make start, to a new file: make dump FILE=gatehouse.dump
+	@node --import tsx scripts/dump.ts dump $(FILE)
+
+load: node_modules/.installed ## read such a file into a new database, that of DATABASE_URL or of make start: make load FILE=gatehouse.dump
+	@node --import tsx scripts/dump.ts load $(FILE)
 
 test: node_modules/.installed ## run every test against a PostgreSQL of its own; FILES="test/a.test.ts" runs only some
 	@node --import tsx scripts/test.ts $(FILES)
@@ -63,6 +70,10 @@ test-pgbouncer: node_modules/.installed ## run the services behind PgBouncer in 
 test-deploy: node_modules/.installed ## check the files in deploy/ with the tools that read them, and run Caddy and the services as they say; installs the tools if run as root
 	@node --import tsx scripts/deploy/install.ts
 	@node --import tsx scripts/test.ts scripts/deploy
+
+test-ha: node_modules/.installed ## kill the leader of a Patroni cluster under load, three ways; installs PostgreSQL, Patroni, etcd, HAProxy and PgBouncer if run as root
+	@node --import tsx scripts/ha/install.ts
+	@for way in hosts haproxy pgbouncer; do node --import tsx scripts/test.ts scripts/ha/$$way.test.ts || exit 1; done
 
 test-faults: node_modules/.installed ## break processes, PostgreSQL, network and disk under load and check that nothing acknowledged is lost; FAULTS_SEED=n repeats a run
 	@node --import tsx scripts/test.ts scripts/faults

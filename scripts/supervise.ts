@@ -16,7 +16,7 @@ export interface Supervised {
   unref(): void;
 }
 
-export type StopSignal = 'INT' | 'TERM' | 'QUIT';
+export type StopSignal = 'INT' | 'TERM' | 'QUIT' | 'KILL';
 
 export interface SuperviseOptions {
   cwd: string;

@@ -72,8 +72,12 @@ export function temporary(t: Owner): string {
   return directory;
 }
 
-export interface System {
+export interface System extends Services {
   readonly database: Database;
+}
+
+/** The services, with a target for the events. */
+export interface Services {
   readonly target: Target;
   readonly environment: Readonly<Record<string, string>>;
   readonly url: (service: ServiceName) => string;
@@ -90,11 +94,16 @@ export interface System {
 const READY_MS = 45_000;
 
 export async function startSystem(t: Owner, database?: Database): Promise<System> {
-  const target = await startTarget(t, createRandom(SEED + 1));
   const used = database ?? (await startDatabase(t));
+  return { ...(await startServices(t, used.url, () => used.server().url)), database: used };
+}
+
+/** @param directUrl of the database without what may fail on the way to it */
+export async function startServices(t: Owner, databaseUrl: string, directUrl: () => string): Promise<Services> {
+  const target = await startTarget(t, createRandom(SEED + 1));
   const program = buildProgram();
   const environment = {
-    ...variables(used.url),
+    ...variables(databaseUrl),
     TRUSTED_PROXIES: '127.0.0.1', WEBHOOK_FORWARD_URL: target.url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
     // The target fails now and then, and is never the reason for a late delivery.
     WEBHOOK_BACKOFF_BASE_MS: '50', LOG_LEVEL: 'warn',
@@ -112,8 +121,7 @@ export async function startSystem(t: Owner, database?: Database): Promise<System
   await Promise.all(SERVICES.map(start));
   await Promise.all(SERVICES.map((service) => running(service).ready(service)));
   return {
-    database: used, target, environment, url, running, useProcess,
-    directUrl: () => used.server().url,
+    target, environment, url, running, useProcess, directUrl,
     async killService(service) {
       running(service).signal('SIGKILL');
       await running(service).ended;

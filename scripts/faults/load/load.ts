@@ -13,7 +13,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { ADMIN_PASSWORD, AUTH_TOKEN, WEBHOOK_TOKEN } from '../../../test/support/gatehouse.ts';
 import { buildProgram, runProgram } from '../../../test/support/process.ts';
 import { createRandom, SEED } from '../random.ts';
-import { SERVICES, type System } from '../system.ts';
+import { SERVICES, type Services } from '../system.ts';
 import { createIdentityClient } from './identity.ts';
 import { createRequests, type Requests } from './requests.ts';
 import { createSecretsClient } from './secrets.ts';
@@ -49,7 +49,7 @@ interface Owner {
   after(fn: () => Promise<void> | void): void;
 }
 
-export async function startLoad(t: Owner, system: System): Promise<Load> {
+export async function startLoad(t: Owner, system: Services): Promise<Load> {
   const requests = createRequests(system.url);
   const login = { about: 'administrator', expected: [200], body: { username: 'admin', password: ADMIN_PASSWORD } };
   const reply = await requests.send('identity', 'POST', '/api/auth/login', login);
