@@ -48,7 +48,7 @@ export function buildCommit(ref: string, parent: string): Build {
     run('tar', '-xf', archive);
     const lock = (folder: string) => readFileSync(join(folder, 'package-lock.json'), 'utf8');
     if (lock(directory) === lock(root)) symlinkSync(join(root, 'node_modules'), join(directory, 'node_modules'));
-    else run('npm', 'ci', '--ignore-scripts', '--omit=optional', '--no-audit', '--no-fund');
+    else run('npm', 'ci', '--ignore-scripts', '--no-audit', '--no-fund');
     run('npm', 'run', '--silent', 'build');
   } catch (error) {
     const output = error instanceof Error && 'stdout' in error ? String(error.stdout) : '';
