@@ -5,11 +5,12 @@ IMAGE_TOOL = docker
 DOCKERFILE = Dockerfile
 FILES =
 FILE =
+NODES =
 SERVICE =
 ARGS =
 sources := $(shell find src)
 
-.PHONY: help start dev dump load test test-fast check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-ha test-deploy test-image test-faults test-senders image sbom bench bench-start bench-growth bench-memory bench-scaling bench-verify bench-flood bench-drain clean clean-data
+.PHONY: help start dev dump load test test-fast test-node check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-ha test-deploy test-image test-faults test-senders image sbom bench bench-start bench-growth bench-memory bench-scaling bench-verify bench-flood bench-drain clean clean-data
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +40,9 @@ fast := test/structure.test.ts $(addprefix test/identity/,policy.test.ts rules.t
 
 test-fast: node_modules/.installed ## run the fast tests: crypto, http, runtime, vectors, structure and most of contract
 	@node --import tsx scripts/test.ts test/crypto test/http test/runtime test/vectors $(fast)
+
+test-node: node_modules/.installed ## run the tests with the newest Node 20, 22 and 24 of the npm registry; NODES="22 24" FILES="test/a.test.ts" runs only some
+	@node --import tsx scripts/node-versions.ts $(NODES) -- $(FILES)
 
 check: typecheck test ## check the types and run every test; required before a merge
 

@@ -63,6 +63,8 @@ export type Listener = ReturnType<typeof createListener>;
 /** One request and its reply. */
 interface Exchange {
   readonly requestId: string;
+  /** Of the log lines about the request. */
+  readonly ids: Readonly<{ request_id: string; trace_id?: string }>;
   readonly method: string;
   readonly address: string;
   readonly network: string;
@@ -122,14 +124,14 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     const { credential } = outcome.details;
     if (credential !== undefined) {
       countCredential([name, credential]);
-      log.limited('credential refused', { request_id: requestId, route: exchange.route, ip: address, credential });
+      log.limited('credential refused', { ...exchange.ids, route: exchange.route, ip: address, credential });
     }
     return outcome;
   }
 
   /** The message of a foreign error never reaches the client. */
   function failureFor(error: unknown, exchange: Exchange): Failure {
-    const fields = { request_id: exchange.requestId, route: exchange.route, ...describeError(error) };
+    const fields = { ...exchange.ids, route: exchange.route, ...describeError(error) };
     if (error instanceof Overloaded) {
       log.limited('request rejected: overloaded', fields);
       return new Failure('overloaded');
@@ -167,14 +169,14 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     }
   }
 
-  function finishExchange({ requestId, method, route, address, startedAt, caller, rendered }: Exchange): void {
+  function finishExchange({ ids, method, route, address, startedAt, caller, rendered }: Exchange): void {
     const seconds = (performance.now() - startedAt) / 1000;
     const status = rendered?.status ?? 0;
     if (rendered?.reason) countRejection([name, route, rendered.reason]);
     countRequest([name, route, String(status)]);
     observeDuration([name, route], seconds);
     const duration_ms = Math.round(seconds * 1e5) / 100;
-    log.info('request', { request_id: requestId, method, route, status, duration_ms, ip: address, ...caller });
+    log.info('request', { ...ids, method, route, status, duration_ms, ip: address, ...caller });
   }
 
   /** Answers what is no request: there is no response object. */
@@ -231,10 +233,13 @@ type Head = Pick<IncomingMessage, 'headers' | 'method'>;
 
 function startExchange({ headers, method = '' }: Head, { address, network }: Connection, proxies: BlockList): Exchange {
   const { 'x-request-id': given, 'x-forwarded-for': forwarded } = headers;
+  const requestId = typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given) ? given : randomUUID();
+  const [, trace_id] = TRACEPARENT.exec(String(headers.traceparent ?? '')) ?? [];
   const client = network === null ? clientAddress(address, String(forwarded ?? ''), proxies) : address;
   return {
     method,
-    requestId: typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given) ? given : randomUUID(),
+    requestId,
+    ids: trace_id === undefined ? { request_id: requestId } : { request_id: requestId, trace_id },
     address: client,
     network: network ?? networkOf(client),
     isFromProxy: network === null,
@@ -243,6 +248,8 @@ function startExchange({ headers, method = '' }: Head, { address, network }: Con
   };
 }
 
+/** W3C Trace Context, 3.2: version 00 has exactly these members, later ones may have more, and ff is invalid. */
+const TRACEPARENT = /^(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
 const PARSER_ERRORS: Readonly<Record<string, ErrorCode>> = {
   HPE_HEADER_OVERFLOW: 'headers_too_large',
   ERR_HTTP_REQUEST_TIMEOUT: 'request_timeout',

@@ -14,6 +14,7 @@ export interface TestListener {
   readonly inFlight: () => number;
   /** The metrics in Prometheus format. */
   readonly metrics: () => string;
+  readonly lines: () => ReadonlyArray<Record<string, unknown>>;
   /** The log lines of finished exchanges. */
   readonly requests: () => Array<Record<string, unknown>>;
 }
@@ -45,6 +46,7 @@ export async function startListener(owner: Owner, routes: ReadonlyArray<Route<nu
     url: `http://127.0.0.1:${port}`,
     inFlight: () => Number(/^gatehouse_requests_in_flight\{.*\} ([0-9]+)$/m.exec(metrics.text())?.[1]),
     metrics: metrics.text,
+    lines: () => lines,
     requests: () => lines.filter((line) => line.message === 'request'),
   };
 }
