@@ -90,9 +90,9 @@ test('the program runs read-only, unprivileged and with only its own variables',
   for (const [path, name] of [['/', 'make.html'], [`/s/${kept.json.id}`, 'reveal.html'], ['/pages/make.js', 'make.js'], ['/pages/style.css', '../../http/pages/style.css']]) {
     const source = readFileSync(join(root, 'src/secrets/pages', name ?? ''), 'utf8');
     const { text } = await ask('GET', `${url.secrets}${path}`);
-    // A page is its own part within the design that all pages share.
+    // A page is its own part, with the name of the site, within the design that all pages share.
     const [main = source] = /<main>[\s\S]*<\/main>/.exec(source) ?? [];
-    assert.ok(text.includes(main), path);
+    assert.ok(text.includes(main.replaceAll('{{site}}', 'Gatehouse')), path);
   }
   const event = await ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, { body: { event: 'tested', data: { page_id: '1' } } });
   assert.equal(event.json.status, 'accepted');
