@@ -17,6 +17,7 @@ RUN npm run build \
 RUN mkdir -p /image/app /image/usr/local/bin \
  && cp -R package.json node_modules dist /image/app \
  && rm /image/app/node_modules/.package-lock.json \
+ && find /image/app/node_modules -mindepth 1 -type d -empty -delete \
  && ln -s /app/dist/cli.js /image/usr/local/bin/gatehouse \
  && chmod -R u=rwX,go=rX /image \
  && chmod 755 /image/app/dist/cli.js \

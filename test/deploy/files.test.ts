@@ -226,7 +226,9 @@ test('the commands for Kubernetes create the Secrets that the manifests need, an
   assert.deepEqual(applied.sort(), KUBERNETES.filter((name) => !name.endsWith('webhook-forward.yaml')));
 });
 
-test('the commands for systemd create every credential', () => {
+test('the commands for systemd install this version and create every credential', () => {
+  assert.ok(operations.includes(`npm install --global --prefix /usr/local ./gatehouse-${version}.tgz`));
+  assert.ok(unitValues(unitOf('identity'), 'ExecStart').every((command) => command.startsWith('/usr/local/bin/gatehouse ')));
   const [, names = ''] = /for name in ([a-z -]+); do openssl/.exec(operations) ?? [];
   const needed = new Set(SERVICE_NAMES.flatMap((name) => unitValues(unitOf(name), 'LoadCredential')));
   const path = (name: string) => `${name}:/etc/gatehouse/credentials/${name}`;
