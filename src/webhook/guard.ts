@@ -49,7 +49,20 @@ const SEND_AN_OPERATORS =
 export const SEND_A_TOKEN = 'Send a valid token as "Authorization: Bearer …" or in the query as ?token=….';
 
 /** As bearer only: a token in a query ends up in access logs (ASVS 14.2.1). */
-export const operator = guard('operator', ['bearer'], bearer, SEND_AN_OPERATORS);
+const operatorToken = guard('operator', ['bearer'], bearer, SEND_AN_OPERATORS);
+
+/** The id of a token, or `user:` and a name. */
+export type Operator = Pick<TokenCaller, 'id'>;
+
+/** By a token, or without one by a proxy that names them. */
+export const operator: Guard<WebhookService, Operator> = {
+  ...operatorToken,
+  async check(request, service) {
+    const user = bearer(request) === null ? service.namedOperator(request) : null;
+    return user === null ? operatorToken.check(request, service) : { id: `user:${user}` };
+  },
+  idsOf: ({ id }) => (id.startsWith('user:') ? { user: id.slice(5) } : { token_id: id }),
+};
 /** As bearer or, as specified, in the query. */
 export const sender = guard('sender', ['token', 'bearer'], bearerOrQuery, SEND_A_TOKEN);
 

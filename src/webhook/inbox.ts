@@ -7,7 +7,7 @@ import {
 } from '../http/shape.ts';
 import type { Database } from '../db/pool.ts';
 import { Overloaded } from '../runtime/errors.ts';
-import { operator } from './guard.ts';
+import { type Operator, operator } from './guard.ts';
 import { formatPause } from './schedule.ts';
 import type { WebhookService } from './service.ts';
 import { findFailing, findPause, pauseDelivery, resumeDelivery } from './store/delivery.ts';
@@ -15,7 +15,6 @@ import { redeliver, STATUSES } from './store/events.ts';
 import {
   type EventDetails, type EventFilter, type EventSummary, findEvent, listEvents, recentEvents,
 } from './store/inbox.ts';
-import type { TokenCaller } from './store/tokens.ts';
 
 const name = (description: string) => optional(text({ min: 1, max: 1_024, check: withoutNul, description }));
 export const filterMembers = {
@@ -58,8 +57,8 @@ export function viewDetails({ token_id, ip, headers, body, tries, ...event }: Ev
 
 const NO_EVENT = { message: 'There is no event with this id, or it is no longer kept.' };
 
-type EventCall = Call<TokenCaller, { id: string }, unknown, null>;
-type ListCall = Call<TokenCaller, unknown, EventFilter & { limit: number }, null>;
+type EventCall = Call<Operator, { id: string }, unknown, null>;
+type ListCall = Call<Operator, unknown, EventFilter & { limit: number }, null>;
 
 export async function listPage({ query }: ListCall, { database }: WebhookService) {
   const { events, next } = await listEvents(database, query, query.limit);
@@ -90,7 +89,7 @@ export async function redeliverEvent({ path }: EventCall, { database, delivery, 
 /** How many events of a filter one request redelivers, or counts, at most. */
 const BATCH = 500;
 
-type BulkCall = Call<TokenCaller, unknown, unknown, Infer<typeof bulkShape>>;
+type BulkCall = Call<Operator, unknown, unknown, Infer<typeof bulkShape>>;
 
 export const bulkReplyShape = object({
   matched: count, redelivered: count,
@@ -131,14 +130,14 @@ export async function showDelivery(_call: unknown, { database, delivery }: Webho
 }
 
 /** Pausing twice is no error, and keeps the first time. */
-export async function pause({ caller, request }: Call<TokenCaller, unknown, unknown, null>, service: WebhookService) {
-  const facts = { request_id: request.requestId, token_id: caller.id };
+export async function pause({ caller, request }: Call<Operator, unknown, unknown, null>, service: WebhookService) {
+  const facts = { request_id: request.requestId, by: caller.id };
   if (await pauseDelivery(service.database, caller.id)) service.log.warn('delivery paused', facts);
   return showDelivery(null, service);
 }
 
-export async function resume({ caller, request }: Call<TokenCaller, unknown, unknown, null>, service: WebhookService) {
-  const facts = { request_id: request.requestId, token_id: caller.id };
+export async function resume({ caller, request }: Call<Operator, unknown, unknown, null>, service: WebhookService) {
+  const facts = { request_id: request.requestId, by: caller.id };
   if (await resumeDelivery(service.database)) service.log.warn('delivery resumed', facts);
   service.notifyWorker();
   return showDelivery(null, service);

@@ -2,6 +2,7 @@ import { deriveServerKey, type ServerKey } from '../crypto/box.ts';
 import { digest } from '../crypto/token.ts';
 import { createReadiness } from '../db/schema.ts';
 import type { Database } from '../db/pool.ts';
+import type { RequestInfo } from '../http/call.ts';
 import { createGuessLimit } from '../http/guesses.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { createRateLimit, createRecentMap } from '../runtime/rate.ts';
@@ -40,6 +41,8 @@ export function createWebhook(
     },
     /** Tells the worker that events are due. Does nothing while there is none. */
     notifyWorker: () => {},
+    /** The operator whom a trusted proxy names; null if there is none. Replaced if INBOX_USERS is set. */
+    namedOperator: (_request: RequestInfo): string | null => null,
     limitRate: createRateLimit(rate, rate).take,
     countReceived: metrics.counter('gatehouse_events_received_total', received, ['source', 'status']),
     /** Tokens whose last use is not written yet: a job does that, outside of requests. */

@@ -36,6 +36,8 @@ export const VARIABLES = {
   EVENT_RETENTION: number(30 * DAY, 7 * DAY, 3_660 * DAY),
   DEAD_RETENTION: number(90 * DAY, 7 * DAY, 3_660 * DAY),
   INBOX_PAGE: toggle('off'),
+  INBOX_USERS: text(null),
+  TRUSTED_USER_HEADER: text(null, checkHeaderName),
 } as const;
 
 type WebhookValues = Values<typeof VARIABLES>;
@@ -52,7 +54,7 @@ export const needsDatabase = ({ WEBHOOK_VARIANT }: WebhookValues): boolean => WE
 export const logFields = ({ appName }: WebhookSettings) => ({ app: appName });
 
 export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const { values, database, purpose, foreign, findings } = input;
+  const { values, database, purpose, foreign, findings, isProxied } = input;
   const isPlain = values.WEBHOOK_VARIANT === 'plain' && purpose === 'serve';
   if (isPlain && values.WEBHOOK_TOKEN === null) {
     findings.warnings.push('WEBHOOK_TOKEN is not set: the plain webhook receiver accepts events from anyone.');
@@ -87,7 +89,23 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     eventSeconds: values.EVENT_RETENTION,
     deadSeconds: values.DEAD_RETENTION,
     inboxPage: values.INBOX_PAGE,
+    inboxUsers: inboxUsersOf(values, isProxied, findings.problems),
   } as const;
+}
+
+/** Who may use the inbox without a token. Null: nobody. That a proxy knows a person makes them no operator. */
+function inboxUsersOf({ INBOX_USERS: users, TRUSTED_USER_HEADER: header }: WebhookValues, isProxied: boolean,
+  problems: string[]) {
+  if (header !== null && !isProxied) problems.push(PROXIES_NEEDED);
+  if (users === null) return null;
+  if (header === null) problems.push('INBOX_USERS requires TRUSTED_USER_HEADER, in which a proxy names the user.');
+  return header === null ? null : { header, names: users.split(',').map((name) => name.trim()).filter(Boolean) };
+}
+
+const PROXIES_NEEDED = 'TRUSTED_USER_HEADER requires TRUSTED_PROXIES: it is believed only from those addresses.';
+
+function checkHeaderName(value: string): string | null {
+  return /^[A-Za-z0-9-]{1,64}$/.test(value) ? null : 'the name of a header';
 }
 
 /** At most one target, so that it is clear which one processed an event. */

@@ -19,7 +19,15 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
   const { log, metrics } = context;
   const database = createDatabase(settings.database, SCHEMA, log, metrics);
   const service = createWebhook(settings, database, context);
-  const { target } = settings;
+  const { target, inboxUsers } = settings;
+  if (inboxUsers) {
+    const { trustedUser } = await import('../http/user.ts');
+    const [userOf, names] = [trustedUser(inboxUsers.header), new Set(inboxUsers.names)];
+    service.namedOperator = (request) => {
+      const user = userOf(request);
+      return user !== null && (names.has('*') || names.has(user)) ? user : null;
+    };
+  }
   const delivery = target && (await (await import('./delivery.ts')).load(target, settings.delivery, service, context));
   return {
     routes: bindRoutes(await createRoutes(settings.inboxPage ? context.site : null), service),

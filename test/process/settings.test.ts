@@ -146,6 +146,16 @@ test('the retry schedule is a list of pauses, or a pause that doubles', () => {
   ]);
 });
 
+test('INBOX_USERS requires TRUSTED_USER_HEADER, which requires TRUSTED_PROXIES', () => {
+  const header = { TRUSTED_USER_HEADER: 'X-User', TRUSTED_PROXIES: '10.0.0.1' };
+  assert.deepEqual(read({ ...header, INBOX_USERS: 'a, b,' }).webhook?.inboxUsers, { header: 'X-User', names: ['a', 'b'] });
+  assert.equal(read(header).webhook?.inboxUsers, null);
+  const needed = 'INBOX_USERS requires TRUSTED_USER_HEADER, in which a proxy names the user.';
+  assert.deepEqual(problems({ INBOX_USERS: 'a' }), [needed]);
+  assert.match(problems({ TRUSTED_USER_HEADER: 'X-User' }, ['webhook']).join(), /^TRUSTED_USER_HEADER requires TRUSTED_PROXIES/);
+  assert.match(problems({ ...header, TRUSTED_USER_HEADER: 'X User' }, ['webhook']).join(), /must be the name of a header\.$/);
+});
+
 test('a server secret has no comma and no surrounding space', () => {
   const accepts = 'SERVER_SECRET must be a text without commas, and without spaces around it.';
   for (const value of [`${LONG},${LONG}`, ` ${LONG}`, `${LONG} `]) assert.deepEqual(problems({ SERVER_SECRET: value }), [accepts]);

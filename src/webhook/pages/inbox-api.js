@@ -18,9 +18,11 @@ const REFUSED = 'This operator token is not valid. Check it and try again.';
  * @returns {Promise<Result<Data>>}
  */
 export async function call(path, request = {}) {
+  const sent = token.value;
   /** @type {Result<Data>} */
-  const result = await callApi(path, { ...request, token: token.value });
-  if (!result.ok && result.code === 'unauthorized') signedOut.handle(REFUSED);
+  const result = await callApi(path, { ...request, ...(sent === '' ? {} : { token: sent }) });
+  // Without a token, a proxy may have signed the user in. What a former token was answered means nothing any more.
+  if (!result.ok && result.code === 'unauthorized' && sent !== '' && sent === token.value) signedOut.handle(REFUSED);
   return result;
 }
 

@@ -66,6 +66,15 @@ addEventListener('popstate', () => {
   if (isSignedIn) void showAddress(true);
 });
 
+/** Opens the inbox without a token for a user whom a proxy names. */
+async function openForUser() {
+  const result = await loadDelivery();
+  if (!result.ok || isSignedIn || token.value !== '') return;
+  isSignedIn = true;
+  await showAddress(true);
+}
+void openForUser();
+
 /** Keys that work outside of fields. */
 addEventListener('keydown', (press) => {
   const { key, target } = press;
