@@ -23,6 +23,7 @@ async function keysPage({ user }: Person, { database }: PortalService, number: n
       end: isUsable(key) ? render('key-revoke', { id: key.id }) : state,
     });
   });
+  if (keys.length === 0) keys.push(render('no-key'));
   return page('API keys', render('keys', { keys, pages: pager('/account/keys?page=', number, total) }), message);
 }
 

@@ -12,6 +12,7 @@ test('a key is shown whole once, acts for the user, and is revoked', async () =>
   const { username, id } = await add();
   const { host } = await signIn(username);
   assert.match((await visit('/account', { cookie: host })).text, /<a href="\/account\/keys">API keys<\/a>/);
+  assert.match((await visit('/account/keys', { cookie: host })).text, /<li>None\.<\/li>/);
   const made = await create(host, { name: 'backup <b>', days: '90' });
   const key = keyOn(made.text);
   assert.equal((await call(key, 'GET', `/api/user/${id}`)).status, 200);
@@ -23,7 +24,7 @@ test('a key is shown whole once, acts for the user, and is revoked', async () =>
   assert.equal(row?.days, 90);
   const [keyId = ''] = idsOn(listed.text);
   const revoked = await visit('/account/keys/revoke', { fields: { key_id: keyId }, cookie: host });
-  assert.match(revoked.text, /<strong>Revoked<\/strong>/);
+  assert.match(revoked.text, /<span class="badge">Revoked<\/span>/);
   assert.deepEqual(idsOn(revoked.text), []);
   assert.equal((await call(key, 'GET', `/api/user/${id}`)).status, 401);
   const events = await sql`select event, via from identity.audit where user_id = ${id} and event like 'key.%' order by created_at`;
@@ -37,7 +38,7 @@ test('a key that expired is marked, and one that never expires says so', async (
   await sql`update identity.api_keys set expires_at = now() where user_id = ${id}`;
   await create(host, { name: 'other', days: 'never' });
   const { text } = await visit('/account/keys', { cookie: host });
-  assert.match(text, /other:[^]*never expires[^]*one:[^]*<strong>Expired<\/strong>/);
+  assert.match(text, /other:[^]*never expires[^]*one:[^]*<span class="badge">Expired<\/span>/);
 });
 
 test('a form with an invalid field creates no key', async () => {
