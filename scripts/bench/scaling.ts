@@ -25,8 +25,8 @@ const DATA_CENTER: Machines = {
 };
 /** With few clients each, statements are small, and PostgreSQL does more for each call. */
 const FLEETS = [[1, 256], [10, 256], [100, 256], [100, 4]] as const;
-/** The services of a process open at most so many connections each. */
-const CONNECTIONS = 8;
+/** A process opens so many, by service; docs/scaling.md lists them. */
+const connectionsOf = (name: string) => (name.startsWith('webhook') ? 9 : 8);
 const WRITES = /webhook|encrypt|decrypt/;
 
 interface Measured {
@@ -94,7 +94,7 @@ export function scalingOf(parts: readonly Part[]): string {
     const share = outcome.callsPerStatement.toFixed(0);
     return [
       model.name, whole(replicas), whole(clientsPerReplica), whole(outcome.rate), ...cells, share,
-      outcome.p99Ms.toFixed(1), limitOf(outcome), whole(replicas * CONNECTIONS),
+      outcome.p99Ms.toFixed(1), limitOf(outcome), whole(replicas * connectionsOf(model.name)),
     ];
   }));
   const costHead = [
