@@ -1,5 +1,6 @@
 /** Accessibility checks (WCAG 2.2), measured in the page. */
 import assert from 'node:assert/strict';
+import { axeViolations } from './axe.ts';
 import { saveScreenshot } from './setup.ts';
 import type { Browser } from './webdriver.ts';
 
@@ -60,7 +61,7 @@ export function overflowing(browser: Browser): Promise<string[]> {
     const isOverflowing = (one) => {
       const { left, right } = one.getBoundingClientRect();
       if (left < -0.5 || right > width + 0.5) return true;
-      if (one.matches('input, textarea, select, svg, svg *')) return false;
+      if (one.matches('input, textarea, select, svg, svg *, .visually-hidden')) return false;
       return one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0;
     };
     const visible = [...document.querySelectorAll('body, body *')].filter((one) => one.checkVisibility());
@@ -120,12 +121,13 @@ export async function openState(browser: Browser, [, open, controls]: PageState)
   }
 }
 
-/** Checks contrast, overflow and target size in both color schemes, and saves a screenshot of each combination. */
+/** Checks contrast, overflow, target size and the rules of axe in both color schemes, and saves screenshots. */
 export async function checkAppearance(
   browser: Browser, state: string, viewports: (scheme: ColorScheme) => readonly Viewport[],
 ): Promise<void> {
   for (const scheme of ['light', 'dark'] as const) {
     await setColorScheme(browser, scheme);
+    assert.deepEqual(await axeViolations(browser), [], `${scheme}: axe`);
     const { text, border } = await lowestContrast(browser);
     // 1.4.3 and 1.4.11.
     assert.ok(text.ratio >= 4.5, `${scheme}: ${text.element} has ${text.ratio}:1`);

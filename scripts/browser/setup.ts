@@ -20,7 +20,7 @@ export interface StoredSecret {
 export interface SecretsService {
   /** `http://localhost:…`, which browsers treat as a secure context without HTTPS. */
   readonly url: string;
-  /** The key of every secret that a test has stored. */
+  /** Every key of every secret that a test has stored: that of the service, and that of end-to-end encryption. */
   readonly keys: Set<string>;
   /** Standard output and standard error so far. */
   output(): string;
@@ -29,6 +29,8 @@ export interface SecretsService {
   store(password: string, options?: { max_reads?: number; passphrase?: string }): Promise<StoredSecret>;
   storeExpired(): Promise<StoredSecret>;
   remove(id: string): Promise<void>;
+  /** Opens a secret through the API. */
+  decrypt(id: string, key: string, passphrase?: string): Promise<string>;
   /** The whole database row as text. */
   row(id: string): Promise<unknown>;
   reads(id: string): Promise<unknown>;
@@ -64,6 +66,12 @@ export async function startService(environment: Readonly<Record<string, string>>
     },
     async remove(id) {
       assert.equal((await ask('DELETE', `${apiUrl}/api/store/${id}`, { bearer: AUTH_TOKEN })).status, 200);
+    },
+    async decrypt(id, secret, passphrase) {
+      const body = { secret, ...(passphrase === undefined ? {} : { passphrase }) };
+      const answer = await ask('POST', `${apiUrl}/api/store/decrypt?id=${id}`, { bearer: AUTH_TOKEN, body });
+      assert.equal(answer.status, 200, answer.text);
+      return answer.json.password;
     },
     reads: async (id) => (await sql`select reads::int as reads from secrets.secrets where id = ${id}`)[0]?.reads,
     row: async (id) => (await sql`select s::text as row from secrets.secrets s where id = ${id}`)[0]?.row,
@@ -126,16 +134,37 @@ export async function createLink(
   await browser.click('submit');
   await browser.untilVisible('made');
   const link = await browser.value('link');
-  service.keys.add(new URL(link).hash.slice(1));
+  noteKeys(service, link);
   return link;
+}
+
+/** Remembers the keys of a link, which must not be logged, and that of its receipt. */
+export function noteKeys(service: SecretsService, ...links: readonly string[]): void {
+  for (const link of links) for (const key of new URL(link).hash.slice(1).split('.')) service.keys.add(key);
 }
 
 /** @returns the text as the page shows it */
 export async function reveal(browser: Browser, link: string): Promise<string> {
-  await openPage(browser, link);
+  await openLink(browser, link);
   await browser.click('submit');
   await browser.untilVisible('revealed');
   return browser.value('text');
+}
+
+/** Loads a link that can be opened, and waits until the page knows so. */
+export async function openLink(browser: Browser, link: string): Promise<void> {
+  await openPage(browser, link);
+  await browser.untilVisible('submit');
+}
+
+/** Waits until the page says in its heading that nothing can be opened, and offers nothing. */
+export async function untilEnded(browser: Browser, heading: RegExp): Promise<void> {
+  await browser.until(`${heading}.test(document.getElementById('ended-heading').innerText)`);
+  const controls: string[] = await browser.run(`
+    const all = [...document.querySelectorAll('button, input, textarea, select')];
+    return all.filter((one) => one.checkVisibility()).map(({ id }) => id);`);
+  assert.deepEqual(controls, [], 'nothing is offered');
+  assert.match(await browser.title(), heading);
 }
 
 /** Empties the page's error message, so that a test can wait for the same text again. */
@@ -143,12 +172,23 @@ export async function clearProblem(browser: Browser): Promise<void> {
   await browser.run('document.getElementById("problem").textContent = ""');
 }
 
-/** Waits until the page shows a matching error message. */
+/** Waits until the page shows a matching error message: at a control, or at the button that caused it. */
 export async function untilProblem(browser: Browser, pattern: RegExp): Promise<void> {
-  await browser.until(`${pattern}.test(document.getElementById('problem').innerText)`);
+  await browser.until(`[...document.querySelectorAll('#problem, .error')]
+    .some((one) => one.checkVisibility() && ${pattern}.test(one.innerText))`);
 }
 
-export const OPTIONS_LOADED = 'performance.getEntriesByName(location.origin + "/api/store/options").length > 0';
+/** Waits until the field has an error message of its own, which screen readers announce with it. */
+export async function untilFieldProblem(browser: Browser, id: string, pattern: RegExp): Promise<void> {
+  await browser.until(`${pattern}.test(document.getElementById('${id}-error')?.innerText ?? '')`);
+  const [invalid, described] = await browser.run(`
+    const field = document.getElementById('${id}');
+    return [field.getAttribute('aria-invalid'), field.getAttribute('aria-describedby')];`);
+  assert.deepEqual([invalid, described.split(' ')[0]], ['true', `${id}-error`]);
+}
+
+/** The second time: the first one is sent without a token. */
+export const OPTIONS_LOADED = 'performance.getEntriesByName(location.origin + "/api/store/options").length > 1';
 
 /** Enters the access token and waits until the page has loaded the operator's limits. */
 export async function enterToken(browser: Browser, token: string): Promise<void> {
@@ -163,7 +203,7 @@ export const focused = (browser: Browser): Promise<string> =>
 
 /** Console messages except for expected 4xx replies: policy violations and script errors remain. */
 export async function browserErrors(browser: Browser): Promise<string[]> {
-  const path = /\/(s\/[0-9a-f-]{36}|api\/store\/(encrypt|options)|events\S*)/.source;
+  const path = /\/([sr]\/[0-9a-f-]{36}(\/\w+)?|api\/store\/(encrypt|options)|events\S*)/.source;
   const expected = new RegExp(`${path} - Failed to load resource: the server responded with a status of 4\\d\\d `);
   const entries = await browser.log();
   const errors = entries.filter(({ source, message }) => source !== 'network' || !expected.test(message));

@@ -29,6 +29,8 @@ export interface Browser {
   clickOn(selector: string): Promise<void>;
   /** Replaces the content of a field by typing. */
   fill(id: string, text: string): Promise<void>;
+  /** Chooses a file in a field for files. */
+  attach(id: string, path: string): Promise<void>;
   /** The rendered text. */
   text(id: string): Promise<string>;
   /** The value of a field. */
@@ -116,6 +118,9 @@ export async function driveBrowser(driver: string, debuggerAddress: string): Pro
       const element = await find(id);
       await post(`${element}/clear`);
       if (text !== '') await post(`${element}/value`, { text });
+    },
+    async attach(id, path) {
+      await post(`${await find(id)}/value`, { text: path });
     },
     text: async (id) => get(`${await find(id)}/text`),
     value: async (id) => get(`${await find(id)}/property/value`),

@@ -166,7 +166,7 @@ export const bindRoutes = <Service>(routes: ReadonlyArray<Route<Service>>, servi
 export type RouteMatcher = ReturnType<typeof bindRoutes>;
 
 /** What the OpenAPI document says about a service, besides its routes. The version is that of the interface. */
-export interface DocumentFacts extends Readonly<Record<'title' | 'version', string>> {
+export interface DocumentFacts extends Readonly<Record<'title' | 'about' | 'version', string>> {
   readonly envelope: Envelope;
   readonly securitySchemes: Readonly<Record<string, object>>;
 }

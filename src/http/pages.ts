@@ -9,7 +9,7 @@ import { createFrame, siteFiles, siteName } from './site.ts';
  * ASVS 3.4: nothing inline and nothing from another origin, so that text on a page can neither run nor be sent
  * elsewhere; no referrer, no frame, and no window of another site that could read the page.
  */
-const pageHeaders = (formAction: "'none'" | "'self'") => ({
+export const pageHeaders = (formAction: "'none'" | "'self'") => ({
   'Content-Security-Policy':
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
     `base-uri 'none'; form-action ${formAction}; frame-ancestors 'none'; require-trusted-types-for 'script'`,
@@ -30,6 +30,16 @@ const typeOf = (name: string) => `text/${TYPES[name.split('.').at(-1) ?? ''] ?? 
 const file = (directory: URL, name: string, edit = (text: string) => text): TextReply =>
   ({ text: edit(readFileSync(new URL(name, directory), 'utf8')), contentType: typeOf(name), headers: HEADERS });
 
+const SHARED = new URL('pages/', import.meta.url);
+
+/** The files that every page loads, by name. */
+export function sharedFiles(site: Site): Map<string, TextReply<string | Uint8Array>> {
+  const files = new Map<string, TextReply<string | Uint8Array>>();
+  for (const one of ['style.css', 'page.js']) files.set(one, file(SHARED, one));
+  for (const [one, reply] of siteFiles(site)) files.set(one, { ...reply, headers: { ...HEADERS, ...reply.headers } });
+  return files;
+}
+
 /** A page, and its file in a directory. Loading it changes nothing. */
 export type Page = Readonly<{ pattern: string; summary: string; name: string }>;
 
@@ -37,13 +47,10 @@ export type Page = Readonly<{ pattern: string; summary: string; name: string }>;
 export function pageRows<Service>(
   site: Site, directory: URL, pages: readonly Page[], scripts: readonly string[], summary: string,
 ): ReadonlyArray<Route<Service>> {
-  const shared = new URL('pages/', import.meta.url);
   const frame = createFrame(site);
   const name = siteName(site);
-  const files = new Map<string, TextReply<string | Uint8Array>>();
-  for (const one of ['style.css', 'page.js']) files.set(one, file(shared, one));
-  for (const one of scripts) files.set(one, file(one === 'qr.js' ? shared : directory, one));
-  for (const [one, reply] of siteFiles(site)) files.set(one, { ...reply, headers: { ...HEADERS, ...reply.headers } });
+  const files = sharedFiles(site);
+  for (const one of scripts) files.set(one, file(one === 'qr.js' ? SHARED : directory, one));
   // Programs that share a link may add parameters to it.
   const defaults = { ...routeDefaults, query: noInput, method: 'GET', guard: anonymous, reply: null } as const;
   return [

@@ -1,3 +1,4 @@
+import type { Site } from '../runtime/context.ts';
 import { anonymous, bindRoutes, type DocumentFacts, type Route, route, routeDefaults } from './call.ts';
 import { Failure } from './errors.ts';
 import { noInput, object, text } from './shape.ts';
@@ -14,6 +15,7 @@ export const livez: Route<unknown> = route({
 export const EARLY_ROUTES = bindRoutes([livez], null);
 
 interface Probed {
+  readonly site: Site;
   isServing(): boolean;
   /** Answers within a second: null, or why requests cannot be served. */
   readiness(): Promise<string | null>;
@@ -44,6 +46,18 @@ export function withBuiltIns<Service extends Probed>(
       return { text: document, contentType: 'application/json; charset=utf-8' };
     },
   });
-  const all: Array<Route<Service>> = [...rows, livez, readyz, openapi];
+  const patterns = [...rows.map(({ pattern }) => pattern), '/openapi.json'];
+  const load = async (site: Site) => (await import('./landing.ts')).createLanding(site, facts, patterns);
+  let landing: ReturnType<typeof load> | null = null;
+  const forBrowsers = (pattern: string) => route({
+    ...probe, pattern, path: pattern === '/' ? noInput : object({ file: text() }), reply: null,
+    errors: ['no_such_path'], summary: 'For browsers: what this service is, and its pages',
+    async handle({ request: { headers, parameters } }, { site }: Service) {
+      if (pattern === '/' && !headers.accept?.includes('text/html')) return new Failure('no_such_path');
+      return (await (landing ??= load(site))).get(parameters.file ?? '') ?? new Failure('no_such_path');
+    },
+  });
+  const pages = ['/', '/pages/{file}'].filter((one) => !patterns.includes(one)).map(forBrowsers);
+  const all: Array<Route<Service>> = [...rows, ...pages, livez, readyz, openapi];
   return all;
 }

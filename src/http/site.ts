@@ -56,7 +56,7 @@ export function textColorOn(color: string): '#000' | '#fff' {
   return luminance > Math.sqrt(1.05 * 0.05) - 0.05 ? '#000' : '#fff';
 }
 
-const render = readTemplates(new URL('pages/frame.html', import.meta.url));
+export const render = readTemplates(new URL('pages/frame.html', import.meta.url));
 
 /** The name as markup. */
 export const siteName = ({ SITE_NAME: text }: Site): string => render('text', { text }).text;

@@ -114,11 +114,11 @@ const securitySchemes = {
   cookie: { type: 'apiKey', in: 'cookie', name: 'session' },
   portal_cookie: { type: 'apiKey', in: 'cookie', name: '__Host-gatehouse' },
 };
-const api = { title: 'Gatehouse identity', version: '0.0.1', envelope: 'data', securitySchemes } as const;
+const about = 'Users, passwords and sessions, for other programs and for their people.';
+const api = { title: 'Gatehouse identity', version: '0.0.1', envelope: 'data', securitySchemes, about } as const;
 
 export const routes = withBuiltIns(rows.map(withRightsLost), api, 'service_failed');
 
-/** @param site null without SIGNIN_PAGES, whose code is then not loaded */
 export async function createRoutes(site: Site | null): Promise<typeof routes> {
   if (!site) return routes;
   const own = (await import('./signin/routes.ts')).portalRoutes(site);

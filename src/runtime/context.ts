@@ -3,10 +3,9 @@ import type { Limiter } from './limiter.ts';
 import type { Log } from './log.ts';
 import type { Metrics } from './metrics.ts';
 
+type SiteParts = 'SITE_FOOTER' | 'SITE_COLOR' | 'SITE_LOGO_FILE';
 /** How pages look, by the names of the variables. */
-export type Site = Readonly<{
-  SITE_NAME: string; SITE_FOOTER: string | null; SITE_COLOR: string | null; SITE_LOGO_FILE: string | null;
-}>;
+export type Site = Readonly<{ SITE_NAME: string } & Record<SiteParts, string | null>>;
 
 /** What the process provides to each service. */
 export interface ServiceContext {

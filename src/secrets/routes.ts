@@ -47,6 +47,7 @@ const apiRoutes = (limits: Limits): ReadonlyArray<Route<SecretsService>> => [
 export async function createRoutes(limits: Limits, site: Site | null): Promise<ReadonlyArray<Route<SecretsService>>> {
   const pages = site ? (await import('./share.ts')).shareRoutes(site) : [];
   const securitySchemes = { bearer: { type: 'http', scheme: 'bearer' } };
-  const facts = { title: 'Gatehouse secrets', version: '0.1.0', envelope: 'bare', securitySchemes } as const;
+  const about = 'Stores texts encrypted, and returns them to holders of their key.';
+  const facts = { title: 'Gatehouse secrets', version: '0.1.0', envelope: 'bare', securitySchemes, about } as const;
   return withBuiltIns([...apiRoutes(limits), ...pages], facts, 'unavailable');
 }

@@ -23,7 +23,7 @@ export function createSecrets(
   settings: SecretsSettings, database: Database, context: ServiceContext, visitor: Visitor | null = null,
 ) {
   const { serverSecret, previousSecrets, authTokens, ...others } = settings;
-  const { log, metrics, hashing, isServing } = context;
+  const { log, metrics, hashing, isServing, site } = context;
   const serverKey = createServerKey(serverSecret);
   return {
     ...others,
@@ -41,6 +41,7 @@ export function createSecrets(
     countToken: metrics.counter('gatehouse_auth_tokens_total', 'Requests, by current or previous token.', ['token']),
     limitGuesses: createGuessLimit(),
     isServing,
+    site,
     readiness: createReadiness(database, SCHEMA, MIGRATIONS, log),
   };
 }

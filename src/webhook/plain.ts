@@ -29,11 +29,11 @@ export const createPlainRoutes = () => withBuiltIns([
   }),
 ], facts, 'unavailable');
 
-function createPlain({ token, appName }: WebhookSettings, { stdout, isServing }: ServiceContext) {
+function createPlain({ token, appName }: WebhookSettings, { stdout, isServing, site }: ServiceContext) {
   /** Null: no token is required. */
   const tokenDigest = token === null ? null : digest(token);
   const limitGuesses = createGuessLimit();
-  return { tokenDigest, appName, stdout, limitGuesses, isServing, readiness: async () => null };
+  return { tokenDigest, appName, stdout, limitGuesses, isServing, site, readiness: async () => null };
 }
 
 const plainToken: Guard<PlainService, null> = {

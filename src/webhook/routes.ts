@@ -85,6 +85,7 @@ async function pageRoutes(site: Site): Promise<ReadonlyArray<Route<WebhookServic
 }
 
 export const facts = {
+  about: 'Accepts events of other programs, and delivers them.',
   title: 'Gatehouse webhook', version: '0.1.0', envelope: 'bare',
   securitySchemes: {
     token: { type: 'apiKey', in: 'query', name: 'token' }, bearer: { type: 'http', scheme: 'bearer' },

@@ -21,13 +21,14 @@ export type WebhookService = ReturnType<typeof createWebhook>;
 
 export function createWebhook(
   { secrets, target, delivery, rate, maxSignedBytes }: WebhookSettings, database: Database,
-  { log, metrics, isServing }: ServiceContext,
+  { log, metrics, isServing, site }: ServiceContext,
 ) {
   const received = 'Webhook events accepted, by source and by whether they are duplicates.';
   const service = {
     database,
     log,
     isServing,
+    site,
     maxSignedBytes,
     /** Open signing secrets; the first also seals them. None without WEBHOOK_SECRET. */
     signingKeys: secrets.map(createSigningKey),

@@ -18,7 +18,8 @@ const plain = createPlainRoutes();
 
 /** Probes, documents and pages only read, and the senders of events choose their own parameters. */
 const IGNORED = [
-  'GET /', 'GET /inbox', 'GET /livez', 'GET /openapi.json', 'GET /pages/{file}', 'GET /readyz', 'GET /s/{id}', 'POST /webhook',
+  'GET /', 'GET /inbox', 'GET /livez', 'GET /openapi.json', 'GET /pages/{file}', 'GET /r/{id}', 'GET /readyz', 'GET /s/{id}',
+  'POST /webhook',
 ];
 const isRefusing = ({ schemas }: Pick<Route<never>, 'schemas'>) => schemas.query.additionalProperties === false;
 const nameOf = ({ method, pattern }: Pick<Route<never>, 'method' | 'pattern'>) => `${method} ${pattern}`;

@@ -211,7 +211,7 @@ const BROKEN: ReadonlyArray<readonly [problem: string, ...rows: Json[]]> = [
 test('the check finds each planted problem', () => {
   const problemsOfRows = (...rows: Json[]) => {
     const routes = rows.map((row) => ({ ...GOOD_ROW, ...row }) as unknown as Route<unknown>);
-    return problemsOf(describeRoutes(routes, { title: 't', version: '1', envelope: 'bare', securitySchemes: {} }));
+    return problemsOf(describeRoutes(routes, { title: 't', version: '1', envelope: 'bare', securitySchemes: {}, about: '' }));
   };
   assert.deepEqual(problemsOfRows({}), []);
   for (const [problem, ...rows] of BROKEN) assert.ok(problemsOfRows(...rows).includes(problem), `${problem}: ${problemsOfRows(...rows).join('; ')}`);

@@ -88,7 +88,7 @@ test('the program runs read-only, unprivileged and with only its own variables',
   assert.equal(opened.json.password, 'a secret');
   for (const path of ['/login', '/pages/passkey.js', '/pages/style.css']) assert.equal((await ask('GET', `${url.identity}${path}`)).status, 200, path);
   for (const [path, name] of [['/', 'make.html'], [`/s/${kept.json.id}`, 'reveal.html'], ['/pages/make.js', 'make.js'], ['/pages/style.css', '../../http/pages/style.css']]) {
-    const source = readFileSync(join(root, 'src/secrets/pages', name ?? ''), 'utf8');
+    const source = readFileSync(join(root, 'src/secrets/pages', name ?? ''), 'utf8').replaceAll('{{site}}', 'Gatehouse');
     const { text } = await ask('GET', `${url.secrets}${path}`);
     // A page is its own part, with the name of the site, within the design that all pages share.
     const [main = source] = /<main>[\s\S]*<\/main>/.exec(source) ?? [];

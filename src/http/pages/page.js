@@ -88,8 +88,9 @@ export function showProblem(message) {
  * Shows an error message below a control, for screen readers as well.
  * @param {HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement} control
  * @param {string} message the empty string to remove it
+ * @param {boolean} takesFocus false while the user may be typing elsewhere
  */
-export function showFieldProblem(control, message) {
+export function showFieldProblem(control, message, takesFocus = true) {
   const id = `${control.id}-error`;
   let note = document.getElementById(id);
   if (!note && message !== '') {
@@ -106,7 +107,7 @@ export function showFieldProblem(control, message) {
   note.hidden = message === '';
   if (message === '') return control.removeAttribute('aria-invalid');
   control.setAttribute('aria-invalid', 'true');
-  control.focus();
+  if (takesFocus) control.focus();
 }
 
 /**

@@ -42,7 +42,7 @@ async function loadOptions(isFirst) {
   const options = await callApi('/api/store/options', isFirst ? {} : { token: token.value });
   // The message of a later request stays.
   if (thisRequest !== latestRequest) return;
-  if (!options.ok) return isFirst && options.code === 'unauthorized' ? undefined : showFailure(options);
+  if (!options.ok) return isFirst && options.code === 'unauthorized' ? undefined : showFailure(options, false);
   const { expires_in, max_reads, password, passphrase: limits, caller } = options.data;
   [maxBytes, minPassphrase] = [password.max_bytes, limits.min_length];
   showFieldProblem(token, '');
@@ -168,13 +168,16 @@ const BY_PATH = new Map(Object.entries({
   '/password': secret, '/expires_in': expiry, '/max_reads': reads, '/passphrase': passphrase,
 }));
 
-/** Each message stands where the user looks. Nothing that was typed is lost. @param {Failure} failure */
-function showFailure({ code, message, fields }) {
+/**
+ * Each message stands where the user looks. Nothing that was typed is lost.
+ * @param {Failure} failure @param {boolean} takesFocus as of `showFieldProblem`
+ */
+function showFailure({ code, message, fields }, takesFocus = true) {
   if (code === 'unauthorized') {
     const advice = token.value === '' ? 'Enter your access token.'
       : 'This access token is not valid. Check it, or ask for a valid one.';
     tokenPart.hidden = false;
-    return showFieldProblem(token, advice);
+    return showFieldProblem(token, advice, takesFocus);
   }
   const [first] = fields;
   const control = first && BY_PATH.get(first.path);

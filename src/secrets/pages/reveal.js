@@ -81,6 +81,7 @@ async function check() {
   if (link.envelopeKey !== undefined && !(await deriveKeys(link.envelopeKey, ''))) return showEnd(WRONG);
   /** @type {Result<Link>} */
   const state = await callApi(`${link.path}/status`, { body: { secret: link.key } });
+  if (!state.ok && state.code === 'not_found') return showEnd(WRONG);
   submit.hidden = false;
   if (!state.ok) {
     about.textContent = 'It may be possible to open it only once, so be ready to save it.';
