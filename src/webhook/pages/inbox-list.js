@@ -171,6 +171,7 @@ async function loadRows() {
   showText('status', text);
   const empty = element('empty', HTMLElement);
   empty.hidden = events.length > 0;
+  element('events', HTMLTableElement).hidden = !empty.hidden;
   if (!empty.hidden) empty.replaceChildren(...emptyText(next !== ''));
   if (isHeld) await lookForNewer(top.id, mine);
 }

@@ -151,6 +151,7 @@ const TAGS: Readonly<Record<string, RegExp>> = {
   HTMLTextAreaElement: /^textarea$/,
   HTMLSelectElement: /^select$/,
   HTMLButtonElement: /^button$/,
+  HTMLTableElement: /^table$/,
   HTMLTableSectionElement: /^tbody$/,
   HTMLAnchorElement: /^a$/,
 };
