@@ -46,24 +46,33 @@ after(async () => {
   rmSync(place, { recursive: true });
 });
 
-const portOf = (address: ReturnType<typeof program.address>) => (typeof address === 'object' && address !== null ? address.port : 0);
+function portOfProgram(): number {
+  const address = program.address();
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}
+
+const DOMAIN = { DOMAIN: 'example.org' };
+const config = (name: string, environment = {}) => runTool('docker-compose', ['--file', name, 'config'], environment);
 
 test('docker-compose accepts the file, and says what is missing without a domain', () => {
-  const { code, output } = runTool('docker-compose', ['--file', file, 'config'], { DOMAIN: 'example.org' });
+  const { code, output } = config(file, DOMAIN);
   assert.equal(code, 0, output);
   assert.match(output, /SIGNIN_ORIGIN: https:\/\/login\.example\.org$/m);
-  const without = runTool('docker-compose', ['--file', file, 'config', '--quiet']);
+  const without = config(file);
   assert.notEqual(without.code, 0);
   assert.match(without.output, /set DOMAIN, for example to example\.org/);
   writeFileSync(`${file}.wrong`, readFileSync(file, 'utf8').replaceAll('read_only:', 'readonly:'));
-  assert.match(runTool('docker-compose', ['--file', `${file}.wrong`, 'config', '--quiet'], { DOMAIN: 'example.org' }).output, /readonly/);
+  assert.match(config(`${file}.wrong`, DOMAIN).output, /readonly/);
 });
 
 test("the script for PostgreSQL creates Gatehouse's role and database", async () => {
   // The role of this server's superuser has the name already.
   const script = join(place, 'deploy/compose/init.sh');
   writeFileSync(script, readFileSync(script, 'utf8').replaceAll('gatehouse', 'compose'));
-  const connection = { PGHOST: '127.0.0.1', PGPORT: databasePort, PGUSER: username, PGPASSWORD: decodeURIComponent(password), PGDATABASE: 'postgres' };
+  const connection = {
+    PGHOST: '127.0.0.1', PGPORT: databasePort, PGUSER: username, PGPASSWORD: decodeURIComponent(password),
+    PGDATABASE: 'postgres',
+  };
   const { code, output } = runTool(script, [], { ...connection, SECRETS: secrets });
   assert.deepEqual([code, output], [0, '']);
   await withConnection(server.url, async (sql) => {
@@ -73,8 +82,8 @@ test("the script for PostgreSQL creates Gatehouse's role and database", async ()
 });
 
 test('the services start with its settings and that role', async () => {
-  const url = secret('database-url').replace(/gatehouse(?=[:?])/g, 'compose').replace('@postgres:5432', `@127.0.0.1:${databasePort}`);
-  writeFileSync(join(place, 'url'), url.replace(/gatehouse(?=\?)/, 'compose'));
+  const url = secret('database-url').replace(/gatehouse(?=[:?])/g, 'compose');
+  writeFileSync(join(place, 'url'), url.replace('@postgres:5432', `@127.0.0.1:${databasePort}`));
   for (const { words, environment } of composeServices()) {
     const [, service = ''] = words;
     const moved = Object.entries(environment).map(([name, value]) => [name, value.replace('/run/secrets/', `${secrets}/`)]);
@@ -91,27 +100,35 @@ test('the services start with its settings and that role', async () => {
 
 test('Caddy accepts the file and starts', async () => {
   const [home, given] = [join(place, 'caddy'), join(place, 'deploy/compose/Caddyfile')];
+  const using = (name: string) => ['--config', name, '--adapter', 'caddyfile'];
   const validate = (name: string) =>
-    runTool('caddy', ['validate', '--config', name, '--adapter', 'caddyfile'], { DOMAIN: 'example.org', XDG_DATA_HOME: home, XDG_CONFIG_HOME: home });
+    runTool('caddy', ['validate', ...using(name)], { ...DOMAIN, XDG_DATA_HOME: home, XDG_CONFIG_HOME: home });
   const { code, output } = validate(given);
   assert.equal(code, 0, output);
   writeFileSync(`${given}.wrong`, readFileSync(given, 'utf8').replace('copy_headers', 'copy_header'));
   assert.notEqual(validate(`${given}.wrong`).code, 0, 'a misspelled directive is noticed');
   const urls = await Promise.all([...services].map(async ([name, running]) => [name, new URL(await running.url(name)).host]));
-  const upstreams: Readonly<Record<string, string>> = { ...Object.fromEntries(urls), app: `127.0.0.1:${portOf(program.address())}` };
+  const app = `127.0.0.1:${portOfProgram()}`;
+  const upstreams: Readonly<Record<string, string>> = { ...Object.fromEntries(urls), app };
   const { port } = await start(owner, {
     name: 'caddy',
     unprivileged: true,
     // It makes a certificate for each name after it has opened its port.
-    isReady: (port) => Promise.all(['login', 'secrets', 'hooks', 'app'].map((name) => visit(name, {}, port))).then(() => true, () => false),
+    async isReady(port) {
+      const visits = ['login', 'secrets', 'hooks', 'app'].map((name) => visit(name, {}, port));
+      return (await Promise.allSettled(visits)).every(({ status }) => status === 'fulfilled');
+    },
     prepare(directory, free) {
       // Certificates of its own authority, a free port, and loopback. Everything else is as in the file.
-      const options = `local_certs\n\tskip_install_trust\n\tauto_https disable_redirects\n\thttps_port ${free}\n\tdefault_bind 127.0.0.1\n\tadmin off`;
+      const options = [
+        'local_certs', 'skip_install_trust', 'auto_https disable_redirects', `https_port ${free}`,
+        'default_bind 127.0.0.1', 'admin off',
+      ].join('\n\t');
       const own = readFileSync(given, 'utf8').replace('admin off', options)
         .replace(/\b(identity|secrets|webhook|app):\d+/g, (_, name: string) => upstreams[name] ?? '');
       writeFileSync(join(directory, 'Caddyfile'), own);
-      const env = { DOMAIN: 'example.org', XDG_DATA_HOME: directory, XDG_CONFIG_HOME: directory };
-      return { command: [findProgram('caddy') ?? 'caddy', 'run', '--config', join(directory, 'Caddyfile'), '--adapter', 'caddyfile'], env };
+      const env = { ...DOMAIN, XDG_DATA_HOME: directory, XDG_CONFIG_HOME: directory };
+      return { command: [findProgram('caddy') ?? 'caddy', 'run', ...using(join(directory, 'Caddyfile'))], env };
     },
   });
   caddy = port;
@@ -122,7 +139,10 @@ interface Asked { method?: string; path?: string; headers?: Record<string, strin
 async function visit(host: string, { method = 'GET', path = '/', headers = {}, body }: Asked = {}, port = caddy) {
   const name = `${host}.example.org`;
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    const options = { host: '127.0.0.1', port, servername: name, method, path, headers: { host: name, ...headers }, rejectUnauthorized: false, agent: false };
+    const options = {
+      host: '127.0.0.1', port, servername: name, method, path, headers: { host: name, ...headers },
+      rejectUnauthorized: false, agent: false,
+    };
     httpsRequest(options, resolve).on('error', reject).end(body);
   });
   let text = '';
@@ -135,10 +155,12 @@ const PAGE = { accept: 'text/html', 'sec-fetch-mode': 'navigate', 'sec-fetch-des
 test('secrets and events pass through Caddy, with the address of the client', async () => {
   const json = { 'content-type': 'application/json' };
   const headers = { ...json, authorization: `Bearer ${secret('auth-token')}`, 'x-forwarded-for': '203.0.113.9' };
-  assert.equal((await visit('secrets', { method: 'POST', path: '/api/store/encrypt', headers, body: '{"password":"x"}' })).status, 201);
+  const stored = await visit('secrets', { method: 'POST', path: '/api/store/encrypt', headers, body: '{"password":"x"}' });
+  assert.equal(stored.status, 201);
   assert.equal((await visit('secrets', { path: '/', headers: PAGE })).status, 200, 'the share page');
-  const event = { ...json, authorization: `Bearer ${secret('webhook-token')}` };
-  assert.equal((await visit('hooks', { method: 'POST', path: '/webhook', headers: event, body: '{"event":"tested","data":{"page_id":"1"}}' })).status, 200);
+  const sender = { ...json, authorization: `Bearer ${secret('webhook-token')}` };
+  const body = '{"event":"tested","data":{"page_id":"1"}}';
+  assert.equal((await visit('hooks', { method: 'POST', path: '/webhook', headers: sender, body })).status, 200);
   const line = await services.get('secrets')?.line(({ message, status }) => message === 'request' && status === 201);
   assert.equal(line?.ip, '127.0.0.1', 'not what the client claims to be');
 });
@@ -151,11 +173,16 @@ test('only people who have signed in reach the program, and it knows who they ar
   assert.equal(received.length, 0);
 
   const fields = new URLSearchParams({ username: 'admin', password: secret('admin-password'), return_to: '' });
-  const form = { 'content-type': 'application/x-www-form-urlencoded', origin: 'https://login.example.org', 'sec-fetch-site': 'same-origin' };
+  const form = {
+    'content-type': 'application/x-www-form-urlencoded', origin: 'https://login.example.org',
+    'sec-fetch-site': 'same-origin',
+  };
   const signedIn = await visit('login', { method: 'POST', path: '/login', headers: form, body: String(fields) });
-  const cookie = (signedIn.headers['set-cookie'] ?? []).map((one) => one.split(';', 1)[0] ?? '').find((one) => one.startsWith('__Secure-gatehouse='));
+  const cookies = (signedIn.headers['set-cookie'] ?? []).map((one) => one.split(';', 1).join(''));
+  const cookie = cookies.find((one) => one.startsWith('__Secure-gatehouse='));
   assert.ok(cookie, signedIn.text);
-  const page = await visit('app', { path: '/page', headers: { ...PAGE, cookie: `theme=dark; ${cookie}`, 'x-auth-username': 'forged', 'x-auth-other': 'forged' } });
+  const forged = { 'x-auth-username': 'forged', 'x-auth-other': 'forged' };
+  const page = await visit('app', { path: '/page', headers: { ...PAGE, ...forged, cookie: `theme=dark; ${cookie}` } });
   assert.equal(page.text, 'the program');
   const [seen] = received;
   assert.equal(seen?.headers['x-auth-username'], 'admin');

@@ -28,10 +28,12 @@ const MODULES: Readonly<Record<string, string>> = {
 function check(given: readonly Yaml[]): string {
   const literals = given.map((one, index) => {
     const kind = textAt(one, 'kind');
-    return `export const manifest${index}: import('kubernetes-types/${MODULES[kind]}').${kind} & { apiVersion: string; kind: '${kind}' } = ${JSON.stringify(one)};`;
+    const type = `import('kubernetes-types/${MODULES[kind]}').${kind} & { apiVersion: string; kind: '${kind}' }`;
+    return `export const manifest${index}: ${type} = ${JSON.stringify(one)};`;
   });
   writeFileSync(join(place, 'manifests.ts'), literals.join('\n'));
-  const options = ['--ignoreConfig', '--noEmit', '--strict', '--skipLibCheck', '--module', 'esnext', '--moduleResolution', 'bundler', '--types', ''];
+  const modules = ['--module', 'esnext', '--moduleResolution', 'bundler', '--types', ''];
+  const options = ['--ignoreConfig', '--noEmit', '--strict', '--skipLibCheck', ...modules];
   return runTool(join(root, 'node_modules/.bin/tsc'), [...options, join(place, 'manifests.ts')]).output;
 }
 

@@ -78,17 +78,19 @@ test('every system call of the program at work is allowed', async (t) => {
   await until(() => ready('ready').length === SERVICES.length, 'the services are ready');
   const url = (service: string) => `http://127.0.0.1:${String(ready('listening').find((line) => line.service === service)?.port)}`;
   await logIn(url('identity'), 'admin', ADMIN_PASSWORD);
-  assert.equal((await ask('POST', `${url('secrets')}/api/store/encrypt`, { bearer: AUTH_TOKEN, body: { password: 'x' } })).status, 201);
+  const body = { password: 'x' };
+  assert.equal((await ask('POST', `${url('secrets')}/api/store/encrypt`, { bearer: AUTH_TOKEN, body })).status, 201);
   const event = { event: 'tested', data: { page_id: '1' } };
   assert.equal((await ask('POST', `${url('webhook')}/webhook`, { bearer: WEBHOOK_TOKEN, body: event })).status, 200);
-  const delivered = async () => (await ask('GET', `${url('metrics')}/metrics`)).text.includes('gatehouse_delivery_attempts_total{outcome="done"} 1');
-  while (!(await delivered())) await sleep(50);
+  const metrics = async () => (await ask('GET', `${url('metrics')}/metrics`)).text;
+  while (!(await metrics()).includes('gatehouse_delivery_attempts_total{outcome="done"} 1')) await sleep(50);
   // strace itself ignores it.
   process.kill(Number(readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8')), 'SIGTERM');
   assert.deepEqual(await ended, [0, null]);
 
   // % time, seconds, usecs/call, calls, errors, syscall
-  const rows = readFileSync(trace, 'utf8').split('\n').map((line) => line.trim().split(/\s+/)).filter((cells) => /^\d/.test(cells[0] ?? ''));
+  const rows = readFileSync(trace, 'utf8').split('\n').map((line) => line.trim().split(/\s+/))
+    .filter((cells) => /^\d/.test(cells[0] ?? ''));
   const used = rows.map((cells) => cells.at(-1) ?? '').filter((name) => name !== 'total');
   assert.ok(used.includes('epoll_ctl') && used.includes('execve'), used.join());
   assert.deepEqual(used.filter((name) => !allowed.has(name)), []);

@@ -36,7 +36,8 @@ export function createBase(directory: string): void {
   cpSync(npm, join(files, 'usr/local/lib/node_modules/npm'), { recursive: true });
   symlinkSync('../lib/node_modules/npm/bin/npm-cli.js', join(files, 'usr/local/bin/npm'));
   mkdirSync(join(files, 'usr/local/etc'));
-  writeFileSync(join(files, 'usr/local/etc/npmrc'), `registry=${output('npm', 'config', 'get', 'registry', '--loglevel=silent')}\n`);
+  const registry = output('npm', 'config', 'get', 'registry', '--loglevel=silent');
+  writeFileSync(join(files, 'usr/local/etc/npmrc'), `registry=${registry}\n`);
 
   mkdirSync(join(files, 'etc'));
   mkdirSync(join(files, 'tmp'));

@@ -1,7 +1,9 @@
 /** Builds images with buildah, in a store of their own, and runs them. Nothing is fetched but npm's packages. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, realpathSync, rmSync, statSync } from 'node:fs';
+import {
+  chmodSync, cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, realpathSync, rmSync, statSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { root } from '../../test/support/process.ts';
@@ -61,7 +63,8 @@ export function createBuilder() {
     /** @param from `copy`: a copy of the tree with other times and modes */
     build(name: string, dockerfile: string, from: 'tree' | 'copy'): void {
       const context = from === 'tree' ? tree : copyContext(directory);
-      build(name, '--timestamp', '0', '--build-arg', `NODE=${BASE}`, '--volume', `${cache}:/root/.npm`, '--file', join(tree, dockerfile), context);
+      const options = ['--timestamp', '0', '--build-arg', `NODE=${BASE}`, '--volume', `${cache}:/root/.npm`];
+      build(name, ...options, '--file', join(tree, dockerfile), context);
     },
     inspect(name: string): Image {
       const { Docker, OCIv1 } = JSON.parse(buildah('inspect', '--type', 'image', name).stdout);
@@ -87,9 +90,10 @@ export function createBuilder() {
   };
 }
 
-const runWords = (name: string, words: readonly string[], environment: Readonly<Record<string, string>>) => [
-  'run', '--isolation', 'chroot', ...Object.entries(environment).flatMap(([key, value]) => ['--env', `${key}=${value}`]), name, '--', ...words,
-];
+function runWords(name: string, words: readonly string[], environment: Readonly<Record<string, string>>): string[] {
+  const variables = Object.entries(environment).flatMap(([key, value]) => ['--env', `${key}=${value}`]);
+  return ['run', '--isolation', 'chroot', ...variables, name, '--', ...words];
+}
 
 const numbers = (text: string) => text.split(' ').filter(Boolean).map(Number);
 /** A process lists the children of each of its threads. */

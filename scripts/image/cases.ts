@@ -16,8 +16,10 @@ const MOUNTED = /^(dev|proc|sys|run|etc\/(hosts|hostname|resolv\.conf)|var\/run)
 
 const listFiles = (directory: string): string[] =>
   readdirSync(directory, { recursive: true, encoding: 'utf8' }).filter((name) => !MOUNTED.test(name)).sort();
-const sizeOf = (directory: string, names: readonly string[]): number =>
-  names.map((name) => lstatSync(join(directory, name))).filter((file) => file.isFile()).reduce((sum, { size }) => sum + size, 0);
+export function sizeOf(directory: string, names: readonly string[]): number {
+  const files = names.map((name) => lstatSync(join(directory, name))).filter((file) => file.isFile());
+  return files.reduce((sum, { size }) => sum + size, 0);
+}
 
 /** Call at the top level of a test file. Builds the image twice. */
 export async function testImage(dockerfile: string, check: (container: Container, own: readonly string[]) => void): Promise<void> {
@@ -29,7 +31,7 @@ export async function testImage(dockerfile: string, check: (container: Container
   builder.build('again', dockerfile, 'copy');
   const { config, layers } = builder.inspect('gatehouse');
   const container = builder.create('gatehouse');
-  const base = dockerfile === 'Dockerfile' ? new Set(listFiles(builder.create('localhost/gatehouse-base').files)) : new Set<string>();
+  const base = new Set(dockerfile === 'Dockerfile' ? listFiles(builder.create('localhost/gatehouse-base').files) : []);
   const files = listFiles(container.files);
   const own = files.filter((name) => !base.has(name));
 
@@ -48,7 +50,8 @@ export async function testImage(dockerfile: string, check: (container: Container
 
   test(`${dockerfile}: it adds the program and its one package, and nothing that its user could change`, () => {
     const app = own.filter((name) => name.startsWith('app/'));
-    const outside = app.filter((name) => !/^app\/(dist|node_modules\/postgres)(\/|$)|^app\/(package\.json|node_modules)$/.test(name));
+    const isExpected = /^app\/(dist|node_modules\/postgres)(\/|$)|^app\/(package\.json|node_modules)$/;
+    const outside = app.filter((name) => !isExpected.test(name));
     assert.deepEqual(outside, []);
     assert.ok(app.includes('app/dist/cli.js') && app.includes('app/node_modules/postgres/package.json'));
     assert.deepEqual(app.filter((name) => /^app\/dist\/.*(?<!\.d)\.ts$|\.env|\.git/.test(name)), []);
@@ -62,8 +65,9 @@ export async function testImage(dockerfile: string, check: (container: Container
     check(container, own);
   });
 
-  test(`${dockerfile}: it serves as an ordinary user without changing a file, passes its health check, and ends on SIGTERM`, async (t) => {
-    const child = builder.start(container, ['node', '/app/dist/cli.js', 'serve'], { ...variables(database.url), SIGNIN_PAGES: 'on', SHARE_PAGES: 'on' });
+  test(`${dockerfile}: it serves as an ordinary user, changes no file, is healthy, and ends on SIGTERM`, async (t) => {
+    const given = { ...variables(database.url), SIGNIN_PAGES: 'on', SHARE_PAGES: 'on' };
+    const child = builder.start(container, ['node', '/app/dist/cli.js', 'serve'], given);
     t.after(() => {
       const node = findNode(child);
       if (node !== undefined) process.kill(node, 'SIGKILL');
@@ -77,12 +81,13 @@ export async function testImage(dockerfile: string, check: (container: Container
     await until(() => child.exitCode !== null || linesOf('ready').length === SERVICES.length, 'the services are ready');
     assert.equal(child.exitCode, null, errors);
     const ports = Object.fromEntries(linesOf('listening').map(({ service, port }) => [String(service), String(port)]));
+    const at = (service: string, path: string) => `http://127.0.0.1:${ports[service]}${path}`;
     for (const service of SERVICES) {
-      for (const path of ['/livez', '/readyz']) assert.equal((await ask('GET', `http://127.0.0.1:${ports[service]}${path}`)).status, 200);
+      for (const path of ['/livez', '/readyz']) assert.equal((await ask('GET', at(service, path))).status, 200);
     }
-    assert.equal((await ask('GET', `http://127.0.0.1:${ports.identity}/login`)).status, 200, 'a page, which is a file');
-    const stored = await ask('POST', `http://127.0.0.1:${ports.secrets}/api/store/encrypt`, { bearer: AUTH_TOKEN, body: { password: 'x' } });
-    assert.equal(stored.status, 201);
+    assert.equal((await ask('GET', at('identity', '/login'))).status, 200, 'a page, which is a file');
+    const body = { password: 'x' };
+    assert.equal((await ask('POST', at('secrets', '/api/store/encrypt'), { bearer: AUTH_TOKEN, body })).status, 201);
 
     const node = findNode(child);
     assert.ok(node);
@@ -99,7 +104,8 @@ export async function testImage(dockerfile: string, check: (container: Container
   });
 
   test(`${dockerfile}: "gatehouse" is on the PATH`, () => {
-    const { code, stdout, output } = builder.run(container, ['gatehouse', 'user', 'list', '--json'], { DATABASE_URL: database.url });
+    const words = ['gatehouse', 'user', 'list', '--json'];
+    const { code, stdout, output } = builder.run(container, words, { DATABASE_URL: database.url });
     assert.equal(code, 0, output);
     assert.match(stdout, /"username":"admin"/);
   });

@@ -29,7 +29,7 @@ const secrets = join(place, 'secrets');
 const createSecrets = () => execFileSync('sh', [join(root, 'deploy/compose/new-secrets'), secrets]);
 createSecrets();
 
-/** The environment with the secrets of this test. @param files what the process finds among its secrets */
+/** The environment with the secrets of this test. @param url of the database, if it is used */
 function environmentOf({ environment, secrets: seen }: Deployed, url: string | null): Record<string, string> {
   const own = mkdtempSync(join(place, 'one-'));
   const moved = Object.entries(environment).map(([name, value]) => [name, value.replace(`${seen}/`, `${secrets}/`)]);
