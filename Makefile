@@ -75,9 +75,9 @@ test-deploy: node_modules/.installed ## check the files in deploy/ with the tool
 	@node --import tsx scripts/deploy/install.ts
 	@node --import tsx scripts/test.ts scripts/deploy
 
-test-ha: node_modules/.installed ## kill the leader of a Patroni cluster under load, three ways; installs PostgreSQL, Patroni, etcd, HAProxy and PgBouncer if run as root
+test-ha: node_modules/.installed ## kill the leader of a Patroni cluster under load, three ways, and restore a backup; installs PostgreSQL, Patroni, etcd, HAProxy and PgBouncer if run as root
 	@node --import tsx scripts/ha/install.ts
-	@for way in hosts haproxy pgbouncer; do node --import tsx scripts/test.ts scripts/ha/$$way.test.ts || exit 1; done
+	@for name in hosts haproxy pgbouncer backup; do node --import tsx scripts/test.ts scripts/ha/$$name.test.ts || exit 1; done
 
 test-faults: node_modules/.installed ## break processes, PostgreSQL, network and disk under load and check that nothing acknowledged is lost; FAULTS_SEED=n repeats a run
 	@node --import tsx scripts/test.ts scripts/faults

@@ -188,8 +188,8 @@ function parsed(text: string): unknown {
 
 async function appliedSteps(sql: Sql): Promise<Steps> {
   const found = await sql<Array<{ schema: string }>>`
-    select nspname as schema from pg_namespace
-    where nspname = any(${arrayLiteral([...STEPS.keys()])}::text::text[]) and to_regclass(nspname || '.migrations') is not null order by 1`;
+    select schema from unnest(${arrayLiteral([...STEPS.keys()])}::text::text[]) as schema
+    where to_regclass(schema || '.migrations') is not null order by 1`;
   const steps: Record<string, readonly string[]> = {};
   for (const { schema } of found) {
     const rows = await sql<Array<{ name: string }>>`select name from ${sql(schema)}.migrations order by version`;
