@@ -1,13 +1,6 @@
-import type { Database, Sql } from './pool.ts';
+import type { Sql } from './pool.ts';
 
-/** Runs work in a transaction while no other replica holds this lock, for what must happen exactly once. */
-export const withNamedLock = <T>(database: Database, schema: string, name: string, work: (sql: Sql) => Promise<T>) =>
-  database.transaction(async (sql) => {
-    await takeNamedLock(sql, schema, name);
-    return work(sql);
-  });
-
-/** Waits for the lock and keeps it to the end of the transaction. */
+/** Waits for the lock and keeps it to the end of the transaction: for what only one replica may do at a time. */
 export async function takeNamedLock(sql: Sql, schema: string, name: string): Promise<void> {
   await sql`
     insert into ${sql(schema)}.locks (name, taken_at) values (${name}, now())

@@ -62,10 +62,3 @@ export async function takeAttempt(db: Database, schema: string, limit: Limit): P
   const taken = await db.write((sql) => sql`${upsert(sql, schema, limit)} where (t.blocked_until > now()) is not true`);
   return taken.count === 1;
 }
-
-/** Undoes `takeAttempt` for attempts that did not fail. */
-export async function giveBackAttempts(db: Database, schema: string, keys: readonly Buffer[]): Promise<void> {
-  await db.write((sql) => sql`
-    update ${sql(schema)}.throttles set attempts = attempts - 1, blocked_until = null
-    where attempts > 0 and key = any(${arrayLiteral(keys)}::text::bytea[])`);
-}

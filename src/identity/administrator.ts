@@ -1,5 +1,5 @@
 import { randomToken } from '../crypto/token.ts';
-import { withNamedLock } from '../db/lock.ts';
+import { takeNamedLock } from '../db/lock.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { SCHEMA } from './migrations.ts';
 import { createPasswords } from './passwords.ts';
@@ -22,7 +22,8 @@ export async function createFirstAdministrator(
     password_hash: await createPasswords({ passwords }).hash(password ?? made), password_generated: password === null,
   };
   // Replicas that start together run this one after the other, and all but the first find a user.
-  const shown = await withNamedLock(database, SCHEMA, 'first administrator', async (sql) => {
+  const shown = await database.transaction(async (sql) => {
+    await takeNamedLock(sql, SCHEMA, 'first administrator');
     if (await anyUserExists(sql)) return null;
     await insertUser(sql, COMMAND_LINE, values);
     // Handed out before the commit: without the password, the administrator would be of no use.

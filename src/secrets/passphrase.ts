@@ -1,6 +1,7 @@
 import { type BoundMetadata, type Locked, type ServerKey, unlock } from '../crypto/box.ts';
 import { stretch } from '../crypto/scrypt.ts';
-import { giveBackAttempts, type Limit, readThrottle, takeAttempt, throttleKey } from '../db/throttle.ts';
+import { giveBackAttempts } from '../db/attempts.ts';
+import { type Limit, readThrottle, takeAttempt, throttleKey } from '../db/throttle.ts';
 import { Failure } from '../http/errors.ts';
 import { SCHEMA } from './migrations.ts';
 import type { SecretsService } from './service.ts';

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { connect } from '../../scripts/postgres.ts';
-import { locksTable, withNamedLock } from '../../src/db/lock.ts';
+import { locksTable, takeNamedLock } from '../../src/db/lock.ts';
 import { migrate } from '../../src/db/migrate.ts';
-import type { Database } from '../../src/db/pool.ts';
+import type { Database, Sql } from '../../src/db/pool.ts';
 import { createReadiness, isCurrent, type Migration, requireCurrent } from '../../src/db/schema.ts';
 import { Unavailable } from '../../src/runtime/errors.ts';
 import { createLog } from '../../src/runtime/log.ts';
@@ -155,6 +155,11 @@ test('readiness ends within a second when the database hangs', async (t) => {
   await untilSql(async () => (await ready()) === null, 'it is ready again');
 });
 
+const withNamedLock = <T>(database: Database, name: string, work: (sql: Sql) => Promise<T>) => database.transaction(async (sql) => {
+  await takeNamedLock(sql, 'house', name);
+  return work(sql);
+});
+
 test('holders of a named lock see what the one before committed', async (t) => {
   const file = await createDatabase(t);
   await migrate(open(t, file), 'house', STEPS);
@@ -163,7 +168,7 @@ test('holders of a named lock see what the one before committed', async (t) => {
   const turn = (replica: number) => {
     const database = replicas[replica % replicas.length];
     assert.ok(database);
-    return withNamedLock(database, 'house', 'first', async (sql) => {
+    return withNamedLock(database, 'first', async (sql) => {
       if ((await sql`select from house.firsts`).length > 0) return false;
       await sql`insert into house.firsts values (${replica})`;
       return true;
@@ -181,11 +186,11 @@ test('a failed holder of a named lock leaves nothing behind and frees the lock',
   const file = await createDatabase(t);
   const database = open(t, file);
   await migrate(database, 'house', STEPS);
-  const failed = withNamedLock(database, 'house', 'first', async (sql) => {
+  const failed = withNamedLock(database, 'first', async (sql) => {
     await sql`insert into house.traces values (99)`;
     throw new RangeError('on purpose');
   });
   await assert.rejects(failed, RangeError);
   assert.deepEqual(await traces(file), [1, 2, 3]);
-  assert.equal(await withNamedLock(database, 'house', 'first', async () => 'in'), 'in');
+  assert.equal(await withNamedLock(database, 'first', async () => 'in'), 'in');
 });

@@ -1,6 +1,7 @@
 import { deriveServerKey, type ServerKey } from '../../crypto/box.ts';
 import { openSecret, sealSecret } from '../../crypto/sealed.ts';
-import { giveBackAttempts, type Limit, takeAttempt, throttleKey } from '../../db/throttle.ts';
+import { giveBackAttempts } from '../../db/attempts.ts';
+import { type Limit, takeAttempt, throttleKey } from '../../db/throttle.ts';
 import { Failure } from '../../http/errors.ts';
 import { type Job, removalJob } from '../../runtime/jobs.ts';
 import { actorOf } from '../audit.ts';
