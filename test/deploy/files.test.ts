@@ -235,6 +235,18 @@ test('the commands for systemd install this version and create every credential'
   assert.deepEqual([...needed].sort(), ['database-url', ...names.split(' ')].map(path).sort());
 });
 
+test('the commands for systemd make credentials that only their owner can read, and that the services accept', async () => {
+  const [commands = ''] = /^install -d -m 700 [\s\S]*?; done\)$/m.exec(operations) ?? [];
+  const directory = join(place, 'systemd');
+  execFileSync('sh', ['-e', '-c', commands.replaceAll('/etc/gatehouse/credentials', directory)]);
+  for (const name of readdirSync(directory)) assert.equal(statSync(join(directory, name)).mode & 0o777, 0o600, name);
+  for (const { words: [, service = ''], environment, secrets: seen } of systemdUnits(SERVICE_NAMES)) {
+    const moved = Object.entries(environment).map(([name, value]) => [name, value.replace(seen, directory)]);
+    const { warnings } = await configure([service], 'serve', Object.fromEntries(moved));
+    assert.deepEqual(warnings, []);
+  }
+});
+
 test('operations.md lists the names that Caddy answers for', () => {
   const hosts = [...readDeployFile('compose/Caddyfile').matchAll(/^([a-z]+)\.\{\$DOMAIN\} \{$/gm)].map(([, name]) => `${name}.example.org`);
   assert.deepEqual(rowsUnder('docs/operations.md', 'name | leads to').map(([name]) => name), hosts);
