@@ -29,6 +29,8 @@ export interface Service {
   readonly jobs: readonly Job[];
   /** Continuous work that begins once the service is ready. */
   readonly startWork?: () => { stop(graceMs: number): Promise<void> };
+  /** @throws StartupError if that work could not begin */
+  readonly checkWork?: () => void;
 }
 
 type Open = (context: ServiceContext) => Promise<Service>;

@@ -1,6 +1,6 @@
 import { connect } from 'node:net';
 import { inspectDatabase, type SchemaState } from '../db/inspect.ts';
-import { describeError } from '../runtime/errors.ts';
+import { describeError, StartupError } from '../runtime/errors.ts';
 import { type Configuration, configure, SERVICE_NAMES, type Service } from '../serve.ts';
 import { type Command, json, OperationFailed } from './command.ts';
 import { counted } from './database.ts';
@@ -37,7 +37,7 @@ export const CHECK: Command = {
   },
 };
 
-async function check({ storage, jobs, startWork }: Service, name: string, { services, shared }: Configuration) {
+async function check({ storage, jobs, checkWork }: Service, name: string, { services, shared }: Configuration) {
   const findings: Finding[] = [];
   const add = (state: Finding['state'], what: string, detail: string) =>
     void findings.push({ state, check: `${name} ${what}`, detail });
@@ -45,8 +45,15 @@ async function check({ storage, jobs, startWork }: Service, name: string, { serv
   else add('ok', 'database', 'none is needed');
   const service = services.find((one) => one.name === name);
   const migration = storage && shared.MIGRATE ? 'migration' : '';
-  const work = [migration, counted(jobs.length, 'periodic job'), startWork ? 'delivery' : ''];
+  const work = [migration, counted(jobs.length, 'periodic job')];
   if (service) add('ok', 'listener', `${await listenerText(service)}; with ${work.filter(Boolean).join(', ')}`);
+  try {
+    checkWork?.();
+    if (checkWork) add('ok', 'delivery', 'the target can be used');
+  } catch (error) {
+    if (!(error instanceof StartupError)) throw error;
+    add('failed', 'delivery', error.message);
+  }
   return findings;
 }
 

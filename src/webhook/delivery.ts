@@ -17,6 +17,7 @@ export async function load(
   const { database } = service;
   return {
     jobs: [removalJob(metrics, 'webhook.pages', 300, (limit) => removeIdlePages(database, limit))],
+    checkWork: () => void createTarget(),
     startWork() {
       const worker = startWorker(database, createTarget(), delivery, log, metrics, targetKeyOf(settings));
       service.notifyWorker = worker.notify;

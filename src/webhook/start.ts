@@ -34,7 +34,7 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
     firstRun: () => firstRun(service, settings.token, context),
     jobs: [...jobs(service, settings, metrics), ...(delivery?.jobs ?? [])],
-    ...(delivery && { startWork: delivery.startWork }),
+    ...(delivery && { startWork: delivery.startWork, checkWork: delivery.checkWork }),
   };
 }
 

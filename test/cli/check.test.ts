@@ -120,6 +120,19 @@ test('check warns if the clocks of this machine and of the server differ', async
   }
 });
 
+test('check reports a target of webhook events that serve would not start with', async (t) => {
+  const { url } = await createDatabase(t);
+  const given = (name: string, value: string) => check(t, ['webhook'], { ...settings(url), [name]: value });
+  const missing = await given('WEBHOOK_HANDLER', '/nowhere/handler.mjs');
+  assert.deepEqual([missing.code, missing.stderr], [1, 'gatehouse: 1 check failed\n']);
+  const [state, detail = ''] = missing.lines['webhook delivery'] ?? [];
+  assert.equal(state, 'failed');
+  assert.match(detail, /WEBHOOK_HANDLER names a module that cannot be read/);
+  assert.equal((await given('WEBHOOK_FORWARD_URL', 'http://127.0.0.1/')).code, 1);
+  const right = await given('WEBHOOK_COMMAND', JSON.stringify([process.execPath, '--version']));
+  assert.deepEqual([right.code, right.lines['webhook delivery']], [0, ['ok', 'the target can be used']]);
+});
+
 test('check of the plain webhook receiver needs no database', async (t) => {
   const given = { WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN: 'a-webhook-token-of-32-characters', PORT: '0' };
   const { code, lines } = await check(t, ['webhook'], given);
