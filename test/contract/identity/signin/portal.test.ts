@@ -293,7 +293,7 @@ test('a service without the pages loads none of their code at its start', () => 
 
 test('without SIGNIN_PAGES there are no pages, and verify rejects the parameters', async (context) => {
   const off = await startIdentity(context);
-  for (const path of ['/login', '/account', '/pages/style.css']) assert.equal((await fetch(off.identity + path)).status, 404);
+  for (const path of ['/login', '/account', '/pages/passkey.js']) assert.equal((await fetch(off.identity + path)).status, 404);
   assert.equal((await fetch(`${off.identity}/api/auth/verify?redirect=302`, { headers: { authorization: `Bearer ${off.admin.token}` } })).status, 400);
   assert.equal((await call(admin.token, 'GET', '/api/auth/verify?redirect=yes')).status, 400);
 });
