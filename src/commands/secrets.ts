@@ -6,7 +6,7 @@ import { createServerKey } from '../crypto/box.ts';
 import { MIGRATIONS, SCHEMA } from '../secrets/migrations.ts';
 import * as settings from '../secrets/settings.ts';
 import { listKeys } from '../secrets/store.ts';
-import { deleteRestored } from '../secrets/store/restored.ts';
+import { deleteRestored, revokeRestored } from '../secrets/store/restored.ts';
 import { readSecret, sealText, showContent } from './secret-links.ts';
 import { COMMANDS as TOKEN_COMMANDS } from './secret-tokens.ts';
 import { readServiceSettings } from './settings.ts';
@@ -88,13 +88,15 @@ export const COMMANDS: readonly Command[] = [
   ...TOKEN_COMMANDS,
   {
     name: 'restored secrets',
-    summary: 'After a restore, delete the secrets with a limit of reads: some may have been read since the backup',
+    summary: 'After a restore, delete secrets with a limit of reads, which may have been read, and revoke tokens',
     options: { all: flag('delete all secrets: some may have been deleted since'), confirm },
     async run(given, { note }) {
       const { database: address } = readServiceSettings('secrets', settings);
       const done = await withDatabase('secrets', address, SCHEMA, MIGRATIONS, (database) =>
-        ifConfirmed(given, database, async (sql) =>
-          `${counted(await deleteRestored(sql, given.flag('all')), 'secret')} deleted`));
+        ifConfirmed(given, database, async (sql) => {
+          const secrets = counted(await deleteRestored(sql, given.flag('all')), 'secret');
+          return `${secrets} deleted, ${counted(await revokeRestored(sql), 'token')} revoked`;
+        }));
       note(`${done}.`);
     },
   },

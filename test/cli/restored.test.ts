@@ -7,7 +7,9 @@ import { copyDatabase, createDatabase } from '../support/database.ts';
 import { ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { buildProgram, runProgram } from '../support/process.ts';
 import { type SecretsClient, secretsClient } from '../support/secrets.ts';
+import { openConnections } from '../support/connections.ts';
 import { openWebhook } from '../support/senders.ts';
+import { createToken as createSecretToken } from '../../src/secrets/tokens.ts';
 
 const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 const program = buildProgram();
@@ -23,6 +25,9 @@ await makeKey({ name: 'of no user', user_id: null });
 const secrets = secretsClient(first.url.secrets);
 const once = await secrets.keep('for one reader', { max_reads: 1 });
 const often = await secrets.keep('for any number of readers');
+const shared = openConnections({ after }, original.url, 'secrets');
+await createSecretToken(shared, { name: 'Ada', role: 'sender' });
+await shared.close();
 const webhook = openWebhook({ after }, original.url);
 const operator = await createToken(webhook, { name: 'reader', role: 'operator', source: 'generic' }, null);
 await first.stop();
@@ -67,8 +72,8 @@ test('after a restore, what ended since the backup is valid until `restored` end
   const refusals = [
     ['identity', '1 session ended, 2 API keys revoked'],
     ['identity --keep-keys', '1 session ended, 0 API keys revoked'],
-    ['secrets', '1 secret deleted'],
-    ['secrets --all', '2 secrets deleted'],
+    ['secrets', '1 secret deleted, 1 token revoked'],
+    ['secrets --all', '2 secrets deleted, 1 token revoked'],
     ['webhook', '1 operator token, 1 sender token revoked'],
     ['webhook --keep-senders', '1 operator token revoked'],
   ] as const;

@@ -11,3 +11,10 @@ export async function deleteRestored(sql: Sql, all: boolean): Promise<number> {
     where ${readable(sql)} and (max_reads is not null or ${all})`;
   return deleted.count;
 }
+
+/** A token that was revoked or replaced since the backup is active again. @returns how many are now revoked */
+export async function revokeRestored(sql: Sql): Promise<number> {
+  const revoked = await sql`
+    update secrets.tokens set revoked_at = now(), previous_digest = null where revoked_at is null`;
+  return revoked.count;
+}
