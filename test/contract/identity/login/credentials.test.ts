@@ -113,9 +113,12 @@ test('every guarded endpoint answers 401 to a missing or unusable credential', a
   assert.equal(await isOpen(identity, token), true);
 });
 
-test('only the probes, the API document and three session endpoints are open', () => {
+test('only the probes, the API document, the landing page and three session endpoints are open', () => {
   const open = routes.filter(({ security }) => security.length === 0).map(({ method, pattern }) => `${method} ${pattern}`);
-  const expected = ['GET /livez', 'GET /readyz', 'GET /openapi.json', 'POST /api/auth/login', 'POST /api/auth/logout', 'POST /api/auth/session'];
+  const expected = [
+    'GET /', 'GET /pages/{file}', 'GET /livez', 'GET /readyz', 'GET /openapi.json', 'POST /api/auth/login', 'POST /api/auth/logout',
+    'POST /api/auth/session',
+  ];
   assert.deepEqual(open.sort(), expected.sort());
 });
 
