@@ -176,7 +176,7 @@ export function createRunning(configured: ConfiguredService<Open>, context: Proc
   const load = () => (loading ??= open(serviceContext));
   const listener = createListener({
     name, host, port, style, log, metrics, readBody, routes: async () => (await load()).routes,
-    maxBodyBytes: shared.MAX_BODY_BYTES, trustedProxies: shared.TRUSTED_PROXIES,
+    maxBodyBytes: shared.MAX_BODY_BYTES, trustedProxies: shared.TRUSTED_PROXIES, logProbes: shared.LOG_PROBES,
   });
   /** Schema, first run, background work. May be called again after a failure. */
   async function prepareOnce(): Promise<void> {

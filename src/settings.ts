@@ -56,6 +56,7 @@ export const SHARED_VARIABLES = {
   METRICS_HOST: text('127.0.0.1'),
   METRICS_PORT: numberOrNull(null, 0, 65_535),
   LOG_LEVEL: oneOf<LogLevel>('info', LOG_LEVELS),
+  LOG_PROBES: toggle('off'),
   LOG_FORMAT: oneOf('auto', ['auto', 'json', 'text']),
   TRUSTED_PROXIES: networks(),
   MAX_BODY_BYTES: number(65_536, 1_024, 16_777_216),

@@ -35,22 +35,21 @@ type Run<From, Item, Result> = (context: From, items: readonly Item[], locks?: L
 export function batched<Context extends object, Item, Result>(
   run: Run<Context, Item, Result>, options: Options<Item> = {},
 ): (context: Context, item: Item) => Promise<Result> {
-  const batches = new WeakMap<Context, (item: Item) => Promise<Result>>();
+  const batches = new WeakMap<Context, (call: Call<Item, Result>) => void>();
   return (context, item) => {
-    let add = batches.get(context);
-    if (!add) batches.set(context, (add = createBatch(context, run, options)));
-    return add(item);
+    const enqueue = batches.get(context) ?? createBatch(context, run, options);
+    batches.set(context, enqueue);
+    return new Promise((resolve, reject) => enqueue({ item, since: performance.now(), resolve, reject }));
   };
 }
 
 function createBatch<Context, Item, Result>(
   context: Context, run: Run<Context, Item, Result>, options: Options<Item>,
-): (item: Item) => Promise<Result> {
+): (call: Call<Item, Result>) => void {
   type Waiting = Call<Item, Result>;
   const createQueue = (lock: string | null): Queue<Waiting> => ({ calls: [], lock, senders: 0, isGathering: false });
   const main = createQueue(null);
-  /** By lock, after it has stopped a statement. */
-  const locked = new Map<string | null, Queue<Waiting>>();
+  const locked = new Map<string | null, Queue<Waiting>>(); // by lock, after it has stopped a statement
   const lockOf = ({ item }: Waiting) => options.lockOf?.(item) ?? options.keyOf?.(item) ?? null;
 
   function enqueue(call: Waiting): void {
@@ -124,7 +123,7 @@ function createBatch<Context, Item, Result>(
     return next;
   }
 
-  return (item) => new Promise((resolve, reject) => enqueue({ item, since: performance.now(), resolve, reject }));
+  return enqueue;
 }
 
 const overloaded = () => new Overloaded('too many calls wait for a shared database statement');
@@ -145,6 +144,7 @@ export const hexArrayLiteral = (values: readonly string[]): string => `{"\\\\x${
 
 /** One row, or null, for each key, in their order. @param rows emptied, so that the driver does not keep them alive */
 export function alignToKeys<Row>(keys: readonly string[], rows: Row[], keyOf: (row: Row) => string): Array<Row | null> {
-  const found = new Map(rows.splice(0).map((row) => [keyOf(row), row]));
+  const found = new Map<string, Row>();
+  for (const row of rows.splice(0)) found.set(keyOf(row), row);
   return keys.map((key) => found.get(key) ?? null);
 }

@@ -158,7 +158,6 @@ function createConnection(
 ) {
   let current: Client | null = null;
   let pending = 0;
-  const fail = (error: unknown) => Promise.reject(translate(error, address));
   /** Calls that still wait for the client fail after this time. */
   function retire(client: Client, seconds = 0): void {
     if (current !== client) return;
@@ -199,9 +198,15 @@ function createConnection(
     async run<T>(work: Work<T>): Promise<T> {
       if (pending >= MAX_PENDING) throw new Overloaded(`too many calls wait for the database connection "${purpose}"`);
       pending += 1;
-      return withRetry(() => attempt(work)).finally(() => (pending -= 1)).catch(fail);
+      try {
+        return await withRetry<Work<T>, T>(attempt, work);
+      } catch (error) {
+        throw translate(error, address);
+      } finally {
+        pending -= 1;
+      }
     },
-    ready: () => attempt(async () => {}).catch(fail),
+    ready: () => attempt(async () => {}).catch((error) => Promise.reject(translate(error, address))),
     pending: () => pending,
     watch,
   };

@@ -29,10 +29,10 @@ export const isTemporary = (error: unknown): boolean =>
   CONNECTION_LOST.has(codeOf(error)) || PASSING.test(codeOf(error));
 
 /** Repeats work while the database reports stale statements, or after a short random pause a conflict. */
-export async function withRetry<T>(work: () => Promise<T>): Promise<T> {
+export async function withRetry<W, T>(run: (work: W) => Promise<T>, work: W): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      return await work();
+      return await run(work);
     } catch (error) {
       if (attempt >= MAX_TRIES || !(RETRYABLE.has(codeOf(error)) || isStale(error))) throw error;
       if (isStale(error)) continue;

@@ -133,10 +133,10 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
       let caller = await guard.check(request, service);
       if (caller instanceof Failure) return caller;
       if (guard.idsOf) identified(guard.idsOf(caller));
-      const unacceptable = body.accepts(request.headers);
-      if (unacceptable) return unacceptable;
       let raw: Buffer | Failure = NO_BYTES;
       if (body.schema) {
+        const unacceptable = body.accepts(request.headers);
+        if (unacceptable) return unacceptable;
         const checkedAt = performance.now();
         raw = await readBody(row.maxBodyBytes?.(caller, service));
         if (raw instanceof Failure) return raw;

@@ -13,6 +13,7 @@ export const livez: Route<unknown> = route({
 
 /** What a process can answer before a service is loaded. */
 export const EARLY_ROUTES = bindRoutes([livez], null);
+export const PROBES: ReadonlySet<string> = new Set(['GET /livez', 'GET /readyz']);
 
 interface Probed {
   readonly site: Site;

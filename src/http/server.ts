@@ -11,7 +11,7 @@ import type { CallerIds, Envelope, RouteMatcher } from './call.ts';
 import { type Connection, createConnections, isFree } from './connections.ts';
 import { type ErrorCode, Failure, type TextReply } from './errors.ts';
 import { hostOf, isCrossSite } from './host.ts';
-import { EARLY_ROUTES } from './probes.ts';
+import { EARLY_ROUTES, PROBES } from './probes.ts';
 import { type BodyReader, ClientGone } from './receive.ts';
 import { renderAllow, renderFailure, renderRaw, renderSuccess, type RenderedReply, writeReply } from './reply.ts';
 import { parseTarget } from './router.ts';
@@ -54,6 +54,7 @@ export interface ListenerOptions {
   /** One for all listeners of a process. */
   readonly readBody: BodyReader;
   readonly trustedProxies: BlockList;
+  readonly logProbes: boolean; // also successful ones, which would fill the log
   readonly log: Log;
   readonly metrics: Metrics;
 }
@@ -176,7 +177,8 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     countRequest([name, route, String(status)]);
     observeDuration([name, route], seconds);
     const duration_ms = Math.round(seconds * 1e5) / 100;
-    log.info('request', { ...ids, method, route, status, duration_ms, ip: address, ...caller });
+    const write = PROBES.has(route) && status < 400 && !options.logProbes ? log.debug : log.info;
+    write('request', { ...ids, method, route, status, duration_ms, ip: address, ...caller });
   }
 
   /** Answers what is no request: there is no response object. */

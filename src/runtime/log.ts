@@ -57,11 +57,11 @@ const MAX_UNWRITTEN = 4 * 1024 * 1024;
  * Gathers the lines of one turn of the event loop into one write. The line after a gap tells how many are missing.
  * @param format rewrites each line, for people
  */
-export function createLineWriter(output: Writable, format = (line: string): string => line) {
+export function createLineWriter(output: Writable, format?: (line: string) => string) {
   let [gathered, dropped] = ['', 0];
   // Not `output.writableLength`: the plain webhook receiver writes its events to the same stream.
   let unwritten = 0;
-  const log = createLog('warn', (line) => (gathered += format(line)));
+  const log = createLog('warn', (line) => (gathered += format?.(line) ?? line));
   const addNotice = () => {
     if (dropped > 0) log.warn('log lines dropped: the reader is too slow', { lines: dropped });
     dropped = 0;
@@ -76,8 +76,8 @@ export function createLineWriter(output: Writable, format = (line: string): stri
     write(line: string): void {
       if (unwritten + gathered.length > MAX_UNWRITTEN) return void (dropped += 1);
       if (gathered === '') setImmediate(writeGathered);
-      addNotice();
-      gathered += format(line);
+      if (dropped > 0) addNotice();
+      gathered += format?.(line) ?? line;
     },
     /** Writes the gathered lines now, for the end of the process. */
     flush(): void {

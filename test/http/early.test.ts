@@ -29,6 +29,7 @@ async function startLoading() {
     maxBodyBytes: 1_024,
     readBody: createBodyReader(),
     trustedProxies: new BlockList(),
+    logProbes: true,
     log: createLog('info', (line) => lines.push(JSON.parse(line))),
     metrics,
   });

@@ -24,6 +24,7 @@ export function variables(databaseUrl?: string): Record<string, string> {
     ADMIN_PASSWORD,
     WEBHOOK_TOKEN,
     PASSWORD_SCRYPT: 'ln=4,r=8,p=1',
+    LOG_PROBES: 'on',
   };
 }
 

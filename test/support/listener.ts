@@ -37,6 +37,7 @@ export async function startListener(owner: Owner, routes: ReadonlyArray<Route<nu
     maxBodyBytes: MAX_BODY_BYTES,
     readBody: createBodyReader(),
     trustedProxies,
+    logProbes: true,
     log: createLog('info', (line) => lines.push(JSON.parse(line))),
     metrics,
   });

@@ -15,6 +15,7 @@ async function startReceiver(t: TestContext) {
     WEBHOOK_TOKEN,
     WEBHOOK_HOST: '127.0.0.1',
     WEBHOOK_PORT: '0',
+    LOG_PROBES: 'on',
   });
   const send = (number: number) =>
     ask('POST', `${unread.url}/webhook`, {
