@@ -20,13 +20,14 @@ export interface RenderedReply<Body = string | Uint8Array | AsyncIterable<string
 }
 
 export function renderSuccess(reply: Reply<unknown>, status: number, envelope: Envelope, id: string): RenderedReply {
-  const render = (body: RenderedReply['body'], own?: RenderedReply['headers']): RenderedReply =>
-    ({ status, headers: own ? { ...JSON_HEADERS, ...own } : JSON_HEADERS, body });
-  if ('text' in reply) return render(reply.text, { ...reply.headers, 'Content-Type': reply.contentType });
-  if ('items' in reply) return render(renderList(reply.items, envelope, id));
+  if ('text' in reply) {
+    const headers = { ...JSON_HEADERS, ...reply.headers, 'Content-Type': reply.contentType };
+    return { status, headers, body: reply.text };
+  }
+  if ('items' in reply) return { status, headers: JSON_HEADERS, body: renderList(reply.items, envelope, id) };
   const { data, pagination, links, headers } = reply;
   const body = envelope === 'bare' ? data : { data, _meta: { request_id: id, pagination }, _links: links };
-  return render(JSON.stringify(body), headers);
+  return { status, headers: headers ? { ...JSON_HEADERS, ...headers } : JSON_HEADERS, body: JSON.stringify(body) };
 }
 
 async function* renderList(batches: AsyncIterable<unknown>, envelope: Envelope, id: string): AsyncGenerator<string> {
