@@ -17,6 +17,8 @@ export const bearerOrQuery: TokenOf = (request) => {
 /** How long the token of a sender is kept in memory. */
 const KEEP_MS = 5_000;
 
+const keyOf = ({ network }: RequestInfo, sent: Buffer): string => `${network} ${sent.toString('hex')}`;
+
 function guard(role: Role, security: string[], tokenOf: TokenOf, message: string) {
   return {
     security,
@@ -25,10 +27,11 @@ function guard(role: Role, security: string[], tokenOf: TokenOf, message: string
       const token = tokenOf(request);
       if (token === null) return refused(null, message);
       const sent = digest(token);
-      const key = sent.toString('hex');
+      // Kept by network, so that each network that sends a right token is known to the limit of guesses.
+      const key = keyOf(request, sent);
       const kept = role === 'sender' ? senders.get(key) : null;
       if (kept && kept.until > performance.now()) return kept.caller;
-      const caller = await limitGuesses(request.network, key, () => findTokenCaller(database, sent));
+      const caller = await limitGuesses(request.network, sent.toString('hex'), () => findTokenCaller(database, sent));
       if (caller instanceof Failure) return caller;
       if (!caller?.is_active || caller.role !== role) return refused(token, message);
       if (caller.last_seen_is_old) pendingLastSeen.add(caller.id);
@@ -68,7 +71,7 @@ export const sender = guard('sender', ['token', 'bearer'], bearerOrQuery, SEND_A
 
 /** Looks the token up, even if it is kept. */
 export function checkAgain(request: RequestInfo, service: WebhookService) {
-  service.senders.set(digest(bearerOrQuery(request) ?? '').toString('hex'), null);
+  service.senders.set(keyOf(request, digest(bearerOrQuery(request) ?? '')), null);
   return sender.check(request, service);
 }
 

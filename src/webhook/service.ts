@@ -33,7 +33,7 @@ export function createWebhook(
     /** Open signing secrets; the first also seals them. None without WEBHOOK_SECRET. */
     signingKeys: secrets.map(createSigningKey),
     limitGuesses: createGuessLimit(),
-    /** By digest. Null: looked up again at the next request. */
+    /** By network and digest. Null: looked up again at the next request. */
     senders: createRecentMap<Readonly<{ caller: KnownToken; until: number }> | null>(1_000),
     /** Null without a target: events stay stored. `isSelected` applies WEBHOOK_EVENTS, `isOrdered` is WEBHOOK_ORDER. */
     delivery: target && {
