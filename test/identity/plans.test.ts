@@ -145,7 +145,7 @@ const ROUNDS = 6;
 /** The users of a page, their sessions, and some that do not match. */
 const PAGE = 60;
 /** The total of a list reads the whole list, by an index or not. */
-const IS_TOTAL = /^select (count\(\*\)|coalesce\(sum\(n\), 0\))::int as n from/;
+const IS_TOTAL = /^select (count\(\*\)|coalesce\(sum\(n\), 0\))::int4 as n from/;
 /** Tables of one row. */
 const WITHOUT_INDEX = ['identity.throttle_secret', 'identity.global_revocation'];
 
@@ -179,7 +179,8 @@ async function faultsOf(at: string, cases: readonly Case[]): Promise<string[]> {
 }
 
 test('every route that has a guard or a body is tried here', () => {
-  const all = routes.map(({ method, pattern }) => `${method} ${pattern}`).filter((route) => !/(readyz|livez|openapi)/.test(route));
+  const without = ['/readyz', '/livez', '/openapi.json', '/', '/pages/{file}'];
+  const all = routes.filter(({ pattern }) => !without.includes(pattern)).map(({ method, pattern }) => `${method} ${pattern}`);
   assert.deepEqual([...new Set(CASES.map(([route]) => route))].sort(), [...all].sort());
 });
 

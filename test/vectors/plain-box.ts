@@ -37,13 +37,16 @@ export interface PlainSealed {
   readonly commitment: Buffer;
 }
 
-export function plainServerKey(serverSecret: string): { id: string; salt: Buffer; rowKey: Buffer; throttleKey: Buffer } {
+export function plainServerKey(
+  serverSecret: string,
+): { id: string; salt: Buffer; rowKey: Buffer; throttleKey: Buffer; capabilityKey: Buffer } {
   const derived = (label: string, length: number) => plainHkdf(Buffer.from(serverSecret), Buffer.alloc(0), Buffer.from(label), length);
   return {
     id: derived('gatehouse/secrets/v1/key id', 8).toString('hex'),
     salt: derived('gatehouse/secrets/v1/salt', 32),
     rowKey: derived('gatehouse/secrets/v1/row', 32),
     throttleKey: derived('gatehouse/secrets/v1/throttle', 32),
+    capabilityKey: derived('gatehouse/secrets/v1/capability', 32),
   };
 }
 
