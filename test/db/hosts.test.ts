@@ -13,6 +13,7 @@ import { createDatabase } from '../support/database.ts';
 import { variables } from '../support/gatehouse.ts';
 import { buildProgram, startProgram } from '../support/process.ts';
 import { type Proxy, startProxy } from '../support/proxy.ts';
+import { listenOnTcp } from '../support/socket.ts';
 import { bounded } from '../support/until.ts';
 
 const ROLE = `create role app superuser login password 'app-word'`;
@@ -63,18 +64,7 @@ const NAME = 'select name from name';
 const NOBODY = '127.0.0.1:1';
 
 /** Accepts connections and never says anything. */
-async function startSilent(t: TestContext): Promise<string> {
-  const sockets = new Set<Socket>();
-  const server = createServer((socket) => void sockets.add(socket.on('error', () => {})));
-  t.after(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const bound = server.address();
-  return `127.0.0.1:${typeof bound === 'object' ? bound?.port : ''}`;
-}
+const startSilent = async (t: TestContext): Promise<string> => `127.0.0.1:${await listenOnTcp(t, () => {})}`;
 
 test('hosts that are dead or silent are skipped, for every purpose', bounded, async (t) => {
   const server = await startServer(t, 'a');

@@ -1,10 +1,9 @@
 /** What goes over the wire before anything is secret: looked at byte by byte, by a server that has no TLS. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { createServer, type Socket } from 'node:net';
 import { test, type TestContext } from 'node:test';
 import { Unavailable } from '../../src/runtime/errors.ts';
 import { ask, openConnections } from '../support/connections.ts';
+import { listenOnTcp } from '../support/socket.ts';
 
 /** PostgreSQL, "Message Formats": an SSLRequest is a length of 8 and this number; a StartupMessage begins with its length and 3.0. */
 const SSL_REQUEST = 80_877_103;
@@ -14,9 +13,7 @@ const TLS_HANDSHAKE = 0x16;
 /** Refuses TLS, and writes down what comes. */
 async function listen(t: TestContext): Promise<{ port: number; heard: string[] }> {
   const heard: string[] = [];
-  const sockets = new Set<Socket>();
-  const server = createServer((socket) => {
-    sockets.add(socket.on('error', () => {}));
+  const port = await listenOnTcp(t, (socket) => {
     socket.on('data', (bytes) => {
       const number = bytes.length >= 8 ? bytes.readInt32BE(4) : 0;
       if (number === SSL_REQUEST) {
@@ -28,14 +25,7 @@ async function listen(t: TestContext): Promise<{ port: number; heard: string[] }
       }
     });
   });
-  t.after(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const bound = server.address();
-  return { port: typeof bound === 'object' ? (bound?.port ?? 0) : 0, heard };
+  return { port, heard };
 }
 
 const modes: ReadonlyArray<readonly [mode: string, heard: readonly string[]]> = [

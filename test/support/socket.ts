@@ -1,7 +1,8 @@
-/** A client that sends exactly the given bytes, and accepts only correct HTTP/1.1 as a reply. */
+/** Bytes on a socket: a client that sends exactly the given ones and accepts only correct HTTP/1.1, and a server. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { connect as open, type Socket } from 'node:net';
+import { connect as open, createServer, type Socket } from 'node:net';
+import type { TestContext } from 'node:test';
 
 export interface RawAnswer {
   readonly status: number;
@@ -146,4 +147,25 @@ function parseChunks(rest: Buffer): { body: Buffer; length: number } | null {
     at = line + 2 + size + 2;
     if (size === 0) return { body: Buffer.concat(chunks), length: at };
   }
+}
+
+/**
+ * A TCP server on 127.0.0.1, with its connections closed at the end of the test.
+ * @returns its port
+ */
+export async function listenOnTcp(t: TestContext, accept: (socket: Socket) => void): Promise<number> {
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    sockets.add(socket.on('error', () => {}));
+    accept(socket);
+  });
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const bound = server.address();
+  if (bound === null || typeof bound === 'string') throw new Error('no port');
+  return bound.port;
 }
