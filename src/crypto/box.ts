@@ -16,8 +16,8 @@ import { sameDigest } from './token.ts';
  *
  * Version 2 also needs a passphrase. Its key is derived as in version 1. In place of the text it contains
  * length ‖ KDF parameters ‖ commitment ‖ blob: an envelope of version 1 for the client key
- * HKDF-SHA256(client key, salt = scrypt(passphrase), info = label ‖ "passphrase"). So only the holder of the client key
- * can try passphrases, and the parameters cannot be altered.
+ * HKDF-SHA256(client key, salt = scrypt(passphrase), info = label ‖ "passphrase"). So only the holder of the client
+ * key can try passphrases, and the parameters cannot be altered.
  */
 const TEXT = 1;
 export const LOCKED = 2;

@@ -2,7 +2,7 @@ import { createLimiter, type Limiter } from './limiter.ts';
 
 /**
  * Runs work with the same key one after the other, and work with different keys at the same time.
- * @param length how much may run or wait for each key: any more throws `Overloaded`  @param what as for a limiter
+ * @param length how much may run or wait for each key; beyond it, `Overloaded` is thrown  @param what as for a limiter
  */
 export function createKeyedQueue(length: number, what: string) {
   const limiters = new Map<string, Limiter>();
