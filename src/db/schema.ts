@@ -12,6 +12,7 @@ export interface Migration {
 export type Migrations = readonly Migration[];
 
 const PROBE_MS = 1_000; // how long a probe may take, and for how long a write is not repeated
+const OUTDATED = 'the schema is not current: run "gatehouse migrate"';
 
 /** Whether the schema has at least these steps; a newer program may have added more. */
 export const isCurrent = (database: Database, schema: string, migrations: Migrations): Promise<boolean> =>
@@ -24,11 +25,12 @@ export async function requireCurrent(database: Database, schema: string, migrati
 }
 
 /**
- * For the readiness probe.
+ * For the readiness probe. Only changes are logged, because probes repeat every few seconds.
  * @returns a function that answers within a second and never throws: null if requests can be served, otherwise why not
  */
 export function createReadiness(database: Database, schema: string, migrations: Migrations, log: Log) {
   let [triedAt, written] = [-Infinity, Promise.resolve()];
+  let known: string | null = null; // the latest problem, with its reason
   const write = () => database.readiness(async (sql) => {
     await sql`update ${sql(schema)}.migrations set name = name where version = 1`;
     // That needs no new disk space. A result larger than the working memory does, in a temporary file.
@@ -37,7 +39,7 @@ export function createReadiness(database: Database, schema: string, migrations: 
   return async (): Promise<string | null> => {
     let problem = 'the database cannot be read';
     const check = async () => {
-      if (!(await isCurrent(database, schema, migrations))) return 'the schema is not current: run "gatehouse migrate"';
+      if (!(await isCurrent(database, schema, migrations))) return { problem: OUTDATED, error: 'steps are missing' };
       problem = 'the database can be read but not written';
       if (performance.now() - triedAt > PROBE_MS) [triedAt, written] = [performance.now(), write()];
       await written;
@@ -46,10 +48,12 @@ export function createReadiness(database: Database, schema: string, migrations: 
       return null;
     };
     const late = sleep(PROBE_MS, new Unavailable('no answer within a second', true), { ref: false });
-    return Promise.race([check(), late.then((error) => Promise.reject(error))]).catch((error: unknown) => {
-      log.warn('not ready', { problem, ...describeError(error) });
-      return problem;
-    });
+    const found = await Promise.race([check(), late.then((error) => Promise.reject(error))])
+      .catch((error: unknown) => ({ problem, ...describeError(error) }));
+    const state = found && `${found.problem}: ${found.error}`;
+    if (state !== known) found ? log.warn('not ready', found) : log.info('ready again');
+    known = state;
+    return found && found.problem;
   };
 }
 

@@ -54,7 +54,7 @@ export interface ListenerOptions {
   /** One for all listeners of a process. */
   readonly readBody: BodyReader;
   readonly trustedProxies: BlockList;
-  readonly logProbes: boolean; // also successful ones, which would fill the log
+  readonly logProbes: boolean; // at the level info, which they would fill
   readonly log: Log;
   readonly metrics: Metrics;
 }
@@ -177,7 +177,7 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     countRequest([name, route, String(status)]);
     observeDuration([name, route], seconds);
     const duration_ms = Math.round(seconds * 1e5) / 100;
-    const write = PROBES.has(route) && status < 400 && !options.logProbes ? log.debug : log.info;
+    const write = PROBES.has(route) && !options.logProbes ? log.debug : log.info;
     write('request', { ...ids, method, route, status, duration_ms, ip: address, ...caller });
   }
 
