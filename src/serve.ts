@@ -185,7 +185,7 @@ export function createRunning(configured: ConfiguredService<Open>, context: Proc
     if (storage) await bringUpToDate(storage.database, storage.schema, storage.migrations);
     await firstRun();
     if (stopping.aborted) return;
-    background.push(startJobs(jobs, log), ...(startWork ? [startWork()] : []));
+    background.push(startJobs(jobs, log, metrics), ...(startWork ? [startWork()] : []));
     isPrepared = true;
     log.info('ready');
   }

@@ -32,10 +32,12 @@ export function removalJob(
 }
 
 /**
- * Runs each job in a loop of its own. A batch that fails is logged and repeated after the interval.
+ * Runs each job in a loop of its own. A batch that fails is logged, counted and repeated after the interval.
  * @returns `stop` waits for the batch in progress
  */
-export function startJobs(jobs: readonly Job[], log: Log): { stop(): Promise<void> } {
+export function startJobs(jobs: readonly Job[], log: Log, metrics: Metrics): { stop(): Promise<void> } {
+  // Not `job`, which Prometheus sets itself.
+  const countFailure = metrics.counter('gatehouse_jobs_failed_total', 'Runs of background jobs that failed.', ['name']);
   const stopping = new AbortController();
   const { signal } = stopping;
   setMaxListeners(0, signal);
@@ -45,6 +47,7 @@ export function startJobs(jobs: readonly Job[], log: Log): { stop(): Promise<voi
     await pause(everySeconds * Math.random());
     while (!signal.aborted) {
       const hasMore = await Promise.resolve().then(batch).catch((error: unknown) => {
+        countFailure([name]);
         log.warn('background job failed', { job: name, ...describeError(error) });
       });
       if (!hasMore) await pause(everySeconds);

@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { Unavailable } from '../../src/runtime/errors.ts';
 import { BATCH_ROWS, removalJob, startJobs } from '../../src/runtime/jobs.ts';
 import { createLog } from '../../src/runtime/log.ts';
+import { noMetrics } from '../../src/runtime/metrics.ts';
 import { createMetrics } from '../../src/runtime/prometheus.ts';
 import { until } from '../support/until.ts';
 
@@ -20,7 +21,7 @@ function memory() {
 test('a job runs batches while there is more to do, then again after its interval', async () => {
   const answers = [true, true, false];
   let batches = 0;
-  const jobs = startJobs([{ name: 'sweep', everySeconds: SOON, batch: async () => answers[batches++] ?? false }], memory().log);
+  const jobs = startJobs([{ name: 'sweep', everySeconds: SOON, batch: async () => answers[batches++] ?? false }], memory().log, noMetrics);
   await until(() => batches >= 6);
   await jobs.stop();
 });
@@ -29,7 +30,7 @@ test('remaining work does not wait for the interval', async (t) => {
   // The first run starts at once; a second one never would.
   t.mock.method(Math, 'random', () => 0);
   let batches = 0;
-  const jobs = startJobs([{ name: 'sweep', everySeconds: NEVER, batch: async () => ++batches < 3 }], memory().log);
+  const jobs = startJobs([{ name: 'sweep', everySeconds: NEVER, batch: async () => ++batches < 3 }], memory().log, noMetrics);
   await until(() => batches === 3);
   await jobs.stop();
   assert.equal(batches, 3);
@@ -43,7 +44,7 @@ test('jobs of replicas that start together start at different times', async (t) 
       started.push(name);
       return false;
     };
-    const jobs = startJobs([{ name, everySeconds: 60, batch }], memory().log);
+    const jobs = startJobs([{ name, everySeconds: 60, batch }], memory().log, noMetrics);
     mock.mock.restore();
     return jobs;
   };
@@ -54,7 +55,8 @@ test('jobs of replicas that start together start at different times', async (t) 
   await Promise.all(replicas.map((jobs) => jobs.stop()));
 });
 
-test('a batch that fails is logged without a foreign message, and repeated', async () => {
+test('a batch that fails is logged without a foreign message, counted, and repeated', async () => {
+  const metrics = createMetrics();
   const { lines, log } = memory();
   let batches = 0;
   const batch = async () => {
@@ -63,7 +65,7 @@ test('a batch that fails is logged without a foreign message, and repeated', asy
     if (batches === 2) throw new Unavailable('the database did not answer (ECONNREFUSED)', true);
     return false;
   };
-  const jobs = startJobs([{ name: 'sweep', everySeconds: SOON, batch }], log);
+  const jobs = startJobs([{ name: 'sweep', everySeconds: SOON, batch }], log, metrics);
   await until(() => batches >= 4);
   await jobs.stop();
   assert.deepEqual(lines.map(({ level, message, job, error }) => ({ level, message, job, error })), [
@@ -71,6 +73,7 @@ test('a batch that fails is logged without a foreign message, and repeated', asy
     { level: 'warn', message: 'background job failed', job: 'sweep', error: 'the database did not answer (ECONNREFUSED)' },
   ]);
   assert.ok(!JSON.stringify(lines).includes('marked'));
+  assert.match(metrics.text(), /^gatehouse_jobs_failed_total\{name="sweep"\} 2$/m);
 });
 
 test('a job that fails or hangs does not stop the others', async () => {
@@ -84,6 +87,7 @@ test('a job that fails or hangs does not stop the others', async () => {
       { name: 'works', everySeconds: SOON, batch: async () => ++batches < 0 },
     ],
     memory().log,
+    noMetrics,
   );
   await until(() => batches >= 3);
   finish();
@@ -97,7 +101,7 @@ test('stop waits for the running batch and starts no other', async () => {
     batches += 1;
     return new Promise<boolean>((resolve) => (finish = () => resolve(true)));
   };
-  const jobs = startJobs([{ name: 'sweep', everySeconds: SOON, batch }], memory().log);
+  const jobs = startJobs([{ name: 'sweep', everySeconds: SOON, batch }], memory().log, noMetrics);
   await until(() => batches === 1);
   let isStopped = false;
   const stopped = jobs.stop().then(() => (isStopped = true));
@@ -109,12 +113,12 @@ test('stop waits for the running batch and starts no other', async () => {
 });
 
 test('stop wakes a sleeping job, before its first run and between two', async (t) => {
-  const early = startJobs([{ name: 'sweep', everySeconds: NEVER, batch: () => assert.fail('it must not begin') }], memory().log);
+  const early = startJobs([{ name: 'sweep', everySeconds: NEVER, batch: () => assert.fail('it must not begin') }], memory().log, noMetrics);
   await early.stop();
 
   t.mock.method(Math, 'random', () => 0);
   let batches = 0;
-  const late = startJobs([{ name: 'sweep', everySeconds: NEVER, batch: async () => ++batches < 0 }], memory().log);
+  const late = startJobs([{ name: 'sweep', everySeconds: NEVER, batch: async () => ++batches < 0 }], memory().log, noMetrics);
   await until(() => batches === 1);
   await late.stop();
   assert.equal(batches, 1);
