@@ -58,7 +58,7 @@ export interface Guard<Service, Caller> {
   readonly idsOf?: (caller: Caller) => CallerIds;
 }
 
-export type CallerIds = Readonly<Record<string, string>>;
+export type CallerIds = Readonly<Record<string, string | undefined>>;
 
 /** Needs no credential. */
 export const anonymous: Guard<unknown, null> = { security: [], errors: [], check: async () => null };

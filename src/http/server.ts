@@ -65,7 +65,7 @@ export type Listener = ReturnType<typeof createListener>;
 interface Exchange {
   readonly requestId: string;
   /** Of the log lines about the request. */
-  readonly ids: Readonly<{ request_id: string; trace_id?: string }>;
+  readonly ids: Readonly<{ request_id: string; trace_id: string | undefined }>;
   readonly method: string;
   readonly address: string;
   readonly network: string;
@@ -178,7 +178,8 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     observeDuration([name, route], seconds);
     const duration_ms = Math.round(seconds * 1e5) / 100;
     const write = PROBES.has(route) && !options.logProbes ? log.debug : log.info;
-    write('request', { ...ids, method, route, status, duration_ms, ip: address, ...caller });
+    const { request_id, trace_id } = ids; // by name: V8 takes microseconds for each member that follows a spread
+    write('request', { request_id, trace_id, method, route, status, duration_ms, ip: address, ...caller });
   }
 
   /** Answers what is no request: there is no response object. */
@@ -241,7 +242,7 @@ function startExchange({ headers, method = '' }: Head, { address, network }: Con
   return {
     method,
     requestId,
-    ids: trace_id === undefined ? { request_id: requestId } : { request_id: requestId, trace_id },
+    ids: { request_id: requestId, trace_id },
     address: client,
     network: network ?? networkOf(client),
     isFromProxy: network === null,

@@ -40,9 +40,7 @@ export function createGuard<Session extends CallerSession>(
       const session = await activeSession(parseSessionToken(value), network, service, find);
       return session instanceof Failure ? session : { session, key: null, user: session.user };
     },
-    idsOf: ({ user, key, session }) => ({
-      ...(user && { user_id: user.id }), ...(key && { key_id: key.id }), ...(session && { session_id: session.id }),
-    }),
+    idsOf: ({ user, key, session }) => ({ user_id: user?.id, key_id: key?.id, session_id: session?.id }),
   };
 }
 

@@ -19,9 +19,10 @@ export interface Log extends Readonly<Record<'debug' | 'info' | 'warn' | 'error'
  */
 export function createLog(level: LogLevel, write: (line: string) => void, common: Fields = {}): Log {
   const threshold = LOG_LEVELS.indexOf(level);
-  const at = (name: LogLevel): Write => (message, fields) => {
-    if (LOG_LEVELS.indexOf(name) < threshold) return;
-    write(`${JSON.stringify({ time: new Date().toISOString(), level: name, ...common, message, ...fields })}\n`);
+  const at = (name: LogLevel): Write => {
+    const fixed = JSON.stringify({ level: name, ...common }).slice(1, -1);
+    const lineOf = (own: Fields) => `{"time":"${new Date().toISOString()}",${fixed},${JSON.stringify(own).slice(1)}\n`;
+    return LOG_LEVELS.indexOf(name) < threshold ? () => {} : (message, own) => write(lineOf({ message, ...own }));
   };
   return {
     debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error'),

@@ -46,7 +46,7 @@ export async function encrypt({ body, caller, request }: EncryptCall, service: S
     ? sealLocked(serverKey, clientKey, metadata, plaintext, kdfParams, stretched)
     : seal(serverKey, clientKey, metadata, plaintext);
   const tag = rowTagOf(serverKey, metadata, sealed);
-  await insertSecret(database, { id, key_id, ...sealed, tag, expires_at, max_reads, creator: caller.creator });
+  await insertSecret(database, { id, key_id, tag, expires_at, max_reads, creator: caller.creator, ...sealed });
   recordEvent(service, 'stored', { id, key_id }, request);
   const receipt = sharePages ? capabilityOf(serverKey, 'receipt', id).toString('base64url') : undefined;
   return { data: { id, secret: clientKey.toString('base64url'), expires_at, receipt } };

@@ -53,7 +53,7 @@ export function recordEvent(
 ): void {
   countEvent([event.replace(' ', '_')]);
   const from = { request_id: request?.requestId, ip: request?.address };
-  log.info(`secret ${event}`, { secret_id: secret.id, key_id: secret.key_id, ...from, reason });
+  log.info(`secret ${event}`, { secret_id: secret.id, key_id: secret.key_id, reason, ...from });
 }
 
 export const KEY_MISSING = 'a server secret is missing: add the one with this key id to SERVER_SECRET_PREVIOUS';

@@ -84,9 +84,11 @@ function decide({ request, caller, body: raw }: ReceiveCall, service: WebhookSer
   const given: unknown = Object(body.data).page_id;
   const pageId = validate(pageIdShape, typeof given === 'string' ? given : null, '/data/page_id');
   if (!pageId.ok) return new Failure('invalid_body', { fields: pageId.errors });
-  const from = { tokenId: caller.id, tokenDigest: caller.digest, secretId, source: caller.source, ip: address };
-  const event = { id: risingUuid(), deliveryId, event: name, headers: safeHeaders(headers), body: raw };
-  return { ...from, ...event, ...initialState(name, pageId.value, service) };
+  return {
+    id: risingUuid(), tokenId: caller.id, tokenDigest: caller.digest, secretId, source: caller.source, deliveryId,
+    event: name, headers: safeHeaders(headers), ip: address, body: raw,
+    ...initialState(name, pageId.value, service),
+  };
 }
 
 const pageIdShape = nullable(text());

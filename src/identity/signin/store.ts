@@ -48,7 +48,7 @@ const findBy = (column: 's.token_digest' | 'p.domain_digest') => batched(
         ${sessionColumns(sql, idleSeconds)}
       from ${joined(sql)} left join identity.sign_ins p on p.session_id = s.id
       where ${sql(column)} = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
-    return alignToKeys(digests, rows, (row) => row.digest).map((row) => row && { ...row, user: userOf(row) });
+    return alignToKeys(digests, rows, (row) => row.digest).map((row) => row && { user: userOf(row), ...row });
   },
 );
 export const [findByHostToken, findByDomainToken] = [findBy('s.token_digest'), findBy('p.domain_digest')];

@@ -82,7 +82,7 @@ export type SessionRow = Omit<Session, 'user'> & JoinedUser;
 /** By hexadecimal digests. Runs at every request, so the text is constant: the driver assembles fragments each time. */
 export const findCallerByToken = batched(
   async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<CallerSession | null>> => {
-    const rows = await database.read((sql) => sql<Array<CallerSession & JoinedUser & { digest: string }>>`
+    const rows = await database.read((sql) => sql<Array<Omit<CallerSession, 'user'> & JoinedUser & { digest: string }>>`
       select encode(s.token_digest, 'hex') as digest, s.id, s.logged_out,
         s.revoked or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as revoked,
         s.expires_at <= now()
@@ -93,7 +93,7 @@ export const findCallerByToken = batched(
         u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at
       from identity.sessions s join identity.users u on u.id = s.user_id cross join identity.global_revocation g
       where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
-    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && { ...row, user: userOf(row) });
+    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && { user: userOf(row), ...row });
   },
 );
 
@@ -102,7 +102,7 @@ export const findSessionByToken = batched(
     const rows = await database.read((sql) => sql<Array<SessionRow & { digest: string }>>`
       select encode(s.token_digest, 'hex') as digest, ${sessionColumns(sql, idleSeconds)} from ${joined(sql)}
       where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
-    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && { ...row, user: userOf(row) });
+    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && { user: userOf(row), ...row });
   },
 );
 

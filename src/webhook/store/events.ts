@@ -34,7 +34,7 @@ export const insertEvent = batched(
   async (database: Database, events: readonly NewEvent[], locks?: Locks): Promise<Array<boolean | 'refused'>> => {
     // As JSON: half the bytes of an array of bytea, which is in hexadecimal. A body is JSON, and so is UTF-8.
     const rows = JSON.stringify(events.map(({ tokenDigest, body, ...event }) =>
-      ({ ...event, tokenDigest: `\\x${tokenDigest.toString('hex')}`, body: body.toString('utf8') })));
+      ({ tokenDigest: `\\x${tokenDigest.toString('hex')}`, body: body.toString('utf8'), ...event })));
     const found = await database.write(
       (sql) => sql<Array<{ id: string; is_new: boolean }>>`
         with given as (
