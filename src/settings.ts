@@ -5,8 +5,8 @@ import { networks } from './http/address.ts';
 import type { ResponseStyle } from './http/server.ts';
 import { LOG_LEVELS, type LogLevel } from './runtime/log.ts';
 import {
-  type Environment, Expected, Findings, number, numberOrNull, oneOf, readVariables, SECRET_ADVICE, type SettingsInput,
-  text, toggle, type Values, type Variable, type Variables,
+  type Environment, Expected, Findings, matching, number, numberOrNull, oneOf, readVariables, SECRET_ADVICE,
+  type SettingsInput, text, toggle, type Values, type Variable, type Variables,
 } from './runtime/variables.ts';
 
 /** What `<service>/settings.ts` exports. */
@@ -43,8 +43,7 @@ export class ConfigurationError extends Error {
 /** Of this process. No other file reads it. */
 export const ENVIRONMENT: Environment = process.env;
 
-const checkLine = (value: string) => (/^\P{C}{1,300}$/u.test(value) ? null : 'one line of at most 300 characters');
-const checkColor = (value: string) => (/^#[0-9a-f]{6}$/i.test(value) ? null : 'a color such as #0a7d4b');
+const checkLine = matching(/^\P{C}{1,300}$/u, 'one line of at most 300 characters');
 
 /** Variables that belong to no single service. */
 export const SHARED_VARIABLES = {
@@ -59,6 +58,7 @@ export const SHARED_VARIABLES = {
   LOG_PROBES: toggle('off'),
   LOG_FORMAT: oneOf('auto', ['auto', 'json', 'text']),
   TRUSTED_PROXIES: networks(),
+  TRUSTED_USER_HEADER: text(null, matching(/^[A-Za-z0-9-]{1,64}$/, 'the name of a header')),
   MAX_BODY_BYTES: number(65_536, 1_024, 16_777_216),
   SHUTDOWN_GRACE: number(10, 0, 600),
   IGNORE_VARIABLES: text(null),
@@ -67,7 +67,7 @@ export const SHARED_VARIABLES = {
   ALLOW_WEAK_SECRETS: toggle('off'),
   SITE_NAME: text('Gatehouse', checkLine),
   SITE_FOOTER: text(null, checkLine),
-  SITE_COLOR: text(null, checkColor),
+  SITE_COLOR: text(null, matching(/^#[0-9a-f]{6}$/i, 'a color such as #0a7d4b')),
   SITE_LOGO_FILE: text(null),
 } as const;
 
@@ -78,7 +78,7 @@ const withUrl = <V extends Variables>(variables: V, parse: UrlParser) =>
 export const readShared = (environment: Environment, parseUrl: UrlParser, findings: Findings) =>
   readVariables(withUrl(SHARED_VARIABLES, parseUrl), environment, findings);
 
-type Given = Omit<SettingsInput<Variables, DatabaseAddress>, 'values' | 'database' | 'isProxied'>;
+type Given = Omit<SettingsInput<Variables, DatabaseAddress>, 'values' | 'database' | 'userHeader'>;
 export interface CommonInput extends Given {
   readonly shared: ReturnType<typeof readShared>;
   readonly parseUrl: UrlParser;
@@ -116,8 +116,8 @@ export function serviceReader<V extends Variables, S, Use>(
         checkDatabase(`${prefix}DATABASE_URL`, database, findings);
       }
       const limited = { ...(database ?? NO_DATABASE), limits: readVariables(DATABASE_LIMITS, environment, findings) };
-      const isProxied = shared.TRUSTED_PROXIES.rules.length > 0;
-      const settings = module.read({ values, database: limited, isProxied, purpose, foreign, findings });
+      const { TRUSTED_USER_HEADER: userHeader } = shared;
+      const settings = module.read({ values, database: limited, userHeader, purpose, foreign, findings });
       const short = isAlone || module.OWNS_HOST_AND_PORT ? shared : { HOST: null, PORT: null };
       return {
         name,
@@ -187,6 +187,8 @@ export function readSettings<Use>(
   const common = { shared, parseUrl, purpose, isAlone: readers.length === 1, foreign, findings };
   const { DATABASE_STATEMENT_TIMEOUT: statement, DATABASE_DEAD_AFTER: dead } = shared;
   if (dead <= statement) problems.push('DATABASE_DEAD_AFTER must be more than DATABASE_STATEMENT_TIMEOUT.');
+  const isUserBelieved = shared.TRUSTED_USER_HEADER === null || shared.TRUSTED_PROXIES.rules.length > 0;
+  if (!isUserBelieved) problems.push('TRUSTED_USER_HEADER requires TRUSTED_PROXIES: no other sender is believed.');
   const services = readers.map((reader) => reader.read(environment, common));
   const metrics = shared.METRICS_PORT === null ? null : { host: shared.METRICS_HOST, port: shared.METRICS_PORT };
   const listeners = [...services, ...(metrics ? [{ name: 'metrics', ...metrics }] : [])];

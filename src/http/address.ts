@@ -1,4 +1,4 @@
-import { BlockList, isIP } from 'node:net';
+import { BlockList, isIP, SocketAddress } from 'node:net';
 import { Expected, type Variable } from '../runtime/variables.ts';
 
 const NETWORKS_FORM = 'a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1';
@@ -23,10 +23,7 @@ export function parseNetworks(text: string): BlockList | Expected {
 /** The only spelling of an address: IPv6 as in RFC 5952, and an IPv4-mapped IPv6 address as IPv4. */
 export function canonicalAddress(address: string): string {
   if (isIP(address) !== 6 || address.includes('%')) return address;
-  const canonical = new URL(`http://[${address}]/`).hostname.slice(1, -1);
-  const [, high, low] = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/.exec(canonical) ?? [];
-  if (high === undefined || low === undefined) return canonical;
-  return [high, low].map((group) => Number.parseInt(group, 16)).flatMap((pair) => [pair >> 8, pair & 255]).join('.');
+  return new SocketAddress({ address, family: 'ipv6' }).address.replace(/^::ffff:(?=[\d.]+$)/, '');
 }
 
 /** What throttles count by: an IPv4 address, or the first 64 bits of an IPv6 address, which one subscriber has. */

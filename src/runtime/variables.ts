@@ -42,7 +42,7 @@ export interface SettingsInput<V extends Variables, Address> {
   /** The environment without Gatehouse's variables, for programs that a service starts. */
   readonly foreign: Environment;
   readonly findings: Findings;
-  readonly isProxied: boolean; // TRUSTED_PROXIES names some
+  readonly userHeader: string | null; // TRUSTED_USER_HEADER
 }
 
 /** Reads the variables of a table under `prefix` + name. An empty one counts as unset, as in container files. */
@@ -107,6 +107,7 @@ export const numberOrNull = (fallback: number | null, min: number, max: number):
 
 /** Returns null for a valid text, otherwise what is accepted. */
 type Check = (value: string) => string | null;
+export const matching = (pattern: RegExp, form: string): Check => (value) => (pattern.test(value) ? null : form);
 
 export function text<F extends string | null>(fallback: F, check?: Check): Variable<string | F> {
   const parse = (value: string) => {

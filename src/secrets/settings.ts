@@ -1,8 +1,8 @@
 import { costWarnings, scryptCost } from '../crypto/scrypt.ts';
 import type { DatabaseAddress } from '../db/connection.ts';
 import {
-  DAY, earlierSecrets, MIN_SECRET, number, numberOrNull, numberOrOff, secret, SECRET_ADVICE, type SettingsInput, text,
-  toggle,
+  DAY, earlierSecrets, matching, MIN_SECRET, number, numberOrNull, numberOrOff, secret, SECRET_ADVICE,
+  type SettingsInput, text, toggle,
 } from '../runtime/variables.ts';
 
 export const PORT = 8080;
@@ -10,16 +10,12 @@ export const STYLE = { envelope: 'bare', unavailable: 'unavailable' } as const;
 export const PREFIXES = ['SECRET_', 'RECEIPT_'];
 
 /** What an Authorization header can hold. */
-const checkBearerToken = (value: string) =>
-  /^[\x21-\x2b\x2d-\x7e]+$/.test(value) ? null : 'visible ASCII characters without spaces and commas';
+const checkBearerToken = matching(/^[\x21-\x2b\x2d-\x7e]+$/, 'visible ASCII characters without spaces and commas');
 
 const checkBaseUrl = (value: string) =>
   /^https?:\/\/[^\s/?#@]+\/?$/.test(value) && URL.canParse(value)
     ? null
     : 'the address of the secrets service, such as https://secrets.example.org';
-
-const checkHeaderName = (value: string) => (/^[A-Za-z0-9-]{1,64}$/.test(value) ? null : 'the name of a header');
-const PROXIES_NEEDED = 'TRUSTED_USER_HEADER requires TRUSTED_PROXIES: it is believed only from those addresses.';
 
 export const VARIABLES = {
   PASSWORD_SCRYPT: scryptCost(),
@@ -34,7 +30,6 @@ export const VARIABLES = {
   RECEIPT_RETENTION: number(30 * DAY, 0, 3_660 * DAY),
   SHARE_PAGES: toggle('off'),
   SHARE_ANYONE: toggle('off'),
-  TRUSTED_USER_HEADER: text(null, checkHeaderName),
   SECRETS_MAX_BODY_BYTES: number(65_536, 2_048, 1_048_576),
   GATEHOUSE_URL: text('http://localhost:8080', checkBaseUrl),
 } as const;
@@ -42,15 +37,14 @@ export const VARIABLES = {
 export type SecretsSettings = ReturnType<typeof read>;
 
 export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const { values, database, purpose, findings, isProxied } = input;
+  const { values, database, purpose, findings, userHeader } = input;
   findings.warnings.push(...costWarnings(values.PASSWORD_SCRYPT));
   for (const name of ['SERVER_SECRET', 'AUTH_TOKEN'] as const) {
     const isMissing = values[name] === null && purpose === 'serve' && !findings.reports(name);
     if (isMissing) findings.problems.push(`${name} must be set; ${SECRET_ADVICE}`);
   }
-  const { TRUSTED_USER_HEADER: userHeader, SHARE_ANYONE: anyone } = values;
+  const { SHARE_ANYONE: anyone } = values;
   if (anyone && !values.SHARE_PAGES) findings.problems.push('SHARE_ANYONE=on requires SHARE_PAGES=on.');
-  if (userHeader !== null && !isProxied) findings.problems.push(PROXIES_NEEDED);
   return {
     database,
     /** Empty only in a command. */

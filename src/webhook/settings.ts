@@ -1,8 +1,8 @@
 import { isAbsolute } from 'node:path';
 import type { DatabaseAddress } from '../db/connection.ts';
 import {
-  DAY, earlierSecrets, Expected, number, numberOrNull, oneOf, secret, type SettingsInput, text, toggle, type Values,
-  type Variable,
+  DAY, earlierSecrets, Expected, matching, number, numberOrNull, oneOf, secret, type SettingsInput, text, toggle,
+  type Values, type Variable,
 } from '../runtime/variables.ts';
 import { pausesOf, retrySchedule } from './schedule.ts';
 import { SCHEMES } from './signatures.ts';
@@ -16,7 +16,8 @@ export const VARIABLES = {
   WEBHOOK_VARIANT: oneOf('extended', ['extended', 'plain']),
   WEBHOOK_SECRET: secret(),
   WEBHOOK_SECRET_PREVIOUS: earlierSecrets(0),
-  WEBHOOK_TOKEN: secret(checkToken),
+  // These characters need no encoding in a query or a header.
+  WEBHOOK_TOKEN: secret(matching(/^[A-Za-z0-9._~-]{1,512}$/, 'at most 512 characters of A-Z a-z 0-9 . _ ~ -')),
   APP_NAME: text('gatehouse-webhook'),
   WEBHOOK_FORWARD_URL: text(null, checkForwardUrl),
   WEBHOOK_FORWARD_SECRET: text(null, checkForwardSecret),
@@ -37,7 +38,6 @@ export const VARIABLES = {
   DEAD_RETENTION: number(90 * DAY, 7 * DAY, 3_660 * DAY),
   INBOX_PAGE: toggle('off'),
   INBOX_USERS: text(null),
-  TRUSTED_USER_HEADER: text(null, checkHeaderName),
 } as const;
 
 type WebhookValues = Values<typeof VARIABLES>;
@@ -54,7 +54,7 @@ export const needsDatabase = ({ WEBHOOK_VARIANT }: WebhookValues): boolean => WE
 export const logFields = ({ appName }: WebhookSettings) => ({ app: appName });
 
 export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const { values, database, purpose, foreign, findings, isProxied } = input;
+  const { values, database, purpose, foreign, findings, userHeader } = input;
   const isPlain = values.WEBHOOK_VARIANT === 'plain' && purpose === 'serve';
   if (isPlain && values.WEBHOOK_TOKEN === null) {
     findings.warnings.push('WEBHOOK_TOKEN is not set: the plain webhook receiver accepts events from anyone.');
@@ -89,23 +89,15 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     eventSeconds: values.EVENT_RETENTION,
     deadSeconds: values.DEAD_RETENTION,
     inboxPage: values.INBOX_PAGE,
-    inboxUsers: inboxUsersOf(values, isProxied, findings.problems),
+    inboxUsers: inboxUsersOf(values.INBOX_USERS, userHeader, findings.problems),
   } as const;
 }
 
 /** Who may use the inbox without a token. Null: nobody. That a proxy knows a person makes them no operator. */
-function inboxUsersOf({ INBOX_USERS: users, TRUSTED_USER_HEADER: header }: WebhookValues, isProxied: boolean,
-  problems: string[]) {
-  if (header !== null && !isProxied) problems.push(PROXIES_NEEDED);
+function inboxUsersOf(users: string | null, header: string | null, problems: string[]) {
   if (users === null) return null;
   if (header === null) problems.push('INBOX_USERS requires TRUSTED_USER_HEADER, in which a proxy names the user.');
   return header === null ? null : { header, names: users.split(',').map((name) => name.trim()).filter(Boolean) };
-}
-
-const PROXIES_NEEDED = 'TRUSTED_USER_HEADER requires TRUSTED_PROXIES: it is believed only from those addresses.';
-
-function checkHeaderName(value: string): string | null {
-  return /^[A-Za-z0-9-]{1,64}$/.test(value) ? null : 'the name of a header';
 }
 
 /** At most one target, so that it is clear which one processed an event. */
@@ -125,11 +117,6 @@ function targetOf(values: WebhookValues, isPlain: boolean, problems: string[]) {
   }
   if (command !== null) return { kind: 'command', id: command.join('\0'), label: command[0], command } as const;
   return module === null ? null : ({ kind: 'handler', id: module, label: module, module } as const);
-}
-
-/** These characters need no encoding in a query or a header. */
-function checkToken(value: string): string | null {
-  return /^[A-Za-z0-9._~-]{1,512}$/.test(value) ? null : 'at most 512 characters of A-Z a-z 0-9 . _ ~ -';
 }
 
 function checkForwardUrl(value: string): string | null {
