@@ -1,21 +1,16 @@
 import type { Database } from '../db/pool.ts';
-import { type Bar, countByStatus, readBars } from './store/inbox.ts';
-import type { Status } from './store/events.ts';
-
-/** Events by status, and those of the last hour and day. */
-export interface EventCounts {
-  readonly counts: Readonly<Record<Status, number>>;
-  readonly minutes: Bar[];
-  readonly hours: Bar[];
-}
+import { countByStatus, readBars } from './store/inbox.ts';
 
 /** A count is used for this time, and for 20 times as long as it took: counting takes a twentieth of a connection. */
 const [USED_MS, USED_RATIO] = [2_000, 20];
 
-/** @returns a function that counts the events. Calls share one count, however many operators look at the inbox */
-export function createCounter(database: Database): () => Promise<EventCounts> {
-  let [usedUntil, shared]: [number, Promise<EventCounts> | null] = [-Infinity, null];
-  async function count(): Promise<EventCounts> {
+/**
+ * @returns a function that counts the events by status, and those of the last hour and day. Calls share one count,
+ * however many operators look at the inbox
+ */
+export function createCounter(database: Database) {
+  let [usedUntil, shared]: [number, ReturnType<typeof count> | null] = [-Infinity, null];
+  async function count() {
     const startedAt = performance.now();
     try {
       const counts = await countByStatus(database);

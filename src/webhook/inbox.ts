@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Call, Reply } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import {
-  boolean, dateTime, type Infer, integer, list, nullable, object, oneOf, optional, text, timestamp, uuid, withDefault,
+  boolean, dateTime, type Infer, list, nullable, object, oneOf, optional, text, timestamp, uuid, withDefault,
   withoutNul,
 } from '../http/shape.ts';
 import type { Database } from '../db/pool.ts';
@@ -13,7 +13,8 @@ import type { WebhookService } from './service.ts';
 import { findFailing, findPause, pauseDelivery, resumeDelivery } from './store/delivery.ts';
 import { redeliver, STATUSES } from './store/events.ts';
 import {
-  type EventDetails, type EventFilter, type EventSummary, findEvent, listEvents, recentEvents,
+  attemptShape, count, type EventDetails, type EventFilter, type EventSummary, findEvent, listEvents, recentEvents,
+  summaryShape,
 } from './store/inbox.ts';
 
 const name = (description: string) => optional(text({ min: 1, max: 1_024, check: withoutNul, description }));
@@ -33,20 +34,9 @@ export const bulkShape = object({
   dry_run: withDefault(boolean(), false),
 }, 'refused');
 
-const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
-export const summaryShape = object({
-  id: uuid(), event: text(), source: text(), delivery_id: nullable(text()), token: nullable(text()),
-  received_at: dateTime(), status: oneOf(...STATUSES), attempts: count, last_error: nullable(text()),
-  next_attempt_at: nullable(dateTime('Null while the event is being delivered, too')),
-});
-const attemptShape = object({
-  run: count, attempt: count, ended_at: dateTime(), duration_ms: nullable(count), error: nullable(text()),
-  answer_status: nullable(integer({ min: 0, max: 999 })), answer: nullable(text()),
-});
 export const detailsShape = object({
   event: summaryShape, token_id: uuid(), ip: nullable(text()), headers: object({}),
-  body: text({ description: 'As received' }),
-  attempts: list(attemptShape),
+  body: text({ description: 'As received' }), attempts: list(attemptShape),
 });
 export const redeliveryShape = object({ id: uuid(), status: oneOf('waiting') });
 

@@ -10,6 +10,7 @@ import * as inbox from './inbox.ts';
 import { eventBody, receive } from './receive.ts';
 import type { WebhookService } from './service.ts';
 import { replyShape, SOURCES } from './sources.ts';
+import { summaryShape } from './store/inbox.ts';
 
 export const inputErrors = ['unauthorized', 'invalid_body', 'invalid_header'] as const;
 /** The guard reads the token. Senders may add parameters of their own. */
@@ -23,54 +24,41 @@ const listQuery = queryParameters({
   limit: withDefault(decimal({ min: 1, max: 100 }), 20),
 });
 const eventPath = object({ id: uuid() });
+const get = { ...routeDefaults, method: 'GET', guard: operator } as const;
+const post = { ...get, method: 'POST' } as const;
 
 const extended: ReadonlyArray<Route<WebhookService>> = [
   withTokenChecked(route({ ...webhook,
     summary: 'Accept an event; the reply is sent once it is stored',
     guard: sender, body: eventBody,
     maxBodyBytes: ({ source }, { maxSignedBytes }) => (SOURCES[source].scheme ? maxSignedBytes : undefined),
-    errors: [...inputErrors, 'conflict', 'too_many_requests', 'key_unknown', 'unavailable'], handle: receive,
-  })),
-  route({ ...routeDefaults, method: 'GET', pattern: '/events',
+    errors: [...inputErrors, 'conflict', 'too_many_requests', 'key_unknown', 'unavailable'], handle: receive })),
+  route({ ...get, pattern: '/events',
     summary: 'List the events, newest first, in pages; the Link header has the next page',
-    guard: operator, query: listQuery,
-    reply: list(inbox.summaryShape), errors: ['unavailable'], handle: inbox.listPage,
-  }),
-  route({ ...routeDefaults, method: 'GET', pattern: '/events/stream',
-    summary: 'Stream new events as server-sent events',
-    guard: operator, reply: null, errors: ['unavailable'], handle: inbox.streamEvents,
-  }),
-  route({ ...routeDefaults, method: 'GET', pattern: '/events/delivery',
+    query: listQuery, reply: list(summaryShape), handle: inbox.listPage }),
+  route({ ...get, pattern: '/events/stream',
+    summary: 'Stream new events as server-sent events', reply: null, handle: inbox.streamEvents }),
+  route({ ...get, pattern: '/events/delivery',
     summary: 'Show the target, the retry schedule, and whether delivery is paused or the target fails',
-    guard: operator, reply: inbox.deliveryShape, errors: ['unavailable'], handle: inbox.showDelivery,
-  }),
-  route({ ...routeDefaults, method: 'GET', pattern: '/events/counts',
+    reply: inbox.deliveryShape, handle: inbox.showDelivery }),
+  route({ ...get, pattern: '/events/counts',
     summary: 'Count the events by status, and those of the last hour and day',
-    guard: operator, reply: inbox.countsShape, errors: ['unavailable'], handle: inbox.showCounts,
-  }),
-  route({ ...routeDefaults, method: 'POST', pattern: '/events/redeliver',
+    reply: inbox.countsShape, handle: inbox.showCounts }),
+  route({ ...post, pattern: '/events/redeliver',
     summary: 'Deliver events again: by id, or up to 500 that a filter matches; dry_run only counts them',
-    guard: operator, body: json(inbox.bulkShape),
-    reply: inbox.bulkReplyShape, errors: ['conflict', 'invalid_body', 'unavailable'], handle: inbox.redeliverMany,
-  }),
-  route({ ...routeDefaults, method: 'POST', pattern: '/events/pause',
+    body: json(inbox.bulkShape), reply: inbox.bulkReplyShape,
+    errors: ['conflict', 'invalid_body'], handle: inbox.redeliverMany }),
+  route({ ...post, pattern: '/events/pause',
     summary: 'Begin no further attempt, on any replica, until delivery is resumed',
-    guard: operator, reply: inbox.deliveryShape, errors: ['unavailable'], handle: inbox.pause,
-  }),
-  route({ ...routeDefaults, method: 'POST', pattern: '/events/resume',
-    summary: 'Resume paused delivery',
-    guard: operator, reply: inbox.deliveryShape, errors: ['unavailable'], handle: inbox.resume,
-  }),
-  route({ ...routeDefaults, method: 'GET', pattern: '/events/{id}',
+    reply: inbox.deliveryShape, handle: inbox.pause }),
+  route({ ...post, pattern: '/events/resume',
+    summary: 'Resume paused delivery', reply: inbox.deliveryShape, handle: inbox.resume }),
+  route({ ...get, pattern: '/events/{id}',
     summary: 'Show an event with its body, headers and attempts',
-    guard: operator, path: eventPath,
-    reply: inbox.detailsShape, errors: ['not_found', 'unavailable'], handle: inbox.showEvent,
-  }),
-  route({ ...routeDefaults, method: 'POST', pattern: '/events/{id}/redeliver',
+    path: eventPath, reply: inbox.detailsShape, errors: ['not_found'], handle: inbox.showEvent }),
+  route({ ...post, pattern: '/events/{id}/redeliver',
     summary: 'Deliver an event again, whatever its status',
-    guard: operator, path: eventPath,
-    reply: inbox.redeliveryShape, errors: ['not_found', 'conflict', 'unavailable'], handle: inbox.redeliverEvent,
-  }),
+    path: eventPath, reply: inbox.redeliveryShape, errors: ['conflict', 'not_found'], handle: inbox.redeliverEvent }),
 ];
 
 /** The page has no data of its own: its user enters an operator's token. */

@@ -1,18 +1,15 @@
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import type { NewEvent, Status } from './events.ts';
+import { dateTime, type Infer, integer, nullable, object, oneOf, text, uuid } from '../../http/shape.ts';
+import { type NewEvent, type Status, STATUSES } from './events.ts';
 
-/** An event without its body. */
-export interface EventSummary extends Pick<NewEvent, 'id' | 'event' | 'source'> {
-  readonly delivery_id: string | null;
-  /** The name of the sender's token. */
-  readonly token: string | null;
-  readonly received_at: Date;
-  readonly status: Status;
-  readonly attempts: number;
-  readonly last_error: string | null;
-  /** Of a waiting event that is not being delivered. */
-  readonly next_attempt_at: Date | null;
-}
+export const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
+/** An event without its body. `token` is the name of the sender's token. */
+export const summaryShape = object({
+  id: uuid(), event: text(), source: text(), delivery_id: nullable(text()), token: nullable(text()),
+  received_at: dateTime(), status: oneOf(...STATUSES), attempts: count, last_error: nullable(text()),
+  next_attempt_at: nullable(dateTime('Null while the event is being delivered, too')),
+});
+export type EventSummary = Infer<typeof summaryShape>;
 
 const summaries = (sql: Sql): Fragment => sql`
   select e.id, e.event, e.source, e.delivery_id, t.name as token, e.received_at,
@@ -85,25 +82,16 @@ export async function recentEvents(database: Database, seconds: number): Promise
     ) recent order by received_at, id`);
 }
 
-/** An attempt that has ended. */
-export interface Attempt {
-  /** 1, and one more for each redelivery. */
-  readonly run: number;
-  readonly attempt: number;
-  readonly ended_at: string;
-  readonly duration_ms: number | null;
-  /** Null for a success. */
-  readonly error: string | null;
-  readonly answer_status: number | null;
-  readonly answer: string | null;
-}
+/** An attempt that has ended. `run` is 1, and one more for each redelivery; `error` is null for a success. */
+export const attemptShape = object({
+  run: count, attempt: count, ended_at: dateTime(), duration_ms: nullable(count), error: nullable(text()),
+  answer_status: nullable(integer({ min: 0, max: 999 })), answer: nullable(text()),
+});
+export type Attempt = Infer<typeof attemptShape>;
 
-export interface EventDetails extends EventSummary, Pick<NewEvent, 'headers' | 'body'> {
-  readonly token_id: string;
-  readonly ip: string | null;
-  /** Oldest first, the last 1,000. */
-  readonly tries: readonly Attempt[];
-}
+/** `tries`: oldest first, the last 1,000. */
+export type EventDetails = EventSummary & Pick<NewEvent, 'headers' | 'body'> &
+  Readonly<{ token_id: string; ip: string | null; tries: readonly Attempt[] }>;
 
 export async function findEvent(database: Database, id: string): Promise<EventDetails | null> {
   const [row] = await database.list((sql) => sql<EventDetails[]>`
@@ -139,18 +127,11 @@ export async function countByStatus(database: Database): Promise<Record<Status, 
   return row;
 }
 
-/** Events received, and events that became dead, in one minute or hour. */
-export interface Bar {
-  readonly from: Date;
-  readonly received: number;
-  readonly dead: number;
-}
-
-/** The last `count` minutes or hours, oldest first, the present one included. */
-export async function readBars(database: Database, unit: 'minute' | 'hour', count: number): Promise<Bar[]> {
+/** Events received, and that became dead, in each of the last `count` minutes or hours, oldest first. */
+export async function readBars(database: Database, unit: 'minute' | 'hour', count: number) {
   return database.search((sql) => {
     const first = sql`date_trunc(${unit}, now()) - ${count - 1} * ${`1 ${unit}`}::text::interval`;
-    return sql<Bar[]>`
+    return sql<Array<{ from: Date; received: number; dead: number }>>`
       with received as (
         select date_trunc(${unit}, received_at) as at, count(*)::int4 as events
         from webhook.events where received_at >= ${first} group by 1

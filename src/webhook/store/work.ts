@@ -1,10 +1,10 @@
 import { arrayLiteral, batched } from '../../db/batch.ts';
 import type { Database, Locks } from '../../db/pool.ts';
-import type { EventDetails } from './inbox.ts';
+import type { NewEvent } from './events.ts';
 
-type StoredEvent = Pick<EventDetails, 'id' | 'event' | 'source' | 'delivery_id' | 'received_at' | 'headers' | 'body'>;
 /** An event under a lease, for one delivery attempt. Attempts are numbered from 1. */
-export type LeasedEvent = StoredEvent & { readonly lease: string; readonly attempt: number };
+export type LeasedEvent = Pick<NewEvent, 'id' | 'event' | 'source' | 'headers' | 'body'> &
+  Readonly<{ delivery_id: string | null; received_at: Date; lease: string; attempt: number }>;
 
 /** How an attempt ended. */
 export interface Result {
