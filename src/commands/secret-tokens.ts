@@ -5,8 +5,7 @@ import { parseDuration, printRows } from './terminal.ts';
 import type { Database } from '../db/pool.ts';
 import { MIGRATIONS, SCHEMA } from '../secrets/migrations.ts';
 import * as settings from '../secrets/settings.ts';
-import { listTokens, revokeToken, type Token } from '../secrets/store/tokens.ts';
-import { createToken, rotateToken } from '../secrets/tokens.ts';
+import { createToken, listTokens, revokeToken, rotateToken, type Token } from '../secrets/store/tokens.ts';
 
 const FROM_LIST = ', as in: gatehouse secret token list';
 const ONCE = 'Token (shown only once):';

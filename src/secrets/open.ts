@@ -9,8 +9,9 @@ import type { Caller } from './caller.ts';
 import { KEY_MISSING, recordEvent, type SecretsService } from './service.ts';
 import { countFailedRead, findSecret, useUpRead } from './store.ts';
 
+export const clientKey = text({ min: 1, max: 256, description: 'The encryption key that encrypt returned' });
 export const decryptRequestShape = object({
-  secret: text({ min: 1, max: 256, description: 'The encryption key that encrypt returned' }),
+  secret: clientKey,
   passphrase: passphraseShape('If the secret is locked with one'),
 });
 export type DecryptRequest = Infer<typeof decryptRequestShape>;

@@ -10,7 +10,8 @@ import { encrypt, encryptRequestShape, options, optionsShape } from './encrypt.t
 import { allow } from './guard.ts';
 import { decrypt, decryptRequestShape, OPEN_ERRORS, openedShape } from './open.ts';
 import type { Limits, SecretsService } from './service.ts';
-import { list, listedShape, listQuery, receipt, receiptShape, remove } from './stored.ts';
+import { receiptShape } from './store.ts';
+import { list, listedShape, listQuery, receipt, remove } from './stored.ts';
 
 const id = uuid();
 const byId = { id: uuid('The id that encrypt returned') };

@@ -6,15 +6,15 @@ import { json } from '../http/body.ts';
 import { anonymous, type Call, type Route, route, routeDefaults } from '../http/call.ts';
 import { type ErrorCode, Failure } from '../http/errors.ts';
 import { pageRows } from '../http/pages.ts';
-import { boolean, dateTime, type Infer, integer, nullable, object, oneOf, text, uuid } from '../http/shape.ts';
+import { dateTime, type Infer, nullable, object, oneOf, text, uuid } from '../http/shape.ts';
 import type { Site } from '../runtime/context.ts';
 import { SCHEMA } from './migrations.ts';
-import { type DecryptRequest, decryptRequestShape, OPEN_ERRORS, openSecret } from './open.ts';
+import { clientKey, type DecryptRequest, decryptRequestShape, OPEN_ERRORS, openSecret } from './open.ts';
 import { limitOf } from './passphrase.ts';
 import type { SecretsService } from './service.ts';
-import { findReceipt } from './store.ts';
-import { findLink } from './store/links.ts';
-import { deleteAndReport, receiptShape } from './stored.ts';
+import { count, findReceipt, receiptShape } from './store.ts';
+import { findLink, linkShape } from './store/links.ts';
+import { deleteAndReport } from './stored.ts';
 
 /** Loading a page reveals nothing, so mail scanners and link previews cannot use up a secret. */
 const PAGES = [
@@ -25,13 +25,7 @@ const PAGES = [
 const DIRECTORY = new URL('pages/', import.meta.url);
 const SCRIPTS = ['make.js', 'reveal.js', 'receipt.js', 'envelope.js', 'form.js', 'qr.js'];
 
-const secret = text({ min: 1, max: 256, description: 'The encryption key that encrypt returned' });
 const key = text({ min: 1, max: 256, description: 'The key of the receipt, or the delete_key of a read' });
-const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
-const linkShape = object({
-  status: oneOf('stored', 'read', 'expired', 'deleted'), passphrase: boolean(), reads: count,
-  max_reads: nullable(count), expires_at: nullable(dateTime()), ended_at: nullable(dateTime()),
-});
 const revealedShape = object({
   password: text(), reads_left: nullable(count), expires_at: nullable(dateTime()), delete_key: nullable(text()),
 });
@@ -50,7 +44,7 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
     body: json(decryptRequestShape, 'required'), reply: revealedShape, errors: OPEN_ERRORS, handle: reveal }),
   route({ ...byLink, pattern: '/s/{id}/status',
     summary: 'Share pages: how often a link can be read, or how it ended; uses nothing up',
-    body: json(object({ secret }), 'required'), reply: linkShape, errors: LINK_ERRORS, handle: linkStatus }),
+    body: json(object({ secret: clientKey }), 'required'), reply: linkShape, errors: LINK_ERRORS, handle: linkStatus }),
   route({ ...byLink, pattern: '/s/{id}/delete',
     summary: 'Share pages: delete a secret, by its sender or after reading it',
     body: json(keyShape, 'required'), reply: object({ id: uuid(), status: oneOf('deleted') }), errors: LINK_ERRORS,
@@ -97,14 +91,12 @@ const WRONG_KEY = 'No receipt belongs to this address, or it is no longer kept.'
 const linkStatus = (call: LinkCall<{ secret: string }>, service: SecretsService) =>
   limited(call, service, async () => {
     const { id } = call.path;
-    const clientKey = fromBase64url(call.body.secret);
-    const found = clientKey && (await findLink(service.database, id));
-    const { commitment = null, key_id } = found || {};
-    const isRight = commitment && clientKey && service.openingKeys.some((one) =>
-      one.id === key_id && sameDigest(commitment, commitmentOf(one, clientKey, id)));
-    if (!found || !isRight) return new Failure('not_found', { message: WRONG_LINK });
-    const { status, passphrase, reads, max_reads, expires_at, ended_at } = found;
-    return { data: { status, passphrase, reads, max_reads, expires_at, ended_at } };
+    const sent = fromBase64url(call.body.secret);
+    const found = sent && (await findLink(service.database, id));
+    const { commitment = null, key_id, ...data } = found || {};
+    const isRight = commitment && sent && service.openingKeys.some((one) =>
+      one.id === key_id && sameDigest(commitment, commitmentOf(one, sent, id)));
+    return isRight ? { data } : new Failure('not_found', { message: WRONG_LINK });
   });
 
 /** Any of the server's keys: the secret may have been stored before a rotation. */

@@ -1,6 +1,7 @@
 import type { ServerKey } from '../crypto/box.ts';
 import { alignToKeys, arrayLiteral, batched } from '../db/batch.ts';
 import type { Database, Fragment, Locks, Sql } from '../db/pool.ts';
+import { dateTime, type Infer, integer, nullable, object, oneOf, uuid } from '../http/shape.ts';
 
 export interface StoredSecret {
   readonly id: string;
@@ -15,10 +16,13 @@ export interface StoredSecret {
 /** `creator`: `token:ID`, `user:NAME` or `anyone`; null for AUTH_TOKEN. */
 type NewSecret = StoredSecret & Readonly<{ creator: string | null }>;
 type SecretKeyId = Pick<StoredSecret, 'id' | 'key_id'>;
-type Receipt = Pick<StoredSecret, 'id' | 'expires_at' | 'max_reads'> & Readonly<{
-  status: 'stored' | 'read' | 'expired' | 'deleted'; created_at: Date; reads: number; last_read_at: Date | null;
-  failed_reads: number;
-}>;
+
+export const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
+export const status = oneOf('stored', 'read', 'expired', 'deleted');
+export const receiptShape = object({
+  id: uuid(), status, created_at: dateTime(), expires_at: nullable(dateTime()), max_reads: nullable(count),
+  reads: count, last_read_at: nullable(dateTime()), failed_reads: count,
+});
 
 export const readable = (sql: Sql): Fragment => sql`blob is not null and (expires_at is null or expires_at > now())`;
 /** The content is removed with the end, so that nothing is left to decrypt. The commitment recognizes its link. */
@@ -92,7 +96,7 @@ export async function countFailedRead(database: Database, id: string): Promise<s
 
 /** @param creator null for every secret, otherwise only those of this creator */
 export async function findReceipt(database: Database, id: string, creator: string | null) {
-  const [row] = await database.read((sql) => sql<Receipt[]>`
+  const [row] = await database.read((sql) => sql<Array<Infer<typeof receiptShape>>>`
     select id, coalesce(ending, case when expires_at <= now() then 'expired' else 'stored' end) as status,
       created_at, expires_at, max_reads, reads::float8 as reads, last_read_at, failed_reads::float8 as failed_reads
     from secrets.secrets where id = ${id} and (${creator}::text is null or creator = ${creator})`);

@@ -1,8 +1,6 @@
 import type { Call, Reply, RequestInfo } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import {
-  dateTime, decimal, type Infer, integer, nullable, object, oneOf, optional, queryParameters, text, uuid,
-} from '../http/shape.ts';
+import { decimal, type Infer, object, optional, queryParameters, text, uuid } from '../http/shape.ts';
 import { type Caller, ownOnly } from './caller.ts';
 import { recordEvent, type SecretsService } from './service.ts';
 import { deleteSecret, findReceipt, listSecrets } from './store.ts';
@@ -41,13 +39,6 @@ export async function list({ query }: ListCall, { database, limits }: SecretsSer
     }
   }
 }
-
-const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
-export const receiptShape = object({
-  id: uuid(), status: oneOf('stored', 'read', 'expired', 'deleted'),
-  created_at: dateTime(), expires_at: nullable(dateTime()), max_reads: nullable(count),
-  reads: count, last_read_at: nullable(dateTime()), failed_reads: count,
-});
 
 const NO_RECEIPT = 'There is no such secret, or its receipt is no longer kept.';
 const NOT_DELETED = 'Nothing to delete: the secret does not exist, was already read, or has expired. See its receipt.';

@@ -9,7 +9,7 @@ import { buildProgram, runProgram } from '../support/process.ts';
 import { type SecretsClient, secretsClient } from '../support/secrets.ts';
 import { openConnections } from '../support/connections.ts';
 import { openWebhook } from '../support/senders.ts';
-import { createToken as createSecretToken } from '../../src/secrets/tokens.ts';
+import { createToken as createSecretToken } from '../../src/secrets/store/tokens.ts';
 
 const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 const program = buildProgram();

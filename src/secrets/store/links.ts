@@ -1,18 +1,16 @@
 import { LOCKED } from '../../crypto/box.ts';
 import type { Database } from '../../db/pool.ts';
-
-interface Link {
-  readonly key_id: string;
-  readonly commitment: Buffer | null; // null in rows that ended before it was kept
-  readonly status: 'stored' | 'read' | 'expired' | 'deleted';
-  readonly passphrase: boolean;
-  readonly reads: number;
-  readonly max_reads: number | null;
-  readonly expires_at: Date | null;
-  readonly ended_at: Date | null;
-}
+import { boolean, dateTime, type Infer, nullable, object } from '../../http/shape.ts';
+import { count, status } from '../store.ts';
 
 /** What the holder of a link may know, also after the end of the secret. */
+export const linkShape = object({
+  status, passphrase: boolean(), reads: count,
+  max_reads: nullable(count), expires_at: nullable(dateTime()), ended_at: nullable(dateTime()),
+});
+/** `commitment`: null in rows that ended before it was kept. */
+type Link = Infer<typeof linkShape> & Readonly<{ key_id: string; commitment: Buffer | null }>;
+
 export async function findLink(database: Database, id: string): Promise<Link | null> {
   const [row] = await database.read((sql) => sql<Link[]>`
     select key_id, commitment,

@@ -1,7 +1,7 @@
 /** Who may store secrets and see receipts: AUTH_TOKEN, named tokens, people behind a proxy, and anyone. */
 import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
-import { createToken } from '../../../src/secrets/tokens.ts';
+import { createToken } from '../../../src/secrets/store/tokens.ts';
 import { ConfigurationError } from '../../../src/settings.ts';
 import { openConnections } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
