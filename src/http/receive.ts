@@ -13,6 +13,7 @@ const MAX_BYTES = 16 * 1024 * 1024;
 const GRACE_SECONDS = 2;
 const MIN_BYTES_PER_SECOND = 1_024;
 
+const NO_BYTES: Buffer = Buffer.alloc(0);
 const ALL_TAKEN = 'Too many request bodies are being received. Nothing was stored. Try again soon.';
 const SHARE_TAKEN = 'Too many request bodies of your network are being received. Complete some, then try again.';
 const TOO_SLOW = `The request body must arrive with at least ${MIN_BYTES_PER_SECOND} bytes per second. Send it again.`;
@@ -28,9 +29,17 @@ export function createBodyReader() {
   let bytes = 0;
   /** @param begin is called once the body is accepted, before a byte of it is read */
   return async (request: IncomingMessage, limit: number, network: string, begin: () => void) => {
-    if (Number(request.headers['content-length'] ?? 0) > limit) return tooLarge(limit);
+    const length = Number(request.headers['content-length']);
+    if (length > limit) return tooLarge(limit);
     // A client that left while its credential was checked causes no further event.
     if (request.destroyed) throw new ClientGone();
+    // A small body mostly arrives with its head, and then there is nothing to wait for.
+    if (request.readableLength === length) {
+      begin();
+      const body: unknown = request.read();
+      request.resume(); // to the end of the request
+      return Buffer.isBuffer(body) ? body : NO_BYTES;
+    }
     if (receiving.size >= MAX_BODIES) return new Failure('overloaded', { message: ALL_TAKEN });
     const share = [...receiving].filter((one) => one.network === network);
     if (share.length >= MAX_BODIES_PER_NETWORK) return new Failure('overloaded', { message: SHARE_TAKEN });
@@ -56,8 +65,7 @@ const tooLarge = (limit: number) =>
 function receive(request: IncomingMessage, limit: number, hold: (bytes: number) => boolean): Promise<Buffer | Failure> {
   return new Promise((resolve, reject) => {
     const startedAt = performance.now();
-    let buffer: Buffer = Buffer.alloc(0);
-    let size = 0;
+    let [buffer, size] = [NO_BYTES, 0];
     const finish = (outcome: Buffer | Failure) => {
       clearInterval(timer);
       if (outcome instanceof Failure) request.off('data', onData).pause();

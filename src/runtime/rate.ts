@@ -1,7 +1,6 @@
 /** Keeps the `size` entries that were set last, and at most as many more: a flood of keys cannot fill the memory. */
 export function createRecentMap<V>(size: number) {
-  let recent = new Map<string, V>();
-  let older = new Map<string, V>();
+  let [recent, older] = [new Map<string, V>(), new Map<string, V>()];
   return {
     get: (key: string): V | undefined => recent.get(key) ?? older.get(key),
     set(key: string, value: V): void {
@@ -15,8 +14,8 @@ export function createRecentMap<V>(size: number) {
 export function createRateLimit(burst: number, perSecond: number, now = () => performance.now()) {
   const buckets = createRecentMap<{ left: number; at: number }>(10_000);
   const leftOf = (key: string): number => {
-    const { left, at } = buckets.get(key) ?? { left: burst, at: now() };
-    return Math.min(burst, left + ((now() - at) / 1000) * perSecond);
+    const bucket = buckets.get(key);
+    return bucket ? Math.min(burst, bucket.left + ((now() - bucket.at) / 1000) * perSecond) : burst;
   };
   /** @returns 0, or the seconds until there is a token */
   const wait = (key: string): number => Math.max(0, 1 - leftOf(key)) / perSecond;
