@@ -16,7 +16,7 @@ import { findLateAwait, findNarrowing } from './test-rules.ts';
 
 const root = dirname(import.meta.dirname);
 const SOURCES = ['src', 'test', 'scripts'];
-const NOT_NEEDED = ['.git', '.data', 'dist'];
+const NOT_NEEDED = ['.data', 'dist'];
 /** Linux keeps it in memory. A new database is hundreds of files, which can take half a second on a disk. */
 const MEMORY = '/dev/shm';
 const PATH = `${join(root, 'node_modules/.bin')}:${dirname(process.execPath)}:${process.env.PATH ?? ''}`;

@@ -16,6 +16,8 @@ export interface Scenario {
 export interface Options {
   /** Makes the database, if it is a special one. */
   readonly database?: (t: TestContext) => Promise<Database>;
+  /** The directory of the program, if it is another one. */
+  readonly program?: (t: TestContext) => string;
   /** Why it cannot run here. */
   readonly skip?: string | boolean;
 }
@@ -26,7 +28,7 @@ const TIMEOUT_MS = 280_000;
 export function scenario(name: string, cause: (scenario: Scenario) => Promise<void>, options: Options = {}): void {
   test(`${name} (FAULTS_SEED=${SEED})`, { timeout: TIMEOUT_MS, skip: options.skip ?? false }, async (t) => {
     const database = await options.database?.(t);
-    const system = await startSystem(t, database);
+    const system = await startSystem(t, database, options.program?.(t));
     const load = await startLoad(t, system);
     await load.progress(100);
     const begun = Date.now();

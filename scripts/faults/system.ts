@@ -78,6 +78,8 @@ export interface System extends Services {
 
 /** The services, with a target for the events. */
 export interface Services {
+  /** The directory of the program. */
+  readonly program: string;
   readonly target: Target;
   readonly environment: Readonly<Record<string, string>>;
   readonly url: (service: ServiceName) => string;
@@ -93,15 +95,16 @@ export interface Services {
 
 const READY_MS = 45_000;
 
-export async function startSystem(t: Owner, database?: Database): Promise<System> {
+export async function startSystem(t: Owner, database?: Database, program?: string): Promise<System> {
   const used = database ?? (await startDatabase(t));
-  return { ...(await startServices(t, used.url, () => used.server().url)), database: used };
+  return { ...(await startServices(t, used.url, () => used.server().url, program)), database: used };
 }
 
-/** @param directUrl of the database without what may fail on the way to it */
-export async function startServices(t: Owner, databaseUrl: string, directUrl: () => string): Promise<Services> {
+/** @param directUrl of the database without what may fail on the way to it  @param program by default this one */
+export async function startServices(
+  t: Owner, databaseUrl: string, directUrl: () => string, program = buildProgram(),
+): Promise<Services> {
   const target = await startTarget(t, createRandom(SEED + 1));
-  const program = buildProgram();
   const environment = {
     ...variables(databaseUrl),
     TRUSTED_PROXIES: '127.0.0.1', WEBHOOK_FORWARD_URL: target.url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
@@ -121,7 +124,7 @@ export async function startServices(t: Owner, databaseUrl: string, directUrl: ()
   await Promise.all(SERVICES.map(start));
   await Promise.all(SERVICES.map((service) => running(service).ready(service)));
   return {
-    target, environment, url, running, useProcess, directUrl,
+    program, target, environment, url, running, useProcess, directUrl,
     async killService(service) {
       running(service).signal('SIGKILL');
       await running(service).ended;

@@ -11,7 +11,7 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ADMIN_PASSWORD, AUTH_TOKEN, WEBHOOK_TOKEN } from '../../../test/support/gatehouse.ts';
-import { buildProgram, runProgram } from '../../../test/support/process.ts';
+import { runProgram } from '../../../test/support/process.ts';
 import { createRandom, SEED } from '../random.ts';
 import { SERVICES, type Services } from '../system.ts';
 import { createIdentityClient } from './identity.ts';
@@ -62,7 +62,7 @@ export async function startLoad(t: Owner, system: Services): Promise<Load> {
       createWebhookClient(requests, random, number, WEBHOOK_TOKEN, system.target, system.directUrl),
     ];
   }).flat();
-  const run = (words: readonly string[]) => runProgram(t, buildProgram(), words, system.environment);
+  const run = (words: readonly string[]) => runProgram(t, system.program, words, system.environment);
   clients.push(await createTokenClient(requests, createRandom(SEED + 2_000), run, system.directUrl()));
   let isRunning = true;
   // A failed test must not wait for its clients.
