@@ -1,19 +1,15 @@
 import { OperationFailed } from './command.ts';
 import { withDatabase } from './database.ts';
-import { readServiceSettings } from './settings.ts';
 import { isUuid } from '../crypto/text.ts';
 import type { Database } from '../db/pool.ts';
-import { MIGRATIONS, SCHEMA } from '../identity/migrations.ts';
+import * as schema from '../identity/migrations.ts';
 import { accountKey, type User } from '../identity/model.ts';
 import { createPasswords, type Passwords } from '../identity/passwords.ts';
 import * as settings from '../identity/settings.ts';
 import { findAccount, findUser } from '../identity/store/users.ts';
 
-export async function inIdentity<T>(work: (database: Database, passwords: Passwords) => Promise<T>): Promise<T> {
-  const { database: address, passwords } = readServiceSettings('identity', settings);
-  const hashing = createPasswords({ passwords });
-  return withDatabase('identity', address, SCHEMA, MIGRATIONS, (database) => work(database, hashing));
-}
+export const inIdentity = <T>(work: (database: Database, passwords: Passwords) => Promise<T>): Promise<T> =>
+  withDatabase(settings, schema, (database, read) => work(database, createPasswords(read)));
 
 /** By id or username. */
 export async function find(database: Database, name = ''): Promise<User> {

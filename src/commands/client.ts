@@ -2,8 +2,8 @@ import { OperationFailed, type Terminal, UsageError } from './command.ts';
 import { stripControlChars } from './terminal.ts';
 import { isThisHost } from '../db/connection.ts';
 import { VARIABLES } from '../secrets/settings.ts';
-import { ConfigurationError } from '../settings.ts';
-import { readTable } from './settings.ts';
+import { Findings, readVariables } from '../runtime/variables.ts';
+import { ConfigurationError, ENVIRONMENT } from '../settings.ts';
 
 type Reply = Readonly<Record<string, unknown>>;
 
@@ -18,7 +18,10 @@ const TIMEOUT_MS = 30_000;
 /** @returns a client of the service at GATEHOUSE_URL, with AUTH_TOKEN. @throws ConfigurationError */
 export function connectToSecrets(note: Terminal['note']) {
   const { GATEHOUSE_URL, AUTH_TOKEN } = VARIABLES;
-  const { GATEHOUSE_URL: base, AUTH_TOKEN: token } = readTable({ GATEHOUSE_URL, AUTH_TOKEN });
+  const findings = new Findings();
+  const values = readVariables({ GATEHOUSE_URL, AUTH_TOKEN }, ENVIRONMENT, findings);
+  if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
+  const { GATEHOUSE_URL: base, AUTH_TOKEN: token } = values;
   if (token === null) throw new ConfigurationError([NO_TOKEN]);
   const url = base.replace(/\/$/, '');
   return { url, ask: connect(url, token, note) };

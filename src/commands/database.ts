@@ -2,19 +2,31 @@ import { type Arguments, flag, OperationFailed, UsageError } from './command.ts'
 import { isUuid } from '../crypto/text.ts';
 import { type Migration, requireCurrent } from '../db/schema.ts';
 import { createDatabase, type Database, type DatabaseAddress, type Sql } from '../db/pool.ts';
+import { parseUrl } from '../db/url.ts';
 import { Failure } from '../http/errors.ts';
 import { createLog } from '../runtime/log.ts';
 import { noMetrics } from '../runtime/metrics.ts';
+import { Findings, type Variables } from '../runtime/variables.ts';
+import { ConfigurationError, ENVIRONMENT, readShared, serviceReader, type ServiceSettings } from '../settings.ts';
 
-/** Opens a service's database for one command. @throws Unavailable if its schema is not current */
-export async function withDatabase<T>(
-  name: string, address: DatabaseAddress, schema: string, migrations: readonly Migration[],
-  work: (database: Database) => Promise<T>,
+/**
+ * Works on a service's database, with its settings.
+ * @throws ConfigurationError with every problem at once  @throws Unavailable if its schema is not current
+ */
+export async function withDatabase<V extends Variables, S extends { readonly database: DatabaseAddress | null }, T>(
+  module: ServiceSettings<V, S>, { SCHEMA, MIGRATIONS }: { SCHEMA: string; MIGRATIONS: readonly Migration[] },
+  work: (database: Database, settings: S) => Promise<T>,
 ): Promise<T> {
-  const database = createDatabase(address, `${name}-admin`, createLog('silent', () => {}), noMetrics);
+  const findings = new Findings();
+  const shared = readShared(ENVIRONMENT, parseUrl, findings);
+  const common = { shared, parseUrl, purpose: 'administer', isAlone: true, foreign: {}, findings } as const;
+  const { use: settings } = serviceReader(SCHEMA, module, (read) => read).read(ENVIRONMENT, common);
+  if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
+  if (!settings.database) throw new Error('internal error: administration needs a database');
+  const database = createDatabase(settings.database, `${SCHEMA}-admin`, createLog('silent', () => {}), noMetrics);
   try {
-    await requireCurrent(database, schema, migrations);
-    return await work(database);
+    await requireCurrent(database, SCHEMA, MIGRATIONS);
+    return await work(database, settings);
   } finally {
     await database.close();
   }

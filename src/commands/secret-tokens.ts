@@ -1,9 +1,8 @@
 import { choice, type Command, json, OperationFailed, option, UsageError } from './command.ts';
 import { requireUuid, withDatabase } from './database.ts';
-import { readServiceSettings } from './settings.ts';
 import { parseDuration, printRows } from './terminal.ts';
 import type { Database } from '../db/pool.ts';
-import { MIGRATIONS, SCHEMA } from '../secrets/migrations.ts';
+import * as schema from '../secrets/migrations.ts';
 import * as settings from '../secrets/settings.ts';
 import { createToken, listTokens, revokeToken, rotateToken, type Token } from '../secrets/store/tokens.ts';
 
@@ -11,8 +10,8 @@ const FROM_LIST = ', as in: gatehouse secret token list';
 const ONCE = 'Token (shown only once):';
 const UNKNOWN = 'no active token has this id; see: gatehouse secret token list';
 
-const inSecrets = <T>(work: (database: Database) => Promise<T>): Promise<T> =>
-  withDatabase('secrets', readServiceSettings('secrets', settings).database, SCHEMA, MIGRATIONS, work);
+export const inSecrets = <T>(work: (database: Database, read: settings.SecretsSettings) => Promise<T>): Promise<T> =>
+  withDatabase(settings, schema, work);
 
 /** They connect to the database: who may create tokens must not depend on a token. */
 export const COMMANDS: readonly Command[] = [

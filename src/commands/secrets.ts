@@ -1,15 +1,12 @@
 import { connectToSecrets, textsOf } from './client.ts';
 import { type Command, flag, json, option, type Terminal, UsageError } from './command.ts';
-import { confirm, counted, ifConfirmed, requireUuid, withDatabase } from './database.ts';
+import { confirm, counted, ifConfirmed, requireUuid } from './database.ts';
 import { type LineReader, openLines, parseDuration, printMembers, printRows } from './terminal.ts';
 import { createServerKey } from '../crypto/box.ts';
-import { MIGRATIONS, SCHEMA } from '../secrets/migrations.ts';
-import * as settings from '../secrets/settings.ts';
 import { listKeys } from '../secrets/store.ts';
 import { deleteRestored, revokeRestored } from '../secrets/store/restored.ts';
 import { readSecret, sealText, showContent } from './secret-links.ts';
-import { COMMANDS as TOKEN_COMMANDS } from './secret-tokens.ts';
-import { readServiceSettings } from './settings.ts';
+import { COMMANDS as TOKEN_COMMANDS, inSecrets } from './secret-tokens.ts';
 
 const NO_SECRET = 'no secret on standard input, or with --passphrase nothing after its first line';
 
@@ -76,11 +73,11 @@ export const COMMANDS: readonly Command[] = [
     name: 'secret keys', summary: 'List the server secrets by key id, and how many secrets need each',
     options: { json },
     async run(given, terminal) {
-      const { serverSecret, previousSecrets, database } = readServiceSettings('secrets', settings);
-      const current = serverSecret === '' ? null : createServerKey(serverSecret);
-      const previous = previousSecrets.map(createServerKey);
-      if (!current) terminal.note('SERVER_SECRET is not set, so the state of each key is unknown.');
-      const keys = await withDatabase('secrets', database, SCHEMA, MIGRATIONS, (db) => listKeys(db, current, previous));
+      const keys = await inSecrets((database, { serverSecret, previousSecrets }) => {
+        const current = serverSecret === '' ? null : createServerKey(serverSecret);
+        if (!current) terminal.note('SERVER_SECRET is not set, so the state of each key is unknown.');
+        return listKeys(database, current, previousSecrets.map(createServerKey));
+      });
       printRows(given, terminal, keys, ['KEY ID', 'STATE', 'SECRETS', 'FIRST USED'], (key) =>
         [key.key_id, key.state, key.secrets, key.first_used_at]);
     },
@@ -91,12 +88,10 @@ export const COMMANDS: readonly Command[] = [
     summary: 'After a restore, delete secrets with a limit of reads, which may have been read, and revoke tokens',
     options: { all: flag('delete all secrets: some may have been deleted since'), confirm },
     async run(given, { note }) {
-      const { database: address } = readServiceSettings('secrets', settings);
-      const done = await withDatabase('secrets', address, SCHEMA, MIGRATIONS, (database) =>
-        ifConfirmed(given, database, async (sql) => {
-          const secrets = counted(await deleteRestored(sql, given.flag('all')), 'secret');
-          return `${secrets} deleted, ${counted(await revokeRestored(sql), 'token')} revoked`;
-        }));
+      const done = await inSecrets((database) => ifConfirmed(given, database, async (sql) => {
+        const secrets = counted(await deleteRestored(sql, given.flag('all')), 'secret');
+        return `${secrets} deleted, ${counted(await revokeRestored(sql), 'token')} revoked`;
+      }));
       note(`${done}.`);
     },
   },

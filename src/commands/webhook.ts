@@ -1,10 +1,9 @@
 import { readFile } from 'node:fs/promises';
 import { openSecret, sealSecret } from '../crypto/sealed.ts';
 import { ConfigurationError } from '../settings.ts';
-import { readServiceSettings } from './settings.ts';
 import type { Database } from '../db/pool.ts';
 import { codeOf } from '../db/retry.ts';
-import { MIGRATIONS, SCHEMA } from '../webhook/migrations.ts';
+import * as schema from '../webhook/migrations.ts';
 import { createSigningKey, type SigningKeys } from '../webhook/service.ts';
 import * as settings from '../webhook/settings.ts';
 import { SCHEMES } from '../webhook/signatures.ts';
@@ -177,9 +176,8 @@ function requireKeys(keys: SigningKeys | null): SigningKeys {
 }
 
 /** Runs work on the webhook database. The keys are null without WEBHOOK_SECRET. */
-export async function withWebhook<T>(work: (database: Database, keys: SigningKeys | null) => Promise<T>): Promise<T> {
-  const { database, secrets } = readServiceSettings('webhook', settings);
-  if (!database) throw new Error('internal error: administration needs a database');
-  const [key, ...earlier] = secrets.map(createSigningKey);
-  return withDatabase('webhook', database, SCHEMA, MIGRATIONS, (open) => work(open, key ? [key, ...earlier] : null));
-}
+export const withWebhook = <T>(work: (database: Database, keys: SigningKeys | null) => Promise<T>): Promise<T> =>
+  withDatabase(settings, schema, (database, { secrets }) => {
+    const [key, ...earlier] = secrets.map(createSigningKey);
+    return work(database, key ? [key, ...earlier] : null);
+  });
