@@ -1,18 +1,17 @@
+import { once } from 'node:events';
 import { connect } from 'node:net';
-import { inspectDatabase, type SchemaState } from '../db/inspect.ts';
+import { inspectDatabase } from '../db/inspect.ts';
 import { describeError, StartupError } from '../runtime/errors.ts';
-import { type Configuration, configure, SERVICE_NAMES, type Service } from '../serve.ts';
+import {
+  type Configuration, configure, createProcessContext, createRunning, type Output, SERVICE_NAMES, type Service,
+} from '../serve.ts';
 import { type Command, json, OperationFailed } from './command.ts';
 import { counted } from './database.ts';
-import { withServices } from './services.ts';
 import { printRows } from './terminal.ts';
 
 /** One line of the report. */
-interface Finding {
-  readonly state: 'ok' | 'warning' | 'failed';
-  readonly check: string;
-  readonly detail: string;
-}
+type Finding = Readonly<{ state: 'ok' | 'warning' | 'failed'; check: string; detail: string }>;
+type Add = (state: Finding['state'], what: string, detail: string) => void;
 
 /** Signed senders may differ by five minutes from this machine's clock, codes of apps by one from the database's. */
 const MAX_CLOCK_MS = 30_000;
@@ -37,10 +36,21 @@ export const CHECK: Command = {
   },
 };
 
+/** Works with each configured service, assembled but not served. @returns the results, by service */
+export async function withServices<T>(
+  configuration: Configuration, output: Output, work: (service: Service, name: string) => Promise<T>,
+): Promise<ReadonlyMap<string, T>> {
+  const context = await createProcessContext(configuration, output);
+  const results = new Map<string, T>();
+  for (const service of configuration.services.map((one) => createRunning(one, context))) {
+    results.set(service.name, await service.load().then((loaded) => work(loaded, service.name)).finally(service.stop));
+  }
+  return results;
+}
+
 async function check({ storage, jobs, checkWork }: Service, name: string, { services, shared }: Configuration) {
   const findings: Finding[] = [];
-  const add = (state: Finding['state'], what: string, detail: string) =>
-    void findings.push({ state, check: `${name} ${what}`, detail });
+  const add: Add = (state, what, detail) => void findings.push({ state, check: `${name} ${what}`, detail });
   if (storage) await checkDatabase(storage, shared.MIGRATE, add);
   else add('ok', 'database', 'none is needed');
   const service = services.find((one) => one.name === name);
@@ -57,14 +67,12 @@ async function check({ storage, jobs, checkWork }: Service, name: string, { serv
   return findings;
 }
 
-type Add = (state: Finding['state'], what: string, detail: string) => void;
-
 async function checkDatabase(
   { database, schema, migrations }: NonNullable<Service['storage']>, mayMigrate: boolean, add: Add,
 ): Promise<void> {
   const found = await inspectDatabase(database, schema, migrations).catch((error: unknown) => describeError(error));
   if ('error' in found) return add('failed', 'database', found.error);
-  const { server, isPooled, state, clock, missing } = found;
+  const { server, isPooled, state, clock, missing, mayMigrate: mayCreate } = found;
   const transport = server.encrypted ? 'encrypted' : 'not encrypted';
   const text = `PostgreSQL ${server.version}, database ${server.name}, role ${server.role}, ${transport}`;
   if (server.number < OLDEST_SERVER) add('failed', 'database', `${text}; PostgreSQL 15 or newer is needed`);
@@ -74,14 +82,8 @@ async function checkDatabase(
 
   if (missing.length > 0) add('failed', 'rights', `the role ${server.role} lacks ${missing.join(', ')}`);
   else if (state) add('ok', 'rights', state.exists ? 'all that serve needs' : 'those of the owner of new tables');
-  if (state) addSchema(state, found.mayMigrate);
-
-  const off = `${Math.abs(Math.round(clock.ahead))} ms ${clock.ahead < 0 ? 'behind' : 'ahead of'} this machine's clock`;
-  const detail = `the server's clock is ${off} (±${Math.ceil(clock.within)} ms)`;
-  if (Math.abs(clock.ahead) - clock.within > MAX_CLOCK_MS) add('warning', 'clock', `${detail}; synchronize both`);
-  else add('ok', 'clock', detail);
-
-  function addSchema({ applied, pending }: SchemaState, mayCreate: boolean): void {
+  if (state) {
+    const { applied, pending } = state;
     const newer = applied.length > migrations.length ? ', of a newer version' : '';
     const lacks = `${schema} lacks ${counted(pending.length, 'step')}: ${pending.join('; ')}`;
     const steps = counted(applied.length, 'step');
@@ -90,6 +92,10 @@ async function checkDatabase(
     else if (mayCreate) add('ok', 'schema', `${lacks}; serve applies it at startup`);
     else add('failed', 'schema', `${lacks}; the role may not create it: run "gatehouse migrate" as the owner`);
   }
+  const off = `${Math.abs(Math.round(clock.ahead))} ms ${clock.ahead < 0 ? 'behind' : 'ahead of'} this machine's clock`;
+  const detail = `the server's clock is ${off} (±${Math.ceil(clock.within)} ms)`;
+  if (Math.abs(clock.ahead) - clock.within > MAX_CLOCK_MS) add('warning', 'clock', `${detail}; synchronize both`);
+  else add('ok', 'clock', detail);
 }
 
 /** In use is no failure: a running Gatehouse may be checked. */
@@ -98,13 +104,8 @@ async function listenerText({ host, port }: { readonly host: string; readonly po
   return `${address}${(await isInUse(host, port)) ? ' (in use now, by a running Gatehouse or another program)' : ''}`;
 }
 
-function isInUse(host: string, port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connect({ host, port, timeout: 1_000 });
-    const settle = (isUsed: boolean) => {
-      socket.destroy();
-      resolve(isUsed);
-    };
-    socket.once('connect', () => settle(true)).once('timeout', () => settle(false)).once('error', () => settle(false));
-  });
+async function isInUse(host: string, port: number): Promise<boolean> {
+  const socket = connect({ host, port });
+  const signal = AbortSignal.timeout(1_000);
+  return once(socket, 'connect', { signal }).then(() => true, () => false).finally(() => socket.destroy());
 }
