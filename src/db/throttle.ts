@@ -18,13 +18,14 @@ export interface ThrottleState {
 }
 
 const [FIRST_DELAY, MAX_DELAY] = [15, 900];
+const KNOWN_SECONDS = 90 * 86_400;
 
 /** The table stores only keyed digests: it does not disclose what was tried. Different parts have different keys. */
 export const throttleKey = (secret: string | Buffer, parts: readonly string[]): Buffer =>
   createHmac('sha256', secret).update(JSON.stringify(parts)).digest();
 
 /** The strictest of the limits. */
-export async function stateOf(sql: Sql, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
+async function stateOf(sql: Sql, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
   const [keys, modes] = [arrayLiteral(limits.map(({ key }) => key)), arrayLiteral(limits.map(({ mode }) => mode))];
   const [state] = await sql<[ThrottleState]>`
     select greatest(0, max(extract(epoch from blocked_until - now())))::float8 as wait,
@@ -41,7 +42,7 @@ export const readThrottle = (db: Database, schema: string, limits: readonly Limi
   db.read((sql) => stateOf(sql, schema, limits));
 
 /** One upsert, so that no concurrent attempt is lost. */
-export function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limit): Fragment {
+function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limit): Fragment {
   const live = sql`t.window_ends_at > now()`;
   const count = sql`(case when ${live} then t.attempts else 0 end + 1)`;
   // The exponent is bounded because 2 ^ 1024 is an error.
@@ -61,4 +62,19 @@ export function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds 
 export async function takeAttempt(db: Database, schema: string, limit: Limit): Promise<boolean> {
   const taken = await db.write((sql) => sql`${upsert(sql, schema, limit)} where (t.blocked_until > now()) is not true`);
   return taken.count === 1;
+}
+
+/** Counts a failure under each limit, within a transaction. */
+export async function countFailure(sql: Sql, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
+  for (const limit of limits) await sql`${upsert(sql, schema, limit)}`;
+  return stateOf(sql, schema, limits);
+}
+
+/** A success clears the key's failures and makes it known. */
+export async function clearFailures(sql: Sql, schema: string, key: Buffer): Promise<void> {
+  await sql`
+    insert into ${sql(schema)}.throttles (key, attempts, window_ends_at, known_until)
+    values (${key}, 0, now(), now() + make_interval(secs => ${KNOWN_SECONDS}::int4))
+    on conflict (key) do update set attempts = 0, window_ends_at = excluded.window_ends_at, blocked_until = null,
+      was_blocked = false, known_until = excluded.known_until`;
 }

@@ -1,7 +1,7 @@
 import { digest } from '../../crypto/token.ts';
 import { alignToKeys, arrayLiteral, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import { clearFailures } from '../../db/failures.ts';
+import { clearFailures } from '../../db/throttle.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
 import { type Actor, audited, changing, EVERYONE, insertAudit } from './audit.ts';

@@ -1,6 +1,5 @@
-import { countFailure } from '../../db/failures.ts';
 import type { Database } from '../../db/pool.ts';
-import type { Limit } from '../../db/throttle.ts';
+import { countFailure, type Limit } from '../../db/throttle.ts';
 import { SCHEMA } from '../migrations.ts';
 import { type AuditEntry, insertAudit } from './audit.ts';
 

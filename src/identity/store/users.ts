@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { takeNamedLock } from '../../db/lock.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import { clearFailures } from '../../db/failures.ts';
+import { clearFailures } from '../../db/throttle.ts';
 import { SCHEMA } from '../migrations.ts';
 import { type Account, accountKey, type User } from '../model.ts';
 import { type Actor, audited, type AuditEntry, changing, hold } from './audit.ts';
