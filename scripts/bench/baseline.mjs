@@ -129,6 +129,8 @@ const server = createServer((request, response) => {
     (error) => send(500, { error: String(error) }),
   );
 });
+// An orderly exit, which writes a CPU profile if one was asked for.
+process.on('SIGTERM', () => process.exit());
 server.listen(0, '127.0.0.1', () => {
   console.log(JSON.stringify({ message: 'listening', service: 'baseline', port: server.address().port }));
   console.log(JSON.stringify({ message: 'ready', service: 'baseline' }));

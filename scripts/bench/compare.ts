@@ -38,9 +38,17 @@ export interface Curve {
   readonly lines: ReadonlyArray<{ readonly name: string; readonly role: Role; readonly points: readonly Point[] }>;
 }
 
+/** The first row is that of the headings. */
+export interface ProfileTable {
+  readonly heading: string;
+  readonly rows: ReadonlyArray<readonly string[]>;
+  readonly caveat: string;
+}
+
 export interface Report {
   readonly comparisons: readonly Comparison[];
   readonly tables: readonly Table[];
+  readonly profiles?: readonly ProfileTable[];
   readonly curves?: readonly Curve[];
   /** Absolute figures in a sentence each. */
   readonly remarks?: readonly string[];

@@ -8,7 +8,7 @@ import type { Part } from './results.ts';
 
 type Rows = ReadonlyArray<readonly string[]>;
 
-export function textOf({ comparisons, tables: all, remarks = [] }: Report): string {
+export function textOf({ comparisons, tables: all, profiles = [], remarks = [] }: Report): string {
   const ratios = comparisons.flatMap((one) => [
     `${one.name}, compared with ${one.comparedWith}: ${valuesOf(one)}; target ${targetOf(one)}: ${resultOf(one)}`,
     ...(one.noise.length === 0 ? [] : [`  against itself: ${noiseOf(one)}`]),
@@ -16,7 +16,8 @@ export function textOf({ comparisons, tables: all, remarks = [] }: Report): stri
   const tables = all.map(({ heading, figures }) => {
     return aligned([[heading, ...COLUMNS.slice(1)], ...figures.map(cellsOf)]);
   });
-  return [ratios, ...tables, remarks].filter((lines) => lines.length > 0).map((lines) => lines.join('\n')).join('\n\n');
+  const grids = profiles.map(({ heading, rows }) => [heading, ...aligned(rows)]);
+  return [ratios, ...tables, ...grids, remarks].filter((lines) => lines.length > 0).map((lines) => lines.join('\n')).join('\n\n');
 }
 
 function aligned(rows: Rows): string[] {
@@ -55,6 +56,9 @@ export function documentOf(parts: readonly Part[]): string {
   const tables = reports.flatMap((report) => report.tables).map(({ heading, figures, caveat }) => {
     return `### ${capitalized(heading)}\n\n${table([COLUMNS, ...figures.map(cellsOf)])}\n${caveat}\n`;
   });
+  const profiles = reports.flatMap((report) => report.profiles ?? []).map(({ heading, rows, caveat }) => {
+    return `### ${capitalized(heading)}\n\n${table(rows)}\n${caveat}\n`;
+  });
   const remarks = reports.flatMap((report) => report.remarks ?? []);
   const runs = parts.map(({ name, command, commit, date }) => [name, `\`${command}\``, date.slice(0, 10), commit]);
   const conditions = [...new Set(parts.flatMap((part) => part.conditions))];
@@ -76,6 +80,7 @@ ${sectionsOf(reports.flatMap(({ curves = [] }) => curves)).join('\n')}
 These depend on the machine and on its other load. The sentence below each table is what its figures do not say.
 
 ${tables.join('\n')}
+${profiles.join('\n')}
 ### Others
 
 ${list(remarks)}
@@ -115,6 +120,9 @@ this file. \`ARGS="bearer livez"\` runs only the named parts; with \`--write\` t
 in a temporary directory and measures it and this tree in turn, in the same rounds, each with two processes. It prints
 the ratio of the two, of each to itself, and the CPU time per request. Believe a ratio that lies outside the range of
 both builds against themselves, and repeat it.
+
+**Where the time goes**: \`make bench ARGS=profile\` records a CPU profile of the server and of the baselines under
+the same load, and divides it by the folders of \`src/\`, the driver, Node and the cryptography.
 
 These benchmarks have their own targets and conditions:
 

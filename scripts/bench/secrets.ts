@@ -52,7 +52,7 @@ async function createTable({ sql, role }: Target): Promise<void> {
     )`;
 }
 
-const decryptCase: LoadCase = {
+export const decryptCase: LoadCase = {
   name: 'decrypt', service: 'secrets', baseline: 'decrypt', hasSizes: true, targets: { rate: 1.3 },
   caveat: 'Every read counts in a row of its own. It does not say how fast one secret can be read by many at a time,'
     + ' nor what a passphrase costs.',
@@ -63,7 +63,7 @@ const decryptCase: LoadCase = {
   },
 };
 
-const encryptCase: LoadCase = {
+export const encryptCase: LoadCase = {
   name: 'encrypt', service: 'secrets', baseline: 'encrypt', hasSizes: true, targets: { rate: 1.4 },
   caveat: 'It does not say what the removal of expired secrets costs later, nor what a passphrase costs.',
   async prepare({ directory }, target, bytes) {

@@ -33,12 +33,17 @@ export function startServices(
   names: readonly ServiceName[], databaseUrl: string, environment: Environment = {}, build: Build = THIS,
   group?: string,
 ): Promise<Service> {
+  const settings = { ...settingsOf(names, databaseUrl), ...environment };
+  return startProgram([join(build.directory, 'dist/cli.js'), 'serve', ...names], names, settings, group);
+}
+
+/** The settings of services that listen on free ports. */
+export function settingsOf(names: readonly ServiceName[], databaseUrl: string): Environment {
   const listeners = Object.fromEntries(names.flatMap((name) => {
     const prefix = name.toUpperCase();
     return [[`${prefix}_HOST`, '127.0.0.1'], [`${prefix}_PORT`, '0']];
   }));
-  const settings = { DATABASE_URL: databaseUrl, ...SETTINGS, ...listeners, ...environment };
-  return startProgram([join(build.directory, 'dist/cli.js'), 'serve', ...names], names, settings, group);
+  return { DATABASE_URL: databaseUrl, ...SETTINGS, ...listeners };
 }
 
 /** Stop functions of the programs that are still running. */

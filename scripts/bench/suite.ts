@@ -18,6 +18,7 @@ import { livez } from './livez.ts';
 import { login } from './login.ts';
 import type { Bench } from './measure.ts';
 import { memory } from './memory.ts';
+import { profile } from './profile.ts';
 import { writeResults } from './results.ts';
 import { decrypt, encrypt, list } from './secrets.ts';
 import { writeScaling } from './scaling.ts';
@@ -28,10 +29,12 @@ import { steady } from './steady.ts';
 import { webhook } from './webhook.ts';
 
 const PARTS = new Map<string, (bench: Bench) => Promise<Report>>(
-  Object.entries({ start, bearer, webhook, encrypt, decrypt, list, livez, login, memory, containers, steady, size }),
+  Object.entries({
+    start, bearer, webhook, encrypt, decrypt, list, livez, login, memory, containers, profile, steady, size,
+  }),
 );
 /** Absolute figures of this tree alone. */
-const NOT_COMPARED = new Set(['containers', 'steady', 'size']);
+const NOT_COMPARED = new Set(['containers', 'profile', 'steady', 'size']);
 
 const flag = { type: 'boolean', default: false } as const;
 const flags = { quick: flag, long: flag, write: flag, against: { type: 'string' } } as const;

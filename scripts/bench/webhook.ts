@@ -20,7 +20,7 @@ const EVENT = { method: 'POST', path: '/webhook', headers } as const;
 const CLIENTS = 64;
 const EVENTS_PER_CLIENT = 25;
 
-const accept: LoadCase = {
+export const accept: LoadCase = {
   name: 'webhook accept', service: 'webhook', baseline: 'webhook', hasSizes: true,
   // The default limit per token is lower than what the database can store.
   settings: { WEBHOOK_RATE: '1000000' },
