@@ -2,9 +2,12 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { BlockList, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { canonicalAddress, isTrusted, networkOf } from './address.ts';
+import { eventOf } from './reply.ts';
 
 const MAX_CONNECTIONS = 4_096;
 const MAX_PER_NETWORK = MAX_CONNECTIONS / 4;
+/** Requests of a connection, all but one of which wait for the reply before theirs (pipelining). */
+const MAX_RUNNING = 6;
 
 export interface Connection {
   readonly socket: Socket;
@@ -19,15 +22,16 @@ export interface Connection {
 /**
  * The open connections of a listener. At a limit, a new connection takes the place of the one that has been idle for
  * longest, so that nobody can shut others out with idle connections.
- * @param countClosed gets `connections` or `network`, the limit because of which a connection was closed
+ * @param countClosed gets `connections`, `network` or `pipelining`, the limit because of which a connection was closed
  */
-export function createConnections(trustedProxies: BlockList, countClosed: (limit: 'connections' | 'network') => void) {
+export function createConnections(trustedProxies: BlockList, countClosed: (limit: string) => void) {
   const all = new Map<Duplex, Connection>();
   /** Without a request being processed. The longest idle comes first. */
   const idle = new Set<Connection>();
   const remove = (connection: Connection) => {
     all.delete(connection.socket);
     idle.delete(connection);
+    connection.socket.destroy();
   };
   return {
     all,
@@ -42,7 +46,6 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
         const replaced = [...idle].find((one) => !isShareTaken || one.network === network);
         if (!replaced) return void socket.destroy();
         remove(replaced);
-        replaced.socket.destroy();
       }
       const connection = { socket, address, network, running: 0, latest: null };
       all.set(socket, connection);
@@ -53,6 +56,14 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
       connection.running += 1;
       connection.latest = latest;
       idle.delete(connection);
+    },
+    /** Waits while an earlier reply has the socket: for a client that does not read, only one is prepared. */
+    async turn(connection: Connection, response: ServerResponse): Promise<boolean> {
+      if (connection.running > MAX_RUNNING) {
+        countClosed('pipelining');
+        remove(connection);
+      } else await eventOf(response, 'socket', connection);
+      return !connection.socket.destroyed;
     },
     finish(connection: Connection): void {
       connection.running -= 1;

@@ -29,7 +29,7 @@ interface Probed {
 export function withBuiltIns<Service extends Probed>(
   rows: ReadonlyArray<Route<Service>>, facts: DocumentFacts, notReady: 'service_failed' | 'unavailable',
 ): Array<Route<Service>> {
-  let document: string | null = null;
+  let document: Buffer | null = null; // bytes, which all replies share
   const readyz = route({
     ...probe, pattern: '/readyz', errors: [notReady],
     summary: 'Whether requests can be served: the database can be read and written and its schema is current',
@@ -43,7 +43,7 @@ export function withBuiltIns<Service extends Probed>(
     ...probe, pattern: '/openapi.json', summary: 'This document', reply: null,
     async handle() {
       // Loaded and rendered on demand: most processes are never asked for it.
-      document ??= JSON.stringify((await import('./openapi.ts')).describe(all, facts));
+      document ??= Buffer.from(JSON.stringify((await import('./openapi.ts')).describe(all, facts)));
       return { text: document, contentType: 'application/json; charset=utf-8' };
     },
   });

@@ -105,7 +105,7 @@ export async function writeReply(
     for await (const piece of body) {
       if (!response.headersSent) response.writeHead(status, headers);
       if (request.method === 'HEAD' || request.socket.destroyed) break;
-      if (!response.write(piece)) await drained(request, response);
+      if (!response.write(piece)) await eventOf(response, 'drain', request);
     }
     if (!response.headersSent) response.writeHead(status, headers);
   }
@@ -118,13 +118,10 @@ function isUnread({ complete, headers }: IncomingMessage): boolean {
   return !complete && (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0);
 }
 
-/**
- * The inactivity limit of the socket ends the wait for a client that stopped reading. The socket's events count: a
- * reply that waits behind another one (pipelining) has none when the client leaves.
- */
-async function drained({ socket }: IncomingMessage, response: ServerResponse): Promise<void> {
+/** Waits for the event, or the end of the connection: its inactivity limit, if the client stopped reading. */
+export async function eventOf(response: ServerResponse, event: string, { socket }: Pick<IncomingMessage, 'socket'>) {
   const waiting = new AbortController();
-  await Promise.race([once(response, 'drain', waiting), once(socket, 'close', waiting)]).catch(() => {});
+  await Promise.race([once(response, event, waiting), once(socket, 'close', waiting)]).catch(() => {});
   waiting.abort();
 }
 

@@ -91,7 +91,7 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   const countRejection = metrics.counter('gatehouse_requests_refused_total', 'Error replies.', [...labels, 'reason']);
   const refused = 'Credentials refused, by kind.';
   const countCredential = metrics.counter('gatehouse_credentials_refused_total', refused, ['service', 'credential']);
-  const closed = 'Connections closed because of a limit: of all connections, or of those of a network.';
+  const closed = 'Connections closed because of a limit: of all, of those of a network, or of waiting requests.';
   const countClosed = metrics.counter('gatehouse_connections_closed_total', closed, ['service', 'limit']);
   const connections = createConnections(trustedProxies, (limit) => countClosed([name, limit]));
   const observeDuration = metrics.histogram('gatehouse_request_duration_seconds', 'From head to reply.', labels);
@@ -147,13 +147,13 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     const exchange = startExchange(request, connection, trustedProxies);
     connections.begin(connection, { request, response });
     inFlight += 1;
-    const { requestId } = exchange;
     const reply = (outcome: RenderedReply | Failure) => {
       const isFailure = outcome instanceof Failure;
-      exchange.rendered = isFailure ? renderFailure(outcome, requestId, exchange.failurePage) : outcome;
-      return writeReply(request, response, requestId, exchange.rendered, isClosing);
+      exchange.rendered = isFailure ? renderFailure(outcome, exchange.requestId, exchange.failurePage) : outcome;
+      return writeReply(request, response, exchange.requestId, exchange.rendered, isClosing);
     };
     try {
+      if (response.socket === null && !(await connections.turn(connection, response))) return;
       await reply(await answer(exchange, request, begin));
     } catch (error) {
       if (error instanceof ClientGone) return;

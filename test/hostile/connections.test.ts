@@ -1,7 +1,7 @@
 /** More bodies and connections than the process accepts. */
 import assert from 'node:assert/strict';
 import { BlockList } from 'node:net';
-import { after, test } from 'node:test';
+import { after, test, type TestContext } from 'node:test';
 import { bearerGuard, get, post, startListener } from '../support/listener.ts';
 import { connectTo, exchange, headOf, type RawClient } from '../support/socket.ts';
 import { until } from '../support/until.ts';
@@ -133,4 +133,57 @@ test('the share of one network does not apply to a trusted proxy', { timeout: 60
   assert.equal((await getFrom(own.url, '127.0.0.3')).status, 200);
   assert.ok(clients.every(isOpen));
   for (const client of clients) client.leave();
+});
+
+test('pipelined requests are processed one after the other, each once the reply before it is sent', async (t) => {
+  let calls = 0;
+  // More than the kernel takes for a client that does not read.
+  const large = 'x'.repeat(8 * 1024 * 1024);
+  const own = await startListener(t, [get('/a', async () => ({ data: 'a' })), get('/large', async () => ({ data: (calls += 1, large) }))]);
+  const client = await connectTo(own.url);
+  client.socket.pause();
+  client.send(headOf(['GET /large HTTP/1.1', HOST]).repeat(2), GET);
+  await until(() => calls > 0, 'the first is processed');
+  for (let other = 0; other < 10; other += 1) assert.equal((await getFrom(own.url, '127.0.0.3')).status, 200);
+  assert.deepEqual([calls, own.inFlight()], [1, 2], 'the others wait');
+  client.socket.resume();
+  const answers = [await client.answer(), await client.answer(), await client.answer()];
+  assert.deepEqual(answers.map(({ json }) => json.length), [large.length, large.length, 1]);
+  client.leave();
+});
+
+/** A route whose handler waits until the test ends it, and how often the other one was called. */
+async function startSlow(t: TestContext) {
+  let [calls, release] = [0, () => {}];
+  const released = new Promise<void>((resolve) => (release = resolve));
+  const slow = get('/slow', async () => (await released, { data: 'slow' }));
+  const own = await startListener(t, [slow, get('/a', async () => ({ data: (calls += 1, 'a') }))]);
+  const client = await connectTo(own.url);
+  client.send(headOf(['GET /slow HTTP/1.1', HOST]));
+  return { ...own, client, release, calls: () => calls };
+}
+
+test('five pipelined requests may wait, and one more closes the connection', async (t) => {
+  const { client, calls, release, metrics, inFlight: running, url: own } = await startSlow(t);
+  client.send(GET.repeat(5));
+  await until(() => running() === 6, 'all have arrived');
+  assert.equal((await getFrom(own, '127.0.0.3')).status, 200);
+  const before = calls();
+  client.send(GET.repeat(5));
+  assert.equal(await client.closed(), '', 'no reply in the place of another');
+  release();
+  await until(() => running() === 0, 'none waits any more');
+  assert.equal(calls(), before, 'none was processed');
+  assert.match(metrics(), /^gatehouse_connections_closed_total\{service="test",limit="pipelining"\} 1$/m);
+});
+
+test('requests that wait are not processed when their client leaves', async (t) => {
+  const own = await startSlow(t);
+  own.client.send(GET, GET);
+  await until(() => own.inFlight() === 3, 'all have arrived');
+  own.client.leave();
+  await until(() => own.inFlight() === 1, 'the waiting ones end');
+  own.release();
+  await until(() => own.inFlight() === 0, 'the first one ends');
+  assert.equal(own.calls(), 0);
 });

@@ -132,20 +132,6 @@ test('a list is produced as fast as the client reads, and ends when it leaves', 
   await until(() => inFlight() === 0, 'the end of the exchange');
 });
 
-test('a list that waits behind another reply ends when its client leaves', async (t) => {
-  const { reply, seen } = endless();
-  const { url, inFlight } = await startListener(t, [
-    get('/slow', () => new Promise(() => {})),
-    get('/list', reply),
-  ]);
-  const client = await connectTo(url);
-  client.send(headOf(['GET /slow HTTP/1.1', HOST]), headOf(['GET /list HTTP/1.1', HOST]));
-  await until(() => seen.pulled > 0, 'the first items');
-  client.leave();
-  await until(() => seen.ended, 'the end of the list');
-  await until(() => inFlight() === 1, 'the end of the exchange');
-});
-
 test('a client that stops reading is disconnected after the inactivity timeout', async (t) => {
   const { reply, seen } = endless();
   const { url, inFlight } = await startListener(t, [get('/list', reply)]);

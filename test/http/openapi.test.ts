@@ -80,9 +80,9 @@ async function documentOf<Service>(rows: ReadonlyArray<Route<Service>>, service:
   const row = rows.find(({ pattern }) => pattern === '/openapi.json');
   const request = { requestId: 'id-1', path: '/openapi.json', parameters: {}, query: new URLSearchParams(), headers: {}, address: '192.0.2.1', network: '192.0.2.1', isFromProxy: false };
   const reply = await row?.answer(request, service, { readBody: async () => Buffer.alloc(0), identified: () => {} });
-  assert.ok(reply && 'text' in reply && typeof reply.text === 'string');
+  assert.ok(reply && 'text' in reply && reply.text instanceof Uint8Array);
   assert.match(reply.contentType, /^application\/json/);
-  return JSON.parse(reply.text);
+  return JSON.parse(Buffer.from(reply.text).toString());
 }
 
 /** The document's row has no use for a service. */
