@@ -59,16 +59,17 @@ export const NAVIGATION: HeaderFields = [
 
 /** Sends one request to the proxy. */
 export async function askProxy(
-  { port }: SigninSetup, { method = 'GET', host = 'app.example.org', path = '/', headers = [] }: {
-    method?: string; host?: string; path?: string; headers?: HeaderFields;
+  { port }: SigninSetup, { method = 'GET', host = 'app.example.org', path = '/', headers = [], body = '' }: {
+    method?: string; host?: string; path?: string; headers?: HeaderFields; body?: string;
   },
 ): Promise<{ status: number; headers: Headers; text: string }> {
-  const sent = [['Host', host], ['Connection', 'close'], ...headers].flat();
+  const length = body === '' ? [] : [['Content-Length', String(Buffer.byteLength(body))]];
+  const sent = [['Host', host], ['Connection', 'close'], ...length, ...headers].flat();
   const options = {
     host: '127.0.0.1', port, servername: host, method, path, headers: sent, rejectUnauthorized: false, agent: false,
   };
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    httpsRequest(options, resolve).on('error', reject).end();
+    httpsRequest(options, resolve).on('error', reject).end(body);
   });
   let text = '';
   for await (const chunk of response.setEncoding('utf8')) text += chunk;
@@ -129,47 +130,47 @@ function createCertificate() {
 }
 type Certificate = ReturnType<typeof createCertificate>;
 
-const PART = 'Sign-in pages';
+/** A part of the document that configures both proxies. */
+export interface DocumentedSites {
+  readonly part: string;
+  readonly hosts: readonly string[];
+  /** Where the services and programs of the configuration listen in the test. */
+  readonly addresses: Readonly<Record<string, string>>;
+}
 
 const PROXIES: Readonly<Record<ProxyName, (
-  directory: string, port: number, replacements: Readonly<Record<string, string>>,
+  directory: string, port: number, sites: DocumentedSites,
 ) => [string, ...string[]]>> = {
-  nginx(directory, port, replacements) {
+  nginx(directory, port, { part, addresses }) {
     const file = join(directory, 'nginx.conf');
     const configuration = documented('nginx', {
-      ...replacements,
+      ...addresses,
       'listen 443 ssl;': `listen 127.0.0.1:${port} ssl;`,
       '/etc/ssl/example.org.pem': join(directory, 'certificate.pem'),
       '/etc/ssl/example.org.key': join(directory, 'key.pem'),
-    }, PART);
+    }, part);
     writeFileSync(file, completeNginx(configuration));
     return nginxCommand(directory, file);
   },
-  caddy(directory, port, replacements) {
+  caddy(directory, port, { part, hosts, addresses }) {
     const file = join(directory, 'Caddyfile');
     const own = `tls ${join(directory, 'certificate.pem')} ${join(directory, 'key.pem')}`;
-    const configuration = documented('caddy', {
-      ...replacements,
-      'app.example.org {': `app.example.org {\n\t${own}`,
-      'login.example.org {': `login.example.org {\n\t${own}`,
-    }, PART);
+    const blocks = hosts.map((host) => [`${host}.example.org {`, `${host}.example.org {\n\t${own}`]);
+    const configuration = documented('caddy', { ...addresses, ...Object.fromEntries(blocks) }, part);
     const options = `{\n\tadmin off\n\tauto_https disable_redirects\n\thttps_port ${port}\n\tdefault_bind 127.0.0.1\n}\n\n`;
     writeFileSync(file, options + configuration);
     return [findProgram('caddy') ?? 'caddy', 'run', '--config', file, '--adapter', 'caddyfile'];
   },
 };
 
-async function startProxy(name: ProxyName, setup: ProxySetup, { certificate, key }: Certificate): Promise<number> {
+async function startProxy(name: ProxyName, sites: DocumentedSites, { certificate, key }: Certificate): Promise<number> {
   const { port } = await start({ after }, {
     name,
     unprivileged: true,
     prepare(directory, free) {
       writeFileSync(join(directory, 'certificate.pem'), certificate);
       writeFileSync(join(directory, 'key.pem'), key);
-      const replacements = {
-        '127.0.0.1:3000': `127.0.0.1:${setup.gatehouse.port}`, '127.0.0.1:5000': `127.0.0.1:${setup.upstream.port}`,
-      };
-      return { command: PROXIES[name](directory, free, replacements) };
+      return { command: PROXIES[name](directory, free, sites) };
     },
   });
   return port;
@@ -183,10 +184,15 @@ function fromBase32(text: string): Buffer {
 }
 
 /** Call at the top level of a test file. Everything stops after the file's tests. */
-export async function startSignin(name: ProxyName, environment: Readonly<Record<string, string>> = {}): Promise<SigninSetup> {
+export async function startSignin(
+  name: ProxyName, environment: Readonly<Record<string, string>> = {}, sites?: DocumentedSites,
+): Promise<SigninSetup> {
   const setup = await startProxySetup({ ...PORTAL, PASSWORD_SCRYPT: 'ln=4,r=8,p=1', ...environment }, startProgram);
   const certificate = createCertificate();
-  const port = await startProxy(name, setup, certificate);
+  const identity = { '127.0.0.1:3000': `127.0.0.1:${setup.gatehouse.port}` };
+  const program = { '127.0.0.1:5000': `127.0.0.1:${setup.upstream.port}` };
+  const chosen = sites ?? { part: 'Sign-in pages', hosts: ['app', 'login'], addresses: program };
+  const port = await startProxy(name, { ...chosen, addresses: { ...identity, ...chosen.addresses } }, certificate);
   const other = await startOtherSite(certificate);
   const browser = await startChromium(
     `MAP evil.example.net:443 127.0.0.1:${other},MAP *:443 127.0.0.1:${port}`,

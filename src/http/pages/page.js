@@ -50,10 +50,11 @@ export async function callApi(path, { token, body, method = body ? 'POST' : 'GET
   } catch {
     return failure('no_answer', 'The service did not answer. Check the connection and try again.');
   }
-  if (response.type === 'opaqueredirect') {
-    return failure('signin_needed', 'Your sign-in has ended. Sign in again in another tab, then try again here.');
-  }
   const reply = await response.json().catch(() => null);
+  // Without a token, it was a proxy that had signed the user in.
+  if (response.type === 'opaqueredirect' || (response.status === 401 && !token)) {
+    return failure('unauthorized', 'Your sign-in has ended. Sign in again in another tab, then try again here.');
+  }
   if (response.ok && reply !== null) return { ok: true, data: reply, headers: response.headers };
   const unexpected = 'The service sent an unexpected reply. Try again soon.';
   const { code = 'no_answer', message = unexpected, fields = [] } = reply?.error ?? {};

@@ -173,10 +173,9 @@ const BY_PATH = new Map(Object.entries({
  * @param {Failure} failure @param {boolean} takesFocus as of `showFieldProblem`
  */
 function showFailure({ code, message, fields }, takesFocus = true) {
-  if (code === 'unauthorized') {
+  if (code === 'unauthorized' && !tokenPart.hidden) {
     const advice = token.value === '' ? 'Enter your access token.'
       : 'This access token is not valid. Check it, or ask for a valid one.';
-    tokenPart.hidden = false;
     return showFieldProblem(token, advice, takesFocus);
   }
   const [first] = fields;

@@ -1,0 +1,4 @@
+/** Share pages and inbox behind the sign-in, with a real nginx as documented. */
+import { testOwnPages } from './own-pages.ts';
+
+await testOwnPages('nginx');
