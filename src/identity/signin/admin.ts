@@ -1,4 +1,4 @@
-import { Failure, type TextReply } from '../../http/errors.ts';
+import { Failure } from '../../http/errors.ts';
 import { actorOf } from '../audit.ts';
 import { findTotp, listPasskeys, removeFactors } from '../factors/store.ts';
 import type { User } from '../model.ts';
@@ -9,7 +9,7 @@ import { listAudit } from '../store/audit.ts';
 import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
 import type { Visit } from './guards.ts';
-import { messageOf, page, PAGE_ROWS, pager, render, utc, withPage } from './pages.ts';
+import { again, messageOf, page, PAGE_ROWS, pager, render, utc, withPage } from './pages.ts';
 import { findUsernames, searchUsers } from './store.ts';
 
 type Search = Readonly<{ page: number; search: string }>;
@@ -20,14 +20,15 @@ type Change = Readonly<{
 type OfUser<Body = unknown> = Visit<Body, unknown, { readonly user_id: string }>;
 
 export const showUsers = async ({ caller, query }: Visit<unknown, Search>, service: PortalService) =>
-  may(caller, 'list every user') ? usersPage(service, query, null) : forbidden(caller);
+  may(caller, 'list every user') ? usersPage(service, query) : forbidden(caller);
 
-async function usersPage({ database }: PortalService, query: Search, message: string | null): Promise<TextReply> {
-  const { page: number, search } = query;
+async function usersPage(
+  { database }: PortalService, { page: number, search }: Search, form = { username: '', email: '', ...again(null) },
+) {
   const { rows, total } = await searchUsers(database, search, { page: number, limit: PAGE_ROWS });
   const pages = pager(`/account/users?search=${encodeURIComponent(search)}&page=`, number, total);
   const list = rows.map((user) => render('user-row', shown(user)));
-  return page('Users', render('users', { search, pages, rows: list }), message);
+  return page('Users', render('users', { search, pages, rows: list.length > 0 ? list : render('no-user'), ...form }));
 }
 
 const shown = ({ id, username, email, enabled, super_admin: isAdmin }: User) =>
@@ -40,9 +41,10 @@ export async function createUser({ caller, body, request }: Visit<NewUser>, serv
   if (!may(caller, 'create a user')) return forbidden(caller);
   const user = { ...body, first_name: '', last_name: '', verified: false, super_admin: false, enabled: true };
   const created = await users.createUser(service.database, actorOf(caller, request), user, firstPasswords(service));
-  const list = { page: 1, search: body.username };
-  if (!(created instanceof Failure)) return usersPage(service, list, null);
-  return withPage(created, await usersPage(service, list, messageOf(created)));
+  const { username, email } = body;
+  const list = { page: 1, search: username };
+  if (!(created instanceof Failure)) return usersPage(service, list);
+  return withPage(created, await usersPage(service, list, { username, email, ...again(messageOf(created)) }));
 }
 
 export const showUser = async ({ caller, path }: OfUser, service: PortalService) =>

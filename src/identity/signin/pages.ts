@@ -19,13 +19,15 @@ type Message = string | null;
 export function page(
   title: string, main: Html, message: Message = null, cookies: Cookies = [], head = NOTHING,
 ): TextReply {
-  const alert = message === null ? NOTHING : render('alert', { message });
-  const { text } = render('page', { title, head, alert, main });
+  const { text } = render('page', { title, head, alert: again(message).alert, main });
   const headers = cookies.length > 0 ? { ...FORM_HEADERS, 'Set-Cookie': cookies } : FORM_HEADERS;
   return { text, contentType: HTML, headers };
 }
 
 const invalid = (message: Message): Html => (message === null ? NOTHING : render('invalid'));
+/** For a form further down: the message stands there, and its first field has the focus. */
+export const again = (message: Message) => (message === null ? { alert: NOTHING, again: NOTHING, open: NOTHING }
+  : { alert: render('alert', { message }), again: render('again'), open: render('open') });
 
 /** What went wrong, and how long to wait, for a person. */
 export function messageOf({ code, details }: Failure): string {
@@ -63,8 +65,7 @@ export const newPasswordPage = formPage('new-password', 'Choose a password');
 export const continuePage = (title: string, address: string, cookies: Cookies): TextReply =>
   page(title, render('continue', { address }), null, cookies, render('refresh', { address }));
 
-export const failurePage = (failure: Failure): TextReply =>
-  page('That did not work', render('failure'), messageOf(failure));
+export const failurePage = (one: Failure): TextReply => page('That did not work', render('failure'), messageOf(one));
 
 export const utc = (time: Date): string => `${time.toISOString().slice(0, 16).replace('T', ' ')} UTC`;
 
@@ -74,9 +75,8 @@ export function accountPage(
   since: Date | null, message: Message,
 ): TextReply {
   const main = render('account', {
-    others: render('others'),
+    ...again(message), administration: user.super_admin ? render('administration') : NOTHING, others: render('others'),
     username: user.username, email: user.email, name: `${user.first_name} ${user.last_name}`.trim() || '–',
-    administration: user.super_admin ? render('administration') : NOTHING,
     sessions: sessions.map((session) => sessionItem(session, session.id === current)),
     more: total > sessions.length ? render('more', { shown: sessions.length, total }) : NOTHING,
     events: events.map(({ event, detail, ip, created_at: time }) => render('event', {
@@ -85,7 +85,7 @@ export function accountPage(
       when: `${utc(time)}, from ${ip ?? 'the command line'}`,
     })),
   });
-  return page('Your account', main, message);
+  return page('Your account', main);
 }
 
 const sessionItem = ({ id, ip, user_agent: agent, created_at, last_seen_at }: Session, isCurrent: boolean): Html =>
@@ -112,15 +112,13 @@ export function factorsPage(
   cookies: Cookies,
 ): TextReply {
   const main = render('factors', {
-    others: render('others'),
-    totp: render(`totp-${totp}`, { return_to: returnTo }), return_to: returnTo,
+    others: render('others'), totp: render(`totp-${totp}`, { return_to: returnTo }), return_to: returnTo,
     passkeys: passkeys.map(({ id, name, created_at, last_used_at, is_backup_eligible }) => {
       const used = last_used_at ? `last used ${utc(last_used_at)}` : 'never used';
       const about = `added ${utc(created_at)}, ${used}, ${is_backup_eligible ? 'synchronized' : 'on one device'}`;
       return render('passkey-item', { name, about, id: id.toString('base64url') });
     }),
-    codes,
-    renew: totp === 'used' || passkeys.length > 0 ? render('renew') : NOTHING,
+    codes, renew: totp === 'used' || passkeys.length > 0 ? render('renew') : NOTHING,
   });
   return page('Second factors', main, message, cookies, render('script'));
 }
