@@ -177,7 +177,7 @@ for (const state of STATES) {
     const images: string[] = await browser.run(
       'return [...document.querySelectorAll("svg")].map((one) => one.getAttribute("aria-label"))');
     for (const label of images) assert.equal(label, 'The link as a QR code');
-    await checkAppearance(browser, name, (scheme) => (scheme === 'light' ? ['phone', 'desktop'] : ['phone']));
+    await checkAppearance(browser, name);
     // WCAG 2.2, 1.4.4.
     await setViewport(browser, 'desktop');
     await enlargeText(browser);

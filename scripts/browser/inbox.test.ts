@@ -1,14 +1,14 @@
-/** The inbox page in a real Chromium: what an operator sees and does, keyboard, contrast, small screens. */
+/** The inbox page in a real Chromium: what an operator sees and does, with the mouse and by keyboard. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { WEBHOOK_TOKEN } from '../../test/support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN } from '../../test/support/inbox.ts';
 import { untilSql } from '../../test/support/connections.ts';
-import {
-  assertFocusVisible, checkAppearance, enlargeText, openState, overflowing, type PageState, setViewport,
-} from './accessibility.ts';
-import { checkAfterEach, focused, openPage, startChromium } from './setup.ts';
+import { assertFocusVisible, setViewport } from './accessibility.ts';
+import { drivePage, ROWS } from './inbox-page.ts';
+import { checkAfterEach, focused, openPage, setOffline, startChromium } from './setup.ts';
 import { KEYS } from './webdriver.ts';
 
 const inbox = await openInbox({ after }, {
@@ -17,9 +17,9 @@ const inbox = await openInbox({ after }, {
   // New events are not delivered: only a redelivery is.
   WEBHOOK_EVENTS: 'none',
 });
-const url = inbox.url.replace('127.0.0.1', 'localhost');
 const { put, send, sql } = inbox;
 const browser = await startChromium();
+const { list, listed, listRows, show, untilListed, untilRows, untilText, url } = drivePage(inbox, browser);
 await setViewport(browser, 'desktop');
 const { Tab, Enter, Escape, Space } = KEYS;
 
@@ -38,32 +38,7 @@ for (let i = 0; i < 60; i += 1) await put({ event: 'page.updated', status: 'skip
 
 checkAfterEach(browser);
 
-const ROWS = '[...document.querySelectorAll("#rows tr")]';
-const listed = (): Promise<string[]> => browser.run(`return ${ROWS}.map((row) => row.innerText.replace(/\\s+/g, ' '))`);
-const untilRows = (count: number) => browser.until(`${ROWS}.length === ${count}`);
-const untilListed = (text: string) =>
-  browser.until(`${ROWS}.some((row) => row.innerText.includes(${JSON.stringify(text)}))`);
-const untilText = (id: string, pattern: RegExp) =>
-  browser.until(`${pattern}.test(document.getElementById('${id}').innerText)`);
 const query = async () => new URL(await browser.address()).search;
-
-/** Opens the page with this query, and enters the token. */
-async function list(search = '', token = OPERATOR_TOKEN): Promise<void> {
-  await openPage(browser, `${url}/inbox${search}`);
-  await browser.fill('token', token);
-  await browser.press(Enter);
-}
-
-/** Opens the list, and waits for its rows. */
-async function listRows(search = ''): Promise<void> {
-  await list(search);
-  await untilText('status', /listed/);
-}
-
-async function show(id: string): Promise<void> {
-  await list(`?id=${id}`);
-  await browser.until('document.querySelectorAll("#facts dd").length > 0');
-}
 
 /** Puts the dead event back to how it was. */
 async function reset(): Promise<void> {
@@ -74,17 +49,72 @@ async function reset(): Promise<void> {
     on conflict (event_id) do update set status = 'dead', attempts = 3, run = 1, answer = null, answer_status = null`;
 }
 
-test('a first-time user finds a failed event and redelivers it in four actions', async () => {
-  await list();
-  await browser.untilVisible('status-dead');
+test('a first-time user enters the token, finds a failed event and redelivers it, in four actions', async () => {
+  await openPage(browser, `${url}/inbox`);
+  browser.takeActions();
+  await browser.fill('token', OPERATOR_TOKEN);
+  await browser.click('open');
+  await browser.until('/dead\\s+1/.test(document.getElementById("status-dead")?.innerText)');
+  await browser.click('status-dead');
+  await untilRows(1);
+  await browser.clickOn('#rows button');
+  assert.equal(browser.takeActions(), 4);
+  // It is no longer among the failed ones.
+  await untilRows(0);
+  await untilSql(async () => (await sql`
+    select from webhook.outcomes where event_id = ${dead} and status = 'done' and run = 2`).length === 1, 'a redelivery');
+  await reset();
+});
+
+test('from the open list, a look at the failed event and its redelivery take three actions', async () => {
+  await listRows();
+  browser.takeActions();
   await browser.click('status-dead');
   await untilRows(1);
   await browser.clickOn('#rows a');
-  await browser.untilVisible('one');
+  await browser.untilVisible('again');
   await browser.click('again');
+  assert.equal(browser.takeActions(), 3);
   await untilText('one-badge', /^done$/);
   await untilText('attempts', /Redelivery 1[\s\S]*delivered[\s\S]*First delivery/);
   await reset();
+});
+
+test('without a connection, each action says so at its place, and is repeated by hand', async () => {
+  const offline = /The service did not answer\. Check the connection/;
+  const errorsAt = (id: string) => browser.run(`return document.getElementById(arguments[0]).innerText`, id);
+  await listRows('?status=dead');
+  await setOffline(browser, true);
+  await browser.clickOn('#rows button');
+  await browser.until(`${offline}.test(document.querySelector('#rows .error').innerText)`);
+  await browser.click('pause');
+  await untilText('pause-problem', offline);
+  await browser.click('again-all');
+  await untilText('bulk-text', offline);
+  await setOffline(browser, false);
+  // What is read again by itself takes back its own message only.
+  await browser.until('document.getElementById("list-problem").hidden');
+  assert.match(await errorsAt('pause-problem'), offline);
+  assert.match(await errorsAt('bulk-text'), offline);
+  await show(dead);
+  await setOffline(browser, true);
+  await browser.click('again');
+  await untilText('action-problem', offline);
+  await setOffline(browser, false);
+  await browser.until('document.getElementById("one-problem").hidden');
+  assert.match(await errorsAt('action-problem'), offline);
+  assert.equal((await sql`select from webhook.pause`).length, 0);
+  assert.equal((await sql`select from webhook.outcomes where event_id = ${dead} and status = 'dead'`).length, 1);
+});
+
+test('a link to an event that was cut says so, and offers nothing to redeliver', async () => {
+  const cut = /^The address of this event is incomplete or wrong\./;
+  const unknown = /^There is no event with this id, or it is no longer kept\.$/;
+  for (const [id, problem] of [[dead.slice(0, -1), cut], ['x', cut], [randomUUID(), unknown]] as const) {
+    await list(`?id=${id}`);
+    await untilText('one-problem', problem);
+    assert.equal(await browser.isVisible('found'), false);
+  }
 });
 
 test('events are listed newest first, 50 at a time, to the last', async () => {
@@ -92,7 +122,7 @@ test('events are listed newest first, 50 at a time, to the last', async () => {
   await untilRows(50);
   const [first = '', second = '', third = ''] = await listed();
   assert.ok(first.includes(LONG) && first.includes('waiting') && first.includes('was busy') && /next in/.test(first));
-  assert.match(second, /ago push dead the target answered x+ 3 attempts github msg_dead first/);
+  assert.match(second, /ago push dead the target answered x+ 3 attempts Redeliver github msg_dead first/);
   assert.match(third, /<img src=x onerror=alert\(1\)> done 1 attempt generic/);
   await browser.click('more');
   await untilRows(63);
@@ -166,7 +196,7 @@ test('a token that is revoked while the page is open leads back to the sign-in',
   await listRows();
   await sql`update webhook.tokens set revoked_at = now() where role = 'operator'`;
   await browser.untilVisible('signin');
-  await untilText('token-error', /not valid/);
+  await untilText('token-error', /^This operator token is no longer valid\. Enter another one\.$/);
   await sql`update webhook.tokens set revoked_at = null where role = 'operator'`;
 });
 
@@ -298,7 +328,7 @@ test('the keyboard alone operates the page', async () => {
   await browser.press('j');
   await assertFocusVisible(browser, 'the link of the row');
   await browser.press(Enter);
-  await browser.untilVisible('one');
+  await browser.untilVisible('again');
   await browser.press(Tab);
   assert.equal(await focused(browser), 'again');
   await browser.press(Space);
@@ -308,45 +338,3 @@ test('the keyboard alone operates the page', async () => {
   assert.equal(await query(), '?text=not+markup');
   await reset();
 });
-
-const STATES: readonly PageState[] = [
-  ['inbox-signin', () => openPage(browser, `${url}/inbox`), {
-    token: ['textbox', 'Operator token'], open: ['button', 'Open inbox'],
-  }],
-  ['inbox-refused', () => list('', 'wrong').then(() => untilText('token-error', /./)), {}],
-  ['inbox-list', () => listRows(), {
-    'by-text': ['searchbox', 'Text in the body'], 'by-event': ['searchbox', 'Event name'],
-    'by-source': ['combobox', 'Source'], 'by-age': ['combobox', 'Received'], pause: ['button', 'Pause delivery'],
-    'again-all': ['button', 'Redeliver all that match…'], more: ['button', 'Load older events'],
-  }],
-  ['inbox-empty', () => listRows('?event=nothing').then(() => browser.untilVisible('empty')), {
-    clear: ['button', 'Clear filters'],
-  }],
-  ['inbox-confirm', async () => {
-    await listRows('?status=dead');
-    await browser.click('again-all');
-    await untilText('bulk-text', /^Redeliver 1 event\?/);
-  }, { 'bulk-yes': ['button', 'Redeliver 1 event'], 'bulk-no': ['button', 'Cancel'] }],
-  ['inbox-held', async () => {
-    await sql`insert into webhook.pause (paused_by) values ('command') on conflict do nothing`;
-    await listRows();
-    await browser.untilVisible('held');
-    await sql`delete from webhook.pause`;
-  }, {}],
-  ['inbox-event', () => show(dead), {
-    again: ['button', 'Redeliver'], 'copy-link': ['button', 'Copy link'], 'copy-curl': ['button', 'Copy as curl'],
-    'copy-body': ['button', 'Copy body'], download: ['button', 'Download body'], back: ['link', '← All events'],
-  }],
-];
-
-for (const state of STATES) {
-  const [name] = state;
-  test(`page state ${name}: screen reader, contrast, target size and reflow`, async () => {
-    await reset();
-    await openState(browser, state);
-    await checkAppearance(browser, name, () => ['desktop', 'phone']);
-    await enlargeText(browser);
-    assert.deepEqual(await overflowing(browser), [], 'nothing overflows on a phone at twice the text size');
-    await setViewport(browser, 'desktop');
-  });
-}

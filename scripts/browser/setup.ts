@@ -1,5 +1,6 @@
 /** Setup of the browser tests: the compiled secrets service with its share pages, and a Chromium. */
 import assert from 'node:assert/strict';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -29,6 +30,8 @@ export interface SecretsService {
   store(password: string, options?: { max_reads?: number; passphrase?: string }): Promise<StoredSecret>;
   storeExpired(): Promise<StoredSecret>;
   remove(id: string): Promise<void>;
+  /** A sender's token of its own. */
+  addToken(): Promise<{ readonly text: string; revoke(): Promise<unknown> }>;
   /** Opens a secret through the API. */
   decrypt(id: string, key: string, passphrase?: string): Promise<string>;
   /** The whole database row as text. */
@@ -66,6 +69,12 @@ export async function startService(environment: Readonly<Record<string, string>>
     },
     async remove(id) {
       assert.equal((await ask('DELETE', `${apiUrl}/api/store/${id}`, { bearer: AUTH_TOKEN })).status, 200);
+    },
+    async addToken() {
+      const [id, text] = [randomUUID(), `share:${randomBytes(32).toString('base64url')}`];
+      const digest = createHash('sha256').update(text).digest();
+      await sql`insert into secrets.tokens (id, name, role, digest) values (${id}, 'a sender', 'sender', ${digest})`;
+      return { text, revoke: async () => sql`update secrets.tokens set revoked_at = now() where id = ${id}` };
     },
     async decrypt(id, secret, passphrase) {
       const body = { secret, ...(passphrase === undefined ? {} : { passphrase }) };
@@ -201,12 +210,24 @@ export async function enterToken(browser: Browser, token: string): Promise<void>
 export const focused = (browser: Browser): Promise<string> =>
   browser.run('return document.activeElement === document.body ? "body" : document.activeElement.id');
 
+/** What Chromium says of a request without a network. Only `setOffline` takes it away. */
+const OFFLINE = 'net::ERR_INTERNET_DISCONNECTED';
+
+/** Takes the page's network away, or gives it back. */
+export async function setOffline(browser: Browser, offline: boolean): Promise<void> {
+  const [downloadThroughput, uploadThroughput] = offline ? [0, 0] : [-1, -1];
+  await browser.devtools('Network.enable', {});
+  const conditions = { offline, latency: 0, downloadThroughput, uploadThroughput };
+  await browser.devtools('Network.emulateNetworkConditions', conditions);
+}
+
 /** Console messages except for expected 4xx replies: policy violations and script errors remain. */
 export async function browserErrors(browser: Browser): Promise<string[]> {
   const path = /\/([sr]\/[0-9a-f-]{36}(\/\w+)?|api\/store\/(encrypt|options)|events\S*)/.source;
   const expected = new RegExp(`${path} - Failed to load resource: the server responded with a status of 4\\d\\d `);
   const entries = await browser.log();
-  const errors = entries.filter(({ source, message }) => source !== 'network' || !expected.test(message));
+  const isExpected = (message: string) => expected.test(message) || message.includes(OFFLINE);
+  const errors = entries.filter(({ source, message }) => source !== 'network' || !isExpected(message));
   return errors.map(({ level, message }) => `${level} ${message}`);
 }
 

@@ -9,7 +9,7 @@ import { AUTH_TOKEN } from '../../test/support/gatehouse.ts';
 import { until } from '../../test/support/until.ts';
 import { plainKeys, plainOpen } from '../../test/vectors/plain-envelope.ts';
 import {
-  browserErrors, checkAfterEach, createLink, enterToken, focused, INSECURE_HOST, noteKeys, openLink, openPage, reveal,
+  checkAfterEach, createLink, enterToken, focused, INSECURE_HOST, noteKeys, openLink, openPage, reveal, setOffline,
   startChromium, startService, untilEnded, untilFieldProblem, untilProblem,
 } from './setup.ts';
 import { KEYS } from './webdriver.ts';
@@ -30,13 +30,20 @@ const idOf = (link: string) => new URL(link).pathname.split('/').at(-1) ?? '';
 const READ = /^This secret was already read$/;
 const WRONG = /^This link is incomplete or wrong$/;
 
-test('somebody who may share makes a link with two actions: text and button', async () => {
+test('a first-time user makes a link and copies it in three actions: text, button, button', async () => {
+  await browser.open(open.url);
+  await browser.grantPermission('clipboard-read');
+  await browser.grantPermission('clipboard-write');
   await openPage(browser, `${open.url}/`);
-  await browser.until('performance.getEntriesByName(location.origin + "/api/store/options").length === 1');
   await browser.until('document.getElementById("token-part").hidden');
+  browser.takeActions();
   await browser.fill('secret', 'confidential');
   await browser.click('submit');
   await browser.untilVisible('made');
+  await browser.click('copy');
+  assert.equal(browser.takeActions(), 3);
+  await browser.until('document.getElementById("copy").innerText === "Copied"');
+  assert.equal(await browser.runAsync('return navigator.clipboard.readText()'), await browser.value('link'));
   const link = await browser.value('link');
   noteKeys(open, link, await browser.value('receipt'));
   assert.equal(await reveal(browser, link), 'confidential');
@@ -306,27 +313,86 @@ test('the form offers only what the operator allows, and says it at the field', 
 
 test('without a connection the form keeps what was typed, and a link is not lost', async () => {
   const { link } = await service.store('interrupted');
-  const emulate = (offline: boolean) => browser.devtools('Network.emulateNetworkConditions', {
-    offline, latency: 0, downloadThroughput: offline ? 0 : -1, uploadThroughput: offline ? 0 : -1,
-  });
   await openPage(browser, `${service.url}/`);
   await enterToken(browser, AUTH_TOKEN);
   await browser.fill('secret', 'typed offline');
-  await browser.devtools('Network.enable', {});
-  await emulate(true);
+  await setOffline(browser, true);
   await browser.click('submit');
   await untilProblem(browser, /^The service did not answer\. Check the connection and try again\./);
   assert.equal(await browser.value('secret'), 'typed offline');
-  await emulate(false);
+  await setOffline(browser, false);
   await openLink(browser, link);
-  await emulate(true);
+  await setOffline(browser, true);
   await browser.click('submit');
   await untilProblem(browser, /^The service did not answer\..* If a view was under way, it may have been used up\.$/);
-  await emulate(false);
-  const messages = await browserErrors(browser);
-  assert.ok(messages.every((message) => message.includes('ERR_INTERNET_DISCONNECTED')), messages.join('\n'));
+  await setOffline(browser, false);
   await browser.click('submit');
   await browser.untilVisible('revealed');
+});
+
+test('a user with a token makes a link in three actions: token, text, button', async () => {
+  await openPage(browser, `${service.url}/`);
+  browser.takeActions();
+  await browser.fill('token', AUTH_TOKEN);
+  await browser.fill('secret', 'confidential');
+  await browser.click('submit');
+  await browser.untilVisible('made');
+  assert.equal(browser.takeActions(), 3);
+  noteKeys(service, await browser.value('link'), await browser.value('receipt'));
+});
+
+test('a text over the limit is said at the field, before anything is sent', async () => {
+  await openPage(browser, `${service.url}/`);
+  await enterToken(browser, AUTH_TOKEN);
+  await browser.run('document.getElementById("secret").value = "x".repeat(60_000)');
+  const requests = () => service.log().filter(({ route }) => route === 'POST /api/store/encrypt').length;
+  const before = requests();
+  await browser.click('submit');
+  await untilFieldProblem(browser, 'secret', /^58\.5 KiB is too much: the limit is about 41\.\d KiB\.$/);
+  assert.deepEqual([requests(), (await browser.value('secret')).length], [before, 60_000]);
+});
+
+test('a token that was revoked meanwhile is said at its field, and nothing typed is lost', async () => {
+  const token = await service.addToken();
+  await openPage(browser, `${service.url}/`);
+  await enterToken(browser, token.text);
+  await browser.fill('secret', 'typed before');
+  await token.revoke();
+  await browser.click('submit');
+  await untilFieldProblem(browser, 'token', /^This access token is not valid\./);
+  assert.deepEqual([await browser.value('secret'), await browser.value('token')], ['typed before', token.text]);
+});
+
+test('without a connection a passphrase is kept, and neither it nor a view is used up', async () => {
+  const { id, link } = await service.store('locked away', { passphrase: 'said by phone', max_reads: 1 });
+  await openLink(browser, link);
+  await browser.fill('passphrase', 'said by phone');
+  await setOffline(browser, true);
+  await browser.click('submit');
+  await untilProblem(browser, /^The service did not answer\./);
+  assert.equal(await browser.value('passphrase'), 'said by phone');
+  await setOffline(browser, false);
+  assert.equal(await service.reads(id), 0);
+  await browser.click('submit');
+  await browser.untilVisible('revealed');
+});
+
+test('without a connection a receipt says so and deletes nothing', async () => {
+  const link = await createLink(browser, service, 'confidential');
+  const receipt = await browser.value('receipt');
+  noteKeys(service, receipt);
+  await openPage(browser, receipt);
+  await browser.untilVisible('burn');
+  await browser.click('delete');
+  await setOffline(browser, true);
+  await browser.click('confirm');
+  await untilProblem(browser, /^The service did not answer\./);
+  assert.equal(await browser.isVisible('confirm'), true);
+  await setOffline(browser, false);
+  assert.equal(await service.reads(idOf(link)), 0);
+  await browser.click('confirm');
+  await browser.until('document.getElementById("state").innerText === "Deleted"');
+  assert.equal(await browser.isVisible('problem'), false);
 });
 
 test('the receiver sees who runs the site', async () => {

@@ -33,6 +33,8 @@ export interface Browser {
   attach(id: string, path: string): Promise<void>;
   /** The rendered text. */
   text(id: string): Promise<string>;
+  /** How often a person would have typed, pressed, clicked or chosen a file since the last call. */
+  takeActions(): number;
   /** The value of a field. */
   value(id: string): Promise<string>;
   isEnabled(id: string): Promise<boolean>;
@@ -85,6 +87,7 @@ export async function driveBrowser(driver: string, debuggerAddress: string): Pro
     },
   });
   const session = `/session/${created.sessionId}`;
+  let actionCount = 0;
   const post = (path: string, body: unknown = {}) => call('POST', session + path, body);
   const get = (path: string) => call('GET', session + path);
   const select = async (value: string) => {
@@ -108,18 +111,27 @@ export async function driveBrowser(driver: string, debuggerAddress: string): Pro
     },
     untilVisible: (id) => browser.until(`document.getElementById('${id}')?.checkVisibility() === true`),
     isVisible: (id) => run('return document.getElementById(arguments[0])?.checkVisibility() === true', id),
+    takeActions() {
+      const taken = actionCount;
+      actionCount = 0;
+      return taken;
+    },
     async click(id) {
+      actionCount += 1;
       await post(`${await find(id)}/click`);
     },
     async clickOn(selector) {
+      actionCount += 1;
       await post(`${await select(selector)}/click`);
     },
     async fill(id, text) {
+      actionCount += 1;
       const element = await find(id);
       await post(`${element}/clear`);
       if (text !== '') await post(`${element}/value`, { text });
     },
     async attach(id, path) {
+      actionCount += 1;
       await post(`${await find(id)}/value`, { text: path });
     },
     text: async (id) => get(`${await find(id)}/text`),
@@ -128,6 +140,7 @@ export async function driveBrowser(driver: string, debuggerAddress: string): Pro
     nameOf: async (id) => get(`${await find(id)}/computedlabel`),
     roleOf: async (id) => get(`${await find(id)}/computedrole`),
     async press(...keys) {
+      actionCount += 1;
       const actions = keys.flatMap((key) => {
         const held = typeof key === 'string' ? [key] : key;
         const down = held.map((value) => ({ type: 'keyDown', value }));

@@ -11,7 +11,7 @@ import {
 import { focused } from '../browser/setup.ts';
 import { KEYS } from '../browser/webdriver.ts';
 import { findProgram } from '../programs.ts';
-import { APP, LOGIN, type Member, startSignin } from './setup.ts';
+import { APP, EVIL, LOGIN, type Member, startSignin } from './setup.ts';
 
 const setup = await startSignin('nginx');
 const { browser } = setup;
@@ -53,6 +53,7 @@ async function openCode(): Promise<void> {
 async function openFirst(): Promise<string> {
   const username = `new-${(created += 1)}`;
   await openAs(administrator, '/account/users');
+  await browser.clickOn('summary');
   await browser.fill('username', username);
   await browser.fill('email', `${username}@example.org`);
   await browser.fill('password', FIRST_PASSWORD);
@@ -81,6 +82,16 @@ const STATES: readonly PageState[] = [
     await setup.enterPassword(plain.username, 'wrong');
     await browser.untilVisible('problem');
   }, { ...LOGIN_CONTROLS, problem: ['alert', ''] }],
+  ['sign-in-throttled', async () => {
+    await browser.deleteCookies();
+    await open('/login');
+    for (let i = 0; i < 7; i += 1) {
+      await setup.enterPassword('nobody-at-all', `wrong ${i}`);
+      await browser.until(`document.readyState === 'complete' && document.getElementById('problem') !== null
+        && document.getElementById('password').value === ''`);
+    }
+    await browser.until('/Too many/.test(document.getElementById("problem").innerText)');
+  }, { ...LOGIN_CONTROLS, problem: ['alert', ''] }],
   ['code', openCode, CODE_CONTROLS],
   ['code-wrong', async () => {
     await openCode();
@@ -92,6 +103,13 @@ const STATES: readonly PageState[] = [
     await browser.deleteCookies();
     await openFirst();
   }, { new: ['textbox', 'New password'] }],
+  ['choose-password-wrong', async () => {
+    await browser.deleteCookies();
+    await openFirst();
+    await browser.fill('new', 'short');
+    await browser.press(Enter);
+    await browser.untilVisible('problem');
+  }, { new: ['textbox', 'New password'], problem: ['alert', ''] }],
   ['account', () => openAs(plain, '/account'), {
     current: ['textbox', 'Current password'], new: ['textbox', 'New password'],
   }],
@@ -119,11 +137,20 @@ const STATES: readonly PageState[] = [
     await browser.clickOn('form[action="/account/totp/start"] button');
     await browser.untilVisible('code');
   }, { code: ['textbox', 'Code of 6 digits'] }],
+  ['app-wrong', async () => {
+    await openAs(plain, '/account/factors');
+    await browser.clickOn('form[action="/account/totp/start"] button');
+    await browser.untilVisible('code');
+    await browser.fill('code', '000000');
+    await browser.press(Enter);
+    await browser.untilVisible('problem');
+  }, { code: ['textbox', 'Code of 6 digits'], problem: ['alert', ''] }],
   ['recovery-codes', async () => {
     await openAs(guarded, '/account/factors');
     await browser.clickOn('form[action="/account/recovery"] button');
     await setup.untilTitle('Recovery codes');
   }, {}],
+  ['keys-none', () => openAs(administrator, '/account/keys'), {}],
   ['key-new', async () => {
     await openAs(plain, '/account/keys');
     await browser.fill('name', 'Backup of the wiki');
@@ -140,13 +167,42 @@ const STATES: readonly PageState[] = [
     await browser.until('/Revoked/.test(document.body.innerText)');
   }, { name: ['textbox', 'Name of the key, such as the program'], days: ['combobox', 'Expires'] }],
   ['users', () => openAs(administrator, '/account/users'), {
-    search: ['textbox', 'Part of a username or e-mail address'], username: ['textbox', 'Username'],
-    email: ['textbox', 'E-mail address'], password: ['textbox', 'First password, which the user must change'],
+    search: ['textbox', 'Part of a username or e-mail address'],
   }],
+  ['users-create', async () => {
+    await openAs(administrator, '/account/users');
+    await browser.clickOn('summary');
+  }, {
+    username: ['textbox', 'Username'], email: ['textbox', 'E-mail address'],
+    password: ['textbox', 'First password, which the user must change'],
+  }],
+  ['users-found-none', () => openAs(administrator, '/account/users?search=nobody-at-all'), {
+    search: ['textbox', 'Part of a username or e-mail address'],
+  }],
+  ['users-second-page', () => openAs(administrator, '/account/users?page=2'), {}],
+  ['users-wrong', async () => {
+    await openAs(administrator, '/account/users');
+    await browser.clickOn('summary');
+    await browser.fill('username', plain.username);
+    await browser.fill('email', 'another@example.org');
+    await browser.fill('password', 'chosen by somebody else');
+    await browser.clickOn('form[method="post"][action="/account/users"] button');
+    await browser.untilVisible('problem');
+  }, { problem: ['alert', ''] }],
   ['user', () => openAs(administrator, `/account/users/${guarded.id}`), {
     password: ['textbox', 'New password, which the user must change'],
   }],
   ['audit', () => openAs(administrator, '/account/audit'), {}],
+  ['forbidden', () => openAs(plain, '/account/users'), {}],
+  ['other-site', async () => {
+    await browser.deleteCookies();
+    await browser.open(`${EVIL}/`);
+    await browser.run(`
+      const form = Object.assign(document.createElement('form'), { method: 'post', action: '${LOGIN}/login' });
+      document.body.append(form);
+      form.submit();`);
+    await setup.untilTitle('That did not work');
+  }, { problem: ['alert', ''] }],
   ['failure', () => openAs(administrator, '/account/users/00000000-0000-4000-8000-000000000000'), {}],
 ];
 
@@ -164,7 +220,7 @@ for (const state of STATES) {
   test(`every check of accessibility passes: ${name}`, async () => {
     await openState(browser, state);
     assert.deepEqual(await unnamed(), []);
-    await checkAppearance(browser, `signin-${name}`, () => ['desktop', 'phone']);
+    await checkAppearance(browser, `signin-${name}`);
     await setViewport(browser, 'desktop');
     await enlargeText(browser);
     assert.deepEqual(await overflowing(browser), [], 'nothing overflows at 200 %');
@@ -223,6 +279,19 @@ test('a first password is replaced before anything else, and then leads to the a
   await setup.untilTitle('Sign in');
   await setup.enterPassword(username, 'chosen by the person');
   await setup.untilProgram(`${APP}/first?x=1`);
+});
+
+test('a user who cannot be created is said at the form, which keeps what was typed', async () => {
+  await openAs(administrator, '/account/users');
+  await browser.clickOn('summary');
+  await browser.fill('username', plain.username);
+  await browser.fill('email', 'another@example.org');
+  await browser.fill('password', FIRST_PASSWORD);
+  await browser.press(Enter);
+  await browser.untilVisible('problem');
+  assert.deepEqual(await Promise.all(['username', 'email'].map((id) => browser.value(id))), [plain.username, 'another@example.org']);
+  assert.equal(await focused(browser), 'username');
+  assert.equal(await browser.run('return document.querySelector("details").contains(document.getElementById("problem"))'), true);
 });
 
 test('a recovery code opens once, in lower case and with spaces', async () => {

@@ -6,10 +6,8 @@ import { callApi, element } from '/pages/page.js';
 /** The token is kept only in this field. */
 const token = element('token', HTMLInputElement);
 
-/** Called when the service does not accept the token any more. */
-export const signedOut = { handle: (/** @type {string} */ _message) => {} };
-
-const REFUSED = 'This operator token is not valid. Check it and try again.';
+/** Called when the service does not accept the token, or not any more. */
+export const signedOut = { handle: () => {} };
 
 /**
  * @template Data
@@ -22,7 +20,7 @@ export async function call(path, request = {}) {
   /** @type {Result<Data>} */
   const result = await callApi(path, { ...request, ...(sent === '' ? {} : { token: sent }) });
   // Without a token, a proxy may have signed the user in. What a former token was answered means nothing any more.
-  if (!result.ok && result.code === 'unauthorized' && sent !== '' && sent === token.value) signedOut.handle(REFUSED);
+  if (!result.ok && result.code === 'unauthorized' && sent !== '' && sent === token.value) signedOut.handle();
   return result;
 }
 
@@ -45,8 +43,8 @@ export function confirmAt(button, text) {
   }, 2_000);
 }
 
-/** The least time between two requests of the live view, and how many times as long as the last one took. */
-const [POLL_MS, POLL_RATIO] = [1_000, 5];
+/** Between two requests of the live view: so many times as long as the last one took, within these bounds. */
+const [POLL_RATIO, MIN_POLL_MS, MAX_POLL_MS] = [5, 1_000, 5_000];
 
 /**
  * Calls `refresh` again and again while the page is visible, also at once when it becomes visible. A slow service is
@@ -64,7 +62,8 @@ export function poll(refresh) {
     const startedAt = performance.now();
     await refresh();
     if (mine === runs && !document.hidden) {
-      timer = setTimeout(run, Math.max(POLL_MS, POLL_RATIO * (performance.now() - startedAt)));
+      const pause = POLL_RATIO * (performance.now() - startedAt);
+      timer = setTimeout(run, Math.min(MAX_POLL_MS, Math.max(MIN_POLL_MS, pause)));
     }
   }
   document.addEventListener('visibilitychange', () => {

@@ -20,7 +20,7 @@ function shape(name, attributes) {
  * @param {string} span such as "last hour"
  */
 export function drawChart(chart, caption, bars, span) {
-  const most = Math.max(1, ...bars.map(({ received, dead }) => Math.max(received, dead)));
+  const most = Math.max(0, ...bars.map(({ received, dead }) => Math.max(received, dead)));
   const width = WIDTH / Math.max(1, bars.length);
   const scale = (/** @type {number} */ value) => (value === 0 ? 0 : Math.max(2, (value / most) * (HEIGHT - 2)));
   const columns = bars.flatMap(({ from, received, dead }, at) => {
@@ -40,5 +40,5 @@ export function drawChart(chart, caption, bars, span) {
   const sum = (/** @type {'received' | 'dead'} */ name) => bars.reduce((total, bar) => total + bar[name], 0);
   const text = `${counted(sum('received'), 'event')} received and ${sum('dead').toLocaleString()} dead in the ${span}.`;
   chart.setAttribute('aria-label', text);
-  caption.textContent = `${text} Highest bar: ${most.toLocaleString()}.`;
+  caption.textContent = most === 0 ? `No event in the ${span}.` : `${text} Highest bar: ${most.toLocaleString()}.`;
 }

@@ -103,6 +103,7 @@ function show(found) {
   const { event, ip, attempts } = found;
   const isNew = details === null;
   details = found;
+  element('found', HTMLElement).hidden = false;
   const state = describe(event);
   if (element('one-state', HTMLElement).textContent !== state) element('one-state', HTMLElement).textContent = state;
   if (isNew) showBody(found);
@@ -126,7 +127,8 @@ async function refresh() {
   /** @type {[Awaited<ReturnType<typeof call<EventDetails>>>, unknown]} */
   const [result] = await Promise.all([call(`/events/${id}`), loadDelivery()]);
   if (id !== shownId) return;
-  showProblemAt('one-problem', result.ok ? '' : result.message);
+  const wrong = 'The address of this event is incomplete or wrong. Open it exactly as you received it.';
+  showProblemAt('one-problem', result.ok ? '' : result.code === 'invalid_path' ? wrong : result.message);
   if (result.ok) show(result.data);
 }
 const refreshNow = poll(refresh);
@@ -134,10 +136,12 @@ const refreshNow = poll(refresh);
 /** Shows an event, and follows its state. @param {string} id the empty string to stop */
 export async function showEvent(id) {
   [shownId, shownState, details] = [id, '', null];
-  element('by-hand', HTMLElement).hidden = true;
-  showProblemAt('one-problem', '');
+  element('by-hand', HTMLElement).hidden = element('found', HTMLElement).hidden = true;
+  for (const problem of ['one-problem', 'action-problem']) showProblemAt(problem, '');
   if (id === '') return;
   element('one-heading', HTMLElement).textContent = 'Event';
+  element('one-state', HTMLElement).textContent = '';
+  element('one-badge', HTMLElement).replaceChildren();
   await refreshNow();
 }
 
@@ -145,7 +149,7 @@ again.addEventListener('click', async () => {
   again.disabled = true;
   const result = await call(`/events/${shownId}/redeliver`, { method: 'POST' });
   again.disabled = false;
-  showProblemAt('one-problem', result.ok ? '' : result.message);
+  showProblemAt('action-problem', result.ok ? '' : result.message);
   if (result.ok) confirmAt(again, 'Will be delivered again');
   await refreshNow();
 });

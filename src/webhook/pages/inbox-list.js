@@ -89,13 +89,32 @@ function createRow(summary) {
     next.title = formatTime(next_attempt_at);
     tries.append(next);
   }
+  if (status === 'dead') tries.append(createRedeliver(summary));
   const cells = [
-    create('td', '', create('label', 'pick', box)), create('td', '', createTime(received_at), age), create('td', '', link), badge, tries,
+    create('td', '', create('label', 'pick', box)), create('td', '', createTime(received_at), age),
+    create('td', '', link), badge, tries,
     create('td', '', source), create('td', 'mono', delivery_id ?? ''), create('td', '', token ?? ''),
   ];
   const row = create('tr', '', ...cells);
   row.dataset.id = id;
   return row;
+}
+
+/** A button of a failed event, and what went wrong with it. @param {EventSummary} summary */
+function createRedeliver({ id, event }) {
+  const button = create('button', 'small', 'Redeliver');
+  button.type = 'button';
+  button.setAttribute('aria-label', `Redeliver ${event}`);
+  const problem = create('span', 'error');
+  problem.setAttribute('role', 'alert');
+  button.addEventListener('click', async () => {
+    button.disabled = true;
+    const result = await call(`/events/${id}/redeliver`, { method: 'POST' });
+    button.disabled = false;
+    problem.textContent = result.ok ? '' : result.message;
+    if (result.ok) await refreshNow();
+  });
+  return create('span', 'later', button, problem);
 }
 
 /** The address of an event, which keeps the filter. @param {string} id the empty string for the list */
@@ -178,7 +197,8 @@ async function loadRows() {
 
 /** @param {boolean} hasMore */
 function emptyText(hasMore) {
-  if (filterQuery().size === 0) return [create('strong', '', 'No events yet'), 'They appear here as they arrive.'];
+  const advice = "Send one to /webhook with a sender's token. It appears here as it arrives.";
+  if (filterQuery().size === 0) return [create('strong', '', 'No events yet'), advice];
   const where = hasMore ? 'No match among the newest events so far.' : 'Change or clear the filters.';
   return [create('strong', '', 'No events match'), where];
 }

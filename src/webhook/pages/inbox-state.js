@@ -49,12 +49,14 @@ function showDelivery(state) {
   pauseButton.classList.toggle('primary', paused_at !== null);
   const held = [];
   if (paused_at !== null) {
-    const since = `since ${formatTime(paused_at)} by ${paused_by ?? 'an operator'}`;
+    const name = paused_by?.replace(/^user:/, '') ?? 'an operator';
+    const who = name === 'command' ? 'on the command line' : `by ${name}`;
+    const since = `since ${formatTime(paused_at)} ${who}`;
     held.push(`Delivery has been paused ${since}. Events are stored and wait.`);
   }
   if (next_probe_at !== null && failing_since !== null) {
     const since = `The target has failed since ${formatTime(failing_since)}, ${counted(failures, 'time')} in a row.`;
-    held.push(`${since} It is only probed, ${formatAge(next_probe_at)}; the other events wait.`);
+    held.push(`${since} Events wait until a probe succeeds; the next one is ${formatAge(next_probe_at)}.`);
   }
   showText('held', held.join(' '));
   element('held', HTMLElement).hidden = held.length === 0;
@@ -112,6 +114,6 @@ pauseButton.addEventListener('click', async () => {
   /** @type {Awaited<ReturnType<typeof call<Delivery>>>} */
   const result = await call(`/events/${delivery?.paused_at ? 'resume' : 'pause'}`, { method: 'POST' });
   pauseButton.disabled = false;
-  showProblemAt('list-problem', result.ok ? '' : result.message);
+  showProblemAt('pause-problem', result.ok ? '' : result.message);
   if (result.ok) showDelivery(result.data);
 });

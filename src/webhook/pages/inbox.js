@@ -35,7 +35,9 @@ function openEvent(id) {
 }
 
 onChange.handle = closeBulk;
-signedOut.handle = (message) => {
+signedOut.handle = () => {
+  const message = isSignedIn ? 'This operator token is no longer valid. Enter another one.'
+    : 'This operator token is not valid. Check it and try again.';
   isSignedIn = false;
   void showEvent('');
   showView('signin');
