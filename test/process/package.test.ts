@@ -22,7 +22,7 @@ const run = (cwd: string, program: string, ...words: readonly string[]) => execF
 /** The tree of the run holds compiled files beside the sources. A clone does not. */
 function makeClone(): void {
   const isCompiled = (path: string) => existsSync(path.replace(/\.js(\.map)?$/, '.ts')) && /\.js(\.map)?$/.test(path);
-  for (const name of ['src', 'scripts', 'test', 'docs', 'Makefile', 'README.md', 'LICENSE', 'CHANGELOG.md', 'SECURITY.md', '.npmrc', 'package.json', 'package-lock.json', 'tsconfig.json']) {
+  for (const name of ['src', 'scripts', 'test', 'docs', 'deploy', 'Makefile', 'README.md', 'LICENSE', 'CHANGELOG.md', 'SECURITY.md', '.npmrc', 'package.json', 'package-lock.json', 'tsconfig.json']) {
     cpSync(join(root, name), join(clone, name), { recursive: true, dereference: true, filter: (path) => !isCompiled(path) });
   }
   // Installed, so that the build does not install anything.
@@ -68,13 +68,13 @@ function start(words: readonly string[], given: Readonly<Record<string, string>>
   return { child, ended, prints, stdout: () => stdout, stderr: () => stderr };
 }
 
-test('the package holds the program, its types and maps, and the documents', () => {
+test('the package holds the program, its types and maps, the documents and the deployment files without those of Compose', () => {
   const paths = packed.files.map(({ path }) => path);
   for (const path of [
     'dist/cli.js', 'dist/main.js', 'dist/index.js', 'dist/index.d.ts', 'dist/index.js.map', 'dist/start/start-package.js',
-    'dist/identity/common-passwords.txt', 'dist/http/pages/style.css', 'docs/embedding.md', 'README.md', 'LICENSE',
+    'dist/identity/common-passwords.txt', 'dist/http/pages/style.css', 'docs/embedding.md', 'deploy/systemd/gatehouse@.service', 'README.md', 'LICENSE',
   ]) assert.ok(paths.includes(path), path);
-  assert.deepEqual(paths.filter((path) => !/^(dist\/|docs\/|[A-Z]+\.md$|LICENSE$|package\.json$)/.test(path)), []);
+  assert.deepEqual(paths.filter((path) => !/^(dist\/|docs\/|deploy\/(grafana|kubernetes|prometheus|systemd)\/|[A-Z]+\.md$|LICENSE$|package\.json$)/.test(path)), []);
   assert.deepEqual(paths.filter((path) => path.endsWith('.ts') && !path.endsWith('.d.ts')), []);
   for (const path of paths.filter((one) => one.endsWith('.js.map'))) {
     const map: { sourcesContent?: string[] } = JSON.parse(readFileSync(join(installed, path), 'utf8'));
