@@ -12,5 +12,6 @@ function advice(code: string, { name, host, port }: Address): string {
   if (code === 'EADDRINUSE') return `port ${port} is in use. ${variable}_PORT`;
   if (code === 'EACCES') return `this user may not use port ${port}. ${variable}_PORT to a port above 1023`;
   if (code === 'EADDRNOTAVAIL') return `this machine does not have the address ${host}. ${variable}_HOST`;
-  return 'check its host and port';
+  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') return `the name ${host} has no address. ${variable}_HOST`;
+  return `${variable}_HOST and ${name.toUpperCase()}_PORT`;
 }

@@ -123,6 +123,12 @@ test('an address of another machine ends the process with one line', async (t) =
   assert.match(finished.stderr, /^gatehouse: identity cannot listen on 192\.0\.2\.1[^\n]*does not have the address[^\n]*\n$/);
 });
 
+test('a host name without an address ends the process with one line that names the variable', async (t) => {
+  const finished = await runProgram(t, program, ['serve', 'identity'], { ...variables(file.url), IDENTITY_HOST: 'no address' });
+  assert.equal(finished.code, 1);
+  assert.match(finished.stderr, /^gatehouse: identity cannot listen on no address:0 \(ENOTFOUND\): the name no address has no address\. Set IDENTITY_HOST\.\n$/);
+});
+
 test('metrics have their own listener, and only there', async (t) => {
   const house = await startGatehouse(t, SERVICES, file.url);
   await logIn(house.url.identity);
