@@ -1,4 +1,4 @@
-# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `test-nginx`, `test-browser`, `test-signin`, `test-pgbouncer`, `test-ha`, `test-deploy`, `test-image` and `image`.
+# Every target brings what it needs: with Node, npm and make, a fresh clone is enough for all of them but `test-nginx`, `test-browser`, `test-signin`, `test-pgbouncer`, `test-ha`, `test-deploy`, `test-image`, `test-arm` and `image`.
 
 IMAGE = gatehouse
 IMAGE_TOOL = docker
@@ -10,7 +10,7 @@ SERVICE =
 ARGS =
 sources := $(shell find src)
 
-.PHONY: help start dev dump load test test-fast test-node check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-ha test-deploy test-image test-faults test-senders image sbom bench bench-start bench-growth bench-memory bench-scaling bench-verify bench-flood bench-drain clean clean-data
+.PHONY: help start dev dump load test test-fast test-node check typecheck audit build test-nginx test-browser test-signin test-pgbouncer test-ha test-deploy test-image test-faults test-arm test-senders image sbom bench bench-start bench-growth bench-memory bench-scaling bench-verify bench-flood bench-drain clean clean-data
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -81,6 +81,9 @@ test-ha: node_modules/.installed ## kill the leader of a Patroni cluster under l
 
 test-faults: node_modules/.installed ## break processes, PostgreSQL, network and disk under load and check that nothing acknowledged is lost; FAULTS_SEED=n repeats a run
 	@node --import tsx scripts/test.ts scripts/faults
+
+test-arm: node_modules/.installed ## run the program on an emulated ARM processor; fetches Node, QEMU and libraries from npm and Debian, installs nothing
+	@node --import tsx scripts/test.ts scripts/arm/arm.test.ts
 
 test-senders: node_modules/.installed ## verify signatures made by the senders' own libraries; installs them temporarily from the npm registry
 	@node --import tsx scripts/test.ts scripts/senders/senders.test.ts

@@ -43,6 +43,8 @@ interface StartOptions {
   readonly files?: number;
   /** The directory of a memory cgroup (version 1) that the process joins before it starts. */
   readonly cgroup?: string;
+  /** The command of another Node. */
+  readonly node?: readonly string[];
   /** Closes standard output at once, as `… | head -0` does. */
   readonly deaf?: boolean;
 }
@@ -53,9 +55,9 @@ export function startProgram(
   directory: string,
   words: readonly string[],
   environment: Readonly<Record<string, string>>,
-  { input = '', deaf = false, files, cgroup, ...options }: StartOptions = {},
+  { input = '', deaf = false, files, cgroup, node = [process.execPath], ...options }: StartOptions = {},
 ): Running {
-  const command = [process.execPath, join(directory, 'dist/cli.js'), ...words];
+  const command = [...node, join(directory, 'dist/cli.js'), ...words];
   const limits = [...(files === undefined ? [] : [`ulimit -n ${files}`]), ...(cgroup === undefined ? [] : [`echo $$ > ${cgroup}/cgroup.procs`])];
   const limited = ['/bin/sh', '-c', [...limits, 'exec "$@"'].join(' && '), 'sh', ...command];
   const [program = '', ...rest] = limits.length === 0 ? command : limited;
