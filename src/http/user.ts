@@ -4,12 +4,14 @@ import type { RequestInfo } from './call.ts';
  * The person whom a proxy has authenticated, by a header that it sets (TRUSTED_USER_HEADER). It is believed only from
  * TRUSTED_PROXIES. A proxy adds it to whatever a browser sends, also for a page of another site (CSRF), so the request
  * must show as well that a page of this host sent it. The listener has already rejected a foreign `Origin`.
- * @returns null if there is none
+ * @param names the only ones that count; with `*`, all do
+ * @returns finds the name; null if there is none
  */
-export const trustedUser = (header: string) => ({ headers, isFromProxy }: RequestInfo): string | null => {
+export const trustedUser = (header: string, names = ['*']) => ({ headers, isFromProxy }: RequestInfo) => {
   const { 'sec-fetch-site': site, origin, [header.toLowerCase()]: name } = headers;
   const isFromOwnPage = site === undefined ? origin !== undefined : site === 'same-origin';
   // A comma joins a second header, which the client may have sent.
   const isOneName = typeof name === 'string' && /^[\x20-\x2b\x2d-\x7e\xa0-\xff]{1,255}$/.test(name);
-  return isFromProxy && isFromOwnPage && isOneName ? name : null;
+  const isBelieved = isFromProxy && isFromOwnPage && isOneName;
+  return isBelieved && (names.includes('*') || names.includes(name)) ? name : null;
 };

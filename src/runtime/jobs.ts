@@ -9,7 +9,7 @@ export interface Job {
   readonly name: string;
   readonly everySeconds: number;
   /** Does one small batch. True means that there is more to do now. */
-  readonly batch: () => Promise<boolean>;
+  readonly batch: () => Promise<boolean | void>;
 }
 
 /** How many rows one batch removes at most. */

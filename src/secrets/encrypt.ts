@@ -31,7 +31,7 @@ type EncryptCall = Call<Caller, unknown, unknown, Infer<ReturnType<typeof encryp
 /** Encrypts a text under the server's key and a new client key, which this reply alone contains. */
 export async function encrypt({ body, caller, request }: EncryptCall, service: SecretsService) {
   const { database, hashing, limits, passphraseCost, serverKey, sharePages } = service;
-  const refused = caller.role === 'anyone' && (await (await import('./anyone.ts')).takeTurn(service, request));
+  const refused = caller.role === 'anyone' && (await (await import('./visitor.ts')).takeTurn(service, request));
   if (refused) return refused;
   const { passphrase, max_reads = limits.max_reads.default, expires_in = limits.expires_in.default } = body;
   const kdfParams = createKdfParams(passphraseCost);

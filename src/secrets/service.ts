@@ -23,15 +23,14 @@ export function createSecrets(
   settings: SecretsSettings, database: Database, context: ServiceContext, visitor: Visitor | null = null,
 ) {
   const { serverSecret, previousSecrets, authTokens, ...others } = settings;
-  const { log, metrics, hashing, isServing, site } = context;
+  const { log, metrics } = context;
   const serverKey = createServerKey(serverSecret);
   return {
     ...others,
+    ...context,
     database,
     visitor,
-    log,
     countEvent: metrics.counter('gatehouse_secret_events_total', 'What happened to secrets, by event.', ['event']),
-    hashing,
     /** Passphrases of one secret are tried one at a time. */
     passphraseQueue: createKeyedQueue(MAX_READERS, 'the passphrase of one secret'),
     /** Encrypts; also the first of `openingKeys`. */
@@ -40,8 +39,6 @@ export function createSecrets(
     tokens: authTokens.map((token, index) => ({ digest: digest(token), name: index === 0 ? 'current' : 'previous' })),
     countToken: metrics.counter('gatehouse_auth_tokens_total', 'Requests, by current or previous token.', ['token']),
     limitGuesses: createGuessLimit(),
-    isServing,
-    site,
     readiness: createReadiness(database, SCHEMA, MIGRATIONS, log),
   };
 }

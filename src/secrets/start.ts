@@ -4,7 +4,6 @@ import { bindRoutes } from '../http/call.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { describeError } from '../runtime/errors.ts';
 import { BATCH_ROWS, type Job, removalJob } from '../runtime/jobs.ts';
-import type { Metrics } from '../runtime/metrics.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { createRoutes } from './routes.ts';
 import { createSecrets, KEY_MISSING, recordEvent, type SecretsService } from './service.ts';
@@ -20,7 +19,7 @@ export async function start(settings: SecretsSettings, context: ServiceContext) 
     routes: bindRoutes(routes, service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
     firstRun: () => noteServerKey(service),
-    jobs: createJobs(service, context.metrics),
+    jobs: createJobs(service),
   } as const;
 }
 
@@ -39,8 +38,8 @@ async function noteServerKey({ database, log, serverKey, openingKeys }: SecretsS
 }
 
 /** No reply depends on these, because every statement checks the expiry itself. They remove content that has ended. */
-function createJobs(service: SecretsService, metrics: Metrics): readonly Job[] {
-  const { database, receiptSeconds } = service;
+function createJobs(service: SecretsService): readonly Job[] {
+  const { database, metrics, receiptSeconds } = service;
   return [
     {
       name: 'empty expired secrets',
@@ -60,7 +59,6 @@ function createJobs(service: SecretsService, metrics: Metrics): readonly Job[] {
         for (const { key_id, secrets } of await listKeys(database, null, [])) {
           metrics.gauge('gatehouse_secrets_stored', 'Readable secrets, by key id.', { key_id }, () => secrets);
         }
-        return false;
       },
     },
   ];

@@ -1,6 +1,11 @@
+import { readThrottle, takeAttempt } from '../db/throttle.ts';
 import type { RequestInfo } from '../http/call.ts';
+import { Failure } from '../http/errors.ts';
 import { trustedUser } from '../http/user.ts';
 import type { Caller } from './caller.ts';
+import { SCHEMA } from './migrations.ts';
+import { limitOf } from './passphrase.ts';
+import type { SecretsService } from './service.ts';
 import type { SecretsSettings } from './settings.ts';
 
 /** Loaded with TRUSTED_USER_HEADER or SHARE_ANYONE. @returns who sends a request without a token */
@@ -11,4 +16,14 @@ export function createVisitor({ userHeader, anyone }: NonNullable<SecretsSetting
     if (user !== null) return { role: 'sender', creator: `user:${user}` };
     return anyone ? { role: 'anyone', creator: 'anyone' } : null;
   };
+}
+
+const MESSAGE = 'Too many secrets were stored from your network without a credential. Try again after Retry-After.';
+
+/** With SHARE_ANYONE: counts a secret without a creator. @returns null if the network may store it */
+export async function takeTurn({ database, serverKey }: SecretsService, { network }: RequestInfo) {
+  const limit = limitOf(serverKey, 'anyone', network);
+  if (await takeAttempt(database, SCHEMA, limit)) return null;
+  const { wait } = await readThrottle(database, SCHEMA, [limit]);
+  return new Failure('too_many_requests', { message: MESSAGE, retryAfterSeconds: wait });
 }

@@ -1,7 +1,6 @@
 import { accessSync, constants as mode } from 'node:fs';
 import { isAbsolute } from 'node:path';
 import { codeOf } from '../db/retry.ts';
-import type { ServiceContext } from '../runtime/context.ts';
 import { StartupError } from '../runtime/errors.ts';
 import { removalJob } from '../runtime/jobs.ts';
 import { targetKeyOf, type WebhookService } from './service.ts';
@@ -10,11 +9,9 @@ import { removeIdlePages } from './store/work.ts';
 import { type DeliveryTarget, startWorker } from './worker.ts';
 
 /** What a service with a target does besides: it delivers events. */
-export async function load(
-  settings: TargetSettings, delivery: DeliverySettings, service: WebhookService, { log, metrics }: ServiceContext,
-) {
+export async function load(settings: TargetSettings, delivery: DeliverySettings, service: WebhookService) {
   const createTarget = await loadTarget(settings, delivery);
-  const { database } = service;
+  const { database, log, metrics } = service;
   return {
     jobs: [removalJob(metrics, 'webhook.pages', 300, (limit) => removeIdlePages(database, limit))],
     checkWork: () => void createTarget(),

@@ -20,15 +20,13 @@ export type SigningKeys = readonly [ServerKey, ...ServerKey[]];
 export type WebhookService = ReturnType<typeof createWebhook>;
 
 export function createWebhook(
-  { secrets, target, delivery, rate, maxSignedBytes }: WebhookSettings, database: Database,
-  { log, metrics, isServing, site }: ServiceContext,
+  { secrets, target, delivery, rate, maxSignedBytes }: WebhookSettings, database: Database, context: ServiceContext,
 ) {
+  const { log, metrics } = context;
   const received = 'Webhook events accepted, by source and by whether they are duplicates.';
   const service = {
+    ...context,
     database,
-    log,
-    isServing,
-    site,
     maxSignedBytes,
     /** Open signing secrets; the first also seals them. None without WEBHOOK_SECRET. */
     signingKeys: secrets.map(createSigningKey),

@@ -4,7 +4,6 @@ import { createDatabase } from '../db/pool.ts';
 import { bindRoutes } from '../http/call.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { type Job, removalJob } from '../runtime/jobs.ts';
-import type { Metrics } from '../runtime/metrics.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { WRONG_SECRET } from './receive.ts';
 import { createRoutes } from './routes.ts';
@@ -16,24 +15,18 @@ import { anyTokenExists, countByKey, findTokenCaller, insertToken, markTokensUse
 /** Assembles the service for `serve`. */
 export async function start(settings: WebhookSettings, context: ServiceContext) {
   if (!settings.database) return (await import('./plain.ts')).startPlain(settings, context);
-  const { log, metrics } = context;
-  const database = createDatabase(settings.database, SCHEMA, log, metrics);
+  const database = createDatabase(settings.database, SCHEMA, context.log, context.metrics);
   const service = createWebhook(settings, database, context);
   const { target, inboxUsers } = settings;
   if (inboxUsers) {
-    const { trustedUser } = await import('../http/user.ts');
-    const [userOf, names] = [trustedUser(inboxUsers.header), new Set(inboxUsers.names)];
-    service.namedOperator = (request) => {
-      const user = userOf(request);
-      return user !== null && (names.has('*') || names.has(user)) ? user : null;
-    };
+    service.namedOperator = (await import('../http/user.ts')).trustedUser(inboxUsers.header, inboxUsers.names);
   }
-  const delivery = target && (await (await import('./delivery.ts')).load(target, settings.delivery, service, context));
+  const delivery = target && (await (await import('./delivery.ts')).load(target, settings.delivery, service));
   return {
     routes: bindRoutes(await createRoutes(settings.inboxPage ? context.site : null), service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
-    firstRun: () => firstRun(service, settings.token, context),
-    jobs: [...jobs(service, settings, metrics), ...(delivery?.jobs ?? [])],
+    firstRun: () => firstRun(service, settings.token),
+    jobs: [...jobs(service, settings), ...(delivery?.jobs ?? [])],
     ...(delivery && { startWork: delivery.startWork, checkWork: delivery.checkWork }),
   };
 }
@@ -41,9 +34,8 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
 const RESEAL = 'signing secrets are sealed under WEBHOOK_SECRET_PREVIOUS; before you remove it: gatehouse token reseal';
 
 /** Creates the first token, on any number of replicas exactly once: not if there is any, even a revoked one. */
-async function firstRun(
-  { database, signingKeys, log }: WebhookService, given: string | null, { announce, handOut }: ServiceContext,
-): Promise<void> {
+async function firstRun(service: WebhookService, given: string | null): Promise<void> {
+  const { database, signingKeys, log, announce, handOut } = service;
   for (const { key_id, secrets } of await countByKey(database)) {
     if (!signingKeys.some(({ id }) => id === key_id)) log.error(WRONG_SECRET, { key_id, secrets });
     else if (key_id !== signingKeys[0]?.id) log.info(RESEAL, { key_id, secrets });
@@ -62,7 +54,7 @@ async function firstRun(
   log.warn('WEBHOOK_TOKEN ignored: tokens already exist and it is not among the active ones');
 }
 
-function jobs({ database, pendingLastSeen }: WebhookService, settings: WebhookSettings, metrics: Metrics): Job[] {
+function jobs({ database, pendingLastSeen, metrics }: WebhookService, settings: WebhookSettings): Job[] {
   const { eventSeconds, deadSeconds } = settings;
   const backlog: Backlog = { waiting: 0, oldest: 0, dead: 0, paused: 0 };
   const { gauge } = metrics;
@@ -75,12 +67,8 @@ function jobs({ database, pendingLastSeen }: WebhookService, settings: WebhookSe
     pendingLastSeen.clear();
     // If this fails, the next use is recorded.
     if (ids.length > 0) await markTokensUsed(database, ids);
-    return false;
   };
-  const measure = async () => {
-    Object.assign(backlog, await readBacklog(database));
-    return false;
-  };
+  const measure = async () => void Object.assign(backlog, await readBacklog(database));
   const remove = (status: Status, seconds: number) =>
     removalJob(metrics, 'webhook.events', 300, (limit) => removeEnded(database, status, seconds, limit));
   return [

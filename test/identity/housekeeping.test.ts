@@ -27,7 +27,7 @@ function startReplica() {
   const run = async (name: string): Promise<boolean> => {
     const job = all.get(name);
     assert.ok(job, name);
-    return job.batch();
+    return (await job.batch()) === true;
   };
   const removed = (table: string) => Number(new RegExp(`^gatehouse_rows_removed_total\\{table="identity\\.${table}"\\} (\\d+)$`, 'm').exec(metrics.text())?.[1] ?? 0);
   return { database, run, removed, names: [...all.keys()] };
