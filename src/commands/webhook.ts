@@ -8,9 +8,11 @@ import { createSigningKey, type SigningKeys } from '../webhook/service.ts';
 import * as settings from '../webhook/settings.ts';
 import { SCHEMES } from '../webhook/signatures.ts';
 import { SOURCE_NAMES, type SourceName, SOURCES } from '../webhook/sources.ts';
-import { listTokens, resealSecrets, revokeRestored, revokeToken } from '../webhook/store/admin.ts';
+import {
+  acceptPending, createToken, fingerprint, listTokens, resealSecrets, revokeRestored, revokeToken, rotateToken,
+  showPending,
+} from '../webhook/store/admin.ts';
 import { countByKey, type Token } from '../webhook/store/tokens.ts';
-import { acceptPending, createToken, fingerprint, rotateToken, showPending } from '../webhook/tokens.ts';
 import { choice, type Command, flag, json, OperationFailed, option, type Terminal, UsageError } from './command.ts';
 import { confirm, counted, ifConfirmed, requireUuid, withDatabase } from './database.ts';
 import { parseDuration, printRows, readInput } from './terminal.ts';

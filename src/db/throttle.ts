@@ -59,10 +59,9 @@ function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limi
 }
 
 /** Counts an attempt before it is made, if there is one left. @returns whether there was */
-export async function takeAttempt(db: Database, schema: string, limit: Limit): Promise<boolean> {
-  const taken = await db.write((sql) => sql`${upsert(sql, schema, limit)} where (t.blocked_until > now()) is not true`);
-  return taken.count === 1;
-}
+export const takeAttempt = async (db: Database, schema: string, limit: Limit): Promise<boolean> =>
+  (await db.write((sql) => sql`
+    ${upsert(sql, schema, limit)} where (t.blocked_until > now()) is not true`)).count === 1;
 
 /** Counts a failure under each limit, within a transaction. */
 export async function countFailure(sql: Sql, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {

@@ -129,13 +129,11 @@ export const expireSecrets = (database: Database, limit: number) =>
     returning id, key_id`);
 
 /** Removes receipts of secrets that ended more than `seconds` ago. @returns how many */
-export async function removeReceipts(database: Database, seconds: number, limit: number): Promise<number> {
-  const result = await database.write((sql) => sql`
+export const removeReceipts = async (database: Database, seconds: number, limit: number): Promise<number> =>
+  (await database.write((sql) => sql`
     delete from secrets.secrets where id = any (array(
       select id from secrets.secrets where blob is null and ended_at <= now() - make_interval(secs => ${seconds})
-      order by ended_at limit ${limit}))`);
-  return result.count;
-}
+      order by ended_at limit ${limit}))`)).count;
 
 /** Records that this server secret is in use. @returns true if it is new and others were in use before */
 export async function rememberKey(database: Database, keyId: string): Promise<boolean> {

@@ -12,6 +12,7 @@ export const STYLE = { envelope: 'bare', unavailable: 'unavailable' } as const;
 export const PREFIXES = [];
 export const OWNS_HOST_AND_PORT = true;
 
+const FORWARD_SECRET = '24 to 64 bytes in Base64, with or without the prefix whsec_';
 export const VARIABLES = {
   WEBHOOK_VARIANT: oneOf('extended', ['extended', 'plain']),
   WEBHOOK_SECRET: secret(),
@@ -20,7 +21,7 @@ export const VARIABLES = {
   WEBHOOK_TOKEN: secret(matching(/^[A-Za-z0-9._~-]{1,512}$/, 'at most 512 characters of A-Z a-z 0-9 . _ ~ -')),
   APP_NAME: text('gatehouse-webhook'),
   WEBHOOK_FORWARD_URL: text(null, checkForwardUrl),
-  WEBHOOK_FORWARD_SECRET: text(null, checkForwardSecret),
+  WEBHOOK_FORWARD_SECRET: text(null, (value) => (SCHEMES.standard.keyOf(value) ? null : FORWARD_SECRET)),
   WEBHOOK_FORWARD_ALLOW_PRIVATE: toggle('off'),
   WEBHOOK_COMMAND: command(),
   WEBHOOK_HANDLER: text(null, (value) => (isAbsolute(value) ? null : 'the absolute path of a module')),
@@ -68,7 +69,7 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     token: values.WEBHOOK_TOKEN,
     /** The first seals signing secrets, all of them open them. None: tokens cannot have one. */
     secrets: values.WEBHOOK_SECRET === null ? [] : [values.WEBHOOK_SECRET, ...values.WEBHOOK_SECRET_PREVIOUS],
-    appName: values.APP_NAME ?? 'gatehouse-webhook',
+    appName: values.APP_NAME,
     /** Where events are delivered. Null: they stay stored. */
     target: targetOf(values, isPlain, findings.problems),
     delivery: {
@@ -123,10 +124,6 @@ function checkForwardUrl(value: string): string | null {
   const url = URL.canParse(value) ? new URL(value) : null;
   const isValid = url && /^https?:$/.test(url.protocol) && url.username === '' && url.hash === '';
   return isValid ? null : 'an http or https URL without a user name';
-}
-
-function checkForwardSecret(value: string): string | null {
-  return SCHEMES.standard.keyOf(value) ? null : '24 to 64 bytes in Base64, with or without the prefix whsec_';
 }
 
 function command(): Variable<Command | null> {

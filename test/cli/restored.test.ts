@@ -1,8 +1,7 @@
 /** A restore brings back what had ended since the backup. `restored` ends it again. */
 import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
-import { createToken } from '../../src/webhook/tokens.ts';
-import { revokeToken } from '../../src/webhook/store/admin.ts';
+import { createToken, revokeToken } from '../../src/webhook/store/admin.ts';
 import { copyDatabase, createDatabase } from '../support/database.ts';
 import { ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { buildProgram, runProgram } from '../support/process.ts';

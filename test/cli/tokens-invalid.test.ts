@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test, type TestContext } from 'node:test';
-import { createToken } from '../../src/webhook/tokens.ts';
+import { createToken } from '../../src/webhook/store/admin.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { buildProgram, type Finished, runProgram } from '../support/process.ts';
 import { addToken, openWebhook, SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';

@@ -11,7 +11,7 @@ import { accept } from '../../src/webhook/receive.ts';
 import type { WorkSettings } from '../../src/webhook/settings.ts';
 import type { NewEvent } from '../../src/webhook/store/events.ts';
 import type { LeasedEvent } from '../../src/webhook/store/work.ts';
-import { createToken } from '../../src/webhook/tokens.ts';
+import { createToken } from '../../src/webhook/store/admin.ts';
 import { type DeliveryResult, type DeliveryTarget, startWorker } from '../../src/webhook/worker.ts';
 import { createDatabase } from './database.ts';
 import { openConnections } from './connections.ts';

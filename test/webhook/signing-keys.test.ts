@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { sealSecret } from '../../src/crypto/sealed.ts';
 import { createSigningKey } from '../../src/webhook/service.ts';
-import { rotateToken } from '../../src/webhook/tokens.ts';
+import { rotateToken } from '../../src/webhook/store/admin.ts';
 import { createDatabase } from '../support/database.ts';
 import { buildProgram, runProgram } from '../support/process.ts';
 import { ask, type Gatehouse, startGatehouse } from '../support/gatehouse.ts';

@@ -3,14 +3,10 @@ import { digest, randomToken } from '../../crypto/token.ts';
 import type { Database } from '../../db/pool.ts';
 import { type Caller, PREFIX } from '../caller.ts';
 
-export interface Token {
-  readonly id: string;
-  readonly name: string;
-  readonly role: 'sender' | 'operator';
-  readonly created_at: Date;
-  readonly revoked_at: Date | null;
-  readonly previous_until: Date | null;
-}
+export type Token = Readonly<{
+  id: string; name: string; role: 'sender' | 'operator';
+  created_at: Date; revoked_at: Date | null; previous_until: Date | null;
+}>;
 
 /** By the digest of a token, or of the one that it has replaced while that is still valid. */
 export async function findToken(database: Database, sent: Buffer): Promise<Caller | null> {
@@ -46,8 +42,7 @@ export async function rotateToken(database: Database, id: string, overlap: numbe
 }
 
 /** Idempotent. @returns whether the token exists */
-export async function revokeToken(database: Database, id: string): Promise<boolean> {
-  const { count } = await database.write((sql) => sql`
-    update secrets.tokens set revoked_at = coalesce(revoked_at, now()), previous_digest = null where id = ${id}`);
-  return count === 1;
-}
+export const revokeToken = async (database: Database, id: string): Promise<boolean> =>
+  (await database.write((sql) => sql`
+    update secrets.tokens set revoked_at = coalesce(revoked_at, now()), previous_digest = null
+    where id = ${id}`)).count === 1;

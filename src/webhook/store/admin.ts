@@ -1,39 +1,87 @@
-import type { SealedSecret } from '../../crypto/sealed.ts';
+import { randomUUID } from 'node:crypto';
+import { openSecret, type SealedSecret } from '../../crypto/sealed.ts';
+import { digest, randomToken } from '../../crypto/token.ts';
 import type { Database, Sql } from '../../db/pool.ts';
-import type { Token } from './tokens.ts';
+import type { SigningKeys } from '../service.ts';
+import { insertToken, type NewToken, type Token } from './tokens.ts';
+
+/** @returns its id, and the token itself, which is not stored */
+export async function createToken(
+  database: Database, request: Pick<NewToken, 'name' | 'role' | 'source'>, secret: SealedSecret | null,
+): Promise<{ id: string; token: string }> {
+  const [id, token] = [randomUUID(), randomToken()];
+  await database.transaction(async (sql) => {
+    await insertToken(sql, { ...request, id, digest: digest(token) });
+    if (secret) await insertSecret(sql, id, secret, 0);
+  });
+  return { id, token };
+}
+
+/**
+ * Replaces a token, or its signing secret if one is given. The old one stays valid for `overlap` seconds.
+ * @returns the new token, null for a signing secret, or false if there is no active token with this id
+ */
+export async function rotateToken(
+  database: Database, id: string, overlap: number, secret: SealedSecret | null,
+): Promise<string | null | false> {
+  return database.transaction(async (sql) => {
+    if (!(await lockToken(sql, id))) return false;
+    if (secret) return insertSecret(sql, id, secret, overlap).then(() => null);
+    const token = randomToken();
+    await sql`
+      update webhook.tokens set previous_digest = digest, previous_until = now() + make_interval(secs => ${overlap}),
+        digest = ${digest(token)} where id = ${id}`;
+    return token;
+  });
+}
+
+/** @returns the pending signing secret, null if it is sealed under another key, or false if there is none */
+export async function showPending(database: Database, id: string, keys: SigningKeys): Promise<string | null | false> {
+  const pending = await database.read((sql) => findPending(sql, id));
+  return pending ? openSecret(keys, pending) : false;
+}
+
+/** Identifies a pending secret, so that an operator confirms the one that was shown. */
+export const fingerprint = (secret: string): string => digest(secret).toString('hex').slice(0, 16);
+
+/**
+ * Activates a pending signing secret.
+ * @param expected the fingerprint of the secret that the operator has seen: another may have arrived since
+ * @param overlap seconds for which the old secret stays valid
+ * @returns whether that secret was pending
+ */
+export async function acceptPending(
+  database: Database, id: string, keys: SigningKeys, expected: string, overlap: number,
+): Promise<boolean> {
+  return database.transaction(async (sql) => {
+    const pending = (await lockToken(sql, id)) && (await findPending(sql, id));
+    const secret = pending && openSecret(keys, pending);
+    if (!secret || fingerprint(secret) !== expected) return false;
+    await insertSecret(sql, id, pending, overlap);
+    return true;
+  });
+}
 
 /** Locks an active token, so that rotations follow each other. @returns whether there is one */
-export const lockToken = async (sql: Sql, id: string): Promise<boolean> =>
+const lockToken = async (sql: Sql, id: string): Promise<boolean> =>
   (await sql`select from webhook.tokens where id = ${id} and revoked_at is null for update`).length === 1;
 
 /** Oldest first, revoked tokens included. */
-export async function listTokens(database: Database): Promise<Token[]> {
-  return database.list((sql) => sql<Token[]>`
-    select id, name, role, source, created_at, last_used_at, revoked_at,
-      exists (select from webhook.signing_secrets s where s.token_id = t.id and s.pending) as pending
-    from webhook.tokens t order by created_at, id`);
-}
+export const listTokens = (database: Database) => database.list((sql) => sql<Token[]>`
+  select id, name, role, source, created_at, last_used_at, revoked_at,
+    exists (select from webhook.signing_secrets s where s.token_id = t.id and s.pending) as pending
+  from webhook.tokens t order by created_at, id`);
 
 /** @returns false if there is no such token; revoking twice is no error and keeps the first time */
-export async function revokeToken(database: Database, id: string): Promise<boolean> {
-  const result = await database.write((sql) => sql`
-    update webhook.tokens set revoked_at = coalesce(revoked_at, now()) where id = ${id}`);
-  return result.count === 1;
-}
-
-/** @param overlap seconds for which the old token stays valid */
-export async function replaceDigest(sql: Sql, id: string, digest: Buffer, overlap: number): Promise<void> {
-  await sql`
-    update webhook.tokens
-    set previous_digest = digest, previous_until = now() + make_interval(secs => ${overlap}), digest = ${digest}
-    where id = ${id}`;
-}
+export const revokeToken = async (database: Database, id: string): Promise<boolean> =>
+  (await database.write((sql) => sql`
+    update webhook.tokens set revoked_at = coalesce(revoked_at, now()) where id = ${id}`)).count === 1;
 
 /**
  * Stores an active secret, or activates a pending one.
  * @param overlap seconds for which the old secrets stay valid, unless they expire sooner
  */
-export async function insertSecret(sql: Sql, tokenId: string, sealed: SealedSecret, overlap: number): Promise<void> {
+async function insertSecret(sql: Sql, tokenId: string, sealed: SealedSecret, overlap: number): Promise<void> {
   await sql`delete from webhook.signing_secrets where token_id = ${tokenId} and expires_at <= now()`;
   await sql`
     update webhook.signing_secrets set expires_at = least(expires_at, now() + make_interval(secs => ${overlap}))
@@ -43,7 +91,7 @@ export async function insertSecret(sql: Sql, tokenId: string, sealed: SealedSecr
     on conflict (id) do update set pending = false`;
 }
 
-export async function findPending(sql: Sql, tokenId: string): Promise<SealedSecret | null> {
+async function findPending(sql: Sql, tokenId: string): Promise<SealedSecret | null> {
   const [secret] = await sql<SealedSecret[]>`
     select id, key_id, client_key, commitment, blob from webhook.signing_secrets
     where token_id = ${tokenId} and pending`;

@@ -1,13 +1,7 @@
 import type { Database } from '../../db/pool.ts';
 
-/** A target whose attempts fail, on all replicas. */
-export interface FailingTarget {
-  readonly failures: number;
-  readonly failing_since: Date;
-  readonly probe_at: Date;
-  /** Whether it has failed so often, and for so long, that it is only probed. */
-  readonly is_open: boolean;
-}
+/** A target whose attempts fail, on all replicas. `is_open`: so often, and for so long, that it is only probed. */
+export type FailingTarget = Readonly<{ failures: number; failing_since: Date; probe_at: Date; is_open: boolean }>;
 
 /** A target fails from this many failures in a row on, over at least this time: a restart is over sooner. */
 const [OPEN_FAILURES, OPEN_SECONDS] = [10, 60];
@@ -32,46 +26,36 @@ export async function addFailures(database: Database, target: string, count: num
 }
 
 /** After a success. */
-export async function clearFailures(database: Database, target: string): Promise<void> {
-  await database.write((sql) => sql`delete from webhook.failing_targets where target = ${target}`);
-}
+export const clearFailures = (database: Database, target: string) =>
+  database.write((sql) => sql`delete from webhook.failing_targets where target = ${target}`);
 
 /** Takes the next probe of a failing target, if it is due and an event is. @returns true for one replica only */
 export async function takeProbe(database: Database, target: string): Promise<boolean> {
-  const result = await database.write((sql) => sql`
+  const { count } = await database.write((sql) => sql`
     update webhook.failing_targets set probe_at = now() + make_interval(secs => least(${MAX_PROBE_SECONDS}::float8,
       greatest(${MIN_PROBE_SECONDS}::float8, extract(epoch from now() - failing_since) / 10)))
     where target = ${target} and probe_at <= now() and not exists (select from webhook.pause)
       and (exists (select from webhook.work where due_at <= now() and order_key is null)
         or exists (select from webhook.pages where due_at <= now()))`);
-  return result.count === 1;
+  return count === 1;
 }
 
-export interface Pause {
-  readonly paused_at: Date;
-  /** The name of the operator's token, or "command". */
-  readonly paused_by: string | null;
-}
-
-/** @returns null if delivery is not paused */
-export async function findPause(database: Database): Promise<Pause | null> {
-  const [row] = await database.read((sql) => sql<Pause[]>`
+/** Undefined if delivery is not paused. `paused_by`: the name of the operator's token, or "command". */
+export async function findPause(database: Database) {
+  const [row] = await database.read((sql) => sql<Array<{ paused_at: Date; paused_by: string | null }>>`
     select paused_at, coalesce((select nullif(name, '') from webhook.tokens where id::text = paused_by), paused_by)
       as paused_by from webhook.pause`);
-  return row ?? null;
+  return row;
 }
 
 /**
  * From the commit on, no replica begins an attempt.
  * @param by the id of an operator's token, or "command"  @returns false if delivery was paused already
  */
-export async function pauseDelivery(database: Database, by: string): Promise<boolean> {
-  const result = await database.write((sql) => sql`
-    insert into webhook.pause (paused_by) values (${by}) on conflict (id) do nothing`);
-  return result.count === 1;
-}
+export const pauseDelivery = async (database: Database, by: string): Promise<boolean> =>
+  (await database.write((sql) => sql`
+    insert into webhook.pause (paused_by) values (${by}) on conflict (id) do nothing`)).count === 1;
 
 /** @returns false if delivery was not paused */
-export async function resumeDelivery(database: Database): Promise<boolean> {
-  return (await database.write((sql) => sql`delete from webhook.pause`)).count === 1;
-}
+export const resumeDelivery = async (database: Database): Promise<boolean> =>
+  (await database.write((sql) => sql`delete from webhook.pause`)).count === 1;

@@ -5,17 +5,11 @@ import type { SourceName } from '../sources.ts';
 
 export type Role = 'sender' | 'operator';
 
-export interface Token {
-  readonly id: string;
-  readonly name: string;
-  readonly role: Role;
-  readonly source: SourceName;
-  readonly created_at: Date;
-  readonly last_used_at: Date | null;
-  readonly revoked_at: Date | null;
-  /** Whether a signing secret waits for its confirmation. */
-  readonly pending: boolean;
-}
+/** `pending`: whether a signing secret waits for its confirmation. */
+export type Token = Readonly<{
+  id: string; name: string; role: Role; source: SourceName; pending: boolean;
+  created_at: Date; last_used_at: Date | null; revoked_at: Date | null;
+}>;
 
 /** The caller that a token authenticates. */
 export interface TokenCaller extends Pick<Token, 'id' | 'role' | 'source'> {
@@ -23,14 +17,11 @@ export interface TokenCaller extends Pick<Token, 'id' | 'role' | 'source'> {
   readonly secrets: readonly SealedSecret[];
   /** False for a revoked token, and for a rotated one whose overlap has ended. */
   readonly is_active: boolean;
-  readonly last_seen_is_old: boolean;
+  readonly last_seen_is_old: boolean; // the last use is recorded at most once a minute
 }
 
 /** `isKept`: looked up some seconds ago, so only a statement that checks the token may accept anything. */
 export type KnownToken = TokenCaller & Readonly<{ digest: Buffer; isKept: boolean }>;
-
-/** A token's last use is recorded at most this often. */
-const LAST_SEEN_SECONDS = 60;
 
 /** @returns the caller of the token with this digest, active or not */
 export const findTokenCaller = batched(
@@ -40,7 +31,7 @@ export const findTokenCaller = batched(
     const rows = await database.read((sql) => sql<CallerRow[]>`
       select encode(t.digest, 'hex') as current, encode(t.previous_digest, 'hex') as previous, t.id, t.role, t.source,
         t.revoked_at is null as is_active, coalesce(t.previous_until > now(), false) as overlaps,
-        coalesce(t.last_used_at < now() - make_interval(secs => ${LAST_SEEN_SECONDS}), true) as last_seen_is_old,
+        coalesce(t.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
         s.id as secret_id, s.key_id, s.client_key, s.commitment, s.blob
       from webhook.tokens t left join webhook.signing_secrets s
         on s.token_id = t.id and not s.pending and (s.expires_at is null or s.expires_at > now())
@@ -60,16 +51,13 @@ export const findTokenCaller = batched(
 type CallerRow = Omit<TokenCaller, 'secrets'> &
   Omit<SealedSecret, 'id'> & { current: string; previous: string | null; overlaps: boolean; secret_id: string | null };
 
-export async function markTokensUsed(database: Database, ids: readonly string[]): Promise<void> {
-  await database.write((sql) => sql`
-    update webhook.tokens set last_used_at = now() where id = any (${arrayLiteral(ids)}::text::uuid[])`);
-}
+export const markTokensUsed = (database: Database, ids: readonly string[]) => database.write((sql) => sql`
+  update webhook.tokens set last_used_at = now() where id = any (${arrayLiteral(ids)}::text::uuid[])`);
 
 export type NewToken = Pick<Token, 'id' | 'name' | 'role' | 'source'> & { readonly digest: Buffer };
 
-export async function insertToken(sql: Sql, token: NewToken): Promise<void> {
-  await sql`insert into webhook.tokens ${sql(token, 'id', 'name', 'role', 'source', 'digest')}`;
-}
+export const insertToken = (sql: Sql, token: NewToken) =>
+  sql`insert into webhook.tokens ${sql(token, 'id', 'name', 'role', 'source', 'digest')}`;
 
 /** Until the end of the transaction, no other replica can store a token. */
 export async function anyTokenExists(sql: Sql): Promise<boolean> {
@@ -78,17 +66,15 @@ export async function anyTokenExists(sql: Sql): Promise<boolean> {
 }
 
 /** Stores a secret that a sender sent itself. It replaces an earlier pending one, and never an active one. */
-export async function insertPending(database: Database, tokenId: string, sealed: SealedSecret): Promise<void> {
-  await database.write((sql) => sql`
+export const insertPending = (database: Database, tokenId: string, sealed: SealedSecret) =>
+  database.write((sql) => sql`
     insert into webhook.signing_secrets ${sql({ ...sealed, token_id: tokenId, pending: true })}
     on conflict (token_id) where pending do update set id = excluded.id, key_id = excluded.key_id,
       client_key = excluded.client_key, commitment = excluded.commitment, blob = excluded.blob, created_at = now()`);
-}
 
 /** How many active signing secrets are sealed under each WEBHOOK_SECRET, by its key id. */
-export async function countByKey(database: Database): Promise<Array<{ key_id: string; secrets: number }>> {
-  return database.list((sql) => sql<Array<{ key_id: string; secrets: number }>>`
+export const countByKey = (database: Database) =>
+  database.list((sql) => sql<Array<{ key_id: string; secrets: number }>>`
     select s.key_id, count(*)::int4 as secrets
     from webhook.signing_secrets s join webhook.tokens t on t.id = s.token_id
     where t.revoked_at is null and (s.expires_at is null or s.expires_at > now()) group by s.key_id`);
-}

@@ -122,14 +122,14 @@ export async function endWork(
  * lock of the tail, and by its value then. @returns how many, at most `limit`
  */
 export async function removeIdlePages(database: Database, limit: number, keys?: readonly string[]): Promise<number> {
-  const result = await database.write((sql) => sql`
+  const { count } = await database.write((sql) => sql`
     with idle as (
       select order_key from webhook.page_tails t join webhook.pages p using (order_key)
       where t.tail < p.head and ${keys ? sql`order_key = any (${arrayLiteral(keys)}::text::text[])` : sql`true`}
       limit ${limit} for update of t, p skip locked
     ), page as (delete from webhook.pages where order_key in (select order_key from idle))
     delete from webhook.page_tails where order_key in (select order_key from idle)`);
-  return result.count;
+  return count;
 }
 
 /** Returns an event. @param result null if a shutdown interrupted the attempt, which then does not count */

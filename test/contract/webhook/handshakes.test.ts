@@ -4,8 +4,9 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { sealSecret } from '../../../src/crypto/sealed.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
-import { listTokens } from '../../../src/webhook/store/admin.ts';
-import { acceptPending, createToken, fingerprint, rotateToken, showPending } from '../../../src/webhook/tokens.ts';
+import {
+  acceptPending, createToken, fingerprint, listTokens, rotateToken, showPending,
+} from '../../../src/webhook/store/admin.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
 import {

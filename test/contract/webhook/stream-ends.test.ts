@@ -1,8 +1,7 @@
 /** GET /events/stream ends soon after its token stops being an operator's, even without events. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { createToken, rotateToken } from '../../../src/webhook/tokens.ts';
-import { revokeToken } from '../../../src/webhook/store/admin.ts';
+import { createToken, revokeToken, rotateToken } from '../../../src/webhook/store/admin.ts';
 import { openInbox } from '../../support/inbox.ts';
 import { openWebhook } from '../../support/senders.ts';
 import { connectTo, headOf } from '../../support/socket.ts';
