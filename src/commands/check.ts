@@ -72,7 +72,7 @@ async function checkDatabase(
 ): Promise<void> {
   const found = await inspectDatabase(database, schema, migrations).catch((error: unknown) => describeError(error));
   if ('error' in found) return add('failed', 'database', found.error);
-  const { server, isPooled, state, clock, missing, mayMigrate: mayCreate } = found;
+  const { server, isPooled, state, clock, missing } = found;
   const transport = server.encrypted ? 'encrypted' : 'not encrypted';
   const text = `PostgreSQL ${server.version}, database ${server.name}, role ${server.role}, ${transport}`;
   if (server.number < OLDEST_SERVER) add('failed', 'database', `${text}; PostgreSQL 15 or newer is needed`);
@@ -89,7 +89,7 @@ async function checkDatabase(
     const steps = counted(applied.length, 'step');
     if (pending.length === 0) add('ok', 'schema', `${schema} is up to date (${steps}${newer})`);
     else if (!mayMigrate) add('failed', 'schema', `${lacks}; MIGRATE=off: run "gatehouse migrate"`);
-    else if (mayCreate) add('ok', 'schema', `${lacks}; serve applies it at startup`);
+    else if (server.creates) add('ok', 'schema', `${lacks}; serve applies it at startup`);
     else add('failed', 'schema', `${lacks}; the role may not create it: run "gatehouse migrate" as the owner`);
   }
   const off = `${Math.abs(Math.round(clock.ahead))} ms ${clock.ahead < 0 ? 'behind' : 'ahead of'} this machine's clock`;

@@ -50,14 +50,10 @@ export interface Command {
 }
 
 /** The words of the command are wrong: exit 2. What `run` throws is reported with the command's name. */
-export class UsageError extends Error {
-  override readonly name = 'UsageError';
-}
+export class UsageError extends Error {}
 
 /** The command was understood and could not be done: exit 1. */
-export class OperationFailed extends Error {
-  override readonly name = 'OperationFailed';
-}
+export class OperationFailed extends Error {}
 
 /** What people type who do not know the commands yet. Nothing at all asks for the list of commands. */
 function translate(words: readonly string[]): readonly string[] {

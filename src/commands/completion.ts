@@ -1,13 +1,9 @@
 import type { Command } from './command.ts';
 
 /** What may follow each beginning of a command line: pairs of the words so far and the words that can come next. */
-function wordsAfter(commands: readonly Command[]): ReadonlyMap<string, readonly string[]> {
-  const found = new Map<string, string[]>();
-  const add = (before: string, word: string) => {
-    const words = found.get(before) ?? [];
-    if (!words.includes(word)) words.push(word);
-    found.set(before, words);
-  };
+function wordsAfter(commands: readonly Command[]): ReadonlyMap<string, ReadonlySet<string>> {
+  const found = new Map<string, Set<string>>();
+  const add = (before: string, word: string) => found.set(before, (found.get(before) ?? new Set()).add(word));
   for (const { name, options, among = [] } of commands) {
     const words = name.split(' ');
     for (const [index, word] of words.entries()) add(words.slice(0, index).join(' '), word);
@@ -22,7 +18,8 @@ type Line = (before: string, isWhole: boolean, words: string) => string;
 /** One case for each beginning. Options and arguments may follow a whole command, but no word inside its name. */
 function cases(commands: readonly Command[], line: Line): string {
   const isWhole = (before: string) => commands.some(({ name }) => name === before);
-  return [...wordsAfter(commands)].map(([before, words]) => line(before, isWhole(before), words.join(' '))).join('\n');
+  const lines = [...wordsAfter(commands)].map(([before, words]) => line(before, isWhole(before), [...words].join(' ')));
+  return lines.join('\n');
 }
 
 /** For bash and zsh: prints what may follow its arguments. */

@@ -9,15 +9,6 @@ import { loginLimits } from '../identity/login.ts';
 import { clearLimits, readLimits, type RecentFailure, recentFailures } from '../identity/store/limits.ts';
 import { readThrottleSecret } from '../identity/store/throttles.ts';
 
-/** A limit under a name. The table stores only a digest of each, so that names come from the audit trail. */
-interface NamedLimit {
-  readonly what: 'account from network' | 'account' | 'network' | 'codes';
-  readonly key: Buffer;
-  readonly max: number;
-  readonly user: string | null;
-  readonly network: string | null;
-}
-
 export const COMMANDS: readonly Command[] = [
   {
     name: 'user unlock', summary: "Forget a user's failed logins and codes, so that the user can log in at once",
@@ -54,9 +45,10 @@ export const COMMANDS: readonly Command[] = [
   },
 ];
 
-async function limitsOf(database: Database, failures: readonly RecentFailure[]): Promise<NamedLimit[]> {
+/** Limits under names. The table stores only a digest of each, so that names come from the audit trail. */
+async function limitsOf(database: Database, failures: readonly RecentFailure[]) {
   const secret = await readThrottleSecret(database);
-  const limits = failures.flatMap(({ user_id: id, username: user, username_key: name, ip }): NamedLimit[] => {
+  const limits = failures.flatMap(({ user_id: id, username: user, username_key: name, ip }) => {
     const network = networkOf(ip);
     const [pair, account, all] = loginLimits(secret, name ?? '', network);
     const ofNetwork = { what: 'network', key: all.key, max: all.attempts, user: null, network } as const;

@@ -16,10 +16,13 @@ export async function inspectDatabase(database: Database, schema: string, migrat
   return database.maintain(async (sql) => {
     const rows = await sql<[{
       version: string; number: number; name: string; role: string; encrypted: boolean; standby: boolean; pid: number;
+      creates: boolean;
     }]>`
       select current_setting('server_version') as version, current_setting('server_version_num')::int4 as number,
         current_database() as name, current_user as role, pg_is_in_recovery() as standby, pg_backend_pid() as pid,
-        coalesce((select ssl from pg_stat_ssl where pid = pg_backend_pid()), false) as encrypted`;
+        coalesce((select ssl from pg_stat_ssl where pid = pg_backend_pid()), false) as encrypted,
+        coalesce((select has_schema_privilege(oid, 'create') from pg_namespace where nspname = ${schema}),
+          has_database_privilege(current_database(), 'create')) as creates`;
     // A pooler makes up the process id that it sends at the start of a connection.
     const [server, isPooled] = [rows[0], rows.state.pid !== rows[0].pid];
     const before = performance.now();
@@ -34,7 +37,6 @@ export async function inspectDatabase(database: Database, schema: string, migrat
       state,
       /** By how many milliseconds the server's clock is ahead of this machine's, and how exact that is. */
       clock: { ahead: clock.now - (now - (after - before) / 2), within: (after - before) / 2 },
-      mayMigrate: await mayCreate(sql, schema),
     };
   });
 }
@@ -51,11 +53,4 @@ async function missingRights(sql: Sql, schema: string): Promise<string[]> {
     where n.nspname = ${schema} and not has_table_privilege(c.oid, privilege)
     order by 1`;
   return rows.map(({ missing }) => missing);
-}
-
-async function mayCreate(sql: Sql, schema: string): Promise<boolean> {
-  const [row] = await sql<[{ allowed: boolean }]>`
-    select coalesce((select has_schema_privilege(oid, 'create') from pg_namespace where nspname = ${schema}),
-      has_database_privilege(current_database(), 'create')) as allowed`;
-  return row.allowed;
 }
