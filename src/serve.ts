@@ -101,7 +101,7 @@ export async function createProcessContext({ shared }: Configuration, output: Ou
 
 /** On a listener of its own, because metrics are for the operator and not for the services' callers. */
 const METRICS = {
-  name: 'metrics', style: { envelope: 'bare', unavailable: 'unavailable' }, logFields: {},
+  style: { envelope: 'bare', unavailable: 'unavailable' }, logFields: {},
   use: async (context: ServiceContext) => (await import('./http/metrics.ts')).start(context),
 } as const;
 

@@ -190,8 +190,9 @@ export function readSettings<Use>(
   const isUserBelieved = shared.TRUSTED_USER_HEADER === null || shared.TRUSTED_PROXIES.rules.length > 0;
   if (!isUserBelieved) problems.push('TRUSTED_USER_HEADER requires TRUSTED_PROXIES: no other sender is believed.');
   const services = readers.map((reader) => reader.read(environment, common));
-  const metrics = shared.METRICS_PORT === null ? null : { host: shared.METRICS_HOST, port: shared.METRICS_PORT };
-  const listeners = [...services, ...(metrics ? [{ name: 'metrics', ...metrics }] : [])];
+  const { METRICS_HOST: host, METRICS_PORT: port } = shared;
+  const metrics = port === null ? null : { name: 'metrics', host, port };
+  const listeners = [...services, ...(metrics ? [metrics] : [])];
   for (const [index, { name, port }] of purpose === 'serve' ? listeners.entries() : []) {
     // Port 0 is any free port.
     const other = listeners.slice(0, index).find((one) => one.port === port && port !== 0);

@@ -1,20 +1,19 @@
 import { BlockList, isIP, SocketAddress } from 'node:net';
 import { Expected, type Variable } from '../runtime/variables.ts';
 
-const NETWORKS_FORM = 'a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1';
-
 /** A variable that holds a list of networks. */
 export const networks = (): Variable<BlockList> => ({ fallback: '–', unset: new BlockList(), parse: parseNetworks });
 
 /** @param text addresses or CIDR ranges, as in `10.0.0.0/8,::1` */
 export function parseNetworks(text: string): BlockList | Expected {
   const list = new BlockList();
+  const expected = new Expected('a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1');
   for (const entry of text.split(',').map((part) => part.trim()).filter((part) => part !== '')) {
     const [, address = '', prefix] = /^([^/]+)(?:\/([0-9]{1,3}))?$/.exec(entry) ?? [];
     const family = isIP(address);
     const width = family === 4 ? 32 : 128;
     const bits = Number(prefix ?? width);
-    if (family === 0 || bits > width) return new Expected(NETWORKS_FORM);
+    if (family === 0 || bits > width) return expected;
     list.addSubnet(address, bits, family === 4 ? 'ipv4' : 'ipv6');
   }
   return list;
