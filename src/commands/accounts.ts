@@ -4,12 +4,12 @@ import { isUuid } from '../crypto/text.ts';
 import type { Database } from '../db/pool.ts';
 import * as schema from '../identity/migrations.ts';
 import { accountKey, type User } from '../identity/model.ts';
-import { createPasswords, type Passwords } from '../identity/passwords.ts';
+import type { Hashing } from '../identity/passwords.ts';
 import * as settings from '../identity/settings.ts';
 import { findAccount, findUser } from '../identity/store/users.ts';
 
-export const inIdentity = <T>(work: (database: Database, passwords: Passwords) => Promise<T>): Promise<T> =>
-  withDatabase(settings, schema, (database, read) => work(database, createPasswords(read)));
+export const inIdentity = <T>(work: (database: Database, hashing: Hashing) => Promise<T>): Promise<T> =>
+  withDatabase(settings, schema, work);
 
 /** By id or username. */
 export async function find(database: Database, name = ''): Promise<User> {

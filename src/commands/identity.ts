@@ -13,7 +13,7 @@ import { decimal, object, oneOf, optional, type Shape, validate, withDefault } f
 import { removeFactors } from '../identity/factors/store.ts';
 import { createKey, newKeyShape } from '../identity/keys.ts';
 import { type ApiKey, type AuditRecord, type User, viewAudit, viewKey, viewUser } from '../identity/model.ts';
-import type { Passwords } from '../identity/passwords.ts';
+import type { Hashing } from '../identity/passwords.ts';
 import { COMMAND_LINE, EVENTS, listAudit } from '../identity/store/audit.ts';
 import { findKeyById, listKeys, revokeKey } from '../identity/store/keys.ts';
 import { endRestored } from '../identity/store/restored.ts';
@@ -40,8 +40,8 @@ export const COMMANDS: readonly Command[] = [
     run: (given, terminal) => withPassword(given, terminal, async (password, areGenerated) => {
       const flags = { verified: given.flag('verified'), super_admin: given.flag('super-admin') };
       const newUser = read(newUserShape, { ...membersOf(given), ...flags, password });
-      const user = await inIdentity(async (database, passwords) =>
-        orThrow(await createUser(database, COMMAND_LINE, newUser, { ...passwords, areGenerated })));
+      const user = await inIdentity(async (database, hashing) =>
+        orThrow(await createUser(database, COMMAND_LINE, newUser, { ...hashing, areGenerated })));
       return `Created user "${user.username}" with id ${user.id}.`;
     }),
   },
@@ -87,8 +87,8 @@ export const COMMANDS: readonly Command[] = [
     summary: "Set a user's password and end their sessions; without --password-stdin, print one valid for 24 hours",
     positionals: 'USER', options: { 'password-stdin': passwordStdin },
     run: (given, terminal) => withPassword(given, terminal, async (password, areGenerated) => {
-      const user = await onUser(given, (id, database, passwords) =>
-        setPassword(database, COMMAND_LINE, id, password, { ...passwords, areGenerated }));
+      const user = await onUser(given, (id, database, hashing) =>
+        setPassword(database, COMMAND_LINE, id, password, { ...hashing, areGenerated }));
       return `Set the password of user "${user.username}"; the user's sessions have ended.`;
     }),
   },
@@ -194,9 +194,9 @@ export const COMMANDS: readonly Command[] = [
   },
 ];
 
-type UserWork = (id: string, database: Database, passwords: Passwords) => Promise<ChangedUser | Failure>;
+type UserWork = (id: string, database: Database, hashing: Hashing) => Promise<ChangedUser | Failure>;
 const onUser = ({ positionals: [name] }: Arguments, work: UserWork): Promise<ChangedUser> =>
-  inIdentity(async (database, passwords) => orThrow(await work((await find(database, name)).id, database, passwords)));
+  inIdentity(async (database, hashing) => orThrow(await work((await find(database, name)).id, database, hashing)));
 
 /** The id of `--user`. It may be that of a deleted user, who has no name any more. @returns null without the option */
 async function idOf(database: Database, { text }: Arguments): Promise<string | null> {

@@ -2,7 +2,7 @@ import { randomToken } from '../crypto/token.ts';
 import { takeNamedLock } from '../db/lock.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { SCHEMA } from './migrations.ts';
-import { createPasswords } from './passwords.ts';
+import { hashOf } from './passwords.ts';
 import type { IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
 import { COMMAND_LINE } from './store/audit.ts';
@@ -19,7 +19,7 @@ export async function createFirstAdministrator(
   const made = randomToken();
   const values = {
     username, email, first_name: '', last_name: '', enabled: true, verified: true, super_admin: true,
-    password_hash: await createPasswords({ passwords }).hash(password ?? made), password_generated: password === null,
+    password_hash: await hashOf(password ?? made, { passwords }), password_generated: password === null,
   };
   // Replicas that start together run this one after the other, and all but the first find a user.
   const shown = await database.transaction(async (sql) => {

@@ -47,11 +47,10 @@ export async function create({ caller, body, request }: Ask<unknown, unknown, Ne
 type ListQuery = Page & { user: string | undefined };
 
 export async function list({ caller, query, request }: Ask<unknown, ListQuery>, { database }: IdentityService) {
-  const { user } = query;
   const mayListAll = may(caller, 'list keys of every user');
-  const userId = user ?? (mayListAll ? null : (caller.user?.id ?? null));
+  const userId = query.user ?? (mayListAll ? null : (caller.user?.id ?? null));
   if (!mayListAll && !may(caller, 'list keys of a user', userId)) return forbidden(caller);
-  return pageReply(request.path, query, await listKeys(database, query, userId), viewKey, { user });
+  return pageReply(request.path, query, await listKeys(database, query, userId), viewKey);
 }
 
 export async function revoke({ caller, path, request }: Ask<{ key_id: string }>, { database }: IdentityService) {

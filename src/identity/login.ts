@@ -10,11 +10,11 @@ import { actorOf } from './audit.ts';
 import { markSeen } from './guard.ts';
 import { SCHEMA } from './migrations.ts';
 import { type Account, accountKey, isActive, mayLogIn, viewSession } from './model.ts';
-import { createPasswords } from './passwords.ts';
+import { hashOf } from './passwords.ts';
 import { type Ask, type Caller, may } from './policy.ts';
 import { passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
-import { endedText } from './sessions.ts';
+import { endedText, findSession } from './sessions.ts';
 import type { AuditEntry } from './store/audit.ts';
 import { endSession, findSessionByToken, insertSession, type NewSession } from './store/sessions.ts';
 import { recordFailure } from './store/throttles.ts';
@@ -117,7 +117,7 @@ export async function changePassword(
     if (account instanceof Failure && account.code !== 'invalid_credentials') return account;
     // The name may be that of another user by now.
     if (account instanceof Failure || account.id !== user.id) return WRONG_CURRENT;
-    const hash = await createPasswords(service).hash(body.new_password);
+    const hash = await hashOf(body.new_password, service);
     const session = createSession(service, request, true);
     const ended = await replacePassword(service.database, actor, account, hash, session, attempt.limits[0].key);
     if (ended === 'changed') continue;
@@ -204,7 +204,7 @@ const tooMany = (seconds: number) => new Failure('too_many_requests', { retryAft
 /** The cost setting has changed since this hash was made. Only at a login is the password at hand. */
 async function upgradeHash(service: IdentityService, { id, password_hash }: Account, password: string): Promise<void> {
   if (!needsRehash(password_hash ?? '', service.passwords.cost)) return;
-  await createPasswords(service).hash(password).then((hash) => replaceHash(service.database, id, password_hash, hash))
+  await hashOf(password, service).then((hash) => replaceHash(service.database, id, password_hash, hash))
     // The login has succeeded. The next one tries again.
     .catch((error) => service.log.warn('password hash not renewed', describeError(error)));
 }
@@ -224,8 +224,7 @@ export async function logout({ body, request }: AnonymousCall<{ session: string 
 
 /** The session of a token, if it is active. This is a use of the session, as each check of its token is. */
 export async function lookUpSession({ body }: AnonymousCall<{ session: string }>, service: IdentityService) {
-  const token = parseSessionToken(body.session);
-  const session = token && (await findSessionByToken(service, token));
+  const session = await findSession(body.session, service);
   if (!session || !isActive(session)) return new Failure('invalid_session', { credential: 'session' });
   markSeen(service, session);
   return { data: viewSession(session) };

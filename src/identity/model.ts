@@ -1,5 +1,5 @@
 import {
-  boolean, dateTime, type Infer, integer, nullable, object, oneOf, type Shape, text, uuid,
+  boolean, dateTime, type Infer, integer, isObject, type JsonSchema, nullable, object, oneOf, type Shape, text, uuid,
 } from '../http/shape.ts';
 
 /** What replies hold of users, sessions, keys and the audit trail; the types of their rows; and what is usable. */
@@ -46,15 +46,14 @@ export const auditShape = object({
   ip: nullable(text()), request_id: nullable(text()), detail: text(),
 });
 
-export type UserView = Infer<typeof userShape>;
-
 /** A row has dates where its view has their text. */
 type RowOf<View> = {
-  readonly [K in keyof View]: K extends `${string}_at` ? (null extends View[K] ? Date | null : Date) : View[K];
+  readonly [K in keyof View]: K extends `${string}_at` ? (null extends View[K] ? Date | null : Date)
+    : K extends 'user' ? RowOf<View[K]> : View[K];
 };
 
 export type AuditRecord = RowOf<Infer<typeof auditShape>>;
-export type User = RowOf<UserView>;
+export type User = RowOf<Infer<typeof userShape>>;
 /** A user with the password hash (a PHC string). A generated password expires. */
 export type Account = User & Readonly<{
   password_hash: string | null; password_expires_at: Date | null; password_expired: boolean; second_factor: boolean;
@@ -64,33 +63,28 @@ export type Account = User & Readonly<{
 type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 
 /** `revoked`: by itself, or with all sessions of its user or of everyone. */
-export type Session = Omit<RowOf<Infer<typeof sessionShape>>, 'user'> & Times & Readonly<{ user: User }>;
+export type Session = RowOf<Infer<typeof sessionShape>> & Times;
 /** What a bearer check reads of a session. */
 export type CallerSession = Pick<Session, 'id' | 'revoked' | 'logged_out' | 'user' | keyof Times>;
 /** `user`: null for a key without a user. `suspended`: its user, or without a user its creator, may not log in. */
-export type ApiKey = Omit<RowOf<Infer<typeof keyShape>>, 'key' | 'user'> & Times &
-  Readonly<{ key_prefix: string; suspended: boolean; user: User | null }>;
+export type ApiKey = Omit<RowOf<Infer<typeof keyShape>>, 'key'> & Times &
+  Readonly<{ key_prefix: string; suspended: boolean }>;
 
 /** Copies exactly the members that the shape names: a column added to the table is not disclosed (ASVS 15.3.1). */
-function viewOf<View extends object>({ schema }: Shape<View>): (row: RowOf<View>) => View {
-  const names = Object.keys(schema.properties ?? {});
-  return (row) => {
-    const view: Record<string, unknown> = {};
-    for (const name of names) {
-      const value: unknown = Reflect.get(row, name);
-      view[name] = value instanceof Date ? value.toISOString() : value;
-    }
-    return view as View; // by its type, the row has every member of the shape
-  };
+function copyOf({ properties }: JsonSchema, value: unknown): unknown {
+  if (!properties || !isObject(value)) return value;
+  const copy: Record<string, unknown> = {};
+  for (const name in properties) copy[name] = copyOf(properties[name] ?? {}, value[name]);
+  return copy;
 }
+/** By its type, the row has every member of the shape. */
+const viewOf = <View>({ schema }: Shape<View>) => (row: RowOf<View>) => copyOf(schema, row) as View;
 
 export const viewUser = viewOf(userShape);
 export const viewAudit = viewOf(auditShape);
-const sessionView = viewOf(sessionShape);
-export const viewSession = (row: Session) => sessionView({ ...row, user: viewUser(row.user) });
-const keyView = viewOf(keyShape);
-export const viewKey = (row: ApiKey) =>
-  keyView({ ...row, key: `${row.key_prefix}…`, user: row.user && viewUser(row.user) });
+export const viewSession = viewOf(sessionShape);
+const viewWholeKey = viewOf(keyShape);
+export const viewKey = (row: ApiKey) => viewWholeKey({ ...row, key: `${row.key_prefix}…` });
 
 export const mayLogIn = (user: Pick<User, 'enabled' | 'deleted_at'>) => user.enabled && user.deleted_at === null;
 

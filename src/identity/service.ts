@@ -15,20 +15,17 @@ const FACTORS = 'Second factors and passkeys, by event: right, wrong, throttled,
 
 export type PortalService = IdentityService & { readonly portal: Portal };
 
-/** What the check of a second factor works with. */
-export type FactorContext = Pick<IdentityService, 'database' | 'log' | 'throttleSecret' | 'reportFactor'>;
 /** Checks a typed code; loaded with SIGNIN_PAGES. @returns the methods of the login, such as `password, totp` */
 export type CheckCode = (
-  context: FactorContext, request: RequestInfo, account: Account, code: string,
+  service: IdentityService, request: RequestInfo, account: Account, code: string,
 ) => Promise<string | Failure<'invalid_code' | 'too_many_requests' | 'key_unknown'>>;
 
 /** What handlers work with. */
-export type IdentityService = ReturnType<typeof createIdentity>;
+export type IdentityService = ReturnType<typeof createIdentity> & { readonly checkCode?: CheckCode };
 
 /** @param options the settings without secrets */
 export function createIdentity(
   options: Omit<IdentitySettings, 'database' | 'admin'>, database: Database, context: ServiceContext,
-  checkCode: CheckCode | null = null,
 ) {
   const { log, metrics } = context;
   const help = 'Passwords checked, by outcome: right, wrong, throttled.';
@@ -38,7 +35,6 @@ export function createIdentity(
     ...options,
     ...context,
     database,
-    checkCode,
     limitGuesses: createGuessLimit(),
     held: createLimiter(MAX_HELD, 0, 'a throttled login'), // those whose answer is held back
     countPasswordCheck: metrics.counter('gatehouse_password_checks_total', help, ['outcome']),

@@ -32,20 +32,23 @@ export async function list({ caller, query, request }: Ask<unknown, ListQuery>, 
   const userId = user ?? (may(caller, 'list sessions of every user') ? null : caller.user?.id);
   if (userId === undefined) return forbidden(caller);
   const filter = { userId, active: active === undefined ? null : active === 'true' };
-  const found = await store.listSessions(service, query, filter);
-  return pageReply(request.path, query, found, viewSession, { user, active });
+  return pageReply(request.path, query, await store.listSessions(service, query, filter), viewSession);
 }
 
-/** The holder of a token may read its session, even after its end. */
+/** By its token, even after its end. */
+export async function findSession(given: string, service: IdentityService) {
+  const token = parseSessionToken(given);
+  return token === null ? null : store.findSessionByToken(service, token);
+}
+
+/** The holder of a token may read and revoke its session. */
 export async function info({ query }: Ask<unknown, ByToken>, service: IdentityService) {
-  const token = parseSessionToken(query.session);
-  const session = token && (await store.findSessionByToken(service, token));
+  const session = await findSession(query.session, service);
   return session ? { data: viewSession(session) } : new Failure('invalid_session_token');
 }
 
 export async function revokeByToken(call: Ask<unknown, ByToken>, service: IdentityService) {
-  const token = parseSessionToken(call.query.session);
-  const session = token && (await store.findSessionByToken(service, token));
+  const session = await findSession(call.query.session, service);
   if (!session) return new Failure('invalid_session_token');
   return revoked(await store.endSession(service.database, actor(call), session.id, 'session.revoked', session.user_id));
 }

@@ -16,7 +16,8 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
   const { portal } = settings;
   const database = createDatabase(address, SCHEMA, context.log, context.metrics);
   const factors = portal && (await import('./factors/check.ts'));
-  const service = createIdentity(options, database, context, factors && factors.createCodeCheck(portal.secrets));
+  const checkCode = factors && { checkCode: factors.createCodeCheck(portal.secrets) };
+  const service = { ...createIdentity(options, database, context), ...checkCode };
   return {
     routes: bindRoutes(await createRoutes(portal && context.site), service),
     storage: { database, schema: SCHEMA, migrations: MIGRATIONS },

@@ -1,10 +1,10 @@
 import { type Database, Duplicate } from '../db/pool.ts';
-import { Failure } from '../http/errors.ts';
+import { type ErrorCode, Failure } from '../http/errors.ts';
 import { boolean, type Infer, integer, object, oneOf, optional, text, withDefault } from '../http/shape.ts';
 import { actorOf } from './audit.ts';
-import { type User, userMembers, type UserView, viewUser } from './model.ts';
+import { type User, userMembers, viewUser } from './model.ts';
 import { FIRST_PAGE, pageReply } from './paging.ts';
-import { createPasswords, hashNewPassword, type Passwords } from './passwords.ts';
+import { type Hashing, hashNewPassword } from './passwords.ts';
 import { type Ask, forbidden, may } from './policy.ts';
 import { nameShapes } from './rules.ts';
 import type { IdentityService } from './service.ts';
@@ -13,28 +13,21 @@ import {
   type ChangedUser, eachUser, findUser, insertUser, listUsers, type Obstacle, updateUser,
 } from './store/users.ts';
 
-/** Names and addresses are stored as given and compared by `accountKey`. */
-export const newUserShape = object(
-  {
-    ...nameShapes,
-    first_name: withDefault(nameShapes.first_name, ''),
-    last_name: withDefault(nameShapes.last_name, ''),
-    password: optional(text({ description: 'If omitted, the user cannot log in until a password is set' })),
-    verified: withDefault(boolean(), false),
-    super_admin: withDefault(boolean(), false),
-    enabled: withDefault(boolean(), true),
-  },
-  'refused',
-);
+const { username, email, first_name, last_name } = nameShapes;
 
-export const userChangeShape = object(
-  {
-    username: optional(nameShapes.username), email: optional(nameShapes.email),
-    first_name: optional(nameShapes.first_name), last_name: optional(nameShapes.last_name),
-    verified: optional(boolean()), super_admin: optional(boolean()), enabled: optional(boolean()),
-  },
-  'refused',
-);
+/** Names and addresses are stored as given and compared by `accountKey`. */
+export const newUserShape = object({
+  username, email, first_name: withDefault(first_name, ''), last_name: withDefault(last_name, ''),
+  password: optional(text({ description: 'If omitted, the user cannot log in until a password is set' })),
+  verified: withDefault(boolean(), false), super_admin: withDefault(boolean(), false),
+  enabled: withDefault(boolean(), true),
+}, 'refused');
+
+export const userChangeShape = object({
+  username: optional(username), email: optional(email),
+  first_name: optional(first_name), last_name: optional(last_name),
+  verified: optional(boolean()), super_admin: optional(boolean()), enabled: optional(boolean()),
+}, 'refused');
 
 const revokedKeys = integer({ min: 0, max: 2 ** 31 - 1, description: 'After the end of administrator rights' });
 export const changedUserShape = object({ ...userMembers, revoked_keys: optional(revokedKeys) });
@@ -49,10 +42,10 @@ type ListQuery = Record<'page' | 'limit', number | undefined>;
 /** Users change only these members themselves (ASVS 8.2.3). */
 const OWN_MEMBERS = ['first_name', 'last_name'];
 
-export async function createUser(database: Database, actor: Actor, given: NewUser, passwords: Passwords) {
+export async function createUser(database: Database, actor: Actor, given: NewUser, hashing: Hashing) {
   const { password, ...user } = given;
   const none = { password_hash: null, password_generated: false };
-  const columns = password === undefined ? none : await hashNewPassword(password, passwords, user);
+  const columns = password === undefined ? none : await hashNewPassword(password, hashing, user);
   if (columns instanceof Failure) return columns;
   return unlessTaken(() => database.transaction((sql) => insertUser(sql, actor, { ...user, ...columns })));
 }
@@ -69,11 +62,11 @@ export async function changeUser(database: Database, actor: Actor, id: string, c
 
 /** Sets a user's password and ends that user's sessions. @param before the hash of the password to replace */
 export async function setPassword(
-  db: Database, actor: Actor, id: string, password: string, passwords: Passwords, before?: string | null,
+  db: Database, actor: Actor, id: string, password: string, hashing: Hashing, before?: string | null,
 ) {
   const user = await findUser(db, id);
   if (!user) return unknownUser();
-  const columns = await hashNewPassword(password, passwords, user);
+  const columns = await hashNewPassword(password, hashing, user);
   if (columns instanceof Failure) return columns;
   return outcomeOf(await updateUser(db, { event: 'password.set', actor }, id, columns, before));
 }
@@ -105,7 +98,7 @@ async function unlessTaken<T>(work: () => Promise<T>): Promise<T | Failure<'conf
   }
 }
 
-const reply = <F extends Failure>(outcome: User | F) =>
+const reply = <Code extends ErrorCode>(outcome: User | Failure<Code>) =>
   outcome instanceof Failure ? outcome : { data: viewUser(outcome) };
 
 /** All users for a super administrator, otherwise the caller alone. A page only if one is requested. */
@@ -115,17 +108,17 @@ export async function list({ caller, query, request }: Ask<unknown, ListQuery>, 
   const [mayListAll, self] = [may(caller, 'list every user'), caller.user ? [caller.user] : []];
   if (!isPaged) return mayListAll ? { items: viewEach(eachUser(database)) } : { data: self.map(viewUser) };
   const own = { rows: page.page === 1 ? self : [], total: self.length };
-  return pageReply(request.path, page, mayListAll ? await listUsers(database, page) : own, viewUser, {});
+  return pageReply(request.path, page, mayListAll ? await listUsers(database, page) : own, viewUser);
 }
 
-async function* viewEach(batches: AsyncIterable<readonly User[]>): AsyncGenerator<UserView[]> {
+async function* viewEach(batches: AsyncIterable<readonly User[]>) {
   for await (const batch of batches) yield batch.map(viewUser);
 }
 
 export async function create({ caller, body, request }: Ask<unknown, unknown, NewUser>, service: IdentityService) {
   const isAllowed = may(caller, 'create a user') && (!body.super_admin || may(caller, 'make a super administrator'));
   if (!isAllowed) return forbidden(caller);
-  return reply(await createUser(service.database, actorOf(caller, request), body, createPasswords(service)));
+  return reply(await createUser(service.database, actorOf(caller, request), body, service));
 }
 
 export async function show({ caller, path }: Ask<OfUser>, { database }: IdentityService) {
@@ -158,8 +151,8 @@ export async function setPasswordOf(
   { caller, path, body, request }: Ask<OfUser, unknown, { password: string }>, service: IdentityService,
 ) {
   if (!may(caller, 'set the password of a user')) return forbidden(caller);
-  const [actor, passwords] = [actorOf(caller, request), createPasswords(service)];
-  const outcome = await setPassword(service.database, actor, path.user_id, body.password, passwords);
+  const actor = actorOf(caller, request);
+  const outcome = await setPassword(service.database, actor, path.user_id, body.password, service);
   if (outcome instanceof Failure) return outcome;
   return { data: { message: "Password set. The user's sessions have ended.", status: 'CHANGED' as const } };
 }

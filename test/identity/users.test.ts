@@ -1,7 +1,7 @@
 /** How a user comes into being, on a real PostgreSQL: what is stored, what is refused, and that then nothing is. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { hashPassword, verifyPassword } from '../../src/crypto/password.ts';
+import { verifyPassword } from '../../src/crypto/password.ts';
 import { DEFAULT_COST } from '../../src/crypto/scrypt.ts';
 import { migrate } from '../../src/db/migrate.ts';
 import { Failure } from '../../src/http/errors.ts';
@@ -12,7 +12,7 @@ import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
 import { eachUser, listUsers } from '../../src/identity/store/users.ts';
 import { createUser, newUserShape } from '../../src/identity/users.ts';
 import { createDatabase } from '../support/database.ts';
-import { addUser, CHEAP_PASSWORDS, openIdentity, PASSWORD } from '../support/users.ts';
+import { addUser, CHEAP, CHEAP_PASSWORDS, openIdentity, PASSWORD } from '../support/users.ts';
 
 const { url, sql } = await createDatabase();
 const database = openIdentity({ after }, url);
@@ -47,7 +47,7 @@ test('a user is stored as told; what is left out is empty or false, but for enab
 test('by default a password is stored as a scrypt PHC string of 32 MiB', async () => {
   assert.deepEqual(DEFAULT_COST, { logN: 15, r: 8, p: 3 });
   const input = { ...good, username: 'default-cost', email: 'default-cost@example.org' };
-  const user = await create(input, { ...CHEAP_PASSWORDS, hash: (password) => hashPassword(password, DEFAULT_COST) });
+  const user = await create(input, { passwords: { ...CHEAP, cost: DEFAULT_COST } });
   assert.ok(!(user instanceof Failure));
   const [row] = await sql`select password_hash, users::text as everything from identity.users where username = 'default-cost'`;
   assert.match(row?.password_hash, /^\$scrypt\$ln=15,r=8,p=3\$[A-Za-z0-9+/]{22}\$[A-Za-z0-9+/]{43}$/);

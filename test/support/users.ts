@@ -5,7 +5,6 @@ import { createDatabase, type Database } from '../../src/db/pool.ts';
 import { Failure } from '../../src/http/errors.ts';
 import { validate } from '../../src/http/shape.ts';
 import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
-import { createPasswords } from '../../src/identity/passwords.ts';
 import { createUser, newUserShape } from '../../src/identity/users.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { noMetrics } from '../../src/runtime/metrics.ts';
@@ -24,7 +23,7 @@ export function openIdentity(owner: { after(fn: () => Promise<void>): void }, ur
   return database;
 }
 
-export const CHEAP_PASSWORDS = createPasswords({ passwords: CHEAP });
+export const CHEAP_PASSWORDS = { passwords: CHEAP };
 
 /** @returns the new user's id */
 export async function addUser(database: Database, username: string, more: Record<string, unknown> = {}): Promise<string> {

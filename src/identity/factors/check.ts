@@ -6,7 +6,7 @@ import { Failure } from '../../http/errors.ts';
 import { type Job, removalJob } from '../../runtime/jobs.ts';
 import { actorOf } from '../audit.ts';
 import { SCHEMA } from '../migrations.ts';
-import type { CheckCode, FactorContext, IdentityService } from '../service.ts';
+import type { CheckCode, IdentityService } from '../service.ts';
 import { recoveryDigest } from './recovery.ts';
 import {
   countTotpByKey, findTotp, noteFailure, readClock, removeExpired, useRecoveryCode, useTotpStep,
@@ -43,15 +43,15 @@ export const codeLimit = (secret: Buffer, userId: string): Limit =>
  */
 export function createCodeCheck(secrets: readonly string[]): CheckCode {
   const keys = secrets.map(createTotpKey);
-  return async (context, request, { id }, text) => {
-    const { database, throttleSecret, reportFactor } = context;
+  return async (service, request, { id }, text) => {
+    const { database, throttleSecret, reportFactor } = service;
     const code = text.replace(/\s/g, '');
     const [recovery, actor] = [recoveryDigest(code), actorOf(null, request)];
     const factor = recovery ? 'recovery' : 'totp';
     const limit = codeLimit(await throttleSecret(), id);
     const isLeft = await takeAttempt(database, SCHEMA, limit);
     const isRight = isLeft && (recovery
-      ? await useRecoveryCode(database, actor, id, recovery) : await checkTotp(context, keys, id, code));
+      ? await useRecoveryCode(database, actor, id, recovery) : await checkTotp(service, keys, id, code));
     if (isRight) await giveBackAttempts(database, SCHEMA, [limit.key]);
     // The strongest sign that somebody else knows the password.
     else if (isLeft) await noteFailure(database, actor, id);
@@ -62,7 +62,7 @@ export function createCodeCheck(secrets: readonly string[]): CheckCode {
   };
 }
 
-async function checkTotp({ database, log }: FactorContext, keys: readonly ServerKey[], userId: string, code: string) {
+async function checkTotp({ database, log }: IdentityService, keys: readonly ServerKey[], userId: string, code: string) {
   const totp = await findTotp(database, userId);
   if (!totp) return false;
   const secret = openSecret(keys, totp);

@@ -5,7 +5,7 @@ import { actorOf } from '../audit.ts';
 import { type Account, mayLogIn } from '../model.ts';
 import type { PortalService } from '../service.ts';
 import type { Actor } from '../store/audit.ts';
-import { findAccountById } from '../store/users.ts';
+import { findUser } from '../store/users.ts';
 import { createChallenge, isChallengeFor, type Purpose } from './challenge.ts';
 import {
   addPasskey, findPasskey, listPasskeys, noteFailure, readClock, type Tokens, useChallenge, usePasskey,
@@ -61,7 +61,7 @@ export async function authenticate(
   const purpose = known ? 'second factor' : 'sign in';
   const ceremony = response && (await ceremonyOf(service, response.clientDataJSON, purpose, binding));
   const passkey = ceremony && (await findPasskey(database, bytesOf(response.id)));
-  const account = known ?? (passkey && (await findAccountById(database, passkey.user_id)));
+  const account = known ?? (passkey && (await findUser(database, passkey.user_id)));
   if (!passkey || passkey.user_id !== account?.id || !mayLogIn(account)) return null;
   // The authenticator names the user it made the passkey for.
   const handle = response.userHandle === undefined ? null : bytesOf(response.userHandle);

@@ -2,7 +2,6 @@ import { Failure } from '../../http/errors.ts';
 import { actorOf } from '../audit.ts';
 import { findTotp, listPasskeys, removeFactors } from '../factors/store.ts';
 import type { User } from '../model.ts';
-import { createPasswords } from '../passwords.ts';
 import { type Action, forbidden, may } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { listAudit } from '../store/audit.ts';
@@ -35,7 +34,7 @@ const shown = ({ id, username, email, enabled, super_admin: isAdmin }: User) =>
   ({ id, username, email, state: `${enabled ? 'enabled' : 'disabled'}${isAdmin ? ', super administrator' : ''}` });
 
 /** Whatever password an administrator sets, the user must change it, as a generated one (ASVS 6.4.1). */
-const firstPasswords = (service: PortalService) => ({ ...createPasswords(service), areGenerated: true });
+const firstPasswords = (service: PortalService) => ({ ...service, areGenerated: true });
 
 export async function createUser({ caller, body, request }: Visit<NewUser>, service: PortalService) {
   if (!may(caller, 'create a user')) return forbidden(caller);

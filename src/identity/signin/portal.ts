@@ -7,11 +7,10 @@ import * as pending from '../factors/store.ts';
 import { cookieOf } from '../guard.ts';
 import { insertLogin, needsFactor, startSession } from '../login.ts';
 import { type Account, mayLogIn } from '../model.ts';
-import { createPasswords } from '../passwords.ts';
 import type { PortalService } from '../service.ts';
 import type { Actor } from '../store/audit.ts';
 import { endSession } from '../store/sessions.ts';
-import { findAccountById } from '../store/users.ts';
+import { findUser } from '../store/users.ts';
 import { setPassword } from '../users.ts';
 import { BROWSER_COOKIE, DOMAIN_COOKIE, hostCookie, PENDING_COOKIE, returnAddress, setCookies } from './browser.ts';
 import { confirmTotp, offerTotp } from './factors.ts';
@@ -84,7 +83,7 @@ export async function signIn(call: FormCall<{ username: string; password: string
 async function takeAttempt({ headers }: RequestInfo, service: PortalService, step: ReturnType<typeof nextStep>) {
   const token = cookieOf(headers, PENDING_COOKIE) ?? '';
   const waiting = await pending.takePendingAttempt(service.database, token);
-  const user = waiting && (await findAccountById(service.database, waiting.user_id));
+  const user = waiting && (await findUser(service.database, waiting.user_id));
   const isSame = user && sameDigest(digest(user.password_hash ?? ''), waiting.password_digest);
   return isSame && mayLogIn(user) && nextStep(service, user) === step ? { token, user } : null;
 }
@@ -115,7 +114,7 @@ export async function choosePassword({ body, request }: FormCall<{ new_password:
   if (!waiting) return startAgain(returnTo);
   const { user: { id, username, password_hash: before }, token } = waiting;
   const [{ database }, actor] = [service, actorBy(request, id)];
-  const changed = await setPassword(database, actor, id, password, createPasswords(service), before);
+  const changed = await setPassword(database, actor, id, password, service, before);
   if (changed instanceof Failure) {
     return withPage(changed, newPasswordPage({ username, returnTo, message: messageOf(changed) }));
   }

@@ -14,13 +14,11 @@ export type AuditEvent = (typeof EVENTS)[number];
 
 /** Who acts, and from where. `caller`: as the guard found it; null where no rights are needed. */
 export type Actor = Readonly<{
-  via: AuditRecord['via']; userId: string | null; keyId: string | null; ip: string | null; requestId: string | null;
-  caller: Caller | null;
+  via: AuditRecord['via']; userId: string | null; ip: string | null; requestId: string | null; caller: Caller | null;
 }>;
 
 /** Anyone who can run the command line. */
-export const COMMAND_LINE: Actor =
-  { via: 'command', userId: null, keyId: null, ip: null, requestId: null, caller: null };
+export const COMMAND_LINE: Actor = { via: 'command', userId: null, ip: null, requestId: null, caller: null };
 
 /** The actor has lost rights since the guard's check: nothing was changed. */
 export class RightsLost extends Error {}
@@ -68,8 +66,8 @@ export type AuditEntry = Readonly<{ event: AuditEvent; actor: Actor; detail?: st
 
 const insertInto = (sql: Sql, { event, actor, detail = '' }: AuditEntry, subject: Fragment): Fragment => sql`
   insert into identity.audit (id, event, via, actor_id, key_id, ip, request_id, detail, user_id, target_id, count)
-  select ${randomUUID()}::uuid, ${event}::text, ${actor.via}::text, ${actor.userId}::uuid, ${actor.keyId}::uuid,
-    ${actor.ip}::text, ${actor.requestId}::text, ${detail}::text, ${subject}`;
+  select ${randomUUID()}::uuid, ${event}::text, ${actor.via}::text, ${actor.userId}::uuid,
+    ${actor.caller?.key?.id ?? null}::uuid, ${actor.ip}::text, ${actor.requestId}::text, ${detail}::text, ${subject}`;
 
 /**
  * A change and its row in the trail in one statement: both commit, or neither does.

@@ -19,6 +19,7 @@ const withKeys = (values: Partial<UserValues>) => ({
   ...(values.email === undefined ? {} : { email_key: accountKey(values.email) }),
 });
 
+/** @returns null also for a deleted user */
 async function readAccount(database: Database, where: (sql: Sql) => Fragment): Promise<Account | null> {
   const [account] = await database.read((sql) => sql<Account[]>`
     select ${userColumns(sql)}, u.password_hash, u.second_factor,
@@ -30,14 +31,7 @@ async function readAccount(database: Database, where: (sql: Sql) => Fragment): P
 
 export const findAccount = (database: Database, usernameKey: string) =>
   readAccount(database, (sql) => sql`u.username_key = ${usernameKey}`);
-export const findAccountById = (database: Database, id: string) => readAccount(database, (sql) => sql`u.id = ${id}`);
-
-/** @returns null also for a deleted user */
-export async function findUser(database: Database, id: string): Promise<User | null> {
-  const [user] = await database.read((sql) => sql<User[]>`
-    select ${userColumns(sql)} from identity.users u where u.id = ${id} and u.deleted_at is null`);
-  return user ?? null;
-}
+export const findUser = (database: Database, id: string) => readAccount(database, (sql) => sql`u.id = ${id}`);
 
 const LIST_BATCH = 500;
 
