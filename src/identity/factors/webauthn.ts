@@ -7,20 +7,10 @@ import { type Cbor, type CborMap, readCbor } from './cbor.ts';
  */
 export type Ceremony = Readonly<{ challenge: Buffer; origin: string; host: string; needsVerification: boolean }>;
 
-/** Why a response was rejected. The client gets the same answer for each. */
-export type Reason =
-  | 'malformed' | 'wrong_type' | 'wrong_challenge' | 'wrong_origin' | 'in_frame' | 'wrong_host' | 'user_absent'
-  | 'user_not_verified' | 'inconsistent_backup' | 'unsupported_key' | 'wrong_signature';
+/** Its message says why a response was rejected. The client gets the same answer for each. */
+export class Rejection extends Error {}
 
-export class Rejection extends Error {
-  readonly reason: Reason;
-  constructor(reason: Reason) {
-    super(reason);
-    this.reason = reason;
-  }
-}
-
-function check(holds: boolean, reason: Reason): asserts holds {
+function check(holds: boolean, reason: string): asserts holds {
   if (!holds) throw new Rejection(reason);
 }
 

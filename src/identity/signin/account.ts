@@ -1,42 +1,74 @@
 import { Failure, type TextReply } from '../../http/errors.ts';
+import { type Html, NOTHING } from '../../http/template.ts';
 import { actorOf } from '../audit.ts';
 import { activeSession } from '../guard.ts';
 import { changePassword } from '../login.ts';
+import type { Session } from '../model.ts';
 import type { PortalService } from '../service.ts';
 import { revokeById } from '../sessions.ts';
 import { listAudit } from '../store/audit.ts';
 import { listSessions } from '../store/sessions.ts';
 import { parseSessionToken } from '../token.ts';
 import { createTokens, setCookies } from './browser.ts';
-import type { Person, Visit } from './guards.ts';
-import { accountPage, continuePage, messageOf, PAGE_ROWS, withPage } from './pages.ts';
+import type { Visit } from './guards.ts';
+import { again, continuePage, type Message, page, PAGE_ROWS, render, tryAgain, utc } from './pages.ts';
 import { createCookies, signedOutPage } from './portal.ts';
 import { endOtherSessions, findByHostToken, findEarlierSignIn } from './store.ts';
 
-export const showAccount = ({ caller }: Visit, service: PortalService) => account(caller, service, null);
-
-async function account({ user, session }: Person, service: PortalService, message: string | null): Promise<TextReply> {
-  const page = { page: 1, limit: PAGE_ROWS };
-  const [sessions, { rows: events }, since] = await Promise.all([
-    listSessions(service, page, { userId: user.id, active: true }),
-    listAudit(service.database, page, { userId: user.id, event: null }),
-    findEarlierSignIn(service.database, user.id, session.id),
+export async function showAccount(
+  { caller: { user, session: current } }: Visit, service: PortalService, message: Message = null,
+): Promise<TextReply> {
+  const first = { page: 1, limit: PAGE_ROWS };
+  const [{ rows: sessions, total }, { rows: events }, since] = await Promise.all([
+    listSessions(service, first, { userId: user.id, active: true }),
+    listAudit(service.database, first, { userId: user.id, event: null }),
+    findEarlierSignIn(service.database, user.id, current.id),
   ]);
-  return accountPage(user, session.id, sessions, events, since, message);
+  const main = render('account', {
+    ...again(message), administration: user.super_admin ? render('administration') : NOTHING, others: render('others'),
+    username: user.username, email: user.email, name: `${user.first_name} ${user.last_name}`.trim() || '–',
+    sessions: sessions.map((session) => sessionItem(session, session.id === current.id)),
+    more: total > sessions.length ? render('more', { shown: sessions.length, total }) : NOTHING,
+    events: events.map(({ event, detail, ip, created_at: time }) => render('event', {
+      // Later than when the person signed in before.
+      is_new: since !== null && time > since ? render('new') : NOTHING,
+      what: [event.replace(/[._]/g, ' '), detail].filter(Boolean).join(': '),
+      when: `${utc(time)}, from ${ip ?? 'the command line'}`,
+    })),
+  });
+  return page('Your account', main);
+}
+
+const sessionItem = ({ id, ip, user_agent: agent, created_at, last_seen_at }: Session, isCurrent: boolean): Html =>
+  render('session', {
+    about: `${programOf(agent ?? '')}, from ${ip ?? 'an unknown address'}`,
+    when: `signed in ${utc(created_at)}, last used ${utc(last_seen_at)}`,
+    end: isCurrent ? render('current') : render('end', { id }),
+  });
+
+const [BROWSERS, SYSTEMS] = [
+  ['Edg', 'OPR', 'Firefox', 'Chrome', 'Safari'], ['Android', 'iPhone', 'iPad', 'Windows', 'Mac OS X', 'Linux'],
+];
+
+/** Names that a person recognizes: a browser and its system, or else what the program says of itself. */
+function programOf(agent: string): string {
+  const browser = BROWSERS.find((name) => agent.includes(`${name}/`));
+  const system = SYSTEMS.find((name) => agent.includes(name));
+  if (!browser || !system) return agent || 'Unknown program';
+  return `${{ Edg: 'Edge', OPR: 'Opera' }[browser] ?? browser} on ${system}`;
 }
 
 type Change = Readonly<{ current_password: string; new_password: string }>;
 
 export async function changeOwnPassword(call: Visit<Change>, service: PortalService) {
-  const { caller, request } = call;
-  const changed = await changePassword({ ...call, query: {}, path: {} }, service);
-  if (changed instanceof Failure) return withPage(changed, await account(caller, service, messageOf(changed)));
+  const { caller: { session }, request } = call;
+  const changed = await changePassword(call, service);
+  if (changed instanceof Failure) return tryAgain(changed, (message) => showAccount(call, service, message));
   const token = changed.data.session;
   const next = await activeSession(parseSessionToken(token), request.network, service, findByHostToken);
   if (next instanceof Failure) return signedOutPage('Sign in again', service);
   // Not signed in again: the second factor was not asked for.
-  const { methods, at } = caller.session;
-  const cookies = await createCookies(service, { id: next.id, token }, methods, at);
+  const cookies = await createCookies(service, { id: next.id, token }, session.methods, session.at);
   return continuePage('Your password is changed', `${service.portal.origin}/account`, cookies);
 }
 
@@ -49,6 +81,6 @@ export async function endSessions(call: Visit<{ session_id: string | undefined }
     await endOtherSessions(database, actorOf(caller, request), caller.user.id, caller.session.id, tokens);
     return continuePage('All other sessions have ended', address, setCookies(tokens, portal));
   }
-  const ended = await revokeById({ ...call, query: {}, path: { session_id: id }, body: null }, service);
+  const ended = await revokeById({ ...call, path: { session_id: id }, body: null }, service);
   return ended instanceof Failure ? ended : continuePage('The session has ended', address, []);
 }

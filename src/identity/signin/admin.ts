@@ -8,7 +8,7 @@ import { listAudit } from '../store/audit.ts';
 import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
 import type { Visit } from './guards.ts';
-import { again, messageOf, page, PAGE_ROWS, pager, render, utc, withPage } from './pages.ts';
+import { again, type Message, messageOf, page, PAGE_ROWS, pager, render, tryAgain, utc } from './pages.ts';
 import { findUsernames, searchUsers } from './store.ts';
 
 type Search = Readonly<{ page: number; search: string }>;
@@ -43,13 +43,13 @@ export async function createUser({ caller, body, request }: Visit<NewUser>, serv
   const { username, email } = body;
   const list = { page: 1, search: username };
   if (!(created instanceof Failure)) return usersPage(service, list);
-  return withPage(created, await usersPage(service, list, { username, email, ...again(messageOf(created)) }));
+  return tryAgain(created, (message) => usersPage(service, list, { username, email, ...again(message) }));
 }
 
 export const showUser = async ({ caller, path }: OfUser, service: PortalService) =>
   may(caller, 'list every user') ? userPage(service, path.user_id, null) : forbidden(caller);
 
-async function userPage({ database }: PortalService, id: string, message: string | null) {
+async function userPage({ database }: PortalService, id: string, message: Message) {
   const user = await findUser(database, id);
   if (!user) return new Failure('not_found');
   const [totp, passkeys] = await Promise.all([findTotp(database, id), listPasskeys(database, id)]);
@@ -70,9 +70,9 @@ export async function changeUser(call: OfUser<Change>, service: PortalService) {
   // Somebody without the right does not see the user either.
   if (!may(caller, RIGHTS[action])) return forbidden(caller);
   const outcome = await change(call, service);
-  const isFailure = outcome instanceof Failure;
-  const reply = await userPage(service, id, isFailure ? messageOf(outcome) : null);
-  return isFailure && !(reply instanceof Failure) ? withPage(outcome, reply) : reply;
+  if (!(outcome instanceof Failure)) return userPage(service, id, null);
+  const reply = await userPage(service, id, messageOf(outcome));
+  return reply instanceof Failure ? reply : tryAgain(outcome, () => reply);
 }
 
 async function change({ caller, request, path, body }: OfUser<Change>, service: PortalService) {

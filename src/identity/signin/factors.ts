@@ -1,18 +1,23 @@
 import { sealSecret } from '../../crypto/sealed.ts';
 import { uuidToBytes } from '../../crypto/text.ts';
 import { Failure } from '../../http/errors.ts';
+import { NOTHING } from '../../http/template.ts';
 import { actorOf } from '../audit.ts';
 import { createTotpKey } from '../factors/check.ts';
 import { createOptions, register } from '../factors/passkeys.ts';
 import { createRecoveryCodes, recoveryDigest } from '../factors/recovery.ts';
 import * as store from '../factors/store.ts';
-import { enrolmentSecret, findTotpStep, totpUri } from '../factors/totp.ts';
+import { base32, enrolmentSecret, findTotpStep, totpUri } from '../factors/totp.ts';
 import type { User } from '../model.ts';
 import type { PortalService } from '../service.ts';
 import type { Actor } from '../store/audit.ts';
 import { createTokens, returnAddress, setCookies } from './browser.ts';
 import type { Person, Visit } from './guards.ts';
-import { codesPage, type Cookies, type EnrolForm, enrolPage, factorsPage, messageOf, withPage } from './pages.ts';
+import { codesPage, type Cookies, invalid, type Message, messageOf, page, render, tryAgain, utc } from './pages.ts';
+
+/** The encoder is shared with pages that make codes in the browser. */
+const { qrCode }: { qrCode(text: string): boolean[][] | null } =
+  await import(new URL('../../http/pages/qr.js', import.meta.url).href);
 
 const PATH = '/account/factors';
 /** `return_to`: the address that asked for a second factor. */
@@ -20,17 +25,26 @@ type Onward = Readonly<{ return_to: string }>;
 const next = (returnTo: string, { portal }: PortalService): string => returnAddress(returnTo, portal) ?? PATH;
 
 export const showFactors = ({ caller, query }: Visit<unknown, Onward>, service: PortalService) =>
-  factors(caller, service, null, query.return_to);
+  factorsPage(caller, service, query.return_to);
 
-async function factors(
-  { user: { id } }: Person, { database, portal }: PortalService, message: string | null, returnTo = '',
+async function factorsPage(
+  { user: { id } }: Person, { database, portal }: PortalService, returnTo = '', message: Message = null,
   cookies: Cookies = [],
 ) {
   const [totp, passkeys, codes] = await Promise.all([
     store.findTotp(database, id), store.listPasskeys(database, id), store.countRecoveryCodes(database, id),
   ]);
   const state = totp ? 'used' : portal.secrets.length > 0 ? 'offered' : 'missing';
-  return factorsPage(state, passkeys, codes, { returnTo, message }, cookies);
+  const items = passkeys.map(({ id, name, created_at, last_used_at, is_backup_eligible }) => {
+    const used = last_used_at ? `last used ${utc(last_used_at)}` : 'never used';
+    const about = `added ${utc(created_at)}, ${used}, ${is_backup_eligible ? 'synchronized' : 'on one device'}`;
+    return render('passkey-item', { name, about, id: id.toString('base64url') });
+  });
+  const main = render('factors', {
+    others: render('others'), totp: render(`totp-${state}`, { return_to: returnTo }), return_to: returnTo,
+    passkeys: items, codes, renew: totp || passkeys.length > 0 ? render('renew') : NOTHING,
+  });
+  return page('Second factors', main, message, cookies, render('script'));
 }
 
 /** Who sets up an app. `token`: of the cookie that only this browser has. */
@@ -42,10 +56,21 @@ function secretOf({ portal }: PortalService, { user, token }: Enrolling): Buffer
   return enrolmentSecret(current, [user.id, token, user.updated_at]);
 }
 
-export function offerTotp(service: PortalService, person: Enrolling, form: EnrolForm, cookies: Cookies = []) {
+/** `action`: where the form with the first code goes. */
+type Form = Readonly<{ action: string; returnTo: string; message: Message }>;
+
+export function offerTotp(
+  service: PortalService, person: Enrolling, { action, returnTo, message }: Form, cookies: Cookies = [],
+) {
   const secret = secretOf(service, person);
-  const uri = totpUri(secret, new URL(service.portal.origin).hostname, person.user.username);
-  return enrolPage(secret, uri, form, cookies);
+  const rows = qrCode(totpUri(secret, new URL(service.portal.origin).hostname, person.user.username)) ?? [];
+  // With the quiet zone of four modules that readers of QR codes need.
+  const dark = rows.flatMap((row, y) => row.flatMap((isDark, x) => (isDark ? [`M${x + 4} ${y + 4}h1v1h-1z`] : [])));
+  const main = render('enrol', {
+    size: rows.length + 8, path: dark.join(''), key: (base32(secret).match(/.{1,4}/g) ?? []).join(' '),
+    action, return_to: returnTo, invalid: invalid(message),
+  });
+  return page('Set up an authenticator app', main, message, cookies);
 }
 
 const ACTION = '/account/totp';
@@ -80,10 +105,11 @@ export async function finishTotp(
 ) {
   const tokens = createTokens();
   const added = await confirmTotp(service, actorOf(caller, request), tokens, caller, body.code);
-  const cookies = setCookies(tokens, service.portal);
-  if (!(added instanceof Failure)) return codesPage(added.codes, next(body.return_to, service), cookies);
-  const form = { action: ACTION, returnTo: body.return_to, message: messageOf(added) };
-  return withPage(added, offerTotp(service, caller, form));
+  if (!(added instanceof Failure)) {
+    return codesPage(added.codes, next(body.return_to, service), setCookies(tokens, service.portal));
+  }
+  return tryAgain(added, (message) =>
+    offerTotp(service, caller, { action: ACTION, returnTo: body.return_to, message }));
 }
 
 export const newCodes = async ({ caller, request }: Visit, service: PortalService) =>
@@ -100,11 +126,11 @@ type NewPasskey = Onward & Readonly<{ name: string; credential: string }>;
 export async function addPasskey({ caller, body, request }: Visit<NewPasskey>, service: PortalService) {
   const [actor, { user: { id }, token }, tokens] = [actorOf(caller, request), caller, createTokens()];
   const isAdded = await register(service, actor, tokens, id, token, body.name, body.credential);
-  if (!isAdded) return factors(caller, service, messageOf(new Failure('invalid_passkey')), body.return_to);
+  if (!isAdded) return factorsPage(caller, service, body.return_to, messageOf(new Failure('invalid_passkey')));
   service.reportFactor('passkey', 'added', id);
   const hasCodes = (await store.countRecoveryCodes(service.database, id)) > 0;
   const cookies = setCookies(tokens, service.portal);
-  if (hasCodes) return factors(caller, service, null, '', cookies);
+  if (hasCodes) return factorsPage(caller, service, '', null, cookies);
   return codesPage(await renewCodes(service, actor, id), next(body.return_to, service), cookies);
 }
 
@@ -115,5 +141,5 @@ export async function removeFactor(call: Visit<{ passkey: string | undefined }>,
   const what = body.passkey === undefined ? 'totp' : Buffer.from(body.passkey, 'base64url');
   const removed = await store.removeFactors(database, actorOf(caller, request), id, what, false);
   if (removed > 0) reportFactor(what === 'totp' ? 'totp' : 'passkey', 'removed', id);
-  return factors(caller, service, null);
+  return factorsPage(caller, service);
 }

@@ -4,15 +4,14 @@ import { create, revoke } from '../keys.ts';
 import { isUsable } from '../model.ts';
 import type { PortalService } from '../service.ts';
 import { listKeys } from '../store/keys.ts';
-import type { Person, Visit } from './guards.ts';
-import { messageOf, page, PAGE_ROWS, pager, render, utc, withPage } from './pages.ts';
+import type { Visit } from './guards.ts';
+import { type Message, page, PAGE_ROWS, pager, render, tryAgain, utc } from './pages.ts';
 
 /** The person's API keys. The handlers of the API decide who may do what, and write the trail. */
-export const showKeys = ({ caller, query }: Visit<unknown, { page: number }>, service: PortalService) =>
-  keysPage(caller, service, query.page, null);
-
-async function keysPage({ user }: Person, { database }: PortalService, number: number, message: string | null) {
-  const { rows, total } = await listKeys(database, { page: number, limit: PAGE_ROWS }, user.id);
+export async function showKeys(
+  { caller, query }: Visit<unknown, { page: number }>, { database }: PortalService, message: Message = null,
+) {
+  const { rows, total } = await listKeys(database, { ...query, limit: PAGE_ROWS }, caller.user.id);
   const keys = rows.map((key) => {
     const used = key.last_used_at ? `last used ${utc(key.last_used_at)}` : 'never used';
     const end = key.expires_at ? `expires ${utc(key.expires_at)}` : 'never expires';
@@ -24,22 +23,24 @@ async function keysPage({ user }: Person, { database }: PortalService, number: n
     });
   });
   if (keys.length === 0) keys.push(render('no-key'));
-  return page('API keys', render('keys', { keys, pages: pager('/account/keys?page=', number, total) }), message);
+  return page('API keys', render('keys', { keys, pages: pager('/account/keys?page=', query.page, total) }), message);
 }
+
+const onFirst = (call: Visit) => ({ ...call, query: { page: 1 } });
 
 export const LIFETIMES = ['30', '90', '365', 'never'] as const;
 type NewKey = Readonly<{ name: string; days: (typeof LIFETIMES)[number] }>;
 
 export async function createKey(call: Visit<NewKey>, service: PortalService) {
-  const { caller, body: { name, days } } = call;
+  const { name, days } = call.body;
   const seconds = (await readClock(service.database)) + Number(days) * 86_400;
   const wanted = { name, user_id: undefined, expires_at: days === 'never' ? null : new Date(seconds * 1000) };
-  const created = await create({ ...call, query: {}, path: {}, body: wanted }, service);
-  if (created instanceof Failure) return withPage(created, await keysPage(caller, service, 1, messageOf(created)));
+  const created = await create({ ...call, body: wanted }, service);
+  if (created instanceof Failure) return tryAgain(created, (message) => showKeys(onFirst(call), service, message));
   return page('Your new API key', render('new-key', { key: created.data.key }));
 }
 
 export async function revokeKey(call: Visit<{ key_id: string }>, service: PortalService) {
-  const revoked = await revoke({ ...call, query: {}, path: call.body, body: null }, service);
-  return revoked instanceof Failure ? revoked : keysPage(call.caller, service, 1, null);
+  const revoked = await revoke({ ...call, path: call.body, body: null }, service);
+  return revoked instanceof Failure ? revoked : showKeys(onFirst(call), service);
 }

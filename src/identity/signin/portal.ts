@@ -15,11 +15,11 @@ import { setPassword } from '../users.ts';
 import { BROWSER_COOKIE, DOMAIN_COOKIE, hostCookie, PENDING_COOKIE, returnAddress, setCookies } from './browser.ts';
 import { confirmTotp, offerTotp } from './factors.ts';
 import { personOf } from './guards.ts';
-import { codePage, codesPage, continuePage, loginPage, messageOf, newPasswordPage, withPage } from './pages.ts';
+import { codePage, codesPage, continuePage, loginPage, type Message, newPasswordPage, tryAgain } from './pages.ts';
 import { findByDomainToken, insertSignIn } from './store.ts';
 
 type Search = Readonly<{ return_to: string | undefined; again: 'on' | undefined }>;
-type FormCall<Fields> = Call<null, unknown, unknown, Fields & { readonly return_to: string }>;
+type FormCall<Fields = unknown> = Call<null, unknown, unknown, Fields & { readonly return_to: string }>;
 
 /** The form, or straight on for somebody who is signed in and whose browser has kept all cookies. */
 export async function showLogin({ query, request }: Call<null, unknown, Search, null>, service: PortalService) {
@@ -72,8 +72,8 @@ export async function signIn(call: FormCall<{ username: string; password: string
     if (step === 'code') return codePage({ returnTo, message: null }, cookies);
     return offerTotp(service, { user, token }, { action: ENROL, returnTo, message: null }, cookies);
   }
-  if (!(session instanceof Failure)) return complete(request, service, session, 'password', returnTo);
-  return withPage(session, loginPage({ username, returnTo, message: messageOf(session) }));
+  if (!(session instanceof Failure)) return complete(call, service, session, 'password');
+  return tryAgain(session, (message) => loginPage({ username, returnTo, message }));
 }
 
 /**
@@ -88,36 +88,33 @@ async function takeAttempt({ headers }: RequestInfo, service: PortalService, ste
   return isSame && mayLogIn(user) && nextStep(service, user) === step ? { token, user } : null;
 }
 
-function startAgain(returnTo: string): Failure<'invalid_session'> {
-  const message = 'This sign-in has ended. Enter your password again.';
-  const page = loginPage({ returnTo, message }, [hostCookie(PENDING_COOKIE, '')]);
-  return withPage(new Failure('invalid_session'), page);
+function startAgain({ body }: FormCall) {
+  const form = { returnTo: body.return_to, message: 'This sign-in has ended. Enter your password again.' };
+  return new Failure('invalid_session', { page: loginPage(form, [hostCookie(PENDING_COOKIE, '')]) });
 }
 
 /** A typed code of the second factor. */
 export async function enterCode(call: FormCall<{ code: string }>, service: PortalService) {
   const { body: { code, return_to: returnTo }, request } = call;
   const waiting = await takeAttempt(request, service, 'code');
-  if (!waiting) return startAgain(returnTo);
+  if (!waiting) return startAgain(call);
   const methods = (await service.checkCode?.(service, request, waiting.user, code)) ?? new Failure('invalid_code');
-  if (!(methods instanceof Failure)) return finish(request, service, waiting.user, methods, returnTo);
-  return withPage(methods, codePage({ returnTo, message: messageOf(methods) }));
+  if (!(methods instanceof Failure)) return finish(call, service, waiting.user, methods);
+  return tryAgain(methods, (message) => codePage({ returnTo, message }));
 }
 
 const actorBy = (request: RequestInfo, userId: string): Actor =>
   ({ ...actorOf(null, request), via: 'password', userId });
 
 /** In place of a generated password, or of one that an administrator chose (ASVS 6.4.1). Then the person signs in. */
-export async function choosePassword({ body, request }: FormCall<{ new_password: string }>, service: PortalService) {
-  const { new_password: password, return_to: returnTo } = body;
+export async function choosePassword(call: FormCall<{ new_password: string }>, service: PortalService) {
+  const { body: { new_password: password, return_to: returnTo }, request } = call;
   const waiting = await takeAttempt(request, service, 'password');
-  if (!waiting) return startAgain(returnTo);
-  const { user: { id, username, password_hash: before }, token } = waiting;
-  const [{ database }, actor] = [service, actorBy(request, id)];
-  const changed = await setPassword(database, actor, id, password, service, before);
-  if (changed instanceof Failure) {
-    return withPage(changed, newPasswordPage({ username, returnTo, message: messageOf(changed) }));
-  }
+  if (!waiting) return startAgain(call);
+  const [{ user: { id, username, password_hash: before }, token }, { database }] = [waiting, service];
+  const changed = await setPassword(database, actorBy(request, id), id, password, service, before);
+  const show = (message: Message) => newPasswordPage({ username, returnTo, message });
+  if (changed instanceof Failure) return tryAgain(changed, show);
   await pending.removePending(database, token);
   return loginPage({ username, returnTo, message: null }, [hostCookie(PENDING_COOKIE, '')]);
 }
@@ -126,13 +123,12 @@ export async function choosePassword({ body, request }: FormCall<{ new_password:
 export async function enrol(call: FormCall<{ code: string }>, service: PortalService) {
   const { body: { code, return_to: returnTo }, request } = call;
   const waiting = await takeAttempt(request, service, 'enrol');
-  if (!waiting) return startAgain(returnTo);
+  if (!waiting) return startAgain(call);
   const added = await confirmTotp(service, actorBy(request, waiting.user.id), null, waiting, code);
   if (added instanceof Failure) {
-    return withPage(added, offerTotp(service, waiting, { action: ENROL, returnTo, message: messageOf(added) }));
+    return tryAgain(added, (message) => offerTotp(service, waiting, { action: ENROL, returnTo, message }));
   }
-  const account = { ...waiting.user, updated_at: added.changedAt };
-  return finish(request, service, account, 'password, totp', returnTo, added.codes);
+  return finish(call, service, { ...waiting.user, updated_at: added.changedAt }, 'password, totp', added.codes);
 }
 
 /** By passkey: after the password as the second factor, otherwise alone. */
@@ -140,11 +136,11 @@ export async function usePasskey(call: FormCall<{ credential: string }>, service
   const { body: { credential, return_to: returnTo }, request } = call;
   const isSecond = cookieOf(request.headers, PENDING_COOKIE) !== null;
   const waiting = isSecond ? await takeAttempt(request, service, 'code') : null;
-  if (isSecond && !waiting) return startAgain(returnTo);
+  if (isSecond && !waiting) return startAgain(call);
   const account = await authenticate(service, request, waiting?.user ?? null, bindingOf(request), credential);
-  if (account) return finish(request, service, account, isSecond ? 'password, passkey' : 'passkey', returnTo);
-  const [failure, show] = [new Failure('invalid_passkey'), isSecond ? codePage : loginPage];
-  return withPage(failure, show({ returnTo, message: messageOf(failure) }));
+  if (account) return finish(call, service, account, isSecond ? 'password, passkey' : 'passkey');
+  const show = isSecond ? codePage : loginPage;
+  return tryAgain(new Failure('invalid_passkey'), (message) => show({ returnTo, message }));
 }
 
 const bindingOf = ({ headers }: RequestInfo): string =>
@@ -158,29 +154,27 @@ export async function passkeyOptions({ request }: Call<null, unknown, unknown, n
   return { data: await createOptions(service, purpose, bindingOf(request), userId) };
 }
 
+/** New recovery codes, to be shown before the browser goes on. */
+type Codes = readonly string[];
+
 /** A pending sign-in that was used meanwhile, or has ended with a change of the factors, opens nothing. */
-async function finish(
-  request: RequestInfo, service: PortalService, account: Account, methods: string, returnTo: string, codes?: Codes,
-) {
+async function finish(call: FormCall, service: PortalService, account: Account, methods: string, codes?: Codes) {
+  const { request } = call;
   const token = cookieOf(request.headers, PENDING_COOKIE);
   // An app that was just set up has ended it already.
   const isOpen = token === null || codes !== undefined || (await pending.removePending(service.database, token));
   const via = methods === 'passkey' ? 'passkey' : 'password';
   const session = isOpen && (await insertLogin(service, request, account, via, true));
-  return session ? complete(request, service, session, methods, returnTo, codes) : startAgain(returnTo);
+  return session ? complete(call, service, session, methods, codes) : startAgain(call);
 }
 
 type Session = Readonly<{ id: string; token: string }>;
-/** New recovery codes, to be shown before the browser goes on. */
-type Codes = readonly string[];
 
 /** Ends the session that the browser had (ASVS 7.2.4), and gives it the cookies of the new one. */
-async function complete(
-  request: RequestInfo, service: PortalService, session: Session, methods: string, returnTo: string, codes?: Codes,
-) {
-  await endCurrent(request, service);
+async function complete(call: FormCall, service: PortalService, session: Session, methods: string, codes?: Codes) {
+  await endCurrent(call.request, service);
   const cookies = [...(await createCookies(service, session, methods)), hostCookie(PENDING_COOKIE, '')];
-  const address = destination(returnTo, service);
+  const address = destination(call.body.return_to, service);
   return codes ? codesPage(codes, address, cookies) : continuePage('You are signed in', address, cookies);
 }
 
