@@ -4,9 +4,9 @@ import { isUuid } from '../crypto/text.ts';
 import type { Database } from '../db/pool.ts';
 import * as schema from '../identity/migrations.ts';
 import { accountKey, type User } from '../identity/model.ts';
-import type { Hashing } from '../identity/passwords.ts';
 import * as settings from '../identity/settings.ts';
 import { findAccount, findUser } from '../identity/store/users.ts';
+import type { Hashing } from '../identity/users.ts';
 
 export const inIdentity = <T>(work: (database: Database, hashing: Hashing) => Promise<T>): Promise<T> =>
   withDatabase(settings, schema, work);

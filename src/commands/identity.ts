@@ -13,13 +13,12 @@ import { decimal, object, oneOf, optional, type Shape, validate, withDefault } f
 import { removeFactors } from '../identity/factors/store.ts';
 import { createKey, newKeyShape } from '../identity/keys.ts';
 import { type ApiKey, type AuditRecord, type User, viewAudit, viewKey, viewUser } from '../identity/model.ts';
-import type { Hashing } from '../identity/passwords.ts';
 import { COMMAND_LINE, EVENTS, listAudit } from '../identity/store/audit.ts';
 import { findKeyById, listKeys, revokeKey } from '../identity/store/keys.ts';
 import { endRestored } from '../identity/store/restored.ts';
 import { type ChangedUser, listUsers } from '../identity/store/users.ts';
 import {
-  changeUser, createUser, newUserShape, removeUser, revokedKeysText, setPassword, userChangeShape,
+  changeUser, createUser, type Hashing, newUserShape, removeUser, revokedKeysText, setPassword, userChangeShape,
 } from '../identity/users.ts';
 import { endedText } from '../identity/sessions.ts';
 

@@ -7,7 +7,7 @@ import { networkOf } from '../http/address.ts';
 import { codeLimit } from '../identity/factors/check.ts';
 import { loginLimits } from '../identity/login.ts';
 import { clearLimits, readLimits, type RecentFailure, recentFailures } from '../identity/store/limits.ts';
-import { readThrottleSecret } from '../identity/store/throttles.ts';
+import { readThrottleSecret } from '../identity/store/audit.ts';
 
 export const COMMANDS: readonly Command[] = [
   {

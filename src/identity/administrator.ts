@@ -2,11 +2,11 @@ import { randomToken } from '../crypto/token.ts';
 import { takeNamedLock } from '../db/lock.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { SCHEMA } from './migrations.ts';
-import { hashOf } from './passwords.ts';
 import type { IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
 import { COMMAND_LINE } from './store/audit.ts';
 import { anyUserExists, insertUser } from './store/users.ts';
+import { hashOf } from './users.ts';
 
 const CHANGE_SOON =
   'identity: change this password within 24 hours, or it expires; to set another, run: gatehouse user password NAME';

@@ -10,16 +10,15 @@ import { actorOf } from './audit.ts';
 import { markSeen } from './guard.ts';
 import { SCHEMA } from './migrations.ts';
 import { type Account, accountKey, isActive, mayLogIn, viewSession } from './model.ts';
-import { hashOf } from './passwords.ts';
 import { type Ask, type Caller, may } from './policy.ts';
 import { passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
 import { endedText, findSession } from './sessions.ts';
-import type { AuditEntry } from './store/audit.ts';
+import { type AuditEntry, recordFailure } from './store/audit.ts';
 import { endSession, findSessionByToken, insertSession, type NewSession } from './store/sessions.ts';
-import { recordFailure } from './store/throttles.ts';
 import { findAccount, replaceHash, replacePassword } from './store/users.ts';
 import { createSessionToken, parseSessionToken } from './token.ts';
+import { hashOf } from './users.ts';
 
 type AnonymousCall<Body> = Call<null, unknown, unknown, Body>;
 

@@ -8,7 +8,7 @@ import { createLimiter } from '../runtime/limiter.ts';
 import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import type { Account } from './model.ts';
 import type { IdentitySettings, Portal } from './settings.ts';
-import { readThrottleSecret } from './store/throttles.ts';
+import { readThrottleSecret } from './store/audit.ts';
 
 const MAX_HELD = 512;
 const FACTORS = 'Second factors and passkeys, by event: right, wrong, throttled, added, removed.';

@@ -1,13 +1,15 @@
+import { hashPassword } from '../crypto/password.ts';
 import { type Database, Duplicate } from '../db/pool.ts';
 import { type ErrorCode, Failure } from '../http/errors.ts';
 import { boolean, type Infer, integer, object, oneOf, optional, text, withDefault } from '../http/shape.ts';
+import type { Limiter } from '../runtime/limiter.ts';
 import { actorOf } from './audit.ts';
 import { type User, userMembers, viewUser } from './model.ts';
 import { FIRST_PAGE, pageReply } from './paging.ts';
-import { type Hashing, hashNewPassword } from './passwords.ts';
 import { type Ask, forbidden, may } from './policy.ts';
-import { nameShapes } from './rules.ts';
+import { type Names, nameShapes, passwordError } from './rules.ts';
 import type { IdentityService } from './service.ts';
+import type { IdentitySettings } from './settings.ts';
 import type { Actor } from './store/audit.ts';
 import {
   type ChangedUser, eachUser, findUser, insertUser, listUsers, type Obstacle, updateUser,
@@ -41,6 +43,20 @@ type ListQuery = Record<'page' | 'limit', number | undefined>;
 
 /** Users change only these members themselves (ASVS 8.2.3). */
 const OWN_MEMBERS = ['first_name', 'last_name'];
+
+/** `hashing` limits the hashes at once. Generated passwords expire unless they are changed (ASVS 6.4.1). */
+export type Hashing = Pick<IdentitySettings, 'passwords'> & Readonly<{ hashing?: Limiter; areGenerated?: boolean }>;
+
+/** New passwords have priority over logins from unknown networks. */
+export const hashOf = (password: string, { passwords: { cost }, hashing }: Hashing): Promise<string> =>
+  hashing ? hashing.run(() => hashPassword(password, cost), true) : hashPassword(password, cost);
+
+/** @returns the columns of a new password, or why it is rejected */
+async function hashNewPassword(password: string, hashing: Hashing, names: Names) {
+  const message = passwordError(password, hashing.passwords, names);
+  if (message !== null) return new Failure('invalid_body', { fields: [{ path: '/password', message }] });
+  return { password_hash: await hashOf(password, hashing), password_generated: hashing.areGenerated ?? false };
+}
 
 export async function createUser(database: Database, actor: Actor, given: NewUser, hashing: Hashing) {
   const { password, ...user } = given;

@@ -60,7 +60,7 @@ test('user unlock also clears the limit of codes, and keeps the networks that ar
   const before = [...(await known())];
   // As `factors/check.ts` counts wrong codes.
   const { codeLimit } = await import('../../src/identity/factors/check.ts');
-  const { readThrottleSecret } = await import('../../src/identity/store/throttles.ts');
+  const { readThrottleSecret } = await import('../../src/identity/store/audit.ts');
   const { takeAttempt } = await import('../../src/db/throttle.ts');
   const { noteFailure } = await import('../../src/identity/factors/store.ts');
   const limit = codeLimit(await readThrottleSecret(database), id);
