@@ -48,10 +48,7 @@ export async function login(
   return { data: { session: session.token, password_expires_at: session.expiresAt?.toISOString() } };
 }
 
-/**
- * An unknown name, a wrong password and an account that may not log in get the same answer after the same work
- * (ASVS 6.3.8).
- */
+/** An unknown name, a wrong password and a closed account get the same answer after the same work (ASVS 6.3.8). */
 export async function startSession(
   service: IdentityService, request: RequestInfo, username: string, password: string, prove: Prove,
 ) {
@@ -159,10 +156,7 @@ const createSession = (service: IdentityService, request: RequestInfo, isProven:
   userAgent: request.headers['user-agent']?.slice(0, MAX_USER_AGENT) ?? null,
 });
 
-/**
- * Enters the throttle, waits for a hashing slot, and verifies the password.
- * @throws Overloaded if too many passwords wait to be hashed
- */
+/** @throws Overloaded if too many passwords wait to be hashed */
 async function checkPassword(service: IdentityService, attempt: Attempt, password: string) {
   const { database, hashing, held, countPasswordCheck } = service;
   // Beyond the limit of held answers, an answer is not held.

@@ -95,12 +95,9 @@ export const isActive = (row: CallerSession): boolean =>
 export const isUsable = (row: ApiKey): boolean =>
   !row.revoked && !row.expired && !row.suspended && row.deleted_at === null;
 
-/**
- * The form by which names and addresses are compared: NFKC and full case folding, so that `Ａdmin` and `ADMIN`,
- * `ß` and `SS`, or `ς` and `Σ` are one account. `ı`, `i` and `İ` are one letter, too.
- */
+/** The form by which names are compared. `Ａdmin` and `ADMIN`, `ß` and `SS`, `ς` and `Σ`, `ı` and `İ` are one. */
 export function accountKey(name: string): string {
-  // JavaScript has no case folding. Upper case expands `ß`, but not its capital, and lower case has a final sigma.
+  // JavaScript has no full case folding. Upper case expands `ß`, but not its capital; lower case has a final sigma.
   const folded = name.normalize('NFKC').toLowerCase().toUpperCase().toLowerCase().replaceAll('ς', 'σ');
   return folded.normalize('NFD').replace(/(?<=[ij]\p{M}*)\u0307/gu, '').normalize('NFKC');
 }

@@ -61,10 +61,7 @@ export function passwordError(password: string, { minLength, words }: PasswordRu
   return 'must not consist of names of the user or the service; choose several unrelated words';
 }
 
-/**
- * Whether no other letters are left without these words, as in `Gatehouse-1` or `administrator2024!` (ASVS 6.2.11). A
- * passphrase may contain them.
- */
+/** Whether no other letters are left, as in `Gatehouse-1` (ASVS 6.2.11). A passphrase may contain these words. */
 function consistsOf(password: string, words: readonly string[]): boolean {
   const lettersOf = (value: string) => accountKey(value).match(/[\p{L}\p{M}]+/gu) ?? [];
   // Single letters of an id, such as `u3x0cd`, are no words.

@@ -19,10 +19,7 @@ export async function verify({ caller, query }: Ask<unknown, { require: 'super_a
   return { data: null, headers };
 }
 
-/**
- * A stored name as a header value: characters outside ASCII, and those that separate or quote values, are
- * percent-encoded in UTF-8. `decodeURIComponent` restores the name. Unlike `encodeURIComponent`, encodes parentheses.
- */
+/** Percent-encodes all but ASCII, and what separates or quotes values, such as `(`. `decodeURIComponent` reads it. */
 export const headerValue = (name: string): string =>
   name.replace(/[^\w .@+!#$&'*/=?^`{|}~-]/gu, (character) =>
     Buffer.from(character).toString('hex').toUpperCase().replace(/../g, '%$&'));

@@ -37,10 +37,7 @@ export async function reportKeys({ database, log, portal }: IdentityService): Pr
 export const codeLimit = (secret: Buffer, userId: string): Limit =>
   ({ key: throttleKey(secret, ['code', userId]), mode: 'window', attempts: 20, seconds: 86_400 });
 
-/**
- * A code of an authenticator app, or a recovery code. Each is counted before it is checked, and accepted once.
- * @param secrets IDENTITY_SECRET, which seals, and the earlier ones
- */
+/** A code is counted before it is checked, and accepted once. @param secrets IDENTITY_SECRET, then the earlier ones */
 export function createCodeCheck(secrets: readonly string[]): CheckCode {
   const keys = secrets.map(createTotpKey);
   return async (service, request, { id }, text) => {

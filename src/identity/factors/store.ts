@@ -31,10 +31,7 @@ export const countTotpByKey = (database: Database): Promise<Array<{ key_id: stri
   database.read((sql) => sql<Array<{ key_id: string; apps: number }>>`
     select key_id, count(*)::int4 as apps from identity.totp group by key_id order by key_id`);
 
-/**
- * Each step is accepted once, across replicas, and no earlier one after it (RFC 6238, 5.2; ASVS 6.5.1).
- * @param given as it was when the code was checked  @param sealed the same secret, perhaps under another key
- */
+/** Accepts each step once, and none before it (RFC 6238, 5.2; ASVS 6.5.1). @param sealed perhaps under another key */
 export const useTotpStep = (database: Database, step: number, given: SealedSecret, sealed: SealedSecret) =>
   writes(database, (sql) => sql`
     update identity.totp set last_step = ${step}, key_id = ${sealed.key_id}, client_key = ${sealed.client_key},
@@ -67,10 +64,7 @@ export const useChallenge = (database: Database, challenge: Buffer): Promise<boo
     insert into identity.used_challenges (digest, expires_at)
     values (${digest(challenge.toString('hex'))}, now() + interval '10 minutes') on conflict do nothing`);
 
-/**
- * Stores the counter, unless it did not grow: then a copy of the passkey may exist (WebAuthn, 6.1.1). Synchronized
- * passkeys always send 0.
- */
+/** If the counter did not grow, there may be a copy (WebAuthn, 6.1.1). Synchronized passkeys always send 0. */
 export const usePasskey = (database: Database, id: Buffer, counter: number): Promise<boolean> =>
   writes(database, (sql) => sql`
     update identity.passkeys set counter = ${counter}, last_used_at = now()
@@ -81,10 +75,7 @@ export const usePasskey = (database: Database, id: Buffer, counter: number): Pro
 /** Those of a session: `host` for the portal, `domain` for the cookie that opens only `verify`. */
 export type Tokens = Readonly<{ host: string; domain: string }>;
 
-/**
- * An app, whose first code was right: from now on, every login needs a factor.
- * @returns the account's time of change, or null if the user has an app already
- */
+/** From now on, every login needs a factor. @returns the account's time of change; null if there is an app already */
 export const addTotp = (
   database: Database, actor: Actor, tokens: Tokens | null, secret: SealedSecret, step: number,
 ): Promise<Date | null> => addFactor(database, actor, tokens, secret.id, 'totp', (sql) => sql`

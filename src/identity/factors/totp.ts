@@ -5,10 +5,8 @@ import { sameDigest } from '../../crypto/token.ts';
 const [STEP_SECONDS, DIGITS, SECRET_BYTES] = [30, 6, 20];
 
 /**
- * The secret of an enrolment: the same on all its pages, and unknown to other browsers. Nothing is stored before the
- * first right code.
- * @param key IDENTITY_SECRET  @param parts the user, a token of this browser, and the account's time of change, so that
- * the secret is another one after a removal
+ * The secret of an enrolment, which is stored only with its first right code. @param key IDENTITY_SECRET
+ * @param parts the user, a token of this browser, and the account's time of change, which a removal changes
  */
 export const enrolmentSecret = (key: string, parts: readonly [string, string, Date]): Buffer =>
   createHmac('sha256', key).update(JSON.stringify(['totp', ...parts])).digest().subarray(0, SECRET_BYTES);
@@ -22,11 +20,7 @@ export function totpCode(secret: Buffer, step: number): string {
   return String(number % 10 ** DIGITS).padStart(DIGITS, '0');
 }
 
-/**
- * The step of which this is the code, or null. One step before and after is accepted, because clocks differ. The caller
- * stores the step and accepts no earlier one and not the same again (RFC 6238, 5.2).
- * @param seconds since 1970, by the database's clock
- */
+/** The step of this code. One before and after is accepted, because clocks differ. @param seconds of the database */
 export function findTotpStep(secret: Buffer, code: string, seconds: number): number | null {
   const [current, given] = [Math.floor(seconds / STEP_SECONDS), Buffer.from(code)];
   // All three are compared, so that the time does not depend on the step.

@@ -27,10 +27,7 @@ const [MAX_CLIENT_DATA, MAX_ATTESTATION, MAX_ID] = [4 * 1024, 16 * 1024, 1_023];
 const [HEAD_BYTES, AAGUID_BYTES] = [37, 16];
 const FLAG = { present: 1, verified: 4, backupEligible: 8, backedUp: 16, credential: 64, extensions: 128 } as const;
 
-/**
- * The attestation statement is not checked: none is asked for, and the key proves only that it is the same again.
- * @throws Rejection
- */
+/** No attestation is asked for or checked: the key proves only that it is the same again. @throws Rejection */
 export function verifyRegistration(clientData: Buffer, attestation: Buffer, ceremony: Ceremony): Registered {
   const object = attestation.length > MAX_ATTESTATION ? null : readCbor(attestation);
   const data = object?.end === attestation.length && object.value instanceof Map ? object.value.get('authData') : null;

@@ -51,10 +51,7 @@ export const loginPage = formPage('login', 'Sign in');
 export const codePage = formPage('code', 'Second factor');
 export const newPasswordPage = formPage('new-password', 'Choose a password');
 
-/**
- * Not a redirect: browsers apply `form-action` to each redirect after a form, and the policy names only the portal.
- * @param address checked by `returnAddress`
- */
+/** Not a redirect: browsers apply `form-action`, which names only the portal, to each redirect after a form. */
 export const continuePage = (title: string, address: string, cookies: Cookies): TextReply =>
   page(title, render('continue', { address }), null, cookies, render('refresh', { address }));
 

@@ -20,10 +20,7 @@ type VerifyQuery = Readonly<{
 
 const others = createGuard(bearerOrCookie.security, sessionCookie, findByHostToken);
 
-/**
- * As without the portal, and the portal's cookies. Answers null in place of 401: the handler knows whether the proxy
- * wants a redirect. Only the first credential present is checked.
- */
+/** Also by a cookie of the portal. Null in place of 401: the handler knows whether the proxy wants a redirect. */
 export const portalVisitor: Guard<PortalService, Proven | null> = {
   security: [...others.security, 'portal_cookie'],
   errors: others.errors,

@@ -71,11 +71,7 @@ const insertInto = (sql: Sql, { event, actor, detail = '' }: AuditEntry, subject
   select ${randomUUID()}::uuid, ${event}::text, ${actor.via}::text, ${actor.userId}::uuid,
     ${actor.caller?.key?.id ?? null}::uuid, ${actor.ip}::text, ${actor.requestId}::text, ${detail}::text, ${subject}`;
 
-/**
- * A change and its row in the trail in one statement: both commit, or neither does.
- * @param change returns `id` and `user_id` of each changed row, and any columns the caller needs
- * @returns the changed rows; no changed row means no row in the trail either
- */
+/** A change, and a row in the trail if it changes any row. @param change returns at least `id` and `user_id` of each */
 export async function audited<T extends object>(sql: Sql, entry: AuditEntry, change: Fragment): Promise<T[]> {
   const subject = sql`
     case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end,

@@ -25,10 +25,7 @@ export const userOf = (row: JoinedUser): User => ({
   created_at: row.u_created_at, updated_at: row.u_updated_at, deleted_at: row.u_deleted_at,
 });
 
-/**
- * The ids of one page, newest first, from an index alone.
- * @param table aliased `x` in `where`
- */
+/** The ids of one page, newest first, from an index alone. @param table aliased `x` in `where` */
 export const idsOfPage = (sql: Sql, table: Fragment, where: Fragment, { page, limit }: Page): Fragment => sql`
   select x.id from ${table} x where ${where}
   order by x.created_at desc, x.id desc limit ${limit} offset ${(page - 1) * limit}`;

@@ -62,10 +62,7 @@ export const newSession = (sql: Sql, session: NewSession, account: LoginAccount)
   ) allowed
   returning id, user_id`;
 
-/**
- * Commits a login: the session, the end of its failures under `throttle`, and the row in the trail.
- * @returns false if the account has changed since the check
- */
+/** A login ends its failures under `throttle`. @returns false if the account has changed since the check */
 export function insertSession(
   database: Database, actor: Actor, session: NewSession, account: LoginAccount, throttle: Buffer,
 ): Promise<boolean> {

@@ -101,9 +101,8 @@ export type ChangedUser = User & { readonly revoked_keys?: number };
 export type Obstacle = 'unknown' | 'last administrator';
 
 /**
- * Changes a user, and everything that follows from it, in one transaction; with `expectedHash`, only if it is still the
- * password's. A deleted user's row stays for the audit trail; the name and the address are free again.
- * @throws Duplicate, with the index's name, if the username or the address is taken
+ * Changes a user, and everything that follows from it. A deleted user's row stays for the audit trail.
+ * @param expectedHash nothing is changed under another  @throws Duplicate if the username or the address is taken
  */
 export function updateUser(
   database: Database, entry: AuditEntry, id: string, values: Partial<UserValues> | 'delete',
@@ -157,11 +156,7 @@ async function isLastAdministrator(sql: Sql, id: string): Promise<boolean> {
   return rows.some((row) => row.id === id) && !rows.some((row) => row.can_log_in && row.id !== id);
 }
 
-/**
- * A user's change of their own password: ends all their sessions and begins a new one (ASVS 7.2.4), if nobody has
- * changed the password since it was checked.
- * @returns how many sessions ended, or 'changed' if the password is another one now
- */
+/** Ends all sessions, and begins a new one (ASVS 7.2.4). @returns 'changed' if somebody has changed the password */
 export async function replacePassword(
   database: Database, actor: Actor, { id, password_hash }: Account, hash: string, session: NewSession, throttle: Buffer,
 ): Promise<EndedCount | 'changed'> {
