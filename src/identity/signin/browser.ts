@@ -18,7 +18,7 @@ export function returnAddress(text: string, { origin, returnOrigins }: Portal): 
   return isPlain && [origin, ...returnOrigins].includes(url.origin) ? url.href : null;
 }
 
-/** Where a proxied request was going. Anybody else could send these headers, too (GHSA-7x63-xv5r-3p2x, oauth2-proxy). */
+/** Where a proxied request was going. Anybody else could send these headers (GHSA-7x63-xv5r-3p2x, oauth2-proxy). */
 export function originalAddress(headers: IncomingHttpHeaders, isFromProxy: boolean, portal: Portal): string | null {
   const [scheme, host, path] = ['proto', 'host', 'uri'].map((name) => String(headers[`x-forwarded-${name}`] ?? ''));
   return isFromProxy && path?.startsWith('/') ? returnAddress(`${scheme}://${host}${path}`, portal) : null;

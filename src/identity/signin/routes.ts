@@ -7,11 +7,10 @@ import {
 import type { Site } from '../../runtime/context.ts';
 import { controlCharError, nameShapes } from '../rules.ts';
 import type { PortalService } from '../service.ts';
-import { changeOwnPassword, endSessions, showAccount } from './account.ts';
+import * as account from './account.ts';
 import * as admin from './admin.ts';
 import * as factors from './factors.ts';
 import { portalForm, signedIn } from './guards.ts';
-import * as keys from './keys.ts';
 import { failurePage } from './pages.ts';
 import * as portal from './portal.ts';
 import { portalVisitor, verifyOrSignIn } from './verify.ts';
@@ -59,11 +58,11 @@ const ROWS: ReadonlyArray<Route<PortalService>> = [
     errors: ['service_failed'], handle: portal.passkeyOptions }),
   route({ ...submit, pattern: '/logout', summary: 'Sign-in pages: sign out', handle: portal.signOut }),
 
-  route({ ...visit, pattern: '/account', summary: 'Sign-in pages: your account', handle: showAccount }),
+  route({ ...visit, pattern: '/account', summary: 'Sign-in pages: your account', handle: account.showAccount }),
   route({ ...change, pattern: '/account/password', summary: 'Sign-in pages: change your password',
-    body: form(object({ current_password: password, new_password: password })), handle: changeOwnPassword }),
+    body: form(object({ current_password: password, new_password: password })), handle: account.changeOwnPassword }),
   route({ ...change, pattern: '/account/sessions/end', summary: 'Sign-in pages: end one of your sessions, or all',
-    body: form(object({ session_id: optional(uuid()) })), handle: endSessions }),
+    body: form(object({ session_id: optional(uuid()) })), handle: account.endSessions }),
   route({ ...visit, pattern: '/account/factors', summary: 'Sign-in pages: your second factors',
     guard: signedIn('reads', true), query: queryParameters({ return_to }), handle: factors.showFactors }),
   route({ ...sensitive, pattern: '/account/totp/start', summary: 'Sign-in pages: set up an authenticator app',
@@ -80,11 +79,11 @@ const ROWS: ReadonlyArray<Route<PortalService>> = [
     body: form(passkeyFields), handle: factors.addPasskey }),
 
   route({ ...visit, pattern: '/account/keys', summary: 'Sign-in pages: your API keys', guard: signedIn('reads', true),
-    query: queryParameters({ page: pageNumber }), handle: keys.showKeys }),
+    query: queryParameters({ page: pageNumber }), handle: account.showKeys }),
   route({ ...sensitive, pattern: '/account/keys', summary: 'Sign-in pages: create an API key',
-    body: form(object({ name: label, days: oneOf(...keys.LIFETIMES) })), handle: keys.createKey }),
+    body: form(object({ name: label, days: oneOf(...account.LIFETIMES) })), handle: account.createKey }),
   route({ ...change, pattern: '/account/keys/revoke', summary: 'Sign-in pages: revoke an API key',
-    body: form(object({ key_id: uuid() })), handle: keys.revokeKey }),
+    body: form(object({ key_id: uuid() })), handle: account.revokeKey }),
 
   route({ ...visit, pattern: '/account/users', summary: 'Sign-in pages: users',
     query: queryParameters({ page: pageNumber, search }), handle: admin.showUsers }),
