@@ -115,9 +115,9 @@ export async function changePassword(
     if (account instanceof Failure || account.id !== user.id) return WRONG_CURRENT;
     const hash = await hashOf(body.new_password, service);
     const session = createSession(service, request, true);
-    const ended = await replacePassword(service.database, actor, account, hash, session, attempt.limits[0].key);
-    if (ended === 'changed') continue;
-    const message = `Password changed. ${endedText(ended)} ended.`;
+    const changed = await replacePassword(service.database, actor, account, hash, session, attempt.limits[0].key);
+    if (typeof changed === 'string') continue;
+    const message = `Password changed. ${endedText(changed.ended_sessions)} ended.`;
     return { data: { message, status: 'CHANGED' as const, session: session.token } };
   }
   return WRONG_CURRENT;

@@ -16,7 +16,7 @@ type ListQuery = Page & { user: string | undefined; active: 'true' | 'false' | u
 
 export const revocationShape = object({ message: text(), status: oneOf('REVOKED') });
 
-export function endedText(count: store.EndedCount): string {
+export function endedText(count: store.EndedCount = 0): string {
   if (count === null) return 'All open sessions';
   return count > store.MAX_COUNT ? 'More than 10,000 sessions' : `${count} session${count === 1 ? '' : 's'}`;
 }

@@ -4,7 +4,7 @@ import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { clearFailures } from '../../db/throttle.ts';
 import { SCHEMA } from '../migrations.ts';
 import { type Account, accountKey, type User } from '../model.ts';
-import { type Actor, audited, type AuditEntry, changing, hold } from './audit.ts';
+import { type Actor, audited, type AuditEntry, hold } from './audit.ts';
 import { countRows, type Page, type PageOf, userColumns } from './rows.ts';
 import { type EndedCount, endSessions, newSession, type NewSession } from './sessions.ts';
 
@@ -95,7 +95,7 @@ export async function insertUser(sql: Sql, actor: Actor, values: UserValues): Pr
 }
 
 /** `revoked_keys`: how many keys without a user, which this former administrator had created, were revoked. */
-export type ChangedUser = User & { readonly revoked_keys?: number };
+export type ChangedUser = User & Readonly<{ revoked_keys?: number; ended_sessions?: EndedCount }>;
 
 /** Why a change was not made. */
 export type Obstacle = 'unknown' | 'last administrator';
@@ -106,7 +106,7 @@ export type Obstacle = 'unknown' | 'last administrator';
  */
 export function updateUser(
   database: Database, entry: AuditEntry, id: string, values: Partial<UserValues> | 'delete',
-  expectedHash?: string | null,
+  expectedHash?: string | null, andThen?: (sql: Sql) => Promise<void>,
 ): Promise<ChangedUser | Obstacle> {
   const isOut = values === 'delete' || values.enabled === false;
   const isDemoted = values === 'delete' || values.super_admin === false;
@@ -122,7 +122,7 @@ export function updateUser(
       if (count === 0) return 'unknown';
     }
     if (endsRights && (await isLastAdministrator(sql, id))) return 'last administrator';
-    if (endsSessions) await endSessions(sql, actor, id);
+    const ended = endsSessions ? await endSessions(sql, actor, id) : 0;
     const revokeKeys = (where: Fragment, detail: string) => audited(sql, { event: 'key.revoked', actor, detail }, sql`
       update identity.api_keys set revoked = true, updated_at = now()
       where ${where} and deleted_at is null and not revoked returning id, ${id}::uuid as user_id`);
@@ -134,7 +134,8 @@ export function updateUser(
     const [user] = await audited<User>(sql, entry, sql`
       update identity.users u set ${change} ${setAt}, updated_at = now() where u.id = ${id}
       returning ${userColumns(sql)}, u.id as user_id`);
-    return user ? { ...user, ...(orphans && { revoked_keys: orphans.length }) } : 'unknown';
+    await andThen?.(sql);
+    return user ? { ...user, ended_sessions: ended, ...(orphans && { revoked_keys: orphans.length }) } : 'unknown';
   });
 }
 
@@ -156,23 +157,16 @@ async function isLastAdministrator(sql: Sql, id: string): Promise<boolean> {
   return rows.some((row) => row.id === id) && !rows.some((row) => row.can_log_in && row.id !== id);
 }
 
-/** Ends all sessions, and begins a new one (ASVS 7.2.4). @returns 'changed' if somebody has changed the password */
-export async function replacePassword(
+/** A user's own new password begins a new session (ASVS 7.2.4). */
+export const replacePassword = (
   database: Database, actor: Actor, { id, password_hash }: Account, hash: string, session: NewSession, throttle: Buffer,
-): Promise<EndedCount | 'changed'> {
-  const ended = await changing(database, actor, id, async (sql) => {
-    const rows = await audited(sql, { event: 'password.changed', actor }, sql`
-      update identity.users set password_hash = ${hash}, password_generated = false, updated_at = now()
-      where id = ${id} and password_hash = ${password_hash} returning id, id as user_id`);
-    if (rows.length === 0) return null;
+): Promise<ChangedUser | Obstacle> => {
+  const values = { password_hash: hash, password_generated: false };
+  return updateUser(database, { event: 'password.changed', actor }, id, values, password_hash, async (sql) => {
     await clearFailures(sql, SCHEMA, throttle);
-    const count = await endSessions(sql, actor, id);
-    const account = { id, password_hash: hash, updated_at: null };
-    await sql`${newSession(sql, { ...session, isProven: true }, account)}`;
-    return { count };
+    await sql`${newSession(sql, session, { id, password_hash: hash, updated_at: null })}`;
   });
-  return ended ? ended.count : 'changed';
-}
+};
 
 /** Stores the same password at another cost, unless somebody has changed it meanwhile. */
 export async function replaceHash(database: Database, id: string, before: string | null, after: string): Promise<void> {
