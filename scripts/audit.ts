@@ -75,11 +75,11 @@ for (const [name, files] of services) {
   print(`\n=== serve ${name}`);
   printFiles(`Files of ${name}, its routes first`, files);
   const demanded = onDemand(tree, files).filter((file) => !core.includes(file));
-  if (demanded.length > 0) printFiles('Loaded on demand, if the settings ask for it', demanded);
+  if (demanded.length > 0) printFiles('Loaded on demand: at the start, for housekeeping, or if the settings ask for it', demanded);
   const load = Object.entries(SERVICES).find(([service]) => service === name)?.[1];
   print('\nEnvironment variables: name, default');
   for (const [variable, { fallback }] of Object.entries(allVariables(load ? [await load(name)] : []))) print(`  ${variable.padEnd(30)} ${fallback}`);
   printRoutes(name);
-  printStatements([...files, ...core]);
+  printStatements([...files, ...demanded, ...core]);
   printOutside(tree, [...core, ...files, ...demanded]);
 }

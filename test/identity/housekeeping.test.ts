@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 import { migrate } from '../../src/db/migrate.ts';
-import { factorJobs } from '../../src/identity/factors/check.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
 import { createIdentity } from '../../src/identity/service.ts';
-import { jobs } from '../../src/identity/start.ts';
+import { recordLastUse } from '../../src/identity/start.ts';
 import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
+import { createJobs } from '../../src/identity/store/housekeeping.ts';
 import { writeLastSeen } from '../../src/identity/store/sessions.ts';
 import { removeUser } from '../../src/identity/users.ts';
 import { createMetrics } from '../../src/runtime/prometheus.ts';
@@ -15,7 +15,8 @@ import { quiet } from '../support/context.ts';
 import { addUser, CHEAP, openIdentity } from '../support/users.ts';
 
 const { url, sql } = await createDatabase();
-const options = { passwords: CHEAP, sessionSeconds: 3_600, idleSeconds: 600, portal: null, retentionSeconds: 86_400, auditSeconds: 7 * 86_400 };
+const portal = { origin: 'https://login.example.org', returnOrigins: [], cookieDomain: null, secrets: [], requireSecondFactor: 'off' as const };
+const options = { passwords: CHEAP, sessionSeconds: 3_600, idleSeconds: 600, portal, retentionSeconds: 86_400, auditSeconds: 7 * 86_400 };
 
 /** A replica's jobs, by name, and what it counts. */
 function startReplica() {
@@ -23,7 +24,7 @@ function startReplica() {
   const database = openIdentity({ after }, url);
   const context = quiet({ metrics });
   const service = createIdentity(options, database, context);
-  const all = new Map([...jobs(service), ...factorJobs(service)].map((job) => [job.name, job]));
+  const all = new Map([...createJobs(service), recordLastUse(service)].map((job) => [job.name, job]));
   const run = async (name: string): Promise<boolean> => {
     const job = all.get(name);
     assert.ok(job, name);
@@ -56,7 +57,7 @@ const kinds = async (): Promise<Record<string, number>> =>
   Object.fromEntries((await sql`select user_agent as kind, count(*)::int as n from identity.sessions group by 1`).map(({ kind, n }) => [String(kind), Number(n)]));
 
 test('there is a job for each table that grows, and one that records the last use', () => {
-  assert.deepEqual(one.names, ['remove from identity.sessions', 'remove from identity.throttles', 'remove from identity.audit', 'erase deleted users', 'record last use', 'remove from identity.pending_sign_ins', 'remove from identity.used_challenges']);
+  assert.deepEqual(one.names, ['remove from identity.sessions', 'remove from identity.throttles', 'remove from identity.audit', 'remove from identity.pending_sign_ins', 'remove from identity.used_challenges', 'erase deleted users', 'record last use']);
 });
 
 test('sessions that ended before the retention are removed, and no others', async () => {

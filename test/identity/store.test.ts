@@ -6,8 +6,8 @@ import { migrate } from '../../src/db/migrate.ts';
 import { Duplicate } from '../../src/db/pool.ts';
 import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
 import type { Account, User } from '../../src/identity/model.ts';
-import { jobs } from '../../src/identity/start.ts';
 import { createIdentity } from '../../src/identity/service.ts';
+import { createJobs, removeEndedSessions } from '../../src/identity/store/housekeeping.ts';
 import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
 import * as store from '../../src/identity/store/sessions.ts';
 import { findAccount, findUser, insertUser, replaceHash, type UserValues } from '../../src/identity/store/users.ts';
@@ -184,9 +184,9 @@ test('an ended session is removed in batches when its retention is over', async 
   const open = await openSession();
   await sql`update identity.sessions set expires_at = now() - interval '31 days' where id not in (${kept.id}, ${open.id})`;
   await sql`update identity.sessions set expires_at = now() - interval '29 days' where id = ${kept.id}`;
-  assert.equal(await store.removeEndedSessions(database, 30 * day, 3), 3);
-  assert.equal(await store.removeEndedSessions(database, 30 * day, 3), 2);
-  assert.equal(await store.removeEndedSessions(database, 30 * day, 3), 0);
+  assert.equal(await removeEndedSessions(database, 30 * day, 3), 3);
+  assert.equal(await removeEndedSessions(database, 30 * day, 3), 2);
+  assert.equal(await removeEndedSessions(database, 30 * day, 3), 0);
   const left = (await sql`select id from identity.sessions`).map((row) => String(row.id));
   assert.deepEqual(left.sort(), [kept.id, open.id].sort());
 });
@@ -199,7 +199,7 @@ test('the retention of a session that was ended early counts from its end', asyn
   await sql`update identity.sessions set created_at = now() - interval '2 hours', last_seen_at = now() - interval '2 hours'`;
   await sql`update identity.sessions set updated_at = now() - interval '61 seconds' where id in (${early.id}, ${loggedOut.id})`;
   await sql`update identity.sessions set updated_at = now() - interval '30 seconds' where id = ${late.id}`;
-  assert.equal(await store.removeEndedSessions(database, 60, 10), 2);
+  assert.equal(await removeEndedSessions(database, 60, 10), 2);
   assert.equal((await sql`select id from identity.sessions where id in (${early.id}, ${loggedOut.id})`).length, 0);
   // Nothing has ended that is only old.
   assert.equal((await sql`select id from identity.sessions`).length, 2);
@@ -211,7 +211,7 @@ test('the background job uses the configured retention, and two may run at once'
   await sql`update identity.sessions set expires_at = now() - interval '30 seconds' where id = ${recent.id}`;
   const context = quiet();
   const options = { passwords: CHEAP, sessionSeconds: 60, idleSeconds: 0, portal: null, retentionSeconds: 60, auditSeconds: 60 };
-  const [job] = jobs(createIdentity(options, database, context));
+  const [job] = createJobs(createIdentity(options, database, context));
   assert.equal(job?.name, 'remove from identity.sessions');
   // False: the batch was not full, so there is nothing more to do now.
   assert.deepEqual(await Promise.all([job?.batch(), job?.batch()]), [false, false]);

@@ -3,14 +3,11 @@ import { openSecret, sealSecret } from '../../crypto/sealed.ts';
 import { giveBackAttempts } from '../../db/attempts.ts';
 import { type Limit, takeAttempt, throttleKey } from '../../db/throttle.ts';
 import { Failure } from '../../http/errors.ts';
-import { type Job, removalJob } from '../../runtime/jobs.ts';
 import { actorOf } from '../audit.ts';
 import { SCHEMA } from '../migrations.ts';
 import type { CheckCode, IdentityService } from '../service.ts';
 import { recoveryDigest } from './recovery.ts';
-import {
-  countTotpByKey, findTotp, noteFailure, readClock, removeExpired, useRecoveryCode, useTotpStep,
-} from './store.ts';
+import { countTotpByKey, findTotp, noteFailure, readClock, useRecoveryCode, useTotpStep } from './store.ts';
 import { findTotpStep } from './totp.ts';
 
 /** @param secret IDENTITY_SECRET, or one of IDENTITY_SECRET_PREVIOUS */
@@ -74,7 +71,3 @@ async function checkTotp({ database, log }: IdentityService, keys: readonly Serv
   const sealed = current && current.id !== totp.key_id ? sealSecret(current, secret, userId) : totp;
   return useTotpStep(database, step, totp, sealed);
 }
-
-export const factorJobs = ({ database, metrics }: IdentityService): readonly Job[] =>
-  (['pending_sign_ins', 'used_challenges'] as const).map((table) =>
-    removalJob(metrics, `identity.${table}`, 300, (max) => removeExpired(database, table, max)));

@@ -191,10 +191,3 @@ export const findPending = async (database: Database, token: string): Promise<Pe
 /** @returns false if a concurrent request has ended the sign-in */
 export const removePending = (database: Database, token: string): Promise<boolean> =>
   writes(database, (sql) => sql`delete from identity.pending_sign_ins where token_digest = ${digest(token)}`);
-
-type Expiring = 'pending_sign_ins' | 'used_challenges';
-/** @returns how many; at most `max` */
-export const removeExpired = async (database: Database, table: Expiring, max: number): Promise<number> =>
-  (await database.write((sql) => sql`
-  delete from ${sql(`identity.${table}`)} where ctid = any (array(
-    select ctid from ${sql(`identity.${table}`)} where expires_at < now() order by expires_at limit ${max}))`)).count;

@@ -120,13 +120,3 @@ export function listAudit(database: Database, page: Page, filter: AuditFilter): 
     return { rows, total: await countRows(sql, table, where) };
   });
 }
-
-/** Removes rows older than `seconds`. @returns how many; at most `max` */
-export async function removeOldAudit(database: Database, seconds: number, max: number): Promise<number> {
-  const result = await database.write((sql) => sql`
-    delete from identity.audit where id = any (array(
-      select id from identity.audit where created_at < now() - make_interval(secs => ${seconds})
-      order by created_at, id limit ${max}
-    ))`);
-  return result.count;
-}

@@ -231,26 +231,3 @@ export async function writeLastSeen({ database, idleSeconds }: Sessions, given: 
       select id from identity.api_keys where id = any (${ids}::text::uuid[])
         and coalesce(last_used_at < now() - interval '1 minute', true) for no key update skip locked))`);
 }
-
-/** Removes sessions that ended at least `seconds` ago, however they ended. @returns how many; at most `max` */
-export async function removeEndedSessions(database: Database, seconds: number, max: number): Promise<number> {
-  const result = await database.write((sql) => {
-    const before = sql`now() - make_interval(secs => ${seconds})`;
-    return sql`
-      delete from identity.sessions where id = any (array(
-        (select id from identity.sessions where expires_at < ${before} order by expires_at limit ${max})
-        union
-        (select id from identity.sessions
-         where (revoked or logged_out) and updated_at < ${before} order by updated_at limit ${max})
-        union
-        (select s.id from identity.users u join identity.sessions s on s.user_id = u.id and s.deleted_at is null
-         where u.sessions_end_at < ${before} and s.created_at <= u.sessions_end_at limit ${max})
-        union
-        (select id from identity.sessions
-         where created_at <= (select sessions_end_at from identity.global_revocation where sessions_end_at < ${before})
-           and deleted_at is null limit ${max})
-        limit ${max}
-      ))`;
-  });
-  return result.count;
-}

@@ -70,19 +70,6 @@ export async function anyUserExists(sql: Sql): Promise<boolean> {
   return row.found;
 }
 
-/** Erases the names and addresses of users who were deleted `seconds` ago. @returns how many; at most `max` */
-export async function eraseDeletedUsers(database: Database, seconds: number, max: number): Promise<number> {
-  const result = await database.write((sql) => sql`
-    update identity.users
-    set username = '', username_key = '', email = '', email_key = '', first_name = '', last_name = ''
-    where id = any (array(
-      select id from identity.users
-      where deleted_at < now() - make_interval(secs => ${seconds}) and username <> ''
-      order by deleted_at limit ${max} for update skip locked
-    ))`);
-  return result.count;
-}
-
 /** In a transaction. @throws Duplicate, with the index's name, if the username or the address is taken */
 export async function insertUser(sql: Sql, actor: Actor, values: UserValues): Promise<User> {
   await hold(sql, actor, null);

@@ -1,0 +1,77 @@
+import type { Database } from '../../db/pool.ts';
+import { removeForgotten } from '../../db/throttle-table.ts';
+import { BATCH_ROWS, type Job, removalJob } from '../../runtime/jobs.ts';
+import { SCHEMA } from '../migrations.ts';
+import type { IdentityService } from '../service.ts';
+
+/** Tables of the sign-in pages. */
+const EXPIRING = ['pending_sign_ins', 'used_challenges'] as const;
+
+/** Removes what no longer counts. Replicas may run these jobs at once: a row that another one removed is not there. */
+export function createJobs({ database, metrics, portal, retentionSeconds, auditSeconds }: IdentityService): Job[] {
+  const removal = (table: string, remove: (max: number) => Promise<number>) =>
+    removalJob(metrics, `identity.${table}`, 300, remove);
+  return [
+    removal('sessions', (max) => removeEndedSessions(database, retentionSeconds, max)),
+    removal('throttles', (max) => removeForgotten(database, SCHEMA, max)),
+    removal('audit', (max) => removeOldAudit(database, auditSeconds, max)),
+    ...(portal ? EXPIRING : []).map((table) => removal(table, (max) => removeExpired(database, table, max))),
+    {
+      name: 'erase deleted users',
+      everySeconds: 300,
+      batch: async () => (await eraseDeletedUsers(database, retentionSeconds, BATCH_ROWS)) === BATCH_ROWS,
+    },
+  ];
+}
+
+/** Removes sessions that ended at least `seconds` ago, however they ended. @returns how many; at most `max` */
+export async function removeEndedSessions(database: Database, seconds: number, max: number): Promise<number> {
+  const result = await database.write((sql) => {
+    const before = sql`now() - make_interval(secs => ${seconds})`;
+    return sql`
+      delete from identity.sessions where id = any (array(
+        (select id from identity.sessions where expires_at < ${before} order by expires_at limit ${max})
+        union
+        (select id from identity.sessions
+         where (revoked or logged_out) and updated_at < ${before} order by updated_at limit ${max})
+        union
+        (select s.id from identity.users u join identity.sessions s on s.user_id = u.id and s.deleted_at is null
+         where u.sessions_end_at < ${before} and s.created_at <= u.sessions_end_at limit ${max})
+        union
+        (select id from identity.sessions
+         where created_at <= (select sessions_end_at from identity.global_revocation where sessions_end_at < ${before})
+           and deleted_at is null limit ${max})
+        limit ${max}
+      ))`;
+  });
+  return result.count;
+}
+
+/** Erases the names and addresses of users who were deleted `seconds` ago. @returns how many; at most `max` */
+async function eraseDeletedUsers(database: Database, seconds: number, max: number): Promise<number> {
+  const result = await database.write((sql) => sql`
+    update identity.users
+    set username = '', username_key = '', email = '', email_key = '', first_name = '', last_name = ''
+    where id = any (array(
+      select id from identity.users
+      where deleted_at < now() - make_interval(secs => ${seconds}) and username <> ''
+      order by deleted_at limit ${max} for update skip locked
+    ))`);
+  return result.count;
+}
+
+/** Removes rows older than `seconds`. @returns how many; at most `max` */
+async function removeOldAudit(database: Database, seconds: number, max: number): Promise<number> {
+  const result = await database.write((sql) => sql`
+    delete from identity.audit where id = any (array(
+      select id from identity.audit where created_at < now() - make_interval(secs => ${seconds})
+      order by created_at, id limit ${max}
+    ))`);
+  return result.count;
+}
+
+/** @returns how many; at most `max` */
+const removeExpired = async (database: Database, table: (typeof EXPIRING)[number], max: number): Promise<number> =>
+  (await database.write((sql) => sql`
+  delete from ${sql(`identity.${table}`)} where ctid = any (array(
+    select ctid from ${sql(`identity.${table}`)} where expires_at < now() order by expires_at limit ${max}))`)).count;
