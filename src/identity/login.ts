@@ -12,7 +12,7 @@ import { SCHEMA } from './migrations.ts';
 import { type Account, accountKey, isActive, mayLogIn, viewSession } from './model.ts';
 import { type Ask, type Caller, may } from './policy.ts';
 import { passwordError } from './rules.ts';
-import type { IdentityService } from './service.ts';
+import type { CheckCode, IdentityService } from './service.ts';
 import { endedText, findSession } from './sessions.ts';
 import { type AuditEntry, recordFailure } from './store/audit.ts';
 import { endSession, findSessionByToken, insertSession, type NewSession } from './store/sessions.ts';
@@ -41,7 +41,8 @@ export async function login(
 ) {
   const prove = async (account: Account) => {
     if (!needsFactor(service, account)) return 'password';
-    return (body.otp === undefined ? null : service.checkCode?.(service, request, account, body.otp)) ?? FACTOR_NEEDED;
+    const checked = body.otp === undefined ? null : await service.checkCode?.(service, request, account, body.otp);
+    return checked ?? new Failure('second_factor_needed');
   };
   const session = await startSession(service, request, body.username, body.password, prove);
   if (session instanceof Failure) return session;
@@ -69,17 +70,14 @@ export async function startSession(
   return new Failure('invalid_credentials');
 }
 
-const FACTOR_NEEDED = new Failure('second_factor_needed');
-
 /** A super administrator's login, or everyone's, may need a factor that has not been set up yet. */
 export function needsFactor({ portal }: IdentityService, { second_factor, super_admin }: Account): boolean {
   const required = portal?.requireSecondFactor ?? 'off';
   return second_factor || required === 'all' || (required === 'super_admin' && super_admin);
 }
 
-type FactorFailure = Failure<'second_factor_needed' | 'invalid_code' | 'too_many_requests' | 'key_unknown'>;
 /** Decides what follows a right password. @returns the methods that prove the login, such as `password, totp` */
-export type Prove = (account: Account) => Promise<string | FactorFailure>;
+type Prove = (account: Account) => Promise<string | Failure<'second_factor_needed'> | Awaited<ReturnType<CheckCode>>>;
 
 /** @returns null if the account has changed since it was checked */
 export async function insertLogin(
@@ -147,13 +145,9 @@ export function loginLimits(secret: Buffer, name: string, network: string): Atte
   ];
 }
 
-const createSession = (service: IdentityService, request: RequestInfo, isProven: boolean): NewSession => ({
-  isProven,
-  id: randomUUID(),
-  token: createSessionToken(),
-  seconds: service.sessionSeconds,
-  ip: request.address,
-  userAgent: request.headers['user-agent']?.slice(0, MAX_USER_AGENT) ?? null,
+const createSession = (service: IdentityService, { address, headers }: RequestInfo, isProven: boolean): NewSession => ({
+  id: randomUUID(), token: createSessionToken(), seconds: service.sessionSeconds, isProven,
+  ip: address, userAgent: headers['user-agent']?.slice(0, MAX_USER_AGENT) ?? null,
 });
 
 /** @throws Overloaded if too many passwords wait to be hashed */
