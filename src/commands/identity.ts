@@ -105,7 +105,7 @@ export const COMMANDS: readonly Command[] = [
     async run({ positionals: [name = ''] }, { note }) {
       const [user, removed] = await inIdentity(async (database) => {
         const found = await find(database, name);
-        return [found, await removeFactors(database, COMMAND_LINE, found.id, 'all', true)] as const;
+        return [found, await removeFactors(database, COMMAND_LINE, found.id, 'all')] as const;
       });
       note(removed === 0
         ? `User "${user.username}" has no second factor.`

@@ -127,12 +127,8 @@ async function updateFlag(sql: Sql, userId: string): Promise<Date> {
   return row.updated_at;
 }
 
-export type Removal = 'all' | 'totp' | Buffer;
-
-/** @param what a Buffer: the passkey with this id  @param isEnding whether all sessions of the user end, too */
-export async function removeFactors(
-  database: Database, actor: Actor, userId: string, what: Removal, isEnding: boolean,
-): Promise<number> {
+/** An administrator removes all, and the user's sessions end. @param what a Buffer: the passkey with this id */
+export async function removeFactors(database: Database, actor: Actor, userId: string, what: 'all' | 'totp' | Buffer) {
   const [detail, passkey] = Buffer.isBuffer(what) ? ['passkey', what] : [what, null];
   const removed = await changing(database, actor, userId, async (sql) => {
     const [removed] = await sql<[{ n: number }]>`
@@ -145,7 +141,7 @@ export async function removeFactors(
     await updateFlag(sql, userId);
     const subject = { userId, targetId: userId, count: removed.n };
     await insertAudit(sql, { event: 'factor.removed', actor, detail }, subject);
-    if (isEnding) await endSessions(sql, actor, userId);
+    if (what === 'all') await endSessions(sql, actor, userId);
     return removed.n;
   });
   return removed ?? 0;

@@ -2,7 +2,6 @@ import { Failure, type TextReply } from '../../http/errors.ts';
 import { type Html, NOTHING } from '../../http/template.ts';
 import { actorOf } from '../audit.ts';
 import { readClock } from '../factors/store.ts';
-import { activeSession } from '../guard.ts';
 import { create, revoke } from '../keys.ts';
 import { changePassword } from '../login.ts';
 import { isUsable, type Session } from '../model.ts';
@@ -11,12 +10,11 @@ import { revokeById } from '../sessions.ts';
 import { listAudit } from '../store/audit.ts';
 import { listKeys } from '../store/keys.ts';
 import { listSessions } from '../store/sessions.ts';
-import { parseSessionToken } from '../token.ts';
 import { createTokens, setCookies } from './browser.ts';
 import type { Visit } from './guards.ts';
 import { again, continuePage, type Message, page, PAGE_ROWS, pager, render, tryAgain, utc } from './pages.ts';
-import { createCookies, signedOutPage } from './portal.ts';
-import { endOtherSessions, findByHostToken, findEarlierSignIn } from './store.ts';
+import { createCookies } from './portal.ts';
+import { endOtherSessions, findEarlierSignIn } from './store.ts';
 
 export async function showAccount(
   { caller: { user, session: current } }: Visit, service: PortalService, message: Message = null,
@@ -64,14 +62,11 @@ function programOf(agent: string): string {
 type Change = Readonly<{ current_password: string; new_password: string }>;
 
 export async function changeOwnPassword(call: Visit<Change>, service: PortalService) {
-  const { caller: { session }, request } = call;
+  const { session } = call.caller;
   const changed = await changePassword(call, service);
   if (changed instanceof Failure) return tryAgain(changed, (message) => showAccount(call, service, message));
-  const token = changed.data.session;
-  const next = await activeSession(parseSessionToken(token), request.network, service, findByHostToken);
-  if (next instanceof Failure) return signedOutPage('Sign in again', service);
   // Not signed in again: the second factor was not asked for.
-  const cookies = await createCookies(service, { id: next.id, token }, session.methods, session.at);
+  const cookies = await createCookies(service, changed.data.session, session.methods, session.at);
   return continuePage('Your password is changed', `${service.portal.origin}/account`, cookies);
 }
 

@@ -79,7 +79,7 @@ async function change({ caller, request, path, body }: OfUser<Change>, service: 
   const [{ database }, actor, id, { action, password = '' }] = [service, actorOf(caller, request), path.user_id, body];
   if (action === 'set_password') return users.setPassword(database, actor, id, password, firstPasswords(service));
   if (action !== 'remove_factors') return users.changeUser(database, actor, id, { enabled: action === 'enable' });
-  const removed = await removeFactors(database, actor, id, 'all', true);
+  const removed = await removeFactors(database, actor, id, 'all');
   if (removed > 0) service.reportFactor('all', 'removed', id);
   return null;
 }

@@ -139,7 +139,7 @@ export async function removeFactor(call: Visit<{ passkey: string | undefined }>,
   const { database, reportFactor } = service;
   const { id } = caller.user;
   const what = body.passkey === undefined ? 'totp' : Buffer.from(body.passkey, 'base64url');
-  const removed = await store.removeFactors(database, actorOf(caller, request), id, what, false);
+  const removed = await store.removeFactors(database, actorOf(caller, request), id, what);
   if (removed > 0) reportFactor(what === 'totp' ? 'totp' : 'passkey', 'removed', id);
   return factorsPage(caller, service);
 }

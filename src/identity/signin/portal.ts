@@ -1,6 +1,6 @@
 import { digest, randomToken, sameDigest } from '../../crypto/token.ts';
 import type { Call, RequestInfo } from '../../http/call.ts';
-import { Failure, type TextReply } from '../../http/errors.ts';
+import { Failure } from '../../http/errors.ts';
 import { actorOf } from '../audit.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
 import * as pending from '../factors/store.ts';
@@ -72,7 +72,7 @@ export async function signIn(call: FormCall<{ username: string; password: string
     if (step === 'code') return codePage({ returnTo, message: null }, cookies);
     return offerTotp(service, { user, token }, { action: ENROL, returnTo, message: null }, cookies);
   }
-  if (!(session instanceof Failure)) return complete(call, service, session, 'password');
+  if (!(session instanceof Failure)) return complete(call, service, session.token, 'password');
   return tryAgain(session, (message) => loginPage({ username, returnTo, message }));
 }
 
@@ -165,23 +165,21 @@ async function finish(call: FormCall, service: PortalService, account: Account, 
   const isOpen = token === null || codes !== undefined || (await pending.removePending(service.database, token));
   const via = methods === 'passkey' ? 'passkey' : 'password';
   const session = isOpen && (await insertLogin(service, request, account, via, true));
-  return session ? complete(call, service, session, methods, codes) : startAgain(call);
+  return session ? complete(call, service, session.token, methods, codes) : startAgain(call);
 }
 
-type Session = Readonly<{ id: string; token: string }>;
-
 /** Ends the session that the browser had (ASVS 7.2.4), and gives it the cookies of the new one. */
-async function complete(call: FormCall, service: PortalService, session: Session, methods: string, codes?: Codes) {
+async function complete(call: FormCall, service: PortalService, token: string, methods: string, codes?: Codes) {
   await endCurrent(call.request, service);
-  const cookies = [...(await createCookies(service, session, methods)), hostCookie(PENDING_COOKIE, '')];
+  const cookies = [...(await createCookies(service, token, methods)), hostCookie(PENDING_COOKIE, '')];
   const address = destination(call.body.return_to, service);
   return codes ? codesPage(codes, address, cookies) : continuePage('You are signed in', address, cookies);
 }
 
 /** @param at when the person proved this; now if omitted */
-export async function createCookies({ database, portal }: PortalService, session: Session, methods: string, at?: Date) {
-  const tokens = { host: session.token, domain: randomToken() };
-  await insertSignIn(database, session.id, tokens, methods, at ?? null);
+export async function createCookies({ database, portal }: PortalService, token: string, methods: string, at?: Date) {
+  const tokens = { host: token, domain: randomToken() };
+  await insertSignIn(database, tokens, methods, at ?? null);
   return setCookies(tokens, portal);
 }
 
@@ -195,8 +193,6 @@ async function endCurrent(request: RequestInfo, service: PortalService): Promise
 /** Idempotent: the cookies go in any case. */
 export async function signOut({ request }: Call<null, unknown, unknown, unknown>, service: PortalService) {
   await endCurrent(request, service);
-  return signedOutPage('You are signed out', service);
+  const { portal } = service;
+  return continuePage('You are signed out', `${portal.origin}/login`, setCookies({ host: '', domain: '' }, portal));
 }
-
-export const signedOutPage = (title: string, { portal }: PortalService): TextReply =>
-  continuePage(title, `${portal.origin}/login`, setCookies({ host: '', domain: '' }, portal));

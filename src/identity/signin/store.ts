@@ -11,13 +11,12 @@ import { endSessions, joined, sessionColumns, type SessionRow, type Sessions } f
 /** How and when a person signed in. `age` in seconds; `has_factor`: whether the user has a second one. */
 export type Proof = Readonly<{ methods: string; age: number; at: Date; has_factor: boolean }>;
 
-export async function insertSignIn(
-  database: Database, sessionId: string, { domain }: Tokens, methods: string, at: Date | null,
-): Promise<void> {
-  await database.write((sql) => sql`
+/** How the new session of these tokens was proved. */
+export const insertSignIn = (database: Database, { host, domain }: Tokens, methods: string, at: Date | null) =>
+  database.write((sql) => sql`
     insert into identity.sign_ins (session_id, domain_digest, methods, authenticated_at)
-    values (${sessionId}, ${digest(domain)}, ${methods}, coalesce(${at}, clock_timestamp()))`);
-}
+    select id, ${digest(domain)}, ${methods}, coalesce(${at}, clock_timestamp())
+    from identity.sessions where token_digest = ${digest(host)}`);
 
 /** Ends all sessions of the user. A copy of this one takes its place, with its end and how it was proved. */
 export const endOtherSessions = (

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import test from 'node:test';
 import { digest } from '../../../src/crypto/token.ts';
-import { createChallenge, isChallengeFor } from '../../../src/identity/factors/challenge.ts';
+import { createChallenge, isChallengeFor } from '../../../src/identity/factors/passkeys.ts';
 import { createRecoveryCodes, recoveryDigest } from '../../../src/identity/factors/recovery.ts';
 import { base32, findTotpStep, totpCode, totpUri } from '../../../src/identity/factors/totp.ts';
 
