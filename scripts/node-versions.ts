@@ -5,7 +5,7 @@
  *   node --import tsx scripts/node-versions.ts 22 24 -- FILE…  these files with these versions
  */
 import { spawnSync } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { chmodSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { runMain, SetupError } from './setup-error.ts';
@@ -17,6 +17,8 @@ const root = dirname(import.meta.dirname);
 /** Installs that version in a directory of its own. @returns its binary */
 function installNode(directory: string, version: string): string {
   const name = `node-${process.platform}-${process.arch}`;
+  // If this process is root, some tests run the program as another user.
+  chmodSync(directory, 0o711);
   // Without a manifest npm would install into a project in a parent directory.
   writeFileSync(join(directory, 'package.json'), '{ "private": true }');
   const flags = ['--ignore-scripts', '--no-package-lock', '--no-audit', '--no-fund', '--loglevel=error'];
