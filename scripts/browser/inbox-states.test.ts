@@ -111,7 +111,7 @@ const STATES: readonly PageState[] = [
     await sql`update webhook.failing_targets
       set failures = 12, failing_since = now() - interval '10 minutes', probe_at = now() + interval '50 seconds'`;
     await listRows();
-    await untilText('held', /until a probe succeeds/);
+    await untilText('held', /The next probe is/);
   }, { held: ['status', ''] }],
   ['list-offline', async () => {
     await listRows();

@@ -85,7 +85,8 @@ function createRow(summary) {
   if (last_error !== null && status !== 'done') badge.append(create('span', 'later', last_error));
   const tries = create('td', '', counted(attempts, 'attempt'));
   if (next_attempt_at !== null) {
-    const next = create('span', 'later', `next ${formatAge(next_attempt_at)}`);
+    const isDue = Date.parse(next_attempt_at) <= Date.now();
+    const next = create('span', 'later', isDue ? 'due now' : `next ${formatAge(next_attempt_at)}`);
     next.title = formatTime(next_attempt_at);
     tries.append(next);
   }

@@ -56,7 +56,7 @@ function showDelivery(state) {
   }
   if (next_probe_at !== null && failing_since !== null) {
     const since = `The target has failed since ${formatTime(failing_since)}, ${counted(failures, 'time')} in a row.`;
-    held.push(`${since} Events wait until a probe succeeds; the next one is ${formatAge(next_probe_at)}.`);
+    held.push(`${since} The next probe is ${formatAge(next_probe_at)}; the other events wait.`);
   }
   showText('held', held.join(' '));
   element('held', HTMLElement).hidden = held.length === 0;
