@@ -1,8 +1,9 @@
 import { existsSync, readFileSync } from 'node:fs';
+import { readSchema, type SchemaState } from '../db/inspect.ts';
 import { migrate } from '../db/migrate.ts';
 import { type Configuration, configure, type Output, SERVICE_NAMES } from '../serve.ts';
 import { CHECK, withServices } from './check.ts';
-import { type Command, OperationFailed } from './command.ts';
+import { type Command, flag, OperationFailed } from './command.ts';
 import { SCRIPTS } from './completion.ts';
 import { counted } from './database.ts';
 
@@ -13,9 +14,17 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'migrate', positionals: '[SERVICE…]', among: SERVICE_NAMES,
     summary: 'Bring the database schemas of the named services, or of all, up to date',
-    options: {},
-    async run({ positionals: names }, { print }) {
+    options: { status: flag('only say which steps are missing; exit 1 if there are any') },
+    async run({ positionals: names, flag }, { print }) {
       const configuration = await configure(names.length > 0 ? names : SERVICE_NAMES, 'administer');
+      if (flag('status')) {
+        const states = await withServices(configuration, process, async ({ storage }) =>
+          storage && readSchema(storage.database, storage.schema, storage.migrations));
+        for (const [name, state] of states) if (state) print(`${name}: ${stateText(state)}`);
+        const isPending = [...states.values()].some((state) => state && state.pending.length > 0);
+        if (isPending) throw new OperationFailed('steps are missing; "gatehouse migrate" applies them');
+        return;
+      }
       for (const [name, steps] of await migrateAll(configuration, process)) {
         print(`${name}: ${steps === 0 ? 'is up to date' : `applied ${counted(steps, 'step')}`}`);
       }
@@ -52,3 +61,8 @@ export const COMMANDS: readonly Command[] = [
 export const migrateAll = (configuration: Configuration, output: Output): Promise<ReadonlyMap<string, number>> =>
   withServices(configuration, output, async ({ storage }) =>
     storage ? migrate(storage.database, storage.schema, storage.migrations) : 0);
+
+function stateText({ applied, pending }: SchemaState): string {
+  const steps = `${counted(applied.length, 'step')} applied`;
+  return pending.length === 0 ? `is up to date, ${steps}` : `${steps}, missing: ${pending.join('; ')}`;
+}

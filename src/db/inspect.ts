@@ -1,8 +1,19 @@
 import type { Migration } from './schema.ts';
 import type { Database, Sql } from './pool.ts';
 
-/** @returns the names of the steps that were applied, in order, and of those that `migrate` would apply */
-async function schemaOf(sql: Sql, schema: string, migrations: readonly Migration[]) {
+/** A schema, compared with the steps that this program knows. */
+export interface SchemaState {
+  readonly exists: boolean;
+  /** Names of the steps that were applied, in order. */
+  readonly applied: readonly string[];
+  /** Names of the steps that `migrate` would apply. */
+  readonly pending: readonly string[];
+}
+
+export const readSchema = (database: Database, schema: string, migrations: readonly Migration[]) =>
+  database.maintain((sql) => schemaOf(sql, schema, migrations));
+
+async function schemaOf(sql: Sql, schema: string, migrations: readonly Migration[]): Promise<SchemaState> {
   const [ledger] = await sql<[{ found: boolean }]>`
     select to_regclass(${`${schema}.migrations`}) is not null as found`;
   const rows = ledger.found

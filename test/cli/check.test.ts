@@ -1,4 +1,4 @@
-/** `check`, which changes nothing. */
+/** `check`, which changes nothing, and `migrate --status`. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { withConnection } from '../../scripts/postgres.ts';
@@ -137,4 +137,18 @@ test('check of the plain webhook receiver needs no database', async (t) => {
   const given = { WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN: 'a-webhook-token-of-32-characters', PORT: '0' };
   const { code, lines } = await check(t, ['webhook'], given);
   assert.deepEqual([code, lines['webhook database']], [0, ['ok', 'none is needed']]);
+});
+
+test('migrate --status says which steps are missing, and applies none', async (t) => {
+  const { url, sql } = await createEmptyDatabase(t);
+  const status = () => runProgram(t, program, ['migrate', '--status', 'secrets'], { DATABASE_URL: url });
+  const before = await status();
+  assert.deepEqual([before.code, before.stderr], [1, 'gatehouse: steps are missing; "gatehouse migrate" applies them\n']);
+  assert.match(before.stdout, /^secrets: 0 steps applied, missing: \S.*\n$/);
+  assert.deepEqual([...(await sql`select nspname from pg_namespace where nspname = 'secrets'`)], []);
+
+  assert.equal((await runProgram(t, program, ['migrate', 'secrets'], { DATABASE_URL: url })).code, 0);
+  const after = await status();
+  assert.deepEqual([after.code, after.stderr], [0, '']);
+  assert.match(after.stdout, /^secrets: is up to date, \d steps? applied\n$/);
 });
