@@ -112,9 +112,9 @@ export async function fillWebhook(sql: Sql, size: number): Promise<void> {
         now() - interval '30 days' * (1 - n::float8 / ${size + 1}::float8)
       from generate_series(1, ${size}::int) n`;
     await sql`
-      insert into webhook.outcomes (event_id, status, attempts, ended_at)
+      insert into webhook.outcomes (event_id, status, attempts, ended_at, received_at)
       select id, case when random() < ${DEAD_EVENTS}::int / ${size}::float8 then 'dead' else 'done' end, 1,
-        received_at
+        received_at, received_at
       from webhook.events`;
   });
   await sql`

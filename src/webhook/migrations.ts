@@ -101,4 +101,14 @@ export const MIGRATIONS: readonly Migration[] = [
       ) with (fillfactor = 70)`,
     ],
   },
+  {
+    // Only adds. What earlier programs and others insert counts as received when it ended.
+    name: 'dead events by the time they were received',
+    statements: [
+      'alter table webhook.outcomes add column received_at timestamptz not null default now()',
+      `update webhook.outcomes o set received_at = e.received_at from webhook.events e
+        where o.status = 'dead' and e.id = o.event_id`,
+      `create index outcomes_dead on webhook.outcomes (received_at desc, event_id desc) where status = 'dead'`,
+    ],
+  },
 ];

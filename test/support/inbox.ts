@@ -69,7 +69,8 @@ export async function putEvent(
     await sql`insert into webhook.work (event_id, received_at, attempts, due_at)
       select id, received_at, ${attempts}, now() + interval '1 hour' from webhook.events where id = ${id}`;
   else if (status !== 'stored')
-    await sql`insert into webhook.outcomes (event_id, status, attempts) values (${id}, ${status}, ${attempts})`;
+    await sql`insert into webhook.outcomes (event_id, status, attempts, received_at)
+      select id, ${status}, ${attempts}, received_at from webhook.events where id = ${id}`;
   for (const [index, error] of errors.entries()) {
     await sql`insert into webhook.failures (event_id, attempt, failed_at, error)
       values (${id}, ${index + 1}, now() - make_interval(secs => ${errors.length - index}), ${error})`;

@@ -192,6 +192,8 @@ test('one event of a page is leased at a time, by its lease, its retry and its e
   assert.ok(a && b && c);
   await returnWork(database, a, { error: 'failed' }, 3_600);
   await endWork(database, [{ ...b, result: { error: 'failed' } }], 'dead');
+  const placed = await sql`select e.received_at = o.received_at as is_same from webhook.outcomes o join webhook.events e on e.id = o.event_id`;
+  assert.ok(placed.length > 0 && placed.every(({ is_same: isSame }) => isSame), 'dead events are listed by the time they were received');
   assert.deepEqual(names(await claim()), ['b2'], 'a2 waits behind the retry of a1');
   assert.equal(await redeliver(database, [a.id]), 1);
   const [again] = await claim();

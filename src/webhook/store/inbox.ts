@@ -28,19 +28,20 @@ export type EventFilter = Readonly<Record<'event' | 'source' | 'text' | 'deliver
 /** How many events a list looks at, at most: a filter that matches nothing must not read the whole history. */
 const [SCANNED, SEARCHED] = [10_000, 2_000];
 
-/** Newest first. Waiting and dead events are found in their own small tables. */
+/** Newest first. Waiting and dead events are found in their own small tables, but for the few with a delivery id. */
 function candidates(sql: Sql, { status, delivery_id, since, until, after, text }: EventFilter): Fragment {
   const isGiven = (value: unknown, condition: Fragment) => (value === undefined ? sql`true` : condition);
   const last = sql`select received_at, id from webhook.events where id = ${after ?? null}`;
-  const ids = {
-    waiting: sql`select event_id from webhook.work`,
-    dead: sql`select event_id from webhook.outcomes where status = 'dead'`,
-  };
-  const small = status === 'waiting' || status === 'dead' ? sql`id in (${ids[status]})` : sql`true`;
   const byId = sql`token_id in (select id from webhook.tokens) and delivery_id = ${delivery_id ?? null}`;
+  const tables = {
+    all: sql`select id, received_at from webhook.events where ${isGiven(delivery_id, byId)}`,
+    waiting: sql`select event_id as id, received_at from webhook.work`,
+    dead: sql`select event_id as id, received_at from webhook.outcomes where status = 'dead'`,
+  };
+  const isSmall = delivery_id === undefined && (status === 'waiting' || status === 'dead');
   return sql`
-    select id, received_at from webhook.events where ${small} and ${isGiven(delivery_id, byId)}
-      and ${isGiven(since, sql`received_at >= ${since ?? null}`)}
+    select id, received_at from (${tables[isSmall ? status : 'all']}) event
+    where ${isGiven(since, sql`received_at >= ${since ?? null}`)}
       and ${isGiven(until, sql`received_at <= ${until ?? null}`)}
       and ${isGiven(after, sql`(received_at, id) < (${last})`)}
     order by received_at desc, id desc limit ${text === undefined ? SCANNED : SEARCHED}`;

@@ -96,7 +96,7 @@ export async function endWork(
     ), ended as (
       delete from webhook.work w using held
       where w.event_id = held.id and w.lease = held.lease
-      returning w.event_id, w.attempts - held.unused as attempts, w.order_key, w.seq, w.run,
+      returning w.event_id, w.attempts - held.unused as attempts, w.order_key, w.seq, w.run, w.received_at,
         held.error, held.duration_ms, held.answer_status, held.answer
     ), page as (
       update webhook.pages p set head = e.seq + 1, due_at = now() from ended e where p.order_key = e.order_key
@@ -104,8 +104,8 @@ export async function endWork(
       insert into webhook.failures (event_id, attempt, error, run, duration_ms, answer_status, answer)
       select event_id, attempts, error, run, duration_ms, answer_status, answer from ended where error is not null
     ), outcome as (
-      insert into webhook.outcomes (event_id, status, attempts, run, duration_ms, answer_status, answer)
-      select event_id, ${status}, attempts, run, duration_ms, answer_status, answer from ended
+      insert into webhook.outcomes (event_id, status, attempts, run, duration_ms, answer_status, answer, received_at)
+      select event_id, ${status}, attempts, run, duration_ms, answer_status, answer, received_at from ended
       on conflict (event_id) do update set status = excluded.status, attempts = excluded.attempts, ended_at = now(),
         run = excluded.run, duration_ms = excluded.duration_ms, answer_status = excluded.answer_status,
         answer = excluded.answer
