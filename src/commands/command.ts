@@ -32,18 +32,15 @@ export interface Terminal {
   readonly note: (line: string) => void;
   /** Whether standard output still has a reader. */
   readonly isRead: () => boolean;
-  /** Whether standard output is a terminal, which obeys control characters. */
-  readonly isShown: boolean;
+  readonly isShown: boolean; // whether standard output is a terminal, which obeys control characters
 }
 
 export interface Command {
-  /** `user create` */
-  readonly name: string;
+  readonly name: string; // `user create`
   readonly summary: string;
   /** As shown behind the name: `ID` is required, `[ID…]` may be left out or repeated. */
   readonly positionals?: string;
-  /** The positionals that are accepted, once each; any if left out. */
-  readonly among?: readonly string[];
+  readonly among?: readonly string[]; // the positionals that are accepted, once each; any if left out
   readonly options: Readonly<Record<string, Option>>;
   /** @param commands all there are, where the word is in no group of main.ts */
   run(given: Arguments, terminal: Terminal, commands: readonly Command[]): Promise<void>;

@@ -94,8 +94,7 @@ export const COMMANDS: readonly Command[] = [
     name: 'event tail', options: { json },
     summary: 'Print new webhook events until Ctrl-C',
     async run({ flag }, { print, isRead }) {
-      const line = (event: EventSummary) =>
-        flag('json') ? JSON.stringify(event) : textCells(cells(event)).join('  ');
+      const line = (event: EventSummary) => flag('json') ? JSON.stringify(event) : textCells(cells(event)).join('  ');
       await withWebhook(async (database) => {
         for await (const events of tail(database, async () => !isRead())) events.map(line).forEach(print);
       });

@@ -1,9 +1,8 @@
 import {
   type Arguments, type Command, flag, json, OperationFailed, option, type Terminal, UsageError,
 } from './command.ts';
-import { find, inIdentity } from './accounts.ts';
+import { COMMANDS as LIMIT_COMMANDS, find, inIdentity } from './accounts.ts';
 import { confirm, counted, ifConfirmed, orThrow, requireUuid } from './database.ts';
-import { COMMANDS as LIMIT_COMMANDS } from './limits.ts';
 import { printMembers, printRows, readInput } from './terminal.ts';
 import { isUuid } from '../crypto/text.ts';
 import { randomToken } from '../crypto/token.ts';

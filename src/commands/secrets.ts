@@ -1,16 +1,28 @@
 import { connectToSecrets, textsOf } from './client.ts';
-import { type Command, flag, json, option, type Terminal, UsageError } from './command.ts';
-import { confirm, counted, ifConfirmed, requireUuid } from './database.ts';
+import { choice, type Command, flag, json, OperationFailed, option, type Terminal, UsageError } from './command.ts';
+import { confirm, counted, ifConfirmed, requireUuid, withDatabase } from './database.ts';
 import { type LineReader, openLines, parseDuration, printMembers, printRows } from './terminal.ts';
 import { createServerKey } from '../crypto/box.ts';
+import type { Database } from '../db/pool.ts';
+import * as schema from '../secrets/migrations.ts';
+import * as settings from '../secrets/settings.ts';
 import { listKeys } from '../secrets/store.ts';
 import { deleteRestored, revokeRestored } from '../secrets/store/restored.ts';
+import { createToken, listTokens, revokeToken, rotateToken, type Token } from '../secrets/store/tokens.ts';
 import { readSecret, sealText, showContent } from './secret-links.ts';
-import { COMMANDS as TOKEN_COMMANDS, inSecrets } from './secret-tokens.ts';
 
 const NO_SECRET = 'no secret on standard input, or with --passphrase nothing after its first line';
+const FROM_LIST = ', as in: gatehouse secret token list';
+const ONCE = 'Token (shown only once):';
+const UNKNOWN = 'no active token has this id; see: gatehouse secret token list';
 
-/** All but those of tokens and keys and `restored secrets` use HTTP: they need no database and no server secret. */
+const inSecrets = <T>(work: (database: Database, read: settings.SecretsSettings) => Promise<T>): Promise<T> =>
+  withDatabase(settings, schema, work);
+
+/**
+ * All but those of tokens and keys and `restored secrets` use HTTP: they need no database and no server secret. Those
+ * of tokens use the database: who may create tokens must not depend on a token.
+ */
 export const COMMANDS: readonly Command[] = [
   {
     name: 'secret put', summary: 'Store a secret from standard input; print its link, or its id and key',
@@ -82,7 +94,51 @@ export const COMMANDS: readonly Command[] = [
         [key.key_id, key.state, key.secrets, key.first_used_at]);
     },
   },
-  ...TOKEN_COMMANDS,
+  {
+    name: 'secret token create', summary: 'Create a token for secrets and print it once',
+    options: {
+      name: option('NAME', 'whose token it is'),
+      role: option('ROLE', 'sender: store secrets, see and delete own ones; operator: everything. Default sender'),
+    },
+    async run(given, { note, print }) {
+      const name = given.text('name') ?? '';
+      const isName = name.length <= 255 && !/\p{C}/u.test(name);
+      if (!isName) throw new UsageError('--name takes at most 255 printable characters');
+      const role = choice(given, 'role', ['sender', 'operator']) ?? 'sender';
+      const { id, token } = await inSecrets((database) => createToken(database, { name, role }));
+      note(`Created token "${name}" with the role ${role} and id ${id}.\n${ONCE}`);
+      print(token);
+    },
+  },
+  {
+    name: 'secret token list', summary: 'List the tokens for secrets, oldest first, without the tokens themselves',
+    options: { json },
+    async run(given, terminal) {
+      printRows(given, terminal, await inSecrets(listTokens), ['ID', 'NAME', 'ROLE', 'CREATED', 'STATE'], cells);
+    },
+  },
+  {
+    name: 'secret token rotate', positionals: 'ID',
+    summary: 'Replace a token for secrets; the old one stays valid for a while',
+    options: { overlap: option('TIME', 'how long: seconds, or such as 30s, 15m, 12h, 7d or 1w; default 24h') },
+    async run({ positionals: [id = ''], text }, { note, print }) {
+      requireUuid(id, FROM_LIST);
+      const overlap = parseDuration('--overlap', text('overlap') ?? '24h');
+      const token = await inSecrets((database) => rotateToken(database, id, overlap));
+      if (token === null) throw new OperationFailed(UNKNOWN);
+      note(`Replaced token ${id}. The old one stays valid for ${overlap} seconds.\n${ONCE}`);
+      print(token);
+    },
+  },
+  {
+    name: 'secret token revoke', positionals: 'ID', options: {},
+    summary: 'Revoke a token for secrets at once, on every replica',
+    async run({ positionals: [id = ''] }, { note }) {
+      requireUuid(id, FROM_LIST);
+      if (!(await inSecrets((database) => revokeToken(database, id)))) throw new OperationFailed(UNKNOWN);
+      note(`Revoked token ${id}. The secrets that it has stored stay.`);
+    },
+  },
   {
     name: 'restored secrets',
     summary: 'After a restore, delete secrets with a limit of reads, which may have been read, and revoke tokens',
@@ -113,4 +169,9 @@ async function askAbout([id = '']: readonly string[], method: string, note: Term
   const receipt = await connectToSecrets(note).ask(method, `/api/store/${id}`);
   textsOf(receipt, 'id', 'status');
   return receipt;
+}
+
+function cells({ id, name, role, created_at, revoked_at, previous_until }: Token) {
+  const overlap = previous_until ? `, replaced; the old one until ${previous_until.toISOString()}` : '';
+  return [id, name, role, created_at, revoked_at ? `revoked ${revoked_at.toISOString()}` : `active${overlap}`];
 }

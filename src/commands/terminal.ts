@@ -55,8 +55,7 @@ export interface LineReader {
   next(prompt: string): Promise<string>;
   /** All that follows, without a newline at its end, which `echo`, editors and Enter add. */
   rest(prompt: string): Promise<string>;
-  /** Whether a person types the lines unseen, and may mistype. */
-  readonly isTyped: boolean;
+  readonly isTyped: boolean; // whether a person types the lines unseen, and may mistype
   close(): void;
 }
 
