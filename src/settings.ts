@@ -18,10 +18,8 @@ export interface ServiceSettings<V extends Variables, S> {
   readonly PREFIXES: readonly string[];
   /** HOST and PORT name this service's listener even if other services run beside it. */
   readonly OWNS_HOST_AND_PORT?: boolean;
-  /** A service without this function always needs a database. */
-  readonly needsDatabase?: (values: Values<V>) => boolean;
-  /** Members of each of the service's log lines. */
-  readonly logFields?: (settings: S) => Readonly<Record<string, string>>;
+  readonly needsDatabase?: (values: Values<V>) => boolean; // a service without this function always needs one
+  readonly logFields?: (settings: S) => Readonly<Record<string, string>>; // of each of the service's log lines
   read(input: SettingsInput<V, DatabaseAddress>): S;
 }
 
@@ -45,7 +43,6 @@ export const ENVIRONMENT: Environment = process.env;
 
 const checkLine = matching(/^\P{C}{1,300}$/u, 'one line of at most 300 characters');
 
-/** Variables that belong to no single service. */
 export const SHARED_VARIABLES = {
   DATABASE_URL: text(null),
   ...DATABASE_LIMITS,
@@ -79,12 +76,8 @@ export const readShared = (environment: Environment, parseUrl: UrlParser, findin
   readVariables(withUrl(SHARED_VARIABLES, parseUrl), environment, findings);
 
 type Given = Omit<SettingsInput<Variables, DatabaseAddress>, 'values' | 'database' | 'userHeader'>;
-export interface CommonInput extends Given {
-  readonly shared: ReturnType<typeof readShared>;
-  readonly parseUrl: UrlParser;
-  /** The only service of the process. */
-  readonly isAlone: boolean;
-}
+/** `isAlone`: the only service of the process. */
+type CommonInput = Given & Readonly<{ shared: ReturnType<typeof readShared>; parseUrl: UrlParser; isAlone: boolean }>;
 
 const LINK = new Expected('a port number, not a Kubernetes service link; set enableServiceLinks: false in the pod');
 
@@ -167,11 +160,8 @@ export const allVariables = (readers: ReadonlyArray<Pick<ServiceReader<unknown>,
  * @throws ConfigurationError with every problem at once
  */
 export function readSettings<Use>(
-  all: ReadonlyArray<ServiceReader<Use>>,
-  names: readonly string[],
-  purpose: 'serve' | 'administer',
-  parseUrl: UrlParser,
-  environment = ENVIRONMENT,
+  all: ReadonlyArray<ServiceReader<Use>>, names: readonly string[], purpose: 'serve' | 'administer',
+  parseUrl: UrlParser, environment = ENVIRONMENT,
 ) {
   const findings = new Findings();
   const { problems, warnings } = findings;

@@ -20,8 +20,7 @@ export type DatabaseUrl = Readonly<{
   connectSeconds: number; // for each host
 }>;
 
-/** In seconds. */
-export const DATABASE_LIMITS = {
+export const DATABASE_LIMITS = { // in seconds
   DATABASE_STATEMENT_TIMEOUT: number(10, 1, 300), // the server ends a statement, and an idle transaction
   DATABASE_LOCK_TIMEOUT: number(10, 1, 300), // a call that waits for a lock fails
   DATABASE_DEAD_AFTER: number(15, 2, 600), // a connection ends on which nothing has arrived while a reply was owed

@@ -4,8 +4,7 @@ import { type JsonSchema, pointer, type Shape, type Validation, validate } from 
 
 /** What a route accepts as its request body. */
 export interface BodyRule<Body> {
-  /** Null if no body is read. */
-  readonly schema: JsonSchema | null;
+  readonly schema: JsonSchema | null; // null if no body is read
   readonly errors: readonly ErrorCode[];
   /** Checks the headers before a byte of the body is read. */
   accepts(headers: IncomingHttpHeaders): Failure | null;

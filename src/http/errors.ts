@@ -60,8 +60,7 @@ interface FailureDetails {
   readonly fields?: readonly FieldError[];
   readonly retryAfterSeconds?: number;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Shown to a person in place of the JSON. */
-  readonly page?: TextReply;
+  readonly page?: TextReply; // shown to a person in place of the JSON
   /** The kind of a credential that was refused: counted and logged as an event (ASVS 16.3.1). */
   readonly credential?: string;
 }

@@ -18,8 +18,7 @@ export interface JsonSchema
 /** One definition for both the check of an input and its JSON Schema, so that they cannot disagree. */
 export interface Shape<T> {
   readonly schema: JsonSchema;
-  /** Set if the member may be missing; `value` then takes its place. */
-  readonly missing?: { readonly value: T };
+  readonly missing?: { readonly value: T }; // set if the member may be missing; `value` then takes its place
   /**
    * Reads an unknown value. `errors` gets every problem with its path, but never the value, which may be a secret. The
    * result counts only if there is no problem.
@@ -83,11 +82,8 @@ export const uuid = (description?: string): Shape<string> =>
     typeof input === 'string' && UUID.test(input) ? input.toLowerCase() : undefined);
 
 export const integer = ({ min, max, description }: Range): Shape<number> =>
-  scalar(
-    { type: 'integer', minimum: min, maximum: max, description },
-    `must be a whole number from ${min} to ${max}`,
-    (input) => (Number.isInteger(input) && Number(input) >= min && Number(input) <= max ? Number(input) : undefined),
-  );
+  scalar({ type: 'integer', minimum: min, maximum: max, description }, `must be a whole number from ${min} to ${max}`,
+    (input) => (Number.isInteger(input) && Number(input) >= min && Number(input) <= max ? Number(input) : undefined));
 
 /** A whole decimal number in a query: digits only, so none of `1e3`, `0x10`, ` 1` and `1.0`. */
 export function decimal(range: Range): Shape<number> {
@@ -202,7 +198,6 @@ export function queryParameters<M extends Members>(members: M): Shape<Values<M>>
   };
 }
 
-/** No parameters at all. */
 export const noQuery = queryParameters({});
 /** No input is expected, and any is ignored. */
 export const noInput: Shape<Record<never, never>> = { schema: {}, read: () => ({}) };

@@ -12,8 +12,7 @@ export interface Job {
   readonly batch: () => Promise<boolean | void>;
 }
 
-/** How many rows one batch removes at most. */
-export const BATCH_ROWS = 500;
+export const BATCH_ROWS = 500; // how many rows one batch removes at most
 
 /**
  * A job that removes rows in batches. Replicas may run it at the same time.

@@ -11,13 +11,10 @@ export class Expected {
 }
 
 export interface Variable<T> {
-  /** The default in the documentation; `–` if there is none. */
-  readonly fallback: string;
-  /** The value of an unset variable. */
-  readonly unset: T;
+  readonly fallback: string; // the default in the documentation; `–` if there is none
+  readonly unset: T; // the value of an unset variable
   readonly parse: (text: string) => T | Expected;
-  /** Of a secret: a shorter one is an error unless ALLOW_WEAK_SECRETS is on. */
-  readonly minLength?: number;
+  readonly minLength?: number; // of a secret: a shorter one is an error unless ALLOW_WEAK_SECRETS is on
 }
 
 export type Variables = Readonly<Record<string, Variable<unknown>>>;
@@ -37,8 +34,7 @@ export class Findings {
 export interface SettingsInput<V extends Variables, Address> {
   readonly values: Values<V>;
   readonly database: Address;
-  /** `administer` needs only the database. */
-  readonly purpose: 'serve' | 'administer';
+  readonly purpose: 'serve' | 'administer'; // `administer` needs only the database
   /** The environment without Gatehouse's variables, for programs that a service starts. */
   readonly foreign: Environment;
   readonly findings: Findings;

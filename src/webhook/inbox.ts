@@ -176,5 +176,4 @@ export async function streamEvents({ request }: EventCall, service: WebhookServi
   return { text: messages(), contentType: 'text/event-stream' };
 }
 
-const message = (event: EventSummary): string =>
-  `id: ${event.id}\nevent: received\ndata: ${JSON.stringify(event)}\n\n`;
+const message = (event: EventSummary): string => `id: ${event.id}\nevent: received\ndata: ${JSON.stringify(event)}\n\n`;

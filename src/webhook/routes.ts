@@ -1,9 +1,7 @@
 import { json } from '../http/body.ts';
 import { type Route, route, routeDefaults } from '../http/call.ts';
 import { withBuiltIns } from '../http/probes.ts';
-import {
-  decimal, list, noInput, object, optional, queryParameters, uuid, withDefault,
-} from '../http/shape.ts';
+import { decimal, list, noInput, object, optional, queryParameters, uuid, withDefault } from '../http/shape.ts';
 import type { Site } from '../runtime/context.ts';
 import { operator, sender, withTokenChecked } from './guard.ts';
 import * as inbox from './inbox.ts';

@@ -4,12 +4,10 @@ import { fromBase64 } from '../crypto/text.ts';
 
 /** What a request says about its signature. */
 interface Signed {
-  /** The signed text is this prefix and the raw body. */
-  readonly prefix: string;
+  readonly prefix: string; // the signed text is this prefix and the raw body
   /** Null if malformed. One of these must match: a sender that rotates its secret signs with both. */
   readonly signatures: ReadonlyArray<Buffer | null>;
-  /** Seconds since 1970, not checked yet; null if the scheme signs no time. */
-  readonly at: string | null;
+  readonly at: string | null; // seconds since 1970, not checked yet; null if the scheme signs no time
 }
 
 interface Scheme {

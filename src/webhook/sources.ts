@@ -15,8 +15,7 @@ export type JsonObject = Readonly<Record<string, unknown>>;
 
 /** A value of a request, which is not validated yet. */
 interface Field {
-  /** Where it is, for error messages. */
-  readonly at: string;
+  readonly at: string; // where it is, for error messages
   readonly read: (headers: IncomingHttpHeaders, body: JsonObject) => unknown;
 }
 
@@ -26,8 +25,7 @@ export interface Source {
   readonly scheme: keyof typeof SCHEMES | null;
   readonly event: Field;
   readonly deliveryId: Field;
-  /** A number in the body that differs between attempts to deliver the same event. */
-  readonly counter?: string;
+  readonly counter?: string; // a number in the body that differs between attempts to deliver the same event
   /** Set if the sender's first request is unsigned and contains the signing secret of the later ones. */
   readonly sendsSecret?: true;
   /** The reply to a handshake, which is not an event. Null: the request is an event. */

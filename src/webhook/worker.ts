@@ -159,5 +159,4 @@ export const errorLine = (text: string): string =>
   text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ').trim().slice(0, 1_000);
 
 /** The target controls this text, too. Line breaks stay; PostgreSQL's `text` cannot hold U+0000. */
-const answerText = (text: string): string =>
-  text.replace(/[^\P{Cc}\n\t]|\p{Cf}/gu, ' ');
+const answerText = (text: string): string => text.replace(/[^\P{Cc}\n\t]|\p{Cf}/gu, ' ');

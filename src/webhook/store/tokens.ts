@@ -13,10 +13,8 @@ export type Token = Readonly<{
 
 /** The caller that a token authenticates. */
 export interface TokenCaller extends Pick<Token, 'id' | 'role' | 'source'> {
-  /** The active signing secrets: two during a rotation. */
-  readonly secrets: readonly SealedSecret[];
-  /** False for a revoked token, and for a rotated one whose overlap has ended. */
-  readonly is_active: boolean;
+  readonly secrets: readonly SealedSecret[]; // the active signing secrets: two during a rotation
+  readonly is_active: boolean; // false for a revoked token, and for a rotated one whose overlap has ended
   readonly last_seen_is_old: boolean; // the last use is recorded at most once a minute
 }
 

@@ -8,13 +8,10 @@ export type LeasedEvent = Pick<NewEvent, 'id' | 'event' | 'source' | 'headers' |
 
 /** How an attempt ended. */
 export interface Result {
-  /** Null on success. */
-  readonly error: string | null;
+  readonly error: string | null; // null on success
   readonly durationMs?: number;
-  /** The status of the target's reply, or the exit code of the program. */
-  readonly status?: number | undefined;
-  /** The beginning of the reply, or the end of the output. */
-  readonly answer?: string | undefined;
+  readonly status?: number | undefined; // the status of the target's reply, or the exit code of the program
+  readonly answer?: string | undefined; // the beginning of the reply, or the end of the output
 }
 
 /**
