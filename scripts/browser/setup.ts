@@ -245,6 +245,7 @@ const storedData = (browser: Browser): Promise<unknown[]> =>
 /** Call at the top level of a test file: checks after each test that nothing was reported, stored or logged. */
 export function checkAfterEach(browser: Browser, ...services: readonly SecretsService[]): void {
   afterEach(async () => {
+    await setOffline(browser, false);
     assert.deepEqual(await browserErrors(browser), [], 'the browser reports an error');
     assert.deepEqual(await storedData(browser), [], 'the page has stored data in the browser');
     for (const { keys, output } of services) {
