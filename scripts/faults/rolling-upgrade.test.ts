@@ -1,18 +1,14 @@
 /**
- * A newer program beside an older one: two of its processes start and migrate at once, an old process starts after that,
- * and then the old ones are stopped. First with the steps that the schemas of secrets and webhook have had so far, and
- * the program before them; and back. Then with a step in each schema that does not exist yet: a new column, table and
- * index, as CONTRIBUTING.md requires of migrations.
+ * A newer program beside this one: two of its processes start and migrate at once, an old process starts after that, and
+ * then the old ones are stopped. The newer one is a copy of this program with one more step in each schema: a new column,
+ * table and index, as CONTRIBUTING.md requires of migrations.
  */
 import assert from 'node:assert/strict';
 import { appendFileSync, cpSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
-import type { TestContext } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { buildProgram, type Running, startProgram } from '../../test/support/process.ts';
+import { buildProgram, startProgram } from '../../test/support/process.ts';
 import { withConnection } from '../postgres.ts';
-import { buildEarlier, earlierCommit } from './earlier.ts';
-import { scenario } from './scenario.ts';
+import { scenario, stopInOrder } from './scenario.ts';
 import { SERVICES, temporary } from './system.ts';
 
 /** The table of each schema that grows a column. */
@@ -62,47 +58,7 @@ scenario('a rolling upgrade', async ({ t, system, database, load }) => {
   for (const [index, service] of SERVICES.entries()) {
     await system.useProcess(service, pair[index % 2] ?? rolledBack);
   }
-  await stop([...old, rolledBack]);
+  await stopInOrder([...old, rolledBack]);
   await load.progress(50);
   assert.equal(load.failed(), 0, 'requests failed during the upgrade');
 });
-
-const stop = async (processes: readonly Running[]) => {
-  // As a load balancer does: requests under way end, then the processes do.
-  await sleep(1_000);
-  for (const process of processes) process.signal('SIGTERM');
-  const ends = await Promise.all(processes.map(({ ended }) => ended));
-  assert.deepEqual(ends.map(({ code }) => code), processes.map(() => 0), 'the processes end in order');
-};
-
-const commit = earlierCommit();
-const earlier = {
-  program: (t: TestContext) => buildEarlier(commit ?? '', temporary(t)),
-  skip: commit === null && 'the history of this repository has the program before the second steps',
-};
-scenario('from the first step of each schema to the present one, back, and again', async ({ t, system, database, load }) => {
-  const environment = { ...system.environment, LOG_LEVEL: 'info' };
-  const versions = () => withConnection(database.server().url, async (sql) => {
-    const [row] = await sql`select (select count(*)::int4 from secrets.migrations) as secrets,
-      (select count(*)::int4 from webhook.migrations) as webhook`;
-    return { ...row };
-  });
-  assert.deepEqual(await versions(), { secrets: 1, webhook: 1 }, 'the earlier program has one step in each');
-  let current = SERVICES.map((service) => system.running(service));
-  const replaceBy = async (program: string) => {
-    const next = startProgram(t, program, ['serve'], environment);
-    await next.ready(...SERVICES);
-    // Both at once, on the schema of the newer one.
-    await load.progress(50);
-    for (const service of SERVICES) await system.useProcess(service, next);
-    await load.progress(50);
-    await stop(current);
-    current = [next];
-    await load.progress(50);
-  };
-  await replaceBy(buildProgram());
-  assert.deepEqual(await versions(), { secrets: 2, webhook: 2 });
-  await replaceBy(system.program);
-  await replaceBy(buildProgram());
-  assert.equal(load.failed(), 0, 'requests failed');
-}, earlier);

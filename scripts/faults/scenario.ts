@@ -1,6 +1,8 @@
 /** One fault under load: what was acknowledged before, during and after it must hold at the end. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Running } from '../../test/support/process.ts';
 import { type Load, startLoad } from './load/load.ts';
 import { createRandom, SEED } from './random.ts';
 import { type Database, startSystem, type System } from './system.ts';
@@ -47,4 +49,12 @@ export async function expectFailures({ load }: Scenario, fault: () => Promise<vo
   const before = load.failed();
   await fault();
   assert.ok(load.failed() > before, 'the fault made no request fail');
+}
+
+/** As a load balancer does: requests under way end, then the processes do. */
+export async function stopInOrder(processes: readonly Running[]): Promise<void> {
+  await sleep(1_000);
+  for (const process of processes) process.signal('SIGTERM');
+  const ends = await Promise.all(processes.map(({ ended }) => ended));
+  assert.deepEqual(ends.map(({ code }) => code), processes.map(() => 0), 'the processes end in order');
 }
