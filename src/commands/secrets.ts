@@ -88,7 +88,7 @@ export const COMMANDS: readonly Command[] = [
       const keys = await inSecrets((database, { serverSecret, previousSecrets }) => {
         const current = serverSecret === '' ? null : createServerKey(serverSecret);
         if (!current) terminal.note('SERVER_SECRET is not set, so the state of each key is unknown.');
-        return listKeys(database, current, previousSecrets.map(createServerKey));
+        return listKeys(database, current, previousSecrets.map(createServerKey), null);
       });
       printRows(given, terminal, keys, ['KEY ID', 'STATE', 'SECRETS', 'FIRST USED'], (key) =>
         [key.key_id, key.state, key.secrets, key.first_used_at]);

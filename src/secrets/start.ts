@@ -23,13 +23,15 @@ export async function start(settings: SecretsSettings, context: ServiceContext) 
   } as const;
 }
 
+/** Of the secrets under one key, at startup and every minute. The command `secret keys` counts all. */
+const MOST_COUNTED = 10_000;
 const KEY_NEW = 'SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake';
 
 /** Records which server secret is in use, and logs which ones are configured or missing. */
 async function noteServerKey({ database, log, serverKey, openingKeys }: SecretsService): Promise<void> {
   if (await rememberKey(database, serverKey.id)) log.warn(KEY_NEW, { key_id: serverKey.id });
-  // Not awaited: counting many secrets takes seconds.
-  void listKeys(database, serverKey, openingKeys).then((keys) => {
+  // Not awaited: nothing depends on it.
+  void listKeys(database, serverKey, openingKeys, MOST_COUNTED).then((keys) => {
     for (const { key_id, secrets, state } of keys) {
       if (state === 'missing') log.error(KEY_MISSING, { key_id, state, secrets });
       else if (state !== 'retired') log.info('server secret', { key_id, state, secrets });
@@ -56,7 +58,7 @@ function createJobs(service: SecretsService): readonly Job[] {
       name: 'count secrets by server secret',
       everySeconds: 60,
       async batch() {
-        for (const { key_id, secrets } of await listKeys(database, null, [])) {
+        for (const { key_id, secrets } of await listKeys(database, null, [], MOST_COUNTED)) {
           metrics.gauge('gatehouse_secrets_stored', 'Readable secrets, by key id.', { key_id }, () => secrets);
         }
       },
