@@ -78,8 +78,8 @@ export const CASES: readonly GrowthCase[] = [
     },
   },
   list('list of secrets', 'secrets', '/api/store?limit=100', TOKEN, /order by id/),
-  list('list of events', 'webhook', '/events?limit=100', operatorToken, /order by e\.rec/),
-  list('list of dead events', 'webhook', '/events?limit=100&status=dead', operatorToken, /order by e\.rec/),
+  list('list of events', 'webhook', '/events?limit=100', operatorToken, /order by c\.received_at/),
+  list('list of dead events', 'webhook', '/events?limit=100&status=dead', operatorToken, /order by c\.received_at/),
   {
     ...list('list of own sessions', 'identity', '/api/session/', '', /identity\.sessions x/),
     send: ({ identity }, _, number) =>
