@@ -163,7 +163,8 @@ export function listKeys(
     select key_id, first_used_at, secrets,
       case when key_id = ${current?.id ?? null}::text then 'current' when configured.key_id is not null then 'previous'
         when ${configured.size === 0} then 'unknown' when secrets > 0 then 'missing' else 'retired' end as state
-    from secrets.server_keys used full join unnest(${arrayLiteral([...configured])}::text::text[]) as configured (key_id)
+    from secrets.server_keys used
+    full join unnest(${arrayLiteral([...configured])}::text::text[]) as configured (key_id)
     using (key_id) cross join lateral (select count(*)::int4 as secrets from (
       select from secrets.secrets s where s.key_id = coalesce(used.key_id, configured.key_id) and ${readable(sql)}
       limit ${most}::int8) one) counted
