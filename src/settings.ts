@@ -218,7 +218,7 @@ function checkNames(
 
 /** Whether at most so many inserted, removed or replaced letters turn one name into the other. */
 export function isWithin(edits: number, a: string, b: string): boolean {
-  if (a === b || edits === 0) return a === b;
+  if (a === b || Math.abs(a.length - b.length) > edits || edits === 0) return a === b;
   const [restA, restB] = [a.slice(1), b.slice(1)];
   if (a[0] === b[0]) return isWithin(edits, restA, restB);
   return isWithin(edits - 1, restA, restB) || isWithin(edits - 1, restA, b) || isWithin(edits - 1, a, restB);

@@ -57,7 +57,7 @@ export function text({ min = 0, max, description, check = () => null }: TextLimi
   const problemOf = (input: string): string | null => {
     if (input.length < min) return min === 1 ? 'must not be empty' : `must have at least ${min} characters`;
     if (max !== undefined && input.length > max) return `must have at most ${max} characters`;
-    return /\p{Surrogate}/u.test(input) ? 'must not contain a lone surrogate' : check(input);
+    return input.isWellFormed() ? check(input) : 'must not contain a lone surrogate';
   };
   return {
     schema: { type: 'string', minLength: min || undefined, maxLength: max, description },

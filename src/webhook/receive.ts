@@ -76,7 +76,7 @@ function decide({ request, caller, body: raw }: ReceiveCall, service: WebhookSer
   if (deliveryId instanceof Failure) return deliveryId;
 
   const name = source.event.read(headers, body);
-  if (typeof name !== 'string' || name === '' || name.length > 1_024 || /[\0\p{Surrogate}]/u.test(name)) {
+  if (typeof name !== 'string' || name === '' || name.length > 1_024 || name.includes('\0') || !name.isWellFormed()) {
     const length = 'in 1 to 1024 characters, without U+0000 and lone surrogates';
     const message = `must name the event ${source.event.at}, ${length}`;
     return new Failure('invalid_body', { fields: [{ path: '', message }] });
