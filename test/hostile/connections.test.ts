@@ -11,7 +11,9 @@ const MAX_BODIES = 1_024;
 const { url, inFlight } = await startListener({ after }, [get('/a', async () => ({ data: 'a' })), post('/a'), post('/large', bearerGuard)]);
 
 const BODY = '{"name":"posted"}';
-const postFrom = (from: string) => exchange(url, ['POST /a HTTP/1.1', HOST, `Content-Length: ${BODY.length}`], BODY, from);
+/** In chunks, because a body of known length that arrives with its head is read at once. */
+const CHUNKED = `${BODY.length.toString(16)}\r\n${BODY}\r\n0\r\n\r\n`;
+const postFrom = (from: string) => exchange(url, ['POST /a HTTP/1.1', HOST, 'Transfer-Encoding: chunked'], CHUNKED, from);
 
 /** Clients that each hold back the last byte of a body. The minimum rate ends a body of fewer bytes earlier. */
 async function holdBodies(count: number, from: (n: number) => string): Promise<RawClient[]> {
@@ -37,6 +39,8 @@ test('beyond 1,024 bodies: 503 for another body, 200 for a request without one',
   assert.deepEqual([refused.status, refused.json.error.code], [503, 'overloaded']);
   assert.ok(Number(refused.headers.get('retry-after')) >= 1);
   assert.equal((await exchange(url, ['GET /a HTTP/1.1', HOST])).status, 200);
+  const complete = await exchange(url, ['POST /a HTTP/1.1', HOST, `Content-Length: ${BODY.length}`], BODY, '127.0.0.9');
+  assert.equal(complete.status, 200, 'a body that arrives with its head takes no place');
   for (const client of clients) client.leave();
   await until(() => inFlight() === 0, 'all slots are free');
   assert.equal((await postFrom('127.0.0.9')).status, 200);

@@ -47,7 +47,7 @@ test('two listeners on one port are rejected by name', () => {
 
 test('the metrics listener is off by default, and local if it has no host', () => {
   assert.equal(readConfig(SERVICES, 'serve', NEEDED).metrics, null);
-  assert.deepEqual(readConfig(SERVICES, 'serve', { ...NEEDED, METRICS_PORT: '9100' }).metrics, { host: '127.0.0.1', port: 9100 });
+  assert.deepEqual(readConfig(SERVICES, 'serve', { ...NEEDED, METRICS_PORT: '9100' }).metrics, { name: 'metrics', host: '127.0.0.1', port: 9100 });
 });
 
 test('the database URL of a service overrides DATABASE_URL', () => {

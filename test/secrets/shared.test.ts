@@ -8,7 +8,7 @@ import { createDatabase } from '../support/database.ts';
 import { AUTH_TOKEN, startGatehouse } from '../support/gatehouse.ts';
 import { openConnections, untilSql } from '../support/connections.ts';
 import { secretsClient } from '../support/secrets.ts';
-import { connectTo, headOf, type RawAnswer } from '../support/socket.ts';
+import { exchangeAtOnce, headOf, type RawAnswer } from '../support/socket.ts';
 import { turn } from '../support/things.ts';
 import { useUpRead } from '../../src/secrets/store.ts';
 
@@ -71,21 +71,9 @@ const headAndBody = (target: string, body: string) =>
     `Content-Length: ${Buffer.byteLength(body)}`,
   ]) + body;
 
-/** Sends all requests in one write, so that they arrive in one event loop turn. @returns the replies in order */
-async function readInOneTurn(url: string, readers: readonly Kept[]): Promise<RawAnswer[]> {
-  const client = await connectTo(url);
-  try {
-    client.send(readers.map(({ id, secret }) => {
-      const body = JSON.stringify({ secret });
-      return headAndBody(`POST /api/store/decrypt?id=${id}`, body);
-    }).join(''));
-    const answers = [];
-    while (answers.length < readers.length) answers.push(await client.answer());
-    return answers;
-  } finally {
-    client.leave();
-  }
-}
+const readInOneTurn = (url: string, readers: readonly Kept[]): Promise<RawAnswer[]> =>
+  exchangeAtOnce(url, readers.map(({ id, secret }) =>
+    headAndBody(`POST /api/store/decrypt?id=${id}`, JSON.stringify({ secret }))));
 
 test('readers in one turn per replica, in opposite orders: exactly 3 per secret succeed', async () => {
   for (let round = 0; round < 3; round += 1) {
@@ -116,18 +104,15 @@ test('an id in upper and lower case is one secret: one of several readers succee
 });
 
 test('secrets stored in one statement keep their own key, expiry and read limit', async () => {
-  const client = await connectTo(one);
   const limits = [{ max_reads: 1 }, { expires_in: 3_600 }, {}];
   const requests = Array.from({ length: 30 }, (_, number) => {
     return { password: `own-${number}-😀"\\{},NULL`, ...limits[number % 3] };
   });
-  client.send(requests.map((wanted) => {
-    const body = JSON.stringify(wanted);
-    return headAndBody('POST /api/store/encrypt', body);
-  }).join(''));
+  const answers = await exchangeAtOnce(one, requests.map((wanted) =>
+    headAndBody('POST /api/store/encrypt', JSON.stringify(wanted))));
   const ids: string[] = [];
   for (const [index, wanted] of requests.entries()) {
-    const { status, json, body } = await client.answer();
+    const { status, json, body } = answers[index] ?? assert.fail();
     assert.equal(status, 201, body);
     ids.push(json.id);
     for (const expected of index % 3 === 0 ? [200, 404] : [200, 200]) {
@@ -140,7 +125,6 @@ test('secrets stored in one statement keep their own key, expiry and read limit'
       [row?.max_reads, row?.expires_at?.toISOString() ?? null], ['max_reads' in wanted ? 1 : null, json.expires_at],
     );
   }
-  client.leave();
 });
 
 test('shared statements in opposite orders: no deadlock, and every reader gets its outcome', async (t) => {

@@ -84,6 +84,17 @@ export async function connectTo(url: string, from?: string): Promise<RawClient> 
   };
 }
 
+/** Requests on connections of their own, sent at once so that they arrive in one turn. @returns the replies in order */
+export async function exchangeAtOnce(url: string, requests: readonly string[]): Promise<RawAnswer[]> {
+  const clients = await Promise.all(requests.map(() => connectTo(url)));
+  try {
+    for (const [index, client] of clients.entries()) client.send(requests[index] ?? '');
+    return await Promise.all(clients.map((client) => client.answer()));
+  } finally {
+    for (const client of clients) client.leave();
+  }
+}
+
 /** One request on a connection of its own. @param head request line and headers, without the empty line */
 export async function exchange(url: string, head: readonly string[], body: string | Buffer = '', from?: string): Promise<RawAnswer> {
   const client = await connectTo(url, from);

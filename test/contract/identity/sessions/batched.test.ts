@@ -4,28 +4,18 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { ask } from '../../../support/gatehouse.ts';
 import { startIdentity } from '../../../support/people.ts';
-import { connectTo, headOf } from '../../../support/socket.ts';
+import { exchangeAtOnce, headOf } from '../../../support/socket.ts';
 import { isOpen, sessionOf } from '../../../support/users.ts';
 
 const started = await startIdentity({ after }, { TRUSTED_PROXIES: '127.0.0.1' });
 const { identity, sql, admin, call, enter, key } = started;
 
-/** All in one piece on one connection, so that they come in one turn: who each is taken for, or the status of its refusal. */
+/** @returns who each is taken for, or the status of its refusal */
 async function inOneTurn(credentials: readonly string[], network: number): Promise<Array<string | number>> {
-  const client = await connectTo(identity);
   // Each from a network of its own: wrong credentials are limited by network.
   const lines = ['GET /api/test/ HTTP/1.1', 'Host: gatehouse', `X-Forwarded-For: 192.0.2.${network}`];
-  try {
-    client.send(credentials.map((one) => headOf([...lines, one])).join(''));
-    const seen: Array<string | number> = [];
-    while (seen.length < credentials.length) {
-      const { status, json } = await client.answer();
-      seen.push(status === 200 ? String(json.data.user.username) : status);
-    }
-    return seen;
-  } finally {
-    client.leave();
-  }
+  const answers = await exchangeAtOnce(identity, credentials.map((one) => headOf([...lines, one])));
+  return answers.map(({ status, json }) => (status === 200 ? String(json.data.user.username) : status));
 }
 
 const bearer = (token: string) => `Authorization: Bearer ${token}`;
