@@ -43,7 +43,7 @@ interface Table {
 }
 
 const STEPS: ReadonlyMap<string, readonly Migration[]> = new Map([
-  [identity.SCHEMA, identity.MIGRATIONS], [secrets.SCHEMA, secrets.MIGRATIONS], [webhook.SCHEMA, webhook.MIGRATIONS],
+  ['identity', identity.MIGRATIONS], ['secrets', secrets.MIGRATIONS], ['webhook', webhook.MIGRATIONS],
 ]);
 const MAX_ROWS = 500; // at once
 const MAX_BYTES = 4 * 1024 * 1024;
@@ -99,7 +99,10 @@ export async function load(url: string, file: string): Promise<number> {
     const existing = names.find((name) => present.includes(name));
     if (existing !== undefined) throw new SetupError(`The database has a schema "${existing}" already. Load into a new database.`);
     try {
-      for (const name of names) await migrate(database, name, (STEPS.get(name) ?? []).slice(0, steps[name]?.length));
+      for (const name of names) {
+        const known = (STEPS.get(name) ?? []).slice(0, steps[name]?.length);
+        await migrate(database, { name, version: known.length, steps: async () => known });
+      }
       return await database.maintain((_sql, transaction) => transaction((sql) => insertAll(sql, names, values)));
     } catch (error) {
       // They did not exist before.

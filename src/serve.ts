@@ -4,7 +4,7 @@ import type { Writable } from 'node:stream';
 import { NO_DATABASE } from './db/connection.ts';
 import type { Database } from './db/pool.ts';
 import { codeOf } from './db/retry.ts';
-import { type Migration, requireCurrent } from './db/schema.ts';
+import { isCurrent, type Schema } from './db/schema.ts';
 import type { RouteMatcher } from './http/call.ts';
 import { createBodyReader } from './http/receive.ts';
 import { createListener } from './http/server.ts';
@@ -23,7 +23,7 @@ import {
 export interface Service {
   readonly routes: RouteMatcher;
   /** Null for a service that stores nothing. */
-  readonly storage: Readonly<{ database: Database; schema: string; migrations: readonly Migration[] }> | null;
+  readonly storage: Readonly<{ database: Database; schema: Schema }> | null;
   /** What must happen exactly once, whichever of any number of replicas does it. */
   readonly firstRun: () => Promise<void>;
   readonly jobs: readonly Job[];
@@ -181,8 +181,10 @@ export function createRunning(configured: ConfiguredService<Open>, context: Proc
   /** Schema, first run, background work. May be called again after a failure. */
   async function prepareOnce(): Promise<void> {
     const { storage, firstRun, jobs, startWork } = await load();
-    const bringUpToDate = shared.MIGRATE ? (await import('./db/migrate.ts')).migrate : requireCurrent;
-    if (storage) await bringUpToDate(storage.database, storage.schema, storage.migrations);
+    if (storage && !(await isCurrent(storage.database, storage.schema))) {
+      const { migrate, requireCurrent } = await import('./db/migrate.ts');
+      await (shared.MIGRATE ? migrate : requireCurrent)(storage.database, storage.schema);
+    }
     await firstRun();
     if (stopping.aborted) return;
     background.push(startJobs(jobs, log, metrics), ...(startWork ? [startWork()] : []));

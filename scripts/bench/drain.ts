@@ -13,7 +13,7 @@ import { createDatabase as openDatabase, type Database } from '../../src/db/pool
 import { createLog } from '../../src/runtime/log.ts';
 import { noMetrics } from '../../src/runtime/metrics.ts';
 import { createHandlerTarget } from '../../src/webhook/targets/handler.ts';
-import { MIGRATIONS, SCHEMA } from '../../src/webhook/migrations.ts';
+import { SCHEMA } from '../../src/webhook/schema.ts';
 import { createToken } from '../../src/webhook/store/admin.ts';
 import { startWorker } from '../../src/webhook/worker.ts';
 import { insertEvent } from '../../src/webhook/store/events.ts';
@@ -51,8 +51,8 @@ async function prepare(server: string, history: number): Promise<Subject> {
   const url = await createDatabase(server, `drain_${history}`);
   const address = readConfig(['webhook'], 'administer', { DATABASE_URL: url }).webhook?.database;
   if (!address) throw new Error('no database address');
-  const database = openDatabase(address, SCHEMA, log(), noMetrics);
-  await migrate(database, SCHEMA, MIGRATIONS);
+  const database = openDatabase(address, SCHEMA.name, log(), noMetrics);
+  await migrate(database, SCHEMA);
   await createToken(database, { name: 'bench', role: 'sender', source: 'generic' }, null);
   const sql = connect(url);
   const startedAt = performance.now();

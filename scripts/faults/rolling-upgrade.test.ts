@@ -28,6 +28,7 @@ function buildNewer(directory: string): string {
     ];
     const step = `\nMIGRATIONS.push({ name: 'newer', statements: ${JSON.stringify(statements)} });\n`;
     appendFileSync(join(directory, `dist/${service}/migrations.js`), step);
+    appendFileSync(join(directory, `dist/${service}/schema.js`), '\nSCHEMA.version += 1;\n');
   }
   return directory;
 }

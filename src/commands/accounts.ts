@@ -6,7 +6,7 @@ import type { Database } from '../db/pool.ts';
 import { networkOf } from '../http/address.ts';
 import { codeLimit } from '../identity/factors/check.ts';
 import { loginLimits } from '../identity/login.ts';
-import * as schema from '../identity/migrations.ts';
+import { SCHEMA } from '../identity/schema.ts';
 import { accountKey, type User } from '../identity/model.ts';
 import * as settings from '../identity/settings.ts';
 import { readThrottleSecret } from '../identity/store/audit.ts';
@@ -15,7 +15,7 @@ import { findAccount, findUser } from '../identity/store/users.ts';
 import type { Hashing } from '../identity/users.ts';
 
 export const inIdentity = <T>(work: (database: Database, hashing: Hashing) => Promise<T>): Promise<T> =>
-  withDatabase(settings, schema, work);
+  withDatabase(settings, SCHEMA, work);
 
 /** By id or username. */
 export async function find(database: Database, name = ''): Promise<User> {

@@ -68,9 +68,9 @@ async function check({ storage, jobs, checkWork }: Service, name: string, { serv
 }
 
 async function checkDatabase(
-  { database, schema, migrations }: NonNullable<Service['storage']>, mayMigrate: boolean, add: Add,
+  { database, schema }: NonNullable<Service['storage']>, mayMigrate: boolean, add: Add,
 ): Promise<void> {
-  const found = await inspectDatabase(database, schema, migrations).catch((error: unknown) => describeError(error));
+  const found = await inspectDatabase(database, schema).catch((error: unknown) => describeError(error));
   if ('error' in found) return add('failed', 'database', found.error);
   const { server, isPooled, state, clock, missing } = found;
   const transport = server.encrypted ? 'encrypted' : 'not encrypted';
@@ -84,10 +84,10 @@ async function checkDatabase(
   else if (state) add('ok', 'rights', state.exists ? 'all that serve needs' : 'those of the owner of new tables');
   if (state) {
     const { applied, pending } = state;
-    const newer = applied.length > migrations.length ? ', of a newer version' : '';
-    const lacks = `${schema} lacks ${counted(pending.length, 'step')}: ${pending.join('; ')}`;
+    const newer = applied.length > schema.version ? ', of a newer version' : '';
+    const lacks = `${schema.name} lacks ${counted(pending.length, 'step')}: ${pending.join('; ')}`;
     const steps = counted(applied.length, 'step');
-    if (pending.length === 0) add('ok', 'schema', `${schema} is up to date (${steps}${newer})`);
+    if (pending.length === 0) add('ok', 'schema', `${schema.name} is up to date (${steps}${newer})`);
     else if (!mayMigrate) add('failed', 'schema', `${lacks}; MIGRATE=off: run "gatehouse migrate"`);
     else if (server.creates) add('ok', 'schema', `${lacks}; serve applies it at startup`);
     else add('failed', 'schema', `${lacks}; the role may not create it: run "gatehouse migrate" as the owner`);

@@ -1,6 +1,7 @@
 import { type Arguments, flag, OperationFailed, UsageError } from './command.ts';
 import { isUuid } from '../crypto/text.ts';
-import { type Migration, requireCurrent } from '../db/schema.ts';
+import { requireCurrent } from '../db/migrate.ts';
+import type { Schema } from '../db/schema.ts';
 import { createDatabase, type Database, type DatabaseAddress, type Sql } from '../db/pool.ts';
 import { parseUrl } from '../db/url.ts';
 import { Failure } from '../http/errors.ts';
@@ -14,18 +15,17 @@ import { ConfigurationError, ENVIRONMENT, readShared, serviceReader, type Servic
  * @throws ConfigurationError with every problem at once  @throws Unavailable if its schema is not current
  */
 export async function withDatabase<V extends Variables, S extends { readonly database: DatabaseAddress | null }, T>(
-  module: ServiceSettings<V, S>, { SCHEMA, MIGRATIONS }: { SCHEMA: string; MIGRATIONS: readonly Migration[] },
-  work: (database: Database, settings: S) => Promise<T>,
+  module: ServiceSettings<V, S>, schema: Schema, work: (database: Database, settings: S) => Promise<T>,
 ): Promise<T> {
   const findings = new Findings();
   const shared = readShared(ENVIRONMENT, parseUrl, findings);
   const common = { shared, parseUrl, purpose: 'administer', isAlone: true, foreign: {}, findings } as const;
-  const { use: settings } = serviceReader(SCHEMA, module, (read) => read).read(ENVIRONMENT, common);
+  const { use: settings } = serviceReader(schema.name, module, (read) => read).read(ENVIRONMENT, common);
   if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
   if (!settings.database) throw new Error('internal error: administration needs a database');
-  const database = createDatabase(settings.database, `${SCHEMA}-admin`, createLog('silent', () => {}), noMetrics);
+  const database = createDatabase(settings.database, `${schema.name}-admin`, createLog('silent', () => {}), noMetrics);
   try {
-    await requireCurrent(database, SCHEMA, MIGRATIONS);
+    await requireCurrent(database, schema);
     return await work(database, settings);
   } finally {
     await database.close();

@@ -19,7 +19,7 @@ export const COMMANDS: readonly Command[] = [
       const configuration = await configure(names.length > 0 ? names : SERVICE_NAMES, 'administer');
       if (flag('status')) {
         const states = await withServices(configuration, process, async ({ storage }) =>
-          storage && readSchema(storage.database, storage.schema, storage.migrations));
+          storage && readSchema(storage.database, storage.schema));
         for (const [name, state] of states) if (state) print(`${name}: ${stateText(state)}`);
         const isPending = [...states.values()].some((state) => state && state.pending.length > 0);
         if (isPending) throw new OperationFailed('steps are missing; "gatehouse migrate" applies them');
@@ -59,8 +59,7 @@ export const COMMANDS: readonly Command[] = [
 
 /** Brings the schemas of the configured services up to date. @returns how many steps were applied, by service */
 export const migrateAll = (configuration: Configuration, output: Output): Promise<ReadonlyMap<string, number>> =>
-  withServices(configuration, output, async ({ storage }) =>
-    storage ? migrate(storage.database, storage.schema, storage.migrations) : 0);
+  withServices(configuration, output, async ({ storage }) => storage ? migrate(storage.database, storage.schema) : 0);
 
 function stateText({ applied, pending }: SchemaState): string {
   const steps = `${counted(applied.length, 'step')} applied`;

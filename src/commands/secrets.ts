@@ -4,7 +4,7 @@ import { confirm, counted, ifConfirmed, requireUuid, withDatabase } from './data
 import { type LineReader, openLines, parseDuration, printMembers, printRows } from './terminal.ts';
 import { createServerKey } from '../crypto/box.ts';
 import type { Database } from '../db/pool.ts';
-import * as schema from '../secrets/migrations.ts';
+import { SCHEMA } from '../secrets/schema.ts';
 import * as settings from '../secrets/settings.ts';
 import { listKeys } from '../secrets/store.ts';
 import { deleteRestored, revokeRestored } from '../secrets/store/restored.ts';
@@ -17,7 +17,7 @@ const ONCE = 'Token (shown only once):';
 const UNKNOWN = 'no active token has this id; see: gatehouse secret token list';
 
 const inSecrets = <T>(work: (database: Database, read: settings.SecretsSettings) => Promise<T>): Promise<T> =>
-  withDatabase(settings, schema, work);
+  withDatabase(settings, SCHEMA, work);
 
 /**
  * All but those of tokens and keys and `restored secrets` use HTTP: they need no database and no server secret. Those

@@ -3,7 +3,7 @@ import { openSecret, sealSecret } from '../crypto/sealed.ts';
 import { ConfigurationError } from '../settings.ts';
 import type { Database } from '../db/pool.ts';
 import { codeOf } from '../db/retry.ts';
-import * as schema from '../webhook/migrations.ts';
+import { SCHEMA } from '../webhook/schema.ts';
 import { createSigningKey, type SigningKeys } from '../webhook/service.ts';
 import * as settings from '../webhook/settings.ts';
 import { SCHEMES } from '../webhook/signatures.ts';
@@ -179,7 +179,7 @@ function requireKeys(keys: SigningKeys | null): SigningKeys {
 
 /** Runs work on the webhook database. The keys are null without WEBHOOK_SECRET. */
 export const withWebhook = <T>(work: (database: Database, keys: SigningKeys | null) => Promise<T>): Promise<T> =>
-  withDatabase(settings, schema, (database, { secrets }) => {
+  withDatabase(settings, SCHEMA, (database, { secrets }) => {
     const [key, ...earlier] = secrets.map(createSigningKey);
     return work(database, key ? [key, ...earlier] : null);
   });

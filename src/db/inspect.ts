@@ -1,4 +1,4 @@
-import type { Migration } from './schema.ts';
+import type { Schema } from './schema.ts';
 import type { Database, Sql } from './pool.ts';
 
 /** A schema, compared with the steps that this program knows. */
@@ -10,20 +10,19 @@ export interface SchemaState {
   readonly pending: readonly string[];
 }
 
-export const readSchema = (database: Database, schema: string, migrations: readonly Migration[]) =>
-  database.maintain((sql) => schemaOf(sql, schema, migrations));
+export const readSchema = (database: Database, schema: Schema) => database.maintain((sql) => schemaOf(sql, schema));
 
-async function schemaOf(sql: Sql, schema: string, migrations: readonly Migration[]): Promise<SchemaState> {
+async function schemaOf(sql: Sql, { name: schema, steps }: Schema): Promise<SchemaState> {
   const [ledger] = await sql<[{ found: boolean }]>`
     select to_regclass(${`${schema}.migrations`}) is not null as found`;
   const rows = ledger.found
     ? await sql<Array<{ name: string }>>`select name from ${sql(schema)}.migrations order by version` : [];
-  const pending = migrations.slice(rows.length).map(({ name }) => name);
+  const pending = (await steps()).slice(rows.length).map(({ name }) => name);
   return { exists: ledger.found, applied: rows.map(({ name }) => name), pending };
 }
 
 /** What `check` reports of a database. */
-export async function inspectDatabase(database: Database, schema: string, migrations: readonly Migration[]) {
+export async function inspectDatabase(database: Database, schema: Schema) {
   return database.maintain(async (sql) => {
     const rows = await sql<[{
       version: string; number: number; name: string; role: string; encrypted: boolean; standby: boolean; pid: number;
@@ -32,16 +31,16 @@ export async function inspectDatabase(database: Database, schema: string, migrat
       select current_setting('server_version') as version, current_setting('server_version_num')::int4 as number,
         current_database() as name, current_user as role, pg_is_in_recovery() as standby, pg_backend_pid() as pid,
         coalesce((select ssl from pg_stat_ssl where pid = pg_backend_pid()), false) as encrypted,
-        coalesce((select has_schema_privilege(oid, 'create') from pg_namespace where nspname = ${schema}),
+        coalesce((select has_schema_privilege(oid, 'create') from pg_namespace where nspname = ${schema.name}),
           has_database_privilege(current_database(), 'create')) as creates`;
     // A pooler makes up the process id that it sends at the start of a connection.
     const [server, isPooled] = [rows[0], rows.state.pid !== rows[0].pid];
     const before = performance.now();
     const [clock] = await sql<[{ now: number }]>`select extract(epoch from clock_timestamp())::float8 * 1000 as now`;
     const [after, now] = [performance.now(), performance.timeOrigin + performance.now()];
-    const missing = await missingRights(sql, schema);
+    const missing = await missingRights(sql, schema.name);
     const isUnreadable = missing.some((right) => /^usage on |^select on \w+\.migrations$/.test(right));
-    const state = isUnreadable ? null : await schemaOf(sql, schema, migrations);
+    const state = isUnreadable ? null : await schemaOf(sql, schema);
     return {
       server, isPooled, missing,
       /** Null if the role may not read it. */

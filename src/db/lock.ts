@@ -6,6 +6,3 @@ export async function takeNamedLock(sql: Sql, schema: string, name: string): Pro
     insert into ${sql(schema)}.locks (name, taken_at) values (${name}, now())
     on conflict (name) do update set taken_at = now()`;
 }
-
-export const locksTable = (schema: string): string =>
-  `create table ${schema}.locks (name text primary key, taken_at timestamptz not null)`;

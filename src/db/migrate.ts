@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database, Sql } from './pool.ts';
+import { Unavailable } from '../runtime/errors.ts';
 import { codeOf, LOCK_NOT_AVAILABLE } from './retry.ts';
-import { type Migration, type Migrations, versionOf } from './schema.ts';
+import { isCurrent, type Migration, type Schema, versionOf } from './schema.ts';
 
 const LOCK_RETRY_MS = 1_000;
 /** Lost a creation race: unique violation; schema, table or object that already exists. */
@@ -11,7 +12,8 @@ const ALREADY_EXISTS = new Set(['23505', '42P06', '42P07', '42710']);
  * Brings a schema up to date, also from several replicas at once: each step is one transaction that first inserts its
  * number, so the slower replica gets a unique violation and continues. @returns how many steps this process applied
  */
-export function migrate(database: Database, schema: string, migrations: Migrations): Promise<number> {
+export async function migrate(database: Database, { name: schema, steps }: Schema): Promise<number> {
+  const migrations = await steps();
   return database.maintain(async (sql, transaction) => {
     await createLedger(sql, schema);
     let applied = 0;
@@ -30,6 +32,12 @@ export function migrate(database: Database, schema: string, migrations: Migratio
       }
     }
   });
+}
+
+/** @throws Unavailable, as temporary: another process has to migrate */
+export async function requireCurrent(database: Database, schema: Schema): Promise<void> {
+  if (await isCurrent(database, schema)) return;
+  throw new Unavailable(`the schema "${schema.name}" is not up to date; run "gatehouse migrate"`, true);
 }
 
 /** Checks first: `create … if not exists` requires privileges that a role for MIGRATE=off lacks. */

@@ -9,37 +9,36 @@ export interface Migration {
   readonly statements: readonly string[]; // constants of the program
 }
 
-export type Migrations = readonly Migration[];
+/** A PostgreSQL schema. Its steps are loaded only to apply or to list them. */
+export interface Schema {
+  readonly name: string;
+  readonly version: number; // the number of the last step
+  readonly steps: () => Promise<readonly Migration[]>;
+}
 
 const PROBE_MS = 1_000; // how long a probe may take, and for how long a write is not repeated
 const OUTDATED = 'the schema is not current: run "gatehouse migrate"';
 
-/** Whether the schema has at least these steps; a newer program may have added more. */
-export const isCurrent = (database: Database, schema: string, migrations: Migrations): Promise<boolean> =>
-  database.readiness(async (sql) => (await versionOf(sql, schema)) >= migrations.length);
-
-/** @throws Unavailable, as temporary: another process has to migrate */
-export async function requireCurrent(database: Database, schema: string, migrations: Migrations): Promise<void> {
-  if (await isCurrent(database, schema, migrations)) return;
-  throw new Unavailable(`the schema "${schema}" is not up to date; run "gatehouse migrate"`, true);
-}
+/** Whether all steps have been applied; a newer program may have added more. */
+export const isCurrent = (database: Database, { name, version }: Schema): Promise<boolean> =>
+  database.readiness(async (sql) => (await versionOf(sql, name)) >= version);
 
 /**
  * For the readiness probe. Only changes are logged, because probes repeat every few seconds.
  * @returns a function that answers within a second and never throws: null if requests can be served, otherwise why not
  */
-export function createReadiness(database: Database, schema: string, migrations: Migrations, log: Log) {
+export function createReadiness(database: Database, schema: Schema, log: Log) {
   let [triedAt, written] = [-Infinity, Promise.resolve()];
   let known: string | null = null; // the latest problem, with its reason
   const write = () => database.readiness(async (sql) => {
-    await sql`update ${sql(schema)}.migrations set name = name where version = 1`;
+    await sql`update ${sql(schema.name)}.migrations set name = name where version = 1`;
     // That needs no new disk space. A result larger than the working memory does, in a temporary file.
     await sql`select count(*) from generate_series(1, 20000)`;
   });
   return async (): Promise<string | null> => {
     let problem = 'the database cannot be read';
     const check = async () => {
-      if (!(await isCurrent(database, schema, migrations))) return { problem: OUTDATED, error: 'steps are missing' };
+      if (!(await isCurrent(database, schema))) return { problem: OUTDATED, error: 'steps are missing' };
       problem = 'the database can be read but not written';
       if (performance.now() - triedAt > PROBE_MS) [triedAt, written] = [performance.now(), write()];
       await written;

@@ -42,7 +42,7 @@ export const readThrottle = (db: Database, schema: string, limits: readonly Limi
   db.read((sql) => stateOf(sql, schema, limits));
 
 /** One upsert, so that no concurrent attempt is lost. */
-function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limit): Fragment {
+export function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limit): Fragment {
   const live = sql`t.window_ends_at > now()`;
   const count = sql`(case when ${live} then t.attempts else 0 end + 1)`;
   // The exponent is bounded because 2 ^ 1024 is an error.
@@ -57,11 +57,6 @@ function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limi
       blocked_until = case when ${count} >= ${attempts}::int4 then ${blockedUntil} end,
       was_blocked = coalesce(t.blocked_until > now(), false)`;
 }
-
-/** Counts an attempt before it is made, if there is one left. @returns whether there was */
-export const takeAttempt = async (db: Database, schema: string, limit: Limit): Promise<boolean> =>
-  (await db.write((sql) => sql`
-    ${upsert(sql, schema, limit)} where (t.blocked_until > now()) is not true`)).count === 1;
 
 /** Counts a failure under each limit, within a transaction. */
 export async function countFailure(sql: Sql, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {

@@ -33,9 +33,8 @@ export interface Call<Caller, Path, Search, Body> {
   readonly body: Body;
 }
 
-export type Pagination = Readonly<Record<'page' | 'limit' | 'total' | 'total_pages', number>>;
-
 type Headers = Readonly<Record<string, string>>;
+type Pagination = Readonly<Record<'page' | 'limit' | 'total' | 'total_pages', number>>;
 
 /** How a service wraps its successes: `{data, _meta}` or the bare data. */
 export type Envelope = 'data' | 'bare';

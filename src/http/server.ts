@@ -59,8 +59,6 @@ export interface ListenerOptions {
   readonly metrics: Metrics;
 }
 
-export type Listener = ReturnType<typeof createListener>;
-
 /** One request and its reply. */
 interface Exchange {
   readonly requestId: string;

@@ -1,7 +1,7 @@
 import { randomToken } from '../crypto/token.ts';
 import { takeNamedLock } from '../db/lock.ts';
 import type { ServiceContext } from '../runtime/context.ts';
-import { SCHEMA } from './migrations.ts';
+import { SCHEMA } from './schema.ts';
 import type { IdentityService } from './service.ts';
 import type { IdentitySettings } from './settings.ts';
 import { COMMAND_LINE } from './store/audit.ts';
@@ -23,7 +23,7 @@ export async function createFirstAdministrator(
   };
   // Replicas that start together run this one after the other, and all but the first find a user.
   const shown = await database.transaction(async (sql) => {
-    await takeNamedLock(sql, SCHEMA, 'first administrator');
+    await takeNamedLock(sql, SCHEMA.name, 'first administrator');
     if (await anyUserExists(sql)) return null;
     await insertUser(sql, COMMAND_LINE, values);
     // Handed out before the commit: without the password, the administrator would be of no use.

@@ -8,10 +8,10 @@ import { dateTime, object, oneOf, optional, text } from '../http/shape.ts';
 import { describeError, Overloaded } from '../runtime/errors.ts';
 import { actorOf } from './audit.ts';
 import { markSeen } from './guard.ts';
-import { SCHEMA } from './migrations.ts';
 import { type Account, accountKey, isActive, mayLogIn, viewSession } from './model.ts';
 import { type Ask, type Caller, may } from './policy.ts';
 import { passwordError } from './rules.ts';
+import { SCHEMA } from './schema.ts';
 import type { CheckCode, IdentityService } from './service.ts';
 import { endedText, findSession } from './sessions.ts';
 import { type AuditEntry, recordFailure } from './store/audit.ts';
@@ -158,7 +158,7 @@ async function checkPassword(service: IdentityService, attempt: Attempt, passwor
   try {
     // Before the queue, so that a throttled attempt takes no place in it. A network known to the account goes first:
     // others could otherwise fill the queue.
-    const { wait, known } = await readThrottle(database, SCHEMA, attempt.limits);
+    const { wait, known } = await readThrottle(database, SCHEMA.name, attempt.limits);
     const checked = wait > 0 ? tooMany(wait) : await hashing.run(() => verify(service, attempt, password), known);
     const isThrottled = checked instanceof Failure && checked.code === 'too_many_requests';
     countPasswordCheck([isThrottled ? 'throttled' : checked instanceof Failure ? 'wrong' : 'right']);
@@ -174,7 +174,7 @@ async function checkPassword(service: IdentityService, attempt: Attempt, passwor
 async function verify(service: IdentityService, { name, failure, limits }: Attempt, password: string) {
   const { database, passwords } = service;
   // Others may have failed while this attempt was queued.
-  const { wait } = await readThrottle(database, SCHEMA, limits);
+  const { wait } = await readThrottle(database, SCHEMA.name, limits);
   if (wait > 0) return tooMany(wait);
   const account = await findAccount(database, name);
   const hash = account?.password_hash;

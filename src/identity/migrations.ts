@@ -1,18 +1,13 @@
-import { locksTable } from '../db/lock.ts';
 import type { Migration } from '../db/schema.ts';
 import { throttlesTable } from '../db/throttle-table.ts';
-
-export const SCHEMA = 'identity';
-
-/** Those that only the sign-in pages and second factors use. */
-const { TABLES } = await import('./factors/tables.ts');
+import { TABLES } from './factors/tables.ts';
 
 /** A released step never changes; a later change is a new step at the end. */
 export const MIGRATIONS: readonly Migration[] = [
   {
     name: 'users, sessions, keys, throttles, audit',
     statements: [
-      locksTable(SCHEMA),
+      'create table identity.locks (name text primary key, taken_at timestamptz not null)',
       `create table identity.users (
         id uuid primary key,
         -- The keys are in NFKC and lower case: two spellings of one name are one account.
@@ -76,7 +71,7 @@ export const MIGRATIONS: readonly Migration[] = [
       `create index api_keys_newest_of_user on identity.api_keys (user_id, created_at desc, id desc)
         where deleted_at is null`,
       'create index api_keys_without_user on identity.api_keys (created_by) where user_id is null',
-      ...throttlesTable(SCHEMA),
+      ...throttlesTable('identity'),
       // Keys the digests in the throttles: 244 random bits, the same for all replicas.
       `create table identity.throttle_secret as
         select decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex') as secret`,

@@ -5,8 +5,8 @@ import type { Failure } from '../http/errors.ts';
 import { createGuessLimit } from '../http/guesses.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { createLimiter } from '../runtime/limiter.ts';
-import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import type { Account } from './model.ts';
+import { SCHEMA } from './schema.ts';
 import type { IdentitySettings, Portal } from './settings.ts';
 import { readThrottleSecret } from './store/audit.ts';
 
@@ -45,6 +45,6 @@ export function createIdentity(
     },
     pendingLastSeen: new Set<string>(), // ids of sessions and keys in use, written in the background
     throttleSecret: async () => (secret ??= await readThrottleSecret(database)),
-    readiness: createReadiness(database, SCHEMA, MIGRATIONS, log),
+    readiness: createReadiness(database, SCHEMA, log),
   };
 }

@@ -1,8 +1,6 @@
 import type { Migration } from '../db/schema.ts';
 import { throttlesTable } from '../db/throttle-table.ts';
 
-export const SCHEMA = 'secrets';
-
 /** A released step never changes; a change is a new step at the end. */
 export const MIGRATIONS: readonly Migration[] = [
   {
@@ -30,7 +28,7 @@ export const MIGRATIONS: readonly Migration[] = [
       'create index secrets_key on secrets.secrets (key_id, expires_at) where blob is not null',
       // Every server secret that was ever the current one, by its key id, from which it cannot be derived.
       'create table secrets.server_keys (key_id text primary key, first_used_at timestamptz not null default now())',
-      ...throttlesTable(SCHEMA),
+      ...throttlesTable('secrets'),
     ],
   },
   {

@@ -1,9 +1,9 @@
 import { type BoundMetadata, type Locked, type ServerKey, unlock } from '../crypto/box.ts';
 import { stretch } from '../crypto/scrypt.ts';
-import { giveBackAttempts } from '../db/attempts.ts';
-import { type Limit, readThrottle, takeAttempt, throttleKey } from '../db/throttle.ts';
+import { giveBackAttempts, takeAttempt } from '../db/attempts.ts';
+import { type Limit, readThrottle, throttleKey } from '../db/throttle.ts';
 import { Failure } from '../http/errors.ts';
-import { SCHEMA } from './migrations.ts';
+import { SCHEMA } from './schema.ts';
 import type { SecretsService } from './service.ts';
 
 /** How many attempts may fail. Nobody can block a secret by its id: only the holder of the key can try a passphrase. */
@@ -38,8 +38,8 @@ export function tryPassphrase(
     let isWrong = false;
     try {
       for (const limit of limits) {
-        if (!(await takeAttempt(database, SCHEMA, limit))) {
-          const { wait } = await readThrottle(database, SCHEMA, [limit]);
+        if (!(await takeAttempt(database, SCHEMA.name, limit))) {
+          const { wait } = await readThrottle(database, SCHEMA.name, [limit]);
           return new Failure('too_many_requests', { retryAfterSeconds: wait });
         }
         taken.push(limit.key);
@@ -50,7 +50,7 @@ export function tryPassphrase(
       return plaintext;
     } finally {
       // If this fails, the attempt counts until its window ends.
-      if (!isWrong && taken.length > 0) await giveBackAttempts(database, SCHEMA, taken).catch(() => {});
+      if (!isWrong && taken.length > 0) await giveBackAttempts(database, SCHEMA.name, taken).catch(() => {});
     }
   });
 }

@@ -7,7 +7,7 @@ import { createGuessLimit } from '../http/guesses.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { createKeyedQueue } from '../runtime/queue.ts';
 import type { Caller } from './caller.ts';
-import { MIGRATIONS, SCHEMA } from './migrations.ts';
+import { SCHEMA } from './schema.ts';
 import type { SecretsSettings } from './settings.ts';
 
 export type Limits = SecretsSettings['limits'];
@@ -39,7 +39,7 @@ export function createSecrets(
     tokens: authTokens.map((token, index) => ({ digest: digest(token), name: index === 0 ? 'current' : 'previous' })),
     countToken: metrics.counter('gatehouse_auth_tokens_total', 'Requests, by current or previous token.', ['token']),
     limitGuesses: createGuessLimit(),
-    readiness: createReadiness(database, SCHEMA, MIGRATIONS, log),
+    readiness: createReadiness(database, SCHEMA, log),
   };
 }
 

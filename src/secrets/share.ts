@@ -1,16 +1,17 @@
 import { capabilityOf, commitmentOf } from '../crypto/box.ts';
 import { fromBase64url } from '../crypto/text.ts';
 import { sameDigest } from '../crypto/token.ts';
-import { readThrottle, takeAttempt } from '../db/throttle.ts';
+import { takeAttempt } from '../db/attempts.ts';
+import { readThrottle } from '../db/throttle.ts';
 import { json } from '../http/body.ts';
 import { anonymous, type Call, type Route, route, routeDefaults } from '../http/call.ts';
 import { type ErrorCode, Failure } from '../http/errors.ts';
 import { pageRows } from '../http/pages.ts';
 import { dateTime, type Infer, nullable, object, oneOf, text, uuid } from '../http/shape.ts';
 import type { Site } from '../runtime/context.ts';
-import { SCHEMA } from './migrations.ts';
 import { clientKey, type DecryptRequest, decryptRequestShape, OPEN_ERRORS, openSecret } from './open.ts';
 import { limitOf } from './passphrase.ts';
+import { SCHEMA } from './schema.ts';
 import type { SecretsService } from './service.ts';
 import { count, findReceipt, receiptShape } from './store.ts';
 import { findLink, linkShape } from './store/links.ts';
@@ -65,10 +66,10 @@ async function limited<Reply>(
   { request }: LinkCall<unknown>, { serverKey, database }: SecretsService, work: () => Promise<Reply>,
 ) {
   const limit = limitOf(serverKey, 'link', request.network);
-  const { wait } = await readThrottle(database, SCHEMA, [limit]);
+  const { wait } = await readThrottle(database, SCHEMA.name, [limit]);
   if (wait > 0) return new Failure('too_many_requests', { retryAfterSeconds: wait });
   const reply = await work();
-  if (reply instanceof Failure && COUNTED.includes(reply.code)) await takeAttempt(database, SCHEMA, limit);
+  if (reply instanceof Failure && COUNTED.includes(reply.code)) await takeAttempt(database, SCHEMA.name, limit);
   return reply;
 }
 

@@ -4,20 +4,20 @@ import { bindRoutes } from '../http/call.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { describeError } from '../runtime/errors.ts';
 import { BATCH_ROWS, type Job, removalJob } from '../runtime/jobs.ts';
-import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { createRoutes } from './routes.ts';
+import { SCHEMA } from './schema.ts';
 import { createSecrets, KEY_MISSING, recordEvent, type SecretsService } from './service.ts';
 import type { SecretsSettings } from './settings.ts';
 import { expireSecrets, listKeys, rememberKey, removeReceipts } from './store.ts';
 
 export async function start(settings: SecretsSettings, context: ServiceContext) {
   const routes = await createRoutes(settings.limits, settings.sharePages ? context.site : null);
-  const database = createDatabase(settings.database, SCHEMA, context.log, context.metrics);
+  const database = createDatabase(settings.database, SCHEMA.name, context.log, context.metrics);
   const visitor = settings.visitors && (await import('./visitor.ts')).createVisitor(settings.visitors);
   const service = createSecrets(settings, database, context, visitor);
   return {
     routes: bindRoutes(routes, service),
-    storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
+    storage: { database, schema: SCHEMA },
     firstRun: () => noteServerKey(service),
     jobs: createJobs(service),
   } as const;
@@ -53,7 +53,7 @@ function createJobs(service: SecretsService): readonly Job[] {
       },
     },
     removalJob(metrics, 'secrets.secrets', 60, (limit) => removeReceipts(database, receiptSeconds, limit)),
-    removalJob(metrics, 'secrets.throttles', 60, (limit) => removeForgotten(database, SCHEMA, limit)),
+    removalJob(metrics, 'secrets.throttles', 60, (limit) => removeForgotten(database, SCHEMA.name, limit)),
     {
       name: 'count secrets by server secret',
       everySeconds: 60,

@@ -1,10 +1,11 @@
-import { readThrottle, takeAttempt } from '../db/throttle.ts';
+import { takeAttempt } from '../db/attempts.ts';
+import { readThrottle } from '../db/throttle.ts';
 import type { RequestInfo } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
 import { trustedUser } from '../http/user.ts';
 import type { Caller } from './caller.ts';
-import { SCHEMA } from './migrations.ts';
 import { limitOf } from './passphrase.ts';
+import { SCHEMA } from './schema.ts';
 import type { SecretsService } from './service.ts';
 import type { SecretsSettings } from './settings.ts';
 
@@ -23,7 +24,7 @@ const MESSAGE = 'Too many secrets were stored from your network without a creden
 /** With SHARE_ANYONE: counts a secret without a creator. @returns null if the network may store it */
 export async function takeTurn({ database, serverKey }: SecretsService, { network }: RequestInfo) {
   const limit = limitOf(serverKey, 'anyone', network);
-  if (await takeAttempt(database, SCHEMA, limit)) return null;
-  const { wait } = await readThrottle(database, SCHEMA, [limit]);
+  if (await takeAttempt(database, SCHEMA.name, limit)) return null;
+  const { wait } = await readThrottle(database, SCHEMA.name, [limit]);
   return new Failure('too_many_requests', { message: MESSAGE, retryAfterSeconds: wait });
 }

@@ -1,7 +1,5 @@
 import type { Migration } from '../db/schema.ts';
 
-export const SCHEMA = 'webhook';
-
 /** Rows that change at each delivery. */
 const QUEUE = '(fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)';
 

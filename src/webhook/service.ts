@@ -7,8 +7,8 @@ import { createGuessLimit } from '../http/guesses.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { createRateLimit, createRecentMap } from '../runtime/rate.ts';
 import { createCounter } from './counts.ts';
-import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import type { KnownToken } from './store/tokens.ts';
+import { SCHEMA } from './schema.ts';
 import type { TargetSettings, WebhookSettings } from './settings.ts';
 
 /** @param secret WEBHOOK_SECRET, or one of WEBHOOK_SECRET_PREVIOUS */
@@ -50,7 +50,7 @@ export function createWebhook(
     uncommittedBytes: 0,
     openStreams: 0,
     countEvents: createCounter(database),
-    readiness: createReadiness(database, SCHEMA, MIGRATIONS, log),
+    readiness: createReadiness(database, SCHEMA, log),
   };
   const uncommitted = 'Bytes of webhook events that wait for their commit.';
   metrics.gauge('gatehouse_events_waiting_bytes', uncommitted, {}, () => service.uncommittedBytes);

@@ -4,9 +4,9 @@ import { createDatabase } from '../db/pool.ts';
 import { bindRoutes } from '../http/call.ts';
 import type { ServiceContext } from '../runtime/context.ts';
 import { type Job, removalJob } from '../runtime/jobs.ts';
-import { MIGRATIONS, SCHEMA } from './migrations.ts';
 import { WRONG_SECRET } from './receive.ts';
 import { createRoutes } from './routes.ts';
+import { SCHEMA } from './schema.ts';
 import { createWebhook, type WebhookService } from './service.ts';
 import type { WebhookSettings } from './settings.ts';
 import { type Backlog, readBacklog, removeEnded, type Status } from './store/events.ts';
@@ -15,7 +15,7 @@ import { anyTokenExists, countByKey, findTokenCaller, insertToken, markTokensUse
 /** Assembles the service for `serve`. */
 export async function start(settings: WebhookSettings, context: ServiceContext) {
   if (!settings.database) return (await import('./plain.ts')).startPlain(settings, context);
-  const database = createDatabase(settings.database, SCHEMA, context.log, context.metrics);
+  const database = createDatabase(settings.database, SCHEMA.name, context.log, context.metrics);
   const service = createWebhook(settings, database, context);
   const { target, inboxUsers } = settings;
   if (inboxUsers) {
@@ -24,7 +24,7 @@ export async function start(settings: WebhookSettings, context: ServiceContext) 
   const delivery = target && (await (await import('./delivery.ts')).load(target, settings.delivery, service));
   return {
     routes: bindRoutes(await createRoutes(settings.inboxPage ? context.site : null), service),
-    storage: { database, schema: SCHEMA, migrations: MIGRATIONS },
+    storage: { database, schema: SCHEMA },
     firstRun: () => firstRun(service, settings.token),
     jobs: [...jobs(service, settings), ...(delivery?.jobs ?? [])],
     ...(delivery && { startWork: delivery.startWork, checkWork: delivery.checkWork }),

@@ -61,7 +61,7 @@ test('user unlock also clears the limit of codes, and keeps the networks that ar
   // As `factors/check.ts` counts wrong codes.
   const { codeLimit } = await import('../../src/identity/factors/check.ts');
   const { readThrottleSecret } = await import('../../src/identity/store/audit.ts');
-  const { takeAttempt } = await import('../../src/db/throttle.ts');
+  const { takeAttempt } = await import('../../src/db/attempts.ts');
   const { noteFailure } = await import('../../src/identity/factors/store.ts');
   const limit = codeLimit(await readThrottleSecret(database), id);
   for (let count = 0; count < 20; count += 1) assert.ok(await takeAttempt(database, 'identity', limit));

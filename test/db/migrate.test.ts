@@ -2,22 +2,26 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { connect } from '../../scripts/postgres.ts';
-import { locksTable, takeNamedLock } from '../../src/db/lock.ts';
-import { migrate } from '../../src/db/migrate.ts';
+import { takeNamedLock } from '../../src/db/lock.ts';
+import { migrate, requireCurrent } from '../../src/db/migrate.ts';
 import type { Database, Sql } from '../../src/db/pool.ts';
-import { createReadiness, isCurrent, type Migration, requireCurrent } from '../../src/db/schema.ts';
+import { createReadiness, isCurrent, type Migration, type Schema } from '../../src/db/schema.ts';
 import { Unavailable } from '../../src/runtime/errors.ts';
 import { createLog } from '../../src/runtime/log.ts';
+import { SERVICE_NAMES } from '../../src/serve.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { openConnections, untilSql } from '../support/connections.ts';
 import { bounded } from '../support/until.ts';
 
 /** Each step leaves a row behind, so that one which ran twice would be seen. */
 const STEPS: readonly Migration[] = [
-  { name: 'first', statements: [locksTable('house'), 'create table house.traces (step integer)', 'insert into house.traces values (1)'] },
+  { name: 'first', statements: ['create table house.locks (name text primary key, taken_at timestamptz not null)', 'create table house.traces (step integer)', 'insert into house.traces values (1)'] },
   { name: 'second', statements: ['insert into house.traces values (2)', 'alter table house.traces add column note text'] },
   { name: 'third', statements: ['insert into house.traces values (3)'] },
 ];
+const house = (steps: readonly Migration[]): Schema => ({ name: 'house', version: steps.length, steps: async () => steps });
+const HOUSE = house(STEPS);
+const migrateTo = (database: Database, steps: readonly Migration[]) => migrate(database, house(steps));
 
 const open = (t: TestContext, { url }: TestDatabase) => openConnections(t, url, 'house');
 const traces = async ({ sql }: TestDatabase) => (await sql<Array<{ step: number }>>`select step from house.traces order by step`).map(({ step }) => step);
@@ -25,7 +29,7 @@ const traces = async ({ sql }: TestDatabase) => (await sql<Array<{ step: number 
 test('eight replicas on an empty database apply each step once, and none fails', async (t) => {
   const file = await createDatabase(t);
   const replicas = Array.from({ length: 8 }, () => open(t, file));
-  const applied = await Promise.all(replicas.map((replica) => migrate(replica, 'house', STEPS)));
+  const applied = await Promise.all(replicas.map((replica) => migrateTo(replica, STEPS)));
   assert.equal(applied.reduce((sum, count) => sum + count), STEPS.length);
   assert.deepEqual(await traces(file), [1, 2, 3]);
   const ledger = await file.sql`select version, name from house.migrations order by version`;
@@ -35,22 +39,22 @@ test('eight replicas on an empty database apply each step once, and none fails',
 test('a current schema is left unchanged', async (t) => {
   const file = await createDatabase(t);
   const database = open(t, file);
-  assert.equal(await migrate(database, 'house', STEPS.slice(0, 2)), 2);
-  assert.equal(await migrate(database, 'house', STEPS.slice(0, 2)), 0);
-  assert.equal(await migrate(database, 'house', STEPS), 1, 'only what is new is applied');
-  assert.equal(await migrate(database, 'house', STEPS.slice(0, 1)), 0, 'an older program leaves newer steps alone');
+  assert.equal(await migrateTo(database, STEPS.slice(0, 2)), 2);
+  assert.equal(await migrateTo(database, STEPS.slice(0, 2)), 0);
+  assert.equal(await migrateTo(database, STEPS), 1, 'only what is new is applied');
+  assert.equal(await migrateTo(database, STEPS.slice(0, 1)), 0, 'an older program leaves newer steps alone');
   assert.deepEqual(await traces(file), [1, 2, 3]);
 });
 
 test('a step that waits for a table lets other statements pass, and succeeds later', bounded, async (t) => {
   const file = await createDatabase(t);
-  await migrate(open(t, file), 'house', STEPS.slice(0, 1));
+  await migrateTo(open(t, file), STEPS.slice(0, 1));
   const other = connect(file.url);
   t.after(() => other.end({ timeout: 0 }));
   const reader = await other.reserve();
   await reader`begin`;
   await reader`select from house.traces`;
-  const applied = migrate(open(t, file), 'house', STEPS);
+  const applied = migrateTo(open(t, file), STEPS);
   const waits = async () => (await file.sql`select from pg_locks l join pg_database d on d.oid = l.database where not granted and mode = 'AccessExclusiveLock' and datname = current_database()`).length > 0;
   for (let round = 0; round < 2; round += 1) {
     await untilSql(waits, 'the step waits');
@@ -66,15 +70,25 @@ test('a step that waits for a table lets other statements pass, and succeeds lat
   assert.deepEqual(await traces(file), [1, 2, 3, 10, 10], 'each once, however often it was tried');
 });
 
+for (const service of SERVICE_NAMES) {
+  // Otherwise a start would leave steps out, or load them each time.
+  test(`the version of the schema of ${service} is the number of its steps`, async () => {
+    const { SCHEMA }: { SCHEMA: Schema } = await import(`../../src/${service}/schema.ts`);
+    const steps = await SCHEMA.steps();
+    assert.equal(SCHEMA.name, service);
+    assert.equal(SCHEMA.version, steps.length);
+  });
+}
+
 test('a role without DDL privileges finds the schema current', async (t) => {
   const file = await createDatabase(t);
-  await migrate(open(t, file), 'house', STEPS);
+  await migrateTo(open(t, file), STEPS);
   const role = `reader_${process.pid}_${Date.now()}`;
   await file.sql.unsafe(`create role ${role} login password 'word'; grant usage on schema house to ${role}; grant select on all tables in schema house to ${role}`);
   const url = new URL(file.url);
   Object.assign(url, { username: role, password: 'word' });
   try {
-    assert.equal(await migrate(openConnections(t, url.href, 'reader'), 'house', STEPS), 0);
+    assert.equal(await migrateTo(openConnections(t, url.href, 'reader'), STEPS), 0);
   } finally {
     // Roles belong to the whole server, so this one does not go with the database.
     await file.sql.unsafe(`drop owned by ${role}; drop role ${role}`);
@@ -90,12 +104,12 @@ for (const [what, statement] of failing) {
   test(`a step with a statement ${what} fails once and leaves nothing behind`, async (t) => {
     const file = await createDatabase(t);
     const database = open(t, file);
-    await migrate(database, 'house', STEPS.slice(0, 1));
+    await migrateTo(database, STEPS.slice(0, 1));
     // What a sequence gives out is not taken back when a transaction rolls back: it counts the tries.
     await file.sql`create sequence tries`;
     const broken = { name: 'broken', statements: [`select nextval('tries')`, 'create table house.half (n integer)', 'insert into house.traces values (4)', statement] };
     let outcome: unknown;
-    const attempt = migrate(database, 'house', [...STEPS.slice(0, 1), broken]).then(
+    const attempt = migrateTo(database, [...STEPS.slice(0, 1), broken]).then(
       () => (outcome = 'applied'),
       (error: unknown) => (outcome = error),
     );
@@ -117,26 +131,26 @@ test('a schema is current with all steps or more, not with fewer or none', async
   const file = await createDatabase(t);
   const database = open(t, file);
   const ready = readinessOf(database);
-  const judge = async () => [await isCurrent(database, 'house', STEPS), (await ready()) === null];
+  const judge = async () => [await isCurrent(database, HOUSE), (await ready()) === null];
   assert.deepEqual(await judge(), [false, false], 'nothing is there');
   await file.sql`create schema house`;
   assert.deepEqual(await judge(), [false, false], 'an empty schema');
-  await migrate(database, 'house', STEPS.slice(0, 2));
+  await migrateTo(database, STEPS.slice(0, 2));
   assert.deepEqual(await judge(), [false, false], 'a step is missing');
-  await assert.rejects(requireCurrent(database, 'house', STEPS), (error) => error instanceof Unavailable && error.isTemporary && /run "gatehouse migrate"/.test(error.message));
-  await migrate(database, 'house', STEPS);
+  await assert.rejects(requireCurrent(database, HOUSE), (error) => error instanceof Unavailable && error.isTemporary && /run "gatehouse migrate"/.test(error.message));
+  await migrateTo(database, STEPS);
   assert.deepEqual(await judge(), [true, true]);
-  await migrate(database, 'house', [...STEPS, { name: 'of a newer program', statements: [] }]);
+  await migrateTo(database, [...STEPS, { name: 'of a newer program', statements: [] }]);
   assert.deepEqual(await judge(), [true, true], 'a newer program was here');
-  await requireCurrent(database, 'house', STEPS);
+  await requireCurrent(database, HOUSE);
 });
 
-const readinessOf = (database: Database) => createReadiness(database, 'house', STEPS, createLog('silent', () => {}));
+const readinessOf = (database: Database) => createReadiness(database, HOUSE, createLog('silent', () => {}));
 
 test('readiness ends within a second when the database hangs', async (t) => {
   const file = await createDatabase(t);
   const database = open(t, file);
-  await migrate(database, 'house', STEPS);
+  await migrateTo(database, STEPS);
   const ready = readinessOf(database);
   let free = () => {};
   const held = file.sql.begin(async (sql) => {
@@ -162,7 +176,7 @@ const withNamedLock = <T>(database: Database, name: string, work: (sql: Sql) => 
 
 test('holders of a named lock see what the one before committed', async (t) => {
   const file = await createDatabase(t);
-  await migrate(open(t, file), 'house', STEPS);
+  await migrateTo(open(t, file), STEPS);
   await file.sql`create table house.firsts (who integer)`;
   const replicas = Array.from({ length: 6 }, () => open(t, file));
   const turn = (replica: number) => {
@@ -185,7 +199,7 @@ test('holders of a named lock see what the one before committed', async (t) => {
 test('a failed holder of a named lock leaves nothing behind and frees the lock', async (t) => {
   const file = await createDatabase(t);
   const database = open(t, file);
-  await migrate(database, 'house', STEPS);
+  await migrateTo(database, STEPS);
   const failed = withNamedLock(database, 'first', async (sql) => {
     await sql`insert into house.traces values (99)`;
     throw new RangeError('on purpose');

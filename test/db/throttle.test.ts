@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, before, beforeEach, test } from 'node:test';
-import { giveBackAttempts } from '../../src/db/attempts.ts';
+import { giveBackAttempts, takeAttempt } from '../../src/db/attempts.ts';
 import {
-  clearFailures, countFailure, type Limit, readThrottle, takeAttempt, throttleKey, type ThrottleState,
+  clearFailures, countFailure, type Limit, readThrottle, throttleKey, type ThrottleState,
 } from '../../src/db/throttle.ts';
 import { removeForgotten, throttlesTable } from '../../src/db/throttle-table.ts';
 import { createDatabase } from '../support/database.ts';

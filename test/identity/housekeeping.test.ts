@@ -2,12 +2,10 @@
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 import { migrate } from '../../src/db/migrate.ts';
-import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
+import { SCHEMA } from '../../src/identity/schema.ts';
 import { createIdentity } from '../../src/identity/service.ts';
-import { recordLastUse } from '../../src/identity/start.ts';
 import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
-import { createJobs } from '../../src/identity/store/housekeeping.ts';
-import { writeLastSeen } from '../../src/identity/store/sessions.ts';
+import { createJobs, writeLastSeen } from '../../src/identity/store/housekeeping.ts';
 import { removeUser } from '../../src/identity/users.ts';
 import { createMetrics } from '../../src/runtime/prometheus.ts';
 import { createDatabase } from '../support/database.ts';
@@ -24,7 +22,7 @@ function startReplica() {
   const database = openIdentity({ after }, url);
   const context = quiet({ metrics });
   const service = createIdentity(options, database, context);
-  const all = new Map([...createJobs(service), recordLastUse(service)].map((job) => [job.name, job]));
+  const all = new Map(createJobs(service).map((job) => [job.name, job]));
   const run = async (name: string): Promise<boolean> => {
     const job = all.get(name);
     assert.ok(job, name);
@@ -36,7 +34,7 @@ function startReplica() {
 
 const replicas = [startReplica(), startReplica(), startReplica()];
 const [one = startReplica(), two = startReplica()] = replicas;
-await migrate(one.database, SCHEMA, MIGRATIONS);
+await migrate(one.database, SCHEMA);
 const [ada, grace] = [await addUser(one.database, 'ada'), await addUser(one.database, 'grace')];
 
 beforeEach(async () => {

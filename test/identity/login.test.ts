@@ -7,7 +7,7 @@ import { hashPassword } from '../../src/crypto/password.ts';
 import { migrate } from '../../src/db/migrate.ts';
 import { Failure } from '../../src/http/errors.ts';
 import { changePassword, login } from '../../src/identity/login.ts';
-import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
+import { SCHEMA } from '../../src/identity/schema.ts';
 import { findUser } from '../../src/identity/store/users.ts';
 import { createIdentity, type IdentityService } from '../../src/identity/service.ts';
 import { createLimiter } from '../../src/runtime/limiter.ts';
@@ -19,7 +19,7 @@ import { addUser, CHEAP, openIdentity, PASSWORD } from '../support/users.ts';
 
 const { url, sql } = await createDatabase();
 const database = openIdentity({ after }, url);
-await migrate(database, SCHEMA, MIGRATIONS);
+await migrate(database, SCHEMA);
 
 const context = quiet();
 const options = { passwords: CHEAP, sessionSeconds: 60, idleSeconds: 0, portal: null, retentionSeconds: 60, auditSeconds: 60 };

@@ -4,7 +4,7 @@ import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
 import { migrate } from '../../src/db/migrate.ts';
 import { Duplicate } from '../../src/db/pool.ts';
-import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
+import { SCHEMA } from '../../src/identity/schema.ts';
 import type { Account, User } from '../../src/identity/model.ts';
 import { createIdentity } from '../../src/identity/service.ts';
 import { createJobs, removeEndedSessions } from '../../src/identity/store/housekeeping.ts';
@@ -18,7 +18,7 @@ import { addUser, CHEAP, openIdentity } from '../support/users.ts';
 
 const { url, sql } = await createDatabase();
 const database = openIdentity({ after }, url);
-await migrate(database, SCHEMA, MIGRATIONS);
+await migrate(database, SCHEMA);
 const one = await addUser(database, 'user-one');
 const two = await addUser(database, 'user-two');
 const hexDigest = (text: string) => createHash('sha256').update(text).digest('hex');

@@ -6,7 +6,7 @@ import { DEFAULT_COST } from '../../src/crypto/scrypt.ts';
 import { migrate } from '../../src/db/migrate.ts';
 import { Failure } from '../../src/http/errors.ts';
 import { validate } from '../../src/http/shape.ts';
-import { MIGRATIONS, SCHEMA } from '../../src/identity/migrations.ts';
+import { SCHEMA } from '../../src/identity/schema.ts';
 import type { User } from '../../src/identity/model.ts';
 import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
 import { eachUser, listUsers } from '../../src/identity/store/users.ts';
@@ -16,7 +16,7 @@ import { addUser, CHEAP, CHEAP_PASSWORDS, openIdentity, PASSWORD } from '../supp
 
 const { url, sql } = await createDatabase();
 const database = openIdentity({ after }, url);
-await migrate(database, SCHEMA, MIGRATIONS);
+await migrate(database, SCHEMA);
 
 const good = { username: 'new-user', email: 'new-user@example.org', password: PASSWORD };
 const count = async () => Number((await sql`select count(*) from identity.users`)[0]?.count);

@@ -18,7 +18,7 @@ const { jobs, storage } = await start(
   quiet({ log: createLog('info', (line) => void lines.push(line)) }),
 );
 after(() => storage.database.close());
-await migrate(storage.database, storage.schema, storage.migrations);
+await migrate(storage.database, storage.schema);
 
 /** Runs a job until nothing is left to do. @returns how often it ran */
 async function runOut(name: string): Promise<number> {

@@ -6,7 +6,7 @@ import { migrate } from '../../src/db/migrate.ts';
 import type { Database } from '../../src/db/pool.ts';
 import { createLog } from '../../src/runtime/log.ts';
 import { noMetrics } from '../../src/runtime/metrics.ts';
-import { MIGRATIONS, SCHEMA } from '../../src/webhook/migrations.ts';
+import { SCHEMA } from '../../src/webhook/schema.ts';
 import { accept } from '../../src/webhook/receive.ts';
 import type { WorkSettings } from '../../src/webhook/settings.ts';
 import type { NewEvent } from '../../src/webhook/store/events.ts';
@@ -79,8 +79,8 @@ export const newEvent = (token: TestToken, options: EventOptions = {}): NewEvent
 
 export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
   const { url: databaseUrl, sql } = await createDatabase(owner);
-  const database = openConnections(owner, databaseUrl, SCHEMA);
-  await migrate(database, SCHEMA, MIGRATIONS);
+  const database = openConnections(owner, databaseUrl, SCHEMA.name);
+  await migrate(database, SCHEMA);
   const created = await createToken(database, { name: 'test', role: 'sender', source: 'generic' }, null);
   const token = { id: created.id, digest: digest(created.token) };
   const send: WorkQueue['send'] = (options) => store(database, newEvent(token, options));
@@ -96,7 +96,7 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
     },
     stateOf: (id) => stateOf(sql, id),
     startWorker(deliver, settings, { url = databaseUrl, log = () => {} } = {}) {
-      const own = openConnections({ after: (fn) => owner.after(async () => void (await stop(), await fn())) }, url, SCHEMA);
+      const own = openConnections({ after: (fn) => owner.after(async () => void (await stop(), await fn())) }, url, SCHEMA.name);
       const target = { deliver, close: async () => {} };
       const { maxAttempts, ...others } = { ...SETTINGS, ...settings };
       const pauses = new Array<number>(maxAttempts - 1).fill(0.001);

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import { connect } from '../../scripts/postgres.ts';
 import type { Database } from '../../src/db/pool.ts';
-import { SCHEMA } from '../../src/webhook/migrations.ts';
+import { SCHEMA } from '../../src/webhook/schema.ts';
 import { redeliver, removeEnded } from '../../src/webhook/store/events.ts';
 import { openInbox } from '../support/inbox.ts';
 import { openConnections, untilSql } from '../support/connections.ts';
@@ -15,7 +15,7 @@ import { newEvent, openWorkQueue, store, type TestToken } from '../support/work.
 const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
 /** Connections of its own, like another replica. */
-const other = openConnections({ after }, queue.databaseUrl, SCHEMA);
+const other = openConnections({ after }, queue.databaseUrl, SCHEMA.name);
 
 const DAY = 86_400;
 const remove = (on: Database) => removeEnded(on, 'dead', 90 * DAY, 500);

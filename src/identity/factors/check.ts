@@ -1,10 +1,10 @@
 import { deriveServerKey, type ServerKey } from '../../crypto/box.ts';
 import { openSecret, sealSecret } from '../../crypto/sealed.ts';
-import { giveBackAttempts } from '../../db/attempts.ts';
-import { type Limit, takeAttempt, throttleKey } from '../../db/throttle.ts';
+import { giveBackAttempts, takeAttempt } from '../../db/attempts.ts';
+import { type Limit, throttleKey } from '../../db/throttle.ts';
 import { Failure } from '../../http/errors.ts';
 import { actorOf } from '../audit.ts';
-import { SCHEMA } from '../migrations.ts';
+import { SCHEMA } from '../schema.ts';
 import type { CheckCode, IdentityService } from '../service.ts';
 import { recoveryDigest } from './recovery.ts';
 import { countTotpByKey, findTotp, noteFailure, readClock, useRecoveryCode, useTotpStep } from './store.ts';
@@ -43,10 +43,10 @@ export function createCodeCheck(secrets: readonly string[]): CheckCode {
     const [recovery, actor] = [recoveryDigest(code), actorOf(null, request)];
     const factor = recovery ? 'recovery' : 'totp';
     const limit = codeLimit(await throttleSecret(), id);
-    const isLeft = await takeAttempt(database, SCHEMA, limit);
+    const isLeft = await takeAttempt(database, SCHEMA.name, limit);
     const isRight = isLeft && (recovery
       ? await useRecoveryCode(database, actor, id, recovery) : await checkTotp(service, keys, id, code));
-    if (isRight) await giveBackAttempts(database, SCHEMA, [limit.key]);
+    if (isRight) await giveBackAttempts(database, SCHEMA.name, [limit.key]);
     // The strongest sign that somebody else knows the password.
     else if (isLeft) await noteFailure(database, actor, id);
     if (isRight instanceof Failure) return isRight;

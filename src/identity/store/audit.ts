@@ -2,9 +2,9 @@ import { randomUUID } from 'node:crypto';
 import { arrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { countFailure, type Limit } from '../../db/throttle.ts';
-import { SCHEMA } from '../migrations.ts';
 import type { AuditRecord } from '../model.ts';
 import type { Caller } from '../policy.ts';
+import { SCHEMA } from '../schema.ts';
 import { countRows, idsOfPage, type Page, type PageOf } from './rows.ts';
 
 export const EVENTS = [
@@ -96,7 +96,7 @@ export async function readThrottleSecret(database: Database): Promise<Buffer> {
 export function recordFailure(database: Database, entry: AuditEntry, userId: string | null, limits: readonly Limit[]) {
   const subject = { userId, targetId: userId, count: 1 };
   return database.transaction(async (sql) => {
-    const state = await countFailure(sql, SCHEMA, limits);
+    const state = await countFailure(sql, SCHEMA.name, limits);
     await insertAudit(sql, entry, subject);
     const delay = { event: 'login.throttled', actor: entry.actor, detail: `for ${Math.ceil(state.wait)} s` } as const;
     // None for attempts during the delay: attackers could fill the disk.

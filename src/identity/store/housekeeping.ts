@@ -1,19 +1,22 @@
+import { arrayLiteral } from '../../db/batch.ts';
 import type { Database } from '../../db/pool.ts';
 import { removeForgotten } from '../../db/throttle-table.ts';
 import { BATCH_ROWS, type Job, removalJob } from '../../runtime/jobs.ts';
-import { SCHEMA } from '../migrations.ts';
+import { SCHEMA } from '../schema.ts';
 import type { IdentityService } from '../service.ts';
+import { isExpired, type Sessions } from './sessions.ts';
 
 /** Tables of the sign-in pages. */
 const EXPIRING = ['pending_sign_ins', 'used_challenges'] as const;
 
 /** Removes what no longer counts. Replicas may run these jobs at once: a row that another one removed is not there. */
-export function createJobs({ database, metrics, portal, retentionSeconds, auditSeconds }: IdentityService): Job[] {
+export function createJobs(service: IdentityService): Job[] {
+  const { database, metrics, portal, pendingLastSeen, retentionSeconds, auditSeconds } = service;
   const removal = (table: string, remove: (max: number) => Promise<number>) =>
     removalJob(metrics, `identity.${table}`, 300, remove);
   return [
     removal('sessions', (max) => removeEndedSessions(database, retentionSeconds, max)),
-    removal('throttles', (max) => removeForgotten(database, SCHEMA, max)),
+    removal('throttles', (max) => removeForgotten(database, SCHEMA.name, max)),
     removal('audit', (max) => removeOldAudit(database, auditSeconds, max)),
     ...(portal ? EXPIRING : []).map((table) => removal(table, (max) => removeExpired(database, table, max))),
     {
@@ -21,14 +24,42 @@ export function createJobs({ database, metrics, portal, retentionSeconds, auditS
       everySeconds: 300,
       batch: async () => (await eraseDeletedUsers(database, retentionSeconds, BATCH_ROWS)) === BATCH_ROWS,
     },
+    {
+      name: 'record last use',
+      everySeconds: 5,
+      async batch() {
+        const ids = [...pendingLastSeen];
+        pendingLastSeen.clear();
+        // If this fails, the next use is recorded.
+        if (ids.length > 0) await writeLastSeen(service, ids);
+      },
+    },
   ];
 }
 
+/** Records that these sessions and keys are in use: at most once a minute each, whichever replicas saw it. */
+export async function writeLastSeen({ database, idleSeconds }: Sessions, given: readonly string[]): Promise<void> {
+  const ids = arrayLiteral(given);
+  await database.write((sql) => sql`
+    with seen as (
+      update identity.sessions set last_seen_at = now() where id = any (array(
+        select id from identity.sessions
+        where id = any (${ids}::text::uuid[]) and last_seen_at < now() - interval '1 minute'
+          -- A session that has expired meanwhile must not become active again.
+          and not ${isExpired(sql, 'sessions', idleSeconds)}
+        -- To wait for a change that holds one row and waits for another would be a deadlock. The next use is recorded.
+        for no key update skip locked))
+    )
+    update identity.api_keys set last_used_at = now() where id = any (array(
+      select id from identity.api_keys where id = any (${ids}::text::uuid[])
+        and coalesce(last_used_at < now() - interval '1 minute', true) for no key update skip locked))`);
+}
+
 /** Removes sessions that ended at least `seconds` ago, however they ended. @returns how many; at most `max` */
-export async function removeEndedSessions(database: Database, seconds: number, max: number): Promise<number> {
-  const result = await database.write((sql) => {
+export const removeEndedSessions = (database: Database, seconds: number, max: number): Promise<number> =>
+  database.write(async (sql) => {
     const before = sql`now() - make_interval(secs => ${seconds})`;
-    return sql`
+    const { count } = await sql`
       delete from identity.sessions where id = any (array(
         (select id from identity.sessions where expires_at < ${before} order by expires_at limit ${max})
         union
@@ -43,32 +74,27 @@ export async function removeEndedSessions(database: Database, seconds: number, m
            and deleted_at is null limit ${max})
         limit ${max}
       ))`;
+    return count;
   });
-  return result.count;
-}
 
 /** Erases the names and addresses of users who were deleted `seconds` ago. @returns how many; at most `max` */
-async function eraseDeletedUsers(database: Database, seconds: number, max: number): Promise<number> {
-  const result = await database.write((sql) => sql`
+const eraseDeletedUsers = async (database: Database, seconds: number, max: number): Promise<number> =>
+  (await database.write((sql) => sql`
     update identity.users
     set username = '', username_key = '', email = '', email_key = '', first_name = '', last_name = ''
     where id = any (array(
       select id from identity.users
       where deleted_at < now() - make_interval(secs => ${seconds}) and username <> ''
       order by deleted_at limit ${max} for update skip locked
-    ))`);
-  return result.count;
-}
+    ))`)).count;
 
 /** Removes rows older than `seconds`. @returns how many; at most `max` */
-async function removeOldAudit(database: Database, seconds: number, max: number): Promise<number> {
-  const result = await database.write((sql) => sql`
+const removeOldAudit = async (database: Database, seconds: number, max: number): Promise<number> =>
+  (await database.write((sql) => sql`
     delete from identity.audit where id = any (array(
       select id from identity.audit where created_at < now() - make_interval(secs => ${seconds})
       order by created_at, id limit ${max}
-    ))`);
-  return result.count;
-}
+    ))`)).count;
 
 /** @returns how many; at most `max` */
 const removeExpired = async (database: Database, table: (typeof EXPIRING)[number], max: number): Promise<number> =>

@@ -1,6 +1,5 @@
 import { arrayLiteral } from '../../db/batch.ts';
 import type { Database } from '../../db/pool.ts';
-import { SCHEMA } from '../migrations.ts';
 import { changing, COMMAND_LINE, insertAudit } from './audit.ts';
 
 /** The longest time for which a failure counts is that of codes, a day. */
@@ -40,7 +39,7 @@ export function readLimits(database: Database, keys: readonly Buffer[]): Promise
   return database.list((sql) => sql<LimitState[]>`
     select encode(key, 'hex') as key, attempts as failures,
       ceil(greatest(0, coalesce(extract(epoch from blocked_until - now()), 0)))::int4 as wait
-    from ${sql(SCHEMA)}.throttles
+    from identity.throttles
     where key = any (${arrayLiteral(keys)}::text::bytea[]) and attempts > 0 and window_ends_at > now()`);
 }
 
@@ -48,7 +47,7 @@ export function readLimits(database: Database, keys: readonly Buffer[]): Promise
 export function clearLimits(database: Database, userId: string, keys: readonly Buffer[]): Promise<number | null> {
   return changing(database, COMMAND_LINE, userId, async (sql) => {
     const { count } = await sql`
-      update ${sql(SCHEMA)}.throttles
+      update identity.throttles
       set attempts = 0, window_ends_at = now(), blocked_until = null, was_blocked = false
       where key = any (${arrayLiteral(keys)}::text::bytea[]) and attempts > 0 and window_ends_at > now()`;
     const entry = { event: 'login.unlocked', actor: COMMAND_LINE } as const;

@@ -1,16 +1,16 @@
 import { digest } from '../../crypto/token.ts';
-import { alignToKeys, arrayLiteral, batched, hexArrayLiteral } from '../../db/batch.ts';
+import { alignToKeys, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { clearFailures } from '../../db/throttle.ts';
-import { SCHEMA } from '../migrations.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
+import { SCHEMA } from '../schema.ts';
 import { type Actor, audited, changing, EVERYONE, insertAudit } from './audit.ts';
 import { countRows, idsOfPage, type JoinedUser, joinedUser, type Page, type PageOf, userOf } from './rows.ts';
 
 /** `idleSeconds`: a session that was not used for this long has expired; 0 for no limit. */
 export type Sessions = Readonly<{ database: Database; idleSeconds: number }>;
 
-const isExpired = (sql: Sql, alias: string, idleSeconds: number): Fragment => {
+export const isExpired = (sql: Sql, alias: string, idleSeconds: number): Fragment => {
   const s = sql(alias);
   const idle = idleSeconds === 0 ? sql`` : sql`or ${s}.last_seen_at <= now() - make_interval(secs => ${idleSeconds})`;
   return sql`(${s}.expires_at <= now() ${idle})`;
@@ -69,7 +69,7 @@ export function insertSession(
   return database.transaction(async (sql) => {
     const change = newSession(sql, session, account);
     const rows = await audited(sql, { event: 'login.succeeded', actor }, change);
-    if (rows.length > 0) await clearFailures(sql, SCHEMA, throttle);
+    if (rows.length > 0) await clearFailures(sql, SCHEMA.name, throttle);
     return rows.length > 0;
   });
 }
@@ -212,22 +212,4 @@ async function countOpen(sql: Sql, userId: string | null) {
       where ${ofUser(sql, userId)} and ${isOpen(sql, userId, 0)} limit ${MAX_COUNT + 1}
     ) open`;
   return open;
-}
-
-/** Records that these sessions and keys are in use: at most once a minute each, whichever replicas saw it. */
-export async function writeLastSeen({ database, idleSeconds }: Sessions, given: readonly string[]): Promise<void> {
-  const ids = arrayLiteral(given);
-  await database.write((sql) => sql`
-    with seen as (
-      update identity.sessions set last_seen_at = now() where id = any (array(
-        select id from identity.sessions
-        where id = any (${ids}::text::uuid[]) and last_seen_at < now() - interval '1 minute'
-          -- A session that has expired meanwhile must not become active again.
-          and not ${isExpired(sql, 'sessions', idleSeconds)}
-        -- To wait for a change that holds one row and waits for another would be a deadlock. The next use is recorded.
-        for no key update skip locked))
-    )
-    update identity.api_keys set last_used_at = now() where id = any (array(
-      select id from identity.api_keys where id = any (${ids}::text::uuid[])
-        and coalesce(last_used_at < now() - interval '1 minute', true) for no key update skip locked))`);
 }

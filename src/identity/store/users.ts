@@ -2,8 +2,8 @@ import { randomUUID } from 'node:crypto';
 import { takeNamedLock } from '../../db/lock.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import { clearFailures } from '../../db/throttle.ts';
-import { SCHEMA } from '../migrations.ts';
 import { type Account, accountKey, type User } from '../model.ts';
+import { SCHEMA } from '../schema.ts';
 import { type Actor, audited, type AuditEntry, hold } from './audit.ts';
 import { countRows, type Page, type PageOf, userColumns } from './rows.ts';
 import { type EndedCount, endSessions, newSession, type NewSession } from './sessions.ts';
@@ -101,7 +101,7 @@ export function updateUser(
   const endsSessions = isOut || values.password_hash !== undefined;
   return database.transaction(async (sql) => {
     // Serializes all that ends an administrator's rights.
-    if (endsRights) await takeNamedLock(sql, SCHEMA, 'administrators');
+    if (endsRights) await takeNamedLock(sql, SCHEMA.name, 'administrators');
     const { actor } = entry;
     if (!(await hold(sql, actor, id))) return 'unknown';
     if (expectedHash !== undefined) {
@@ -150,7 +150,7 @@ export const replacePassword = (
 ): Promise<ChangedUser | Obstacle> => {
   const values = { password_hash: hash, password_generated: false };
   return updateUser(database, { event: 'password.changed', actor }, id, values, password_hash, async (sql) => {
-    await clearFailures(sql, SCHEMA, throttle);
+    await clearFailures(sql, SCHEMA.name, throttle);
     await sql`${newSession(sql, session, { id, password_hash: hash, updated_at: null })}`;
   });
 };
