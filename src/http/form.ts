@@ -1,9 +1,10 @@
 import { type BodyRule, json } from './body.ts';
 import { Failure } from './errors.ts';
-import { type Shape, validate } from './shape.ts';
+import { type Members, object, validate, type Values } from './shape.ts';
 
 /** The fields of an HTML form. Each may be given once. */
-export function form<Fields>(shape: Shape<Fields>): BodyRule<Fields> {
+export function form<M extends Members>(members: M): BodyRule<Values<M>> {
+  const shape = object(members);
   return {
     ...json(shape),
     accepts({ 'content-type': contentType = '' }) {

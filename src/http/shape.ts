@@ -142,8 +142,8 @@ export const withDefault = <T extends string | number | boolean>(shape: Shape<T>
 /** The type that a shape reads. */
 export type Infer<S> = S extends Shape<infer T> ? T : never;
 
-type Members = Readonly<Record<string, Shape<unknown>>>;
-type Values<M extends Members> = { readonly [K in keyof M]: Infer<M[K]> };
+export type Members = Readonly<Record<string, Shape<unknown>>>;
+export type Values<M extends Members> = { readonly [K in keyof M]: Infer<M[K]> };
 
 export const isObject = (input: unknown): input is Readonly<Record<string, unknown>> =>
   typeof input === 'object' && input !== null && !Array.isArray(input);

@@ -144,7 +144,7 @@ export async function show({ caller, path }: Ask<OfUser>, { database }: Identity
 
 /** One forbidden member, and nothing is changed. */
 export async function change(
-  { caller, path, body, request }: Ask<OfUser, unknown, UserChange>, { database }: IdentityService,
+  { caller, path, body, request }: Ask<OfUser, unknown, Partial<UserChange>>, { database }: IdentityService,
 ) {
   const isOwn = Object.entries(body).every(([name, value]) => value === undefined || OWN_MEMBERS.includes(name));
   const usual = isOwn ? 'change the names of a user' : 'change a user';

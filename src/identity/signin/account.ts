@@ -1,4 +1,5 @@
 import { Failure, type TextReply } from '../../http/errors.ts';
+import { oneOf, optional, uuid } from '../../http/shape.ts';
 import { type Html, NOTHING } from '../../http/template.ts';
 import { actorOf } from '../audit.ts';
 import { readClock } from '../factors/store.ts';
@@ -11,13 +12,13 @@ import { listAudit } from '../store/audit.ts';
 import { listKeys } from '../store/keys.ts';
 import { listSessions } from '../store/sessions.ts';
 import { createTokens, setCookies } from './browser.ts';
-import type { Visit } from './guards.ts';
-import { again, continuePage, type Message, page, PAGE_ROWS, pager, render, tryAgain, utc } from './pages.ts';
+import type { Person, Visit } from './guards.ts';
+import { again, continuePage, formOf, label, page, PAGE_ROWS, pager, password, render, utc } from './pages.ts';
 import { createCookies } from './portal.ts';
 import { endOtherSessions, findEarlierSignIn } from './store.ts';
 
 export async function showAccount(
-  { caller: { user, session: current } }: Visit, service: PortalService, message: Message = null,
+  { caller: { user, session: current } }: Visit, service: PortalService, message = '',
 ): Promise<TextReply> {
   const first = { page: 1, limit: PAGE_ROWS };
   const [{ rows: sessions, total }, { rows: events }, since] = await Promise.all([
@@ -59,19 +60,19 @@ function programOf(agent: string): string {
   return `${{ Edg: 'Edge', OPR: 'Opera' }[browser] ?? browser} on ${system}`;
 }
 
-type Change = Readonly<{ current_password: string; new_password: string }>;
+const passwords = { current_password: password, new_password: password };
 
-export async function changeOwnPassword(call: Visit<Change>, service: PortalService) {
+export const changeOwnPassword = formOf<Person>()(passwords, async (call, service) => {
   const { session } = call.caller;
   const changed = await changePassword(call, service);
-  if (changed instanceof Failure) return tryAgain(changed, (message) => showAccount(call, service, message));
+  if (changed instanceof Failure) return changed;
   // Not signed in again: the second factor was not asked for.
   const cookies = await createCookies(service, changed.data.session, session.methods, session.at);
   return continuePage('Your password is changed', `${service.portal.origin}/account`, cookies);
-}
+}, showAccount);
 
 /** One of the person's sessions, or all others. */
-export async function endSessions(call: Visit<{ session_id: string | undefined }>, service: PortalService) {
+export const endSessions = formOf<Person>()({ session_id: optional(uuid()) }, async (call, service) => {
   const { caller, body: { session_id: id }, request } = call;
   const { database, portal } = service;
   const [address, tokens] = [`${portal.origin}/account`, createTokens()];
@@ -81,11 +82,11 @@ export async function endSessions(call: Visit<{ session_id: string | undefined }
   }
   const ended = await revokeById({ ...call, path: { session_id: id }, body: null }, service);
   return ended instanceof Failure ? ended : continuePage('The session has ended', address, []);
-}
+});
 
 /** The person's API keys. The handlers of the API decide who may do what, and write the trail. */
 export async function showKeys(
-  { caller, query }: Visit<unknown, { page: number }>, { database }: PortalService, message: Message = null,
+  { caller, query }: Visit<unknown, { page: number }>, { database }: PortalService, message = '',
 ) {
   const { rows, total } = await listKeys(database, { ...query, limit: PAGE_ROWS }, caller.user.id);
   const keys = rows.map((key) => {
@@ -102,21 +103,19 @@ export async function showKeys(
   return page('API keys', render('keys', { keys, pages: pager('/account/keys?page=', query.page, total) }), message);
 }
 
-const onFirst = (call: Visit) => ({ ...call, query: { page: 1 } });
+const showFirstKeys = (call: Visit, service: PortalService, message = '') =>
+  showKeys({ ...call, query: { page: 1 } }, service, message);
+const newKey = { name: label, days: oneOf('30', '90', '365', 'never') };
 
-export const LIFETIMES = ['30', '90', '365', 'never'] as const;
-type NewKey = Readonly<{ name: string; days: (typeof LIFETIMES)[number] }>;
-
-export async function createKey(call: Visit<NewKey>, service: PortalService) {
+export const createKey = formOf<Person>()(newKey, async (call, service) => {
   const { name, days } = call.body;
   const seconds = (await readClock(service.database)) + Number(days) * 86_400;
   const wanted = { name, user_id: undefined, expires_at: days === 'never' ? null : new Date(seconds * 1000) };
   const created = await create({ ...call, body: wanted }, service);
-  if (created instanceof Failure) return tryAgain(created, (message) => showKeys(onFirst(call), service, message));
-  return page('Your new API key', render('new-key', { key: created.data.key }));
-}
+  return created instanceof Failure ? created : page('Your new API key', render('new-key', { key: created.data.key }));
+}, showFirstKeys);
 
-export async function revokeKey(call: Visit<{ key_id: string }>, service: PortalService) {
+export const revokeKey = formOf<Person>()({ key_id: uuid() }, async (call, service) => {
   const revoked = await revoke({ ...call, path: call.body, body: null }, service);
-  return revoked instanceof Failure ? revoked : showKeys(onFirst(call), service);
-}
+  return revoked instanceof Failure ? revoked : showFirstKeys(call, service);
+});

@@ -1,28 +1,24 @@
 import { Failure } from '../../http/errors.ts';
+import { oneOf, withDefault } from '../../http/shape.ts';
 import { actorOf } from '../audit.ts';
 import { findTotp, listPasskeys, removeFactors } from '../factors/store.ts';
 import type { User } from '../model.ts';
-import { type Action, forbidden, may } from '../policy.ts';
+import { forbidden, may } from '../policy.ts';
+import { nameShapes } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { listAudit } from '../store/audit.ts';
 import { findUser } from '../store/users.ts';
 import * as users from '../users.ts';
-import type { Visit } from './guards.ts';
-import { again, type Message, messageOf, page, PAGE_ROWS, pager, render, tryAgain, utc } from './pages.ts';
+import type { Person, Visit } from './guards.ts';
+import { again, formOf, page, PAGE_ROWS, pager, password, render, utc } from './pages.ts';
 import { findUsernames, searchUsers } from './store.ts';
 
 type Search = Readonly<{ page: number; search: string }>;
-type NewUser = Readonly<{ username: string; email: string; password: string }>;
-type Change = Readonly<{
-  action: 'disable' | 'enable' | 'remove_factors' | 'set_password'; password: string | undefined;
-}>;
-type OfUser<Body = unknown> = Visit<Body, unknown, { readonly user_id: string }>;
-
 export const showUsers = async ({ caller, query }: Visit<unknown, Search>, service: PortalService) =>
   may(caller, 'list every user') ? usersPage(service, query) : forbidden(caller);
 
 async function usersPage(
-  { database }: PortalService, { page: number, search }: Search, form = { username: '', email: '', ...again(null) },
+  { database }: PortalService, { page: number, search }: Search, form = { username: '', email: '', ...again('') },
 ) {
   const { rows, total } = await searchUsers(database, search, { page: number, limit: PAGE_ROWS });
   const pages = pager(`/account/users?search=${encodeURIComponent(search)}&page=`, number, total);
@@ -36,20 +32,24 @@ const shown = ({ id, username, email, enabled, super_admin: isAdmin }: User) =>
 /** Whatever password an administrator sets, the user must change it, as a generated one (ASVS 6.4.1). */
 const firstPasswords = (service: PortalService) => ({ ...service, areGenerated: true });
 
-export async function createUser({ caller, body, request }: Visit<NewUser>, service: PortalService) {
-  if (!may(caller, 'create a user')) return forbidden(caller);
-  const user = { ...body, first_name: '', last_name: '', verified: false, super_admin: false, enabled: true };
-  const created = await users.createUser(service.database, actorOf(caller, request), user, firstPasswords(service));
-  const { username, email } = body;
-  const list = { page: 1, search: username };
-  if (!(created instanceof Failure)) return usersPage(service, list);
-  return tryAgain(created, (message) => usersPage(service, list, { username, email, ...again(message) }));
-}
+const { username, email } = nameShapes;
 
-export const showUser = async ({ caller, path }: OfUser, service: PortalService) =>
-  may(caller, 'list every user') ? userPage(service, path.user_id, null) : forbidden(caller);
+export const createUser = formOf<Person>()({ username, email, password }, async (call, service) => {
+  const { username: search } = call.body;
+  const user = { ...call.body, first_name: '', last_name: '', verified: false, super_admin: false, enabled: true };
+  const created = await users.create({ ...call, body: user }, firstPasswords(service));
+  return created instanceof Failure ? created : usersPage(service, { page: 1, search });
+}, ({ body: { username, email } }, service, message) =>
+  usersPage(service, { page: 1, search: username }, { username, email, ...again(message) }));
 
-async function userPage({ database }: PortalService, id: string, message: Message) {
+type OfUser = Readonly<{ user_id: string }>;
+
+export const showUser = async (call: Visit<unknown, unknown, OfUser>, service: PortalService) =>
+  may(call.caller, 'list every user') ? userPage(call, service) : forbidden(call.caller);
+
+async function userPage(
+  { path: { user_id: id } }: Visit<unknown, unknown, OfUser>, { database }: PortalService, message = '',
+) {
   const user = await findUser(database, id);
   if (!user) return new Failure('not_found');
   const [totp, passkeys] = await Promise.all([findTotp(database, id), listPasskeys(database, id)]);
@@ -60,27 +60,22 @@ async function userPage({ database }: PortalService, id: string, message: Messag
   }), message);
 }
 
-const RIGHTS = {
-  enable: 'change a user', disable: 'change a user',
-  set_password: 'set the password of a user', remove_factors: 'remove factors of a user',
-} as const satisfies Record<Change['action'], Action>;
+const action = oneOf('disable', 'enable', 'remove_factors', 'set_password');
+const change = { action, password: withDefault(password, '') };
 
-export async function changeUser(call: OfUser<Change>, service: PortalService) {
-  const { caller, path: { user_id: id }, body: { action } } = call;
-  // Somebody without the right does not see the user either.
-  if (!may(caller, RIGHTS[action])) return forbidden(caller);
-  const outcome = await change(call, service);
-  if (!(outcome instanceof Failure)) return userPage(service, id, null);
-  const reply = await userPage(service, id, messageOf(outcome));
-  return reply instanceof Failure ? reply : tryAgain(outcome, () => reply);
-}
+/** The handlers of the API decide who may do what. */
+export const changeUser = formOf<Person, OfUser>()(change, async (call, service) => {
+  const { action, password } = call.body;
+  const changed = action === 'remove_factors' ? await removeAll(call, service)
+    : action === 'set_password' ? await users.setPasswordOf({ ...call, body: { password } }, firstPasswords(service))
+    : await users.change({ ...call, body: { enabled: action === 'enable' } }, service);
+  return changed instanceof Failure ? changed : userPage(call, service);
+}, userPage);
 
-async function change({ caller, request, path, body }: OfUser<Change>, service: PortalService) {
-  const [{ database }, actor, id, { action, password = '' }] = [service, actorOf(caller, request), path.user_id, body];
-  if (action === 'set_password') return users.setPassword(database, actor, id, password, firstPasswords(service));
-  if (action !== 'remove_factors') return users.changeUser(database, actor, id, { enabled: action === 'enable' });
-  const removed = await removeFactors(database, actor, id, 'all');
-  if (removed > 0) service.reportFactor('all', 'removed', id);
+async function removeAll({ caller, request, path }: Visit<unknown, unknown, OfUser>, service: PortalService) {
+  if (!may(caller, 'remove factors of a user')) return forbidden(caller);
+  const removed = await removeFactors(service.database, actorOf(caller, request), path.user_id, 'all');
+  if (removed > 0) service.reportFactor('all', 'removed', path.user_id);
   return null;
 }
 

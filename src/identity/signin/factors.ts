@@ -1,6 +1,7 @@
 import { sealSecret } from '../../crypto/sealed.ts';
 import { uuidToBytes } from '../../crypto/text.ts';
 import { Failure } from '../../http/errors.ts';
+import { optional, text } from '../../http/shape.ts';
 import { NOTHING } from '../../http/template.ts';
 import { actorOf } from '../audit.ts';
 import { createTotpKey } from '../factors/check.ts';
@@ -8,12 +9,11 @@ import { createOptions, register } from '../factors/passkeys.ts';
 import { createRecoveryCodes, recoveryDigest } from '../factors/recovery.ts';
 import * as store from '../factors/store.ts';
 import { base32, enrolmentSecret, findTotpStep, totpUri } from '../factors/totp.ts';
-import type { User } from '../model.ts';
 import type { PortalService } from '../service.ts';
 import type { Actor } from '../store/audit.ts';
 import { createTokens, returnAddress, setCookies } from './browser.ts';
 import type { Person, Visit } from './guards.ts';
-import { codesPage, type Cookies, invalid, type Message, messageOf, page, render, tryAgain, utc } from './pages.ts';
+import { again, code, codesPage, type Cookies, formOf, label, page, render, return_to, utc } from './pages.ts';
 
 /** The encoder is shared with pages that make codes in the browser. */
 const { qrCode }: { qrCode(text: string): boolean[][] | null } =
@@ -24,15 +24,13 @@ const PATH = '/account/factors';
 type Onward = Readonly<{ return_to: string }>;
 const next = (returnTo: string, { portal }: PortalService): string => returnAddress(returnTo, portal) ?? PATH;
 
-export const showFactors = ({ caller, query }: Visit<unknown, Onward>, service: PortalService) =>
-  factorsPage(caller, service, query.return_to);
-
-async function factorsPage(
-  { user: { id } }: Person, { database, portal }: PortalService, returnTo = '', message: Message = null,
+export async function showFactors(
+  { caller: { user }, query: { return_to } }: Visit<unknown, Onward>, { database, portal }: PortalService, message = '',
   cookies: Cookies = [],
 ) {
   const [totp, passkeys, codes] = await Promise.all([
-    store.findTotp(database, id), store.listPasskeys(database, id), store.countRecoveryCodes(database, id),
+    store.findTotp(database, user.id), store.listPasskeys(database, user.id),
+    store.countRecoveryCodes(database, user.id),
   ]);
   const state = totp ? 'used' : portal.secrets.length > 0 ? 'offered' : 'missing';
   const items = passkeys.map(({ id, name, created_at, last_used_at, is_backup_eligible }) => {
@@ -41,14 +39,14 @@ async function factorsPage(
     return render('passkey-item', { name, about, id: id.toString('base64url') });
   });
   const main = render('factors', {
-    others: render('others'), totp: render(`totp-${state}`, { return_to: returnTo }), return_to: returnTo,
-    passkeys: items, codes, renew: totp || passkeys.length > 0 ? render('renew') : NOTHING,
+    others: render('others'), totp: render(`totp-${state}`, { return_to }), return_to, passkeys: items, codes,
+    renew: totp || passkeys.length > 0 ? render('renew') : NOTHING,
   });
   return page('Second factors', main, message, cookies, render('script'));
 }
 
-/** Who sets up an app. `token`: of the cookie that only this browser has. */
-export type Enrolling = Readonly<{ user: Pick<User, 'id' | 'username' | 'updated_at'>; token: string }>;
+/** Who sets up an app. */
+export type Enrolling = Pick<Person, 'user' | 'token'>;
 
 function secretOf({ portal }: PortalService, { user, token }: Enrolling): Buffer {
   const [current] = portal.secrets;
@@ -56,11 +54,10 @@ function secretOf({ portal }: PortalService, { user, token }: Enrolling): Buffer
   return enrolmentSecret(current, [user.id, token, user.updated_at]);
 }
 
-/** `action`: where the form with the first code goes. */
-type Form = Readonly<{ action: string; returnTo: string; message: Message }>;
-
+/** @param action where the form with the first code goes */
 export function offerTotp(
-  service: PortalService, person: Enrolling, { action, returnTo, message }: Form, cookies: Cookies = [],
+  service: PortalService, person: Enrolling, { action, return_to }: Onward & { readonly action: string },
+  message: string, cookies: Cookies = [],
 ) {
   const secret = secretOf(service, person);
   const rows = qrCode(totpUri(secret, new URL(service.portal.origin).hostname, person.user.username)) ?? [];
@@ -68,15 +65,15 @@ export function offerTotp(
   const dark = rows.flatMap((row, y) => row.flatMap((isDark, x) => (isDark ? [`M${x + 4} ${y + 4}h1v1h-1z`] : [])));
   const main = render('enrol', {
     size: rows.length + 8, path: dark.join(''), key: (base32(secret).match(/.{1,4}/g) ?? []).join(' '),
-    action, return_to: returnTo, invalid: invalid(message),
+    action, return_to, ...again(message),
   });
   return page('Set up an authenticator app', main, message, cookies);
 }
 
-const ACTION = '/account/totp';
+const showTotp = async ({ caller, body }: Visit<Onward>, service: PortalService, message = '') =>
+  offerTotp(service, caller, { action: '/account/totp', return_to: body.return_to }, message);
 
-export const startTotp = async ({ caller, body }: Visit<Onward>, service: PortalService) =>
-  offerTotp(service, caller, { action: ACTION, returnTo: body.return_to, message: null });
+export const startTotp = formOf<Person>()({ return_to }, showTotp);
 
 /** @returns the new recovery codes, and when the account was changed */
 export async function confirmTotp(
@@ -92,7 +89,7 @@ export async function confirmTotp(
   return { codes: await renewCodes(service, actor, id), changedAt };
 }
 
-async function renewCodes(service: PortalService, actor: Actor, userId: string): Promise<readonly string[]> {
+async function renewCodes(service: PortalService, actor: Actor, userId: string): Promise<string[]> {
   const codes = createRecoveryCodes();
   const digests = codes.flatMap((code) => recoveryDigest(code) ?? []);
   await store.replaceRecoveryCodes(service.database, actor, userId, digests);
@@ -100,17 +97,12 @@ async function renewCodes(service: PortalService, actor: Actor, userId: string):
   return codes;
 }
 
-export async function finishTotp(
-  { caller, body, request }: Visit<Onward & { readonly code: string }>, service: PortalService,
-) {
+export const finishTotp = formOf<Person>()({ code, return_to }, async ({ caller, body, request }, service) => {
   const tokens = createTokens();
   const added = await confirmTotp(service, actorOf(caller, request), tokens, caller, body.code);
-  if (!(added instanceof Failure)) {
-    return codesPage(added.codes, next(body.return_to, service), setCookies(tokens, service.portal));
-  }
-  return tryAgain(added, (message) =>
-    offerTotp(service, caller, { action: ACTION, returnTo: body.return_to, message }));
-}
+  if (added instanceof Failure) return added;
+  return codesPage(added.codes, next(body.return_to, service), setCookies(tokens, service.portal));
+}, showTotp);
 
 export const newCodes = async ({ caller, request }: Visit, service: PortalService) =>
   codesPage(await renewCodes(service, actorOf(caller, request), caller.user.id), PATH, []);
@@ -121,25 +113,27 @@ export async function passkeyOptions({ caller: { user, token } }: Visit, service
   return { data: { ...options, user: { id: uuidToBytes(user.id).toString('base64url'), name: user.username } } };
 }
 
-type NewPasskey = Onward & Readonly<{ name: string; credential: string }>;
+const newPasskey = { name: label, credential: text({ max: 32_768 }), return_to };
 
-export async function addPasskey({ caller, body, request }: Visit<NewPasskey>, service: PortalService) {
-  const [actor, { user: { id }, token }, tokens] = [actorOf(caller, request), caller, createTokens()];
+export const addPasskey = formOf<Person>()(newPasskey, async (call, service) => {
+  const { caller, caller: { user: { id }, token }, body, request } = call;
+  const [actor, tokens] = [actorOf(caller, request), createTokens()];
   const isAdded = await register(service, actor, tokens, id, token, body.name, body.credential);
-  if (!isAdded) return factorsPage(caller, service, body.return_to, messageOf(new Failure('invalid_passkey')));
+  if (!isAdded) return new Failure('invalid_passkey');
   service.reportFactor('passkey', 'added', id);
   const hasCodes = (await store.countRecoveryCodes(service.database, id)) > 0;
   const cookies = setCookies(tokens, service.portal);
-  if (hasCodes) return factorsPage(caller, service, '', null, cookies);
+  if (hasCodes) return showFactors(unasked(call), service, '', cookies);
   return codesPage(await renewCodes(service, actor, id), next(body.return_to, service), cookies);
-}
+}, (call, service, message) => showFactors({ ...call, query: call.body }, service, message));
 
-export async function removeFactor(call: Visit<{ passkey: string | undefined }>, service: PortalService) {
-  const { caller, body, request } = call;
-  const { database, reportFactor } = service;
-  const { id } = caller.user;
+const unasked = (call: Visit) => ({ ...call, query: { return_to: '' } });
+const passkey = optional(text({ max: 2_048 }));
+
+export const removeFactor = formOf<Person>()({ passkey }, async (call, service) => {
+  const { caller, caller: { user: { id } }, body, request } = call;
   const what = body.passkey === undefined ? 'totp' : Buffer.from(body.passkey, 'base64url');
-  const removed = await store.removeFactors(database, actorOf(caller, request), id, what);
-  if (removed > 0) reportFactor(what === 'totp' ? 'totp' : 'passkey', 'removed', id);
-  return factorsPage(caller, service);
-}
+  const removed = await store.removeFactors(service.database, actorOf(caller, request), id, what);
+  if (removed > 0) service.reportFactor(what === 'totp' ? 'totp' : 'passkey', 'removed', id);
+  return showFactors(unasked(call), service);
+});

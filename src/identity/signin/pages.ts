@@ -1,25 +1,29 @@
-import { type ErrorCode, ERRORS, Failure, type TextReply } from '../../http/errors.ts';
+import type { Call } from '../../http/call.ts';
+import { ERRORS, Failure, type TextReply } from '../../http/errors.ts';
+import { form } from '../../http/form.ts';
 import { FORM_HEADERS, HTML } from '../../http/pages.ts';
+import { type Members, text, type Values, withDefault } from '../../http/shape.ts';
 import { type Html, NOTHING, readTemplates } from '../../http/template.ts';
+import { controlCharError } from '../rules.ts';
+import type { PortalService } from '../service.ts';
 
 export const render = readTemplates(new URL('pages/pages.html', import.meta.url));
 
 export type Cookies = readonly string[];
-export type Message = string | null;
 
-/** @param message what went wrong, shown first and announced by screen readers */
+/** @param message what went wrong, shown first and announced by screen readers; empty for nothing */
 export function page(
-  title: string, main: Html, message: Message = null, cookies: Cookies = [], head = NOTHING,
+  title: string, main: Html, message = '', cookies: Cookies = [], head = NOTHING,
 ): TextReply {
   const { text } = render('page', { title, head, alert: again(message).alert, main });
   const headers = cookies.length > 0 ? { ...FORM_HEADERS, 'Set-Cookie': cookies } : FORM_HEADERS;
   return { text, contentType: HTML, headers };
 }
 
-export const invalid = (message: Message): Html => (message === null ? NOTHING : render('invalid'));
-/** For a form further down: the message stands there, and its first field has the focus. */
-export const again = (message: Message) => (message === null ? { alert: NOTHING, again: NOTHING, open: NOTHING }
-  : { alert: render('alert', { message }), again: render('again'), open: render('open') });
+/** For a form: the message, and where it stands. Its first field has the focus. */
+export const again = (message: string) => (message === ''
+  ? { alert: NOTHING, again: NOTHING, open: NOTHING, invalid: NOTHING }
+  : { alert: render('alert', { message }), again: render('again'), open: render('open'), invalid: render('invalid') });
 
 /** What went wrong, and how long to wait, for a person. */
 export function messageOf({ code, details }: Failure): string {
@@ -31,19 +35,43 @@ export function messageOf({ code, details }: Failure): string {
   return details.message ?? ERRORS[code].message;
 }
 
-/** The failure, on the page where the person can try again. @param show makes the page with the message */
-export const tryAgain = async <Code extends ErrorCode>(
-  failure: Failure<Code>, show: (message: string) => TextReply | Promise<TextReply>,
-): Promise<Failure<Code>> => new Failure(failure.code, { ...failure.details, page: await show(messageOf(failure)) });
+/** Fields of several forms. */
+export const address = text({ description: 'Where to go after signing in: an address of RETURN_ORIGINS' });
+export const return_to = withDefault(address, '');
+export const [password, code] = [text({ max: 4_096 }), text({ max: 64 })];
+export const label = text({ min: 1, max: 64, check: controlCharError });
 
-type Form = Readonly<{ username?: string; returnTo: string; message: Message }>;
+/** What a page may answer with. */
+export const FAILURES = [
+  'invalid_credentials', 'invalid_code', 'invalid_passkey', 'invalid_session', 'invalid_body', 'second_factor_needed',
+  'too_many_requests', 'key_unknown', 'service_failed', 'forbidden', 'not_found', 'conflict',
+] as const;
+export type Handle<Asked, More extends unknown[] = []> = (call: Asked, service: PortalService, ...more: More) =>
+  Promise<TextReply | Failure<(typeof FAILURES)[number]>>;
+
+/** What the action rejects is shown on the page where the person can try again. */
+export const retried = <Asked>(action: Handle<Asked>, again: Handle<Asked, [string]>): Handle<Asked> =>
+  async (call, service) => {
+    const outcome = await action(call, service);
+    // Somebody without the right does not see the page either.
+    if (!(outcome instanceof Failure) || outcome.details.page || outcome.code === 'forbidden') return outcome;
+    const page = await again(call, service, messageOf(outcome));
+    return page instanceof Failure ? page : new Failure(outcome.code, { ...outcome.details, page });
+  };
+
+/** A form that this caller sends: its fields, and what is done with them. */
+export const formOf = <Caller, Path = unknown>() => <M extends Members>(
+  fields: M, action: Handle<Call<Caller, Path, unknown, Values<M>>>,
+  again?: Handle<Call<Caller, Path, unknown, Values<M>>, [string]>,
+) => ({ body: form(fields), handle: again ? retried(action, again) : action });
+
+type Filled = Readonly<{ username?: string; return_to: string }>;
 
 const formPage = (name: string, title: string) => (
-  { username = '', returnTo, message }: Form, cookies: Cookies = [],
+  { username = '', return_to }: Filled, message = '', cookies: Cookies = [],
 ): TextReply => {
-  const passkey = render('passkey', { return_to: returnTo });
-  const values = { return_to: returnTo, username, invalid: invalid(message), passkey };
-  const heading = message === null ? title : `${title}: try again`;
+  const values = { return_to, username, passkey: render('passkey', { return_to }), ...again(message) };
+  const heading = message === '' ? title : `${title}: try again`;
   return page(heading, render(name, values), message, cookies, render('script'));
 };
 export const loginPage = formPage('login', 'Sign in');
@@ -53,7 +81,7 @@ export const newPasswordPage = formPage('new-password', 'Choose a password');
 
 /** Not a redirect: browsers apply `form-action`, which names only the portal, to each redirect after a form. */
 export const continuePage = (title: string, address: string, cookies: Cookies): TextReply =>
-  page(title, render('continue', { address }), null, cookies, render('refresh', { address }));
+  page(title, render('continue', { address }), '', cookies, render('refresh', { address }));
 
 export const failurePage = (one: Failure): TextReply => page('That did not work', render('failure'), messageOf(one));
 
@@ -61,7 +89,7 @@ export const utc = (time: Date): string => `${time.toISOString().slice(0, 16).re
 
 /** Shown once: only their digests are stored. */
 export const codesPage = (codes: readonly string[], next: string, cookies: Cookies): TextReply =>
-  page('Recovery codes', render('codes', { codes: codes.join('\n'), next, others: render('others') }), null, cookies);
+  page('Recovery codes', render('codes', { codes: codes.join('\n'), next, others: render('others') }), '', cookies);
 
 export const PAGE_ROWS = 20;
 

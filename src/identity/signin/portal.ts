@@ -1,6 +1,8 @@
 import { digest, randomToken, sameDigest } from '../../crypto/token.ts';
 import type { Call, RequestInfo } from '../../http/call.ts';
 import { Failure } from '../../http/errors.ts';
+import { form } from '../../http/form.ts';
+import { type Members, text, type Values, withoutNul } from '../../http/shape.ts';
 import { actorOf } from '../audit.ts';
 import { authenticate, createOptions } from '../factors/passkeys.ts';
 import * as pending from '../factors/store.ts';
@@ -15,11 +17,16 @@ import { setPassword } from '../users.ts';
 import { BROWSER_COOKIE, DOMAIN_COOKIE, hostCookie, PENDING_COOKIE, returnAddress, setCookies } from './browser.ts';
 import { confirmTotp, offerTotp } from './factors.ts';
 import { personOf } from './guards.ts';
-import { codePage, codesPage, continuePage, loginPage, type Message, newPasswordPage, tryAgain } from './pages.ts';
+import {
+  code, codePage, codesPage, continuePage, formOf, type Handle, loginPage, newPasswordPage, password, retried,
+  return_to,
+} from './pages.ts';
 import { findByDomainToken, insertSignIn } from './store.ts';
 
 type Search = Readonly<{ return_to: string | undefined; again: 'on' | undefined }>;
-type FormCall<Fields = unknown> = Call<null, unknown, unknown, Fields & { readonly return_to: string }>;
+/** A sign-in whose password was right. `token`: of the cookie that only this browser has. */
+type Waiting = Readonly<{ user: Account; token: string }>;
+type Form<Fields = unknown, Caller = unknown> = Call<Caller, unknown, unknown, Fields & { readonly return_to: string }>;
 
 /** The form, or straight on for somebody who is signed in and whose browser has kept all cookies. */
 export async function showLogin({ query, request }: Call<null, unknown, Search, null>, service: PortalService) {
@@ -31,7 +38,7 @@ export async function showLogin({ query, request }: Call<null, unknown, Search, 
   const cookies = cookieOf(headers, BROWSER_COOKIE) === null ? [hostCookie(BROWSER_COOKIE, randomToken())] : [];
   // A passkey on this page signs in alone, and perhaps another person.
   if (cookieOf(headers, PENDING_COOKIE) !== null) cookies.push(hostCookie(PENDING_COOKIE, ''));
-  return loginPage({ returnTo, message: null }, cookies);
+  return loginPage({ return_to: returnTo }, '', cookies);
 }
 
 const destination = (returnTo: string, { portal }: PortalService): string =>
@@ -53,95 +60,96 @@ function nextStep(service: PortalService, account: Account): 'password' | 'code'
   return needsFactor(service, account) ? 'enrol' : null;
 }
 
-const ENROL = '/login/enrol';
+async function showStep({ caller, body: { return_to } }: Form<unknown, Waiting>, service: PortalService, message = '') {
+  const [step, { user, token }] = [nextStep(service, caller.user), caller];
+  const cookies = message === '' ? [hostCookie(PENDING_COOKIE, token)] : [];
+  if (step === 'enrol') return offerTotp(service, caller, { action: '/login/enrol', return_to }, message, cookies);
+  return (step === 'code' ? codePage : newPasswordPage)({ username: user.username, return_to }, message, cookies);
+}
+
+const showForm = async ({ body }: Form<{ username?: string }>, _: PortalService, message: string) =>
+  loginPage(body, message);
+
+const loginName = text({ max: 1_024, check: withoutNul });
 
 /** By password. A second factor is asked for on the next page, in place of a session. */
-export async function signIn(call: FormCall<{ username: string; password: string }>, service: PortalService) {
-  const { body, request } = call;
-  const { username, password, return_to: returnTo } = body;
-  const [token, waiting]: [string, Account[]] = [randomToken(), []];
-  const session = await startSession(service, request, username, password, async (account) => {
-    if (nextStep(service, account) === null) return 'password';
-    await pending.insertPending(service.database, token, account);
-    waiting.push(account);
-    return new Failure('second_factor_needed');
+export const signIn = formOf<null>()({ username: loginName, password, return_to }, async (call, service) => {
+  const { body: { username, password }, request } = call;
+  const session = await startSession(service, request, username, password, async (user) => {
+    if (nextStep(service, user) === null) return 'password';
+    const caller = { user, token: randomToken() };
+    await pending.insertPending(service.database, caller.token, user);
+    return new Failure('second_factor_needed', { page: await showStep({ ...call, caller }, service) });
   });
-  for (const user of waiting) {
-    const [step, cookies] = [nextStep(service, user), [hostCookie(PENDING_COOKIE, token)]];
-    if (step === 'password') return newPasswordPage({ username, returnTo, message: null }, cookies);
-    if (step === 'code') return codePage({ returnTo, message: null }, cookies);
-    return offerTotp(service, { user, token }, { action: ENROL, returnTo, message: null }, cookies);
-  }
-  if (!(session instanceof Failure)) return complete(call, service, session.token, 'password');
-  return tryAgain(session, (message) => loginPage({ username, returnTo, message }));
-}
+  if (session instanceof Failure) return session.details.page ?? session;
+  return complete(call, service, session.token, 'password');
+}, showForm);
 
 /**
- * The pending sign-in of this browser, for one step only. Each attempt counts before it is checked; after five, or a
- * change of the password or of the factors, the password is asked for again.
+ * A step after the password, in the pending sign-in of this browser. Each attempt counts before it is checked; after
+ * five, or a change of the password or of the factors, the password is asked for again.
  */
-async function takeAttempt({ headers }: RequestInfo, service: PortalService, step: ReturnType<typeof nextStep>) {
-  const token = cookieOf(headers, PENDING_COOKIE) ?? '';
-  const waiting = await pending.takePendingAttempt(service.database, token);
-  const user = waiting && (await findUser(service.database, waiting.user_id));
-  const isSame = user && sameDigest(digest(user.password_hash ?? ''), waiting.password_digest);
-  return isSame && mayLogIn(user) && nextStep(service, user) === step ? { token, user } : null;
-}
+const step = <M extends Members>(
+  name: ReturnType<typeof nextStep>, fields: M, check: Handle<Form<Values<M>, Waiting>>,
+) => ({
+  body: form({ ...fields, return_to }),
+  async handle(call: Form<Values<M>, null>, service: PortalService) {
+    const token = cookieOf(call.request.headers, PENDING_COOKIE) ?? '';
+    const waiting = await pending.takePendingAttempt(service.database, token);
+    const user = waiting && (await findUser(service.database, waiting.user_id));
+    const isSame = user && sameDigest(digest(user.password_hash ?? ''), waiting.password_digest);
+    if (!isSame || !mayLogIn(user) || nextStep(service, user) !== name) return startAgain(call);
+    return retried(check, showStep)({ ...call, caller: { user, token } }, service);
+  },
+});
 
-function startAgain({ body }: FormCall) {
-  const form = { returnTo: body.return_to, message: 'This sign-in has ended. Enter your password again.' };
-  return new Failure('invalid_session', { page: loginPage(form, [hostCookie(PENDING_COOKIE, '')]) });
+function startAgain({ body: { return_to } }: Form) {
+  const message = 'This sign-in has ended. Enter your password again.';
+  return new Failure('invalid_session', { page: loginPage({ return_to }, message, [hostCookie(PENDING_COOKIE, '')]) });
 }
 
 /** A typed code of the second factor. */
-export async function enterCode(call: FormCall<{ code: string }>, service: PortalService) {
-  const { body: { code, return_to: returnTo }, request } = call;
-  const waiting = await takeAttempt(request, service, 'code');
-  if (!waiting) return startAgain(call);
-  const methods = (await service.checkCode?.(service, request, waiting.user, code)) ?? new Failure('invalid_code');
-  if (!(methods instanceof Failure)) return finish(call, service, waiting.user, methods);
-  return tryAgain(methods, (message) => codePage({ returnTo, message }));
-}
+export const enterCode = step('code', { code }, async (call, service) => {
+  const { caller: { user }, body: { code }, request } = call;
+  const methods = (await service.checkCode?.(service, request, user, code)) ?? new Failure('invalid_code');
+  return methods instanceof Failure ? methods : finish(call, service, user, methods);
+});
 
-const actorBy = (request: RequestInfo, userId: string): Actor =>
-  ({ ...actorOf(null, request), via: 'password', userId });
+const actorBy = ({ caller: { user }, request }: Form<unknown, Waiting>): Actor =>
+  ({ ...actorOf(null, request), via: 'password', userId: user.id });
 
 /** In place of a generated password, or of one that an administrator chose (ASVS 6.4.1). Then the person signs in. */
-export async function choosePassword(call: FormCall<{ new_password: string }>, service: PortalService) {
-  const { body: { new_password: password, return_to: returnTo }, request } = call;
-  const waiting = await takeAttempt(request, service, 'password');
-  if (!waiting) return startAgain(call);
-  const [{ user: { id, username, password_hash: before }, token }, { database }] = [waiting, service];
-  const changed = await setPassword(database, actorBy(request, id), id, password, service, before);
-  const show = (message: Message) => newPasswordPage({ username, returnTo, message });
-  if (changed instanceof Failure) return tryAgain(changed, show);
-  await pending.removePending(database, token);
-  return loginPage({ username, returnTo, message: null }, [hostCookie(PENDING_COOKIE, '')]);
-}
+export const choosePassword = step('password', { new_password: password }, async (call, service) => {
+  const { caller: { user: { id, username, password_hash: before }, token }, body: { new_password, return_to } } = call;
+  const changed = await setPassword(service.database, actorBy(call), id, new_password, service, before);
+  if (changed instanceof Failure) return changed;
+  await pending.removePending(service.database, token);
+  return loginPage({ username, return_to }, '', [hostCookie(PENDING_COOKIE, '')]);
+});
 
 /** The first code of an app, where a second factor is required of a user who has none. */
-export async function enrol(call: FormCall<{ code: string }>, service: PortalService) {
-  const { body: { code, return_to: returnTo }, request } = call;
-  const waiting = await takeAttempt(request, service, 'enrol');
-  if (!waiting) return startAgain(call);
-  const added = await confirmTotp(service, actorBy(request, waiting.user.id), null, waiting, code);
-  if (added instanceof Failure) {
-    return tryAgain(added, (message) => offerTotp(service, waiting, { action: ENROL, returnTo, message }));
-  }
-  return finish(call, service, { ...waiting.user, updated_at: added.changedAt }, 'password, totp', added.codes);
+export const enrol = step('enrol', { code }, async (call, service) => {
+  const { caller, body } = call;
+  const added = await confirmTotp(service, actorBy(call), null, caller, body.code);
+  if (added instanceof Failure) return added;
+  return finish(call, service, { ...caller.user, updated_at: added.changedAt }, 'password, totp', added.codes);
+});
+
+async function checkPasskey(call: Form<{ credential: string }, Waiting | null>, service: PortalService) {
+  const { caller, body: { credential }, request } = call;
+  const account = await authenticate(service, request, caller?.user ?? null, bindingOf(request), credential);
+  if (!account) return new Failure('invalid_passkey');
+  return finish(call, service, account, caller ? 'password, passkey' : 'passkey');
 }
 
+const credential = text({ max: 8_192 });
+const asSecond = step('code', { credential }, checkPasskey);
+
 /** By passkey: after the password as the second factor, otherwise alone. */
-export async function usePasskey(call: FormCall<{ credential: string }>, service: PortalService) {
-  const { body: { credential, return_to: returnTo }, request } = call;
-  const isSecond = cookieOf(request.headers, PENDING_COOKIE) !== null;
-  const waiting = isSecond ? await takeAttempt(request, service, 'code') : null;
-  if (isSecond && !waiting) return startAgain(call);
-  const account = await authenticate(service, request, waiting?.user ?? null, bindingOf(request), credential);
-  if (account) return finish(call, service, account, isSecond ? 'password, passkey' : 'passkey');
-  const show = isSecond ? codePage : loginPage;
-  return tryAgain(new Failure('invalid_passkey'), (message) => show({ returnTo, message }));
-}
+export const usePasskey = formOf<null>()({ credential, return_to }, (call, service) => {
+  const isSecond = cookieOf(call.request.headers, PENDING_COOKIE) !== null;
+  return isSecond ? asSecond.handle(call, service) : retried(checkPasskey, showForm)(call, service);
+});
 
 const bindingOf = ({ headers }: RequestInfo): string =>
   cookieOf(headers, PENDING_COOKIE) ?? cookieOf(headers, BROWSER_COOKIE) ?? '';
@@ -154,22 +162,22 @@ export async function passkeyOptions({ request }: Call<null, unknown, unknown, n
   return { data: await createOptions(service, purpose, bindingOf(request), userId) };
 }
 
-/** New recovery codes, to be shown before the browser goes on. */
-type Codes = readonly string[];
-
-/** A pending sign-in that was used meanwhile, or has ended with a change of the factors, opens nothing. */
-async function finish(call: FormCall, service: PortalService, account: Account, methods: string, codes?: Codes) {
-  const { request } = call;
-  const token = cookieOf(request.headers, PENDING_COOKIE);
+/**
+ * A pending sign-in that was used meanwhile, or has ended with a change of the factors, opens nothing.
+ * @param codes new recovery codes, to be shown before the browser goes on
+ */
+async function finish(
+  call: Form<unknown, Waiting | null>, service: PortalService, account: Account, methods: string, codes?: string[],
+) {
+  const { caller, request } = call;
   // An app that was just set up has ended it already.
-  const isOpen = token === null || codes !== undefined || (await pending.removePending(service.database, token));
-  const via = methods === 'passkey' ? 'passkey' : 'password';
-  const session = isOpen && (await insertLogin(service, request, account, via, true));
+  const isOpen = !caller || codes !== undefined || (await pending.removePending(service.database, caller.token));
+  const session = isOpen && (await insertLogin(service, request, account, caller ? 'password' : 'passkey', true));
   return session ? complete(call, service, session.token, methods, codes) : startAgain(call);
 }
 
 /** Ends the session that the browser had (ASVS 7.2.4), and gives it the cookies of the new one. */
-async function complete(call: FormCall, service: PortalService, token: string, methods: string, codes?: Codes) {
+async function complete(call: Form, service: PortalService, token: string, methods: string, codes?: string[]) {
   await endCurrent(call.request, service);
   const cookies = [...(await createCookies(service, token, methods)), hostCookie(PENDING_COOKIE, '')];
   const address = destination(call.body.return_to, service);

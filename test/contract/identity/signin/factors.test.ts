@@ -166,7 +166,9 @@ test('a passkey is rejected for another browser, purpose, user, counter or site,
   const [passkey, stranger] = [createPasskey(), createPasskey()];
   const renewed = cookieFrom(await register(host, passkey, { counter: 5 }), '__Host-gatehouse');
   const { host: otherHost } = await signIn(other.username);
-  assert.match((await register(otherHost, passkey)).text, /was not accepted/, 'registered for somebody');
+  const taken = await register(otherHost, passkey);
+  assert.equal(taken.status, 401, 'registered for somebody');
+  assert.match(taken.text, /was not accepted/);
   await register(otherHost, stranger);
   const browser = await newBrowser();
   const fresh = async (cookie = browser) => (await options('/login/passkey', cookie)).challenge;
