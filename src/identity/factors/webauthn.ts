@@ -120,19 +120,15 @@ function jwkOf(key: CborMap): JsonWebKey | null {
 const isBytes = (value: Cbor | undefined, length: number): value is Buffer =>
   Buffer.isBuffer(value) && value.length === length;
 
-/** The y coordinates, in big-endian order, of the points of small order and their forms above the prime 2^255 - 19. */
-const SMALL_ORDER = new Set([
-  '00'.repeat(32), `${'00'.repeat(31)}01`,
-  `7f${'ff'.repeat(30)}ec`, `7f${'ff'.repeat(30)}ed`, `7f${'ff'.repeat(30)}ee`,
-  '05fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826',
-  '7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd83d3d706a17c7',
-]);
+const PRIME = 2n ** 255n - 19n;
+/** The y coordinates of the points of small order. Those of the other such points are the negatives of these. */
+const SMALL_ORDER = [0n, 1n, 0x05fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826n];
 
 /** Under such a key, one fixed signature is valid for every message, and Node accepts it. */
-function isOfSmallOrder(x: Buffer): boolean {
-  const y = Buffer.from(x).reverse();
-  y.writeUInt8(y.readUInt8(0) & 0x7f, 0); // without the sign of x
-  return SMALL_ORDER.has(y.toString('hex'));
+function isOfSmallOrder(key: Buffer): boolean {
+  // Little-endian, with the sign of x in the highest bit. A coordinate may have a second form, above the prime.
+  const y = BigInt.asUintN(255, BigInt(`0x${Buffer.from(key).reverse().toString('hex')}`)) % PRIME;
+  return SMALL_ORDER.some((one) => y === one || y === PRIME - one);
 }
 
 const sha256 = (data: Buffer | string): Buffer => createHash('sha256').update(data).digest();

@@ -101,7 +101,7 @@ test('keys that were not offered, are weak or are malformed are rejected', () =>
     '00'.repeat(32), `${'00'.repeat(31)}01`, `80${'00'.repeat(31)}`, `7f${'ff'.repeat(30)}ec`, `ff${'ff'.repeat(30)}ec`,
     `7f${'ff'.repeat(30)}ed`, `7f${'ff'.repeat(30)}ee`, `ff${'ff'.repeat(30)}ed`, `ff${'ff'.repeat(30)}ee`,
     '05fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826',
-    '7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd83d3d706a17c7',
+    '7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d706a17c7', 'fa03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d706a17c7',
     '85fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826',
   ];
   const keys = [
