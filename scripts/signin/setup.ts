@@ -9,7 +9,7 @@ import { createServer as createTlsServer, request as httpsRequest } from 'node:h
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach } from 'node:test';
-import { totpCode } from '../../src/identity/factors/totp.ts';
+import { totpCode } from '../../src/identity/factors/codes.ts';
 import { ask, logIn } from '../../test/support/gatehouse.ts';
 import { PORTAL } from '../../test/support/portal.ts';
 import { startChromium } from '../browser/setup.ts';

@@ -1,6 +1,6 @@
 /** Second factors of users of the sign-in pages, set up and used as a browser would. */
 import assert from 'node:assert/strict';
-import { totpCode } from '../../src/identity/factors/totp.ts';
+import { totpCode } from '../../src/identity/factors/codes.ts';
 import { createPasskey } from './authenticator.ts';
 import { cookieFrom, ORIGIN, type PortalOf } from './portal.ts';
 import { PASSWORD } from './users.ts';

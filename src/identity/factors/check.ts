@@ -6,9 +6,8 @@ import { Failure } from '../../http/errors.ts';
 import { actorOf } from '../audit.ts';
 import { SCHEMA } from '../schema.ts';
 import type { CheckCode, IdentityService } from '../service.ts';
-import { recoveryDigest } from './recovery.ts';
+import { findTotpStep, recoveryDigest } from './codes.ts';
 import { countTotpByKey, findTotp, noteFailure, readClock, useRecoveryCode, useTotpStep } from './store.ts';
-import { findTotpStep } from './totp.ts';
 
 /** @param secret IDENTITY_SECRET, or one of IDENTITY_SECRET_PREVIOUS */
 export const createTotpKey = (secret: string): ServerKey => deriveServerKey(secret, 'gatehouse/identity/v1/');

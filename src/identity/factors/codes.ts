@@ -1,5 +1,5 @@
-import { createHmac } from 'node:crypto';
-import { sameDigest } from '../../crypto/token.ts';
+import { createHmac, randomInt } from 'node:crypto';
+import { digest, sameDigest } from '../../crypto/token.ts';
 
 /** Authenticator apps agree on these values only (RFC 6238 with SHA-1). */
 const [STEP_SECONDS, DIGITS, SECRET_BYTES] = [30, 6, 20];
@@ -40,4 +40,20 @@ export function base32(bytes: Buffer): string {
 export function totpUri(secret: Buffer, issuer: string, account: string): string {
   const [site, name] = [issuer, account].map((part) => encodeURIComponent(part.replaceAll(':', ' ')));
   return `otpauth://totp/${site}:${name}?secret=${base32(secret)}&issuer=${site}`;
+}
+
+/** Letters and digits that are not mistaken for each other (Crockford's Base32). */
+const LETTERS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
+const [CODES, GROUPS, GROUP] = [10, 6, 4];
+
+/** Ten codes of 120 random bits, so that a plain digest may be stored (ASVS 6.5.2: from 112 bits). */
+export const createRecoveryCodes = (): string[] =>
+  Array.from({ length: CODES }, () => Array.from({ length: GROUPS }, createGroup).join('-'));
+
+const createGroup = (): string => Array.from({ length: GROUP }, () => LETTERS[randomInt(LETTERS.length)]).join('');
+
+/** Reads what a person copied by hand: case, spaces and hyphens do not matter. @returns null if it is not a code */
+export function recoveryDigest(text: string): Buffer | null {
+  const letters = text.toUpperCase().replace(/[\s-]/g, '').replaceAll('O', '0').replace(/[IL]/g, '1');
+  return /^[0-9A-HJKMNP-TV-Z]{24}$/.test(letters) ? digest(letters) : null;
 }

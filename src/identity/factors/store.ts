@@ -169,20 +169,14 @@ export async function insertPending(database: Database, token: string, { id, pas
     values (${digest(token)}, ${id}, ${digest(password_hash ?? '')}, now() + interval '10 minutes')`);
 }
 
-export type Pending = Readonly<{ user_id: string; password_digest: Buffer }>;
+type Pending = Readonly<{ user_id: string; password_digest: Buffer }>;
 
-const isOpen = (sql: Sql, token: string): Fragment =>
-  sql`token_digest = ${digest(token)} and attempts < 5 and expires_at > now()`;
-
-/** Counts an attempt before it is checked. @returns null without such a sign-in, or without an attempt left */
-export const takePendingAttempt = async (database: Database, token: string): Promise<Pending | null> =>
+/** @param attempts 1 to count one before it is checked  @returns null without such a sign-in or an attempt left */
+export const usePending = async (database: Database, token: string, attempts: 0 | 1): Promise<Pending | null> =>
   (await database.write((sql) => sql<Pending[]>`
-    update identity.pending_sign_ins set attempts = attempts + 1 where ${isOpen(sql, token)}
+    update identity.pending_sign_ins set attempts = attempts + ${attempts}
+    where token_digest = ${digest(token)} and attempts < 5 and expires_at > now()
     returning user_id, password_digest`))[0] ?? null;
-
-export const findPending = async (database: Database, token: string): Promise<Pending | null> =>
-  (await database.read((sql) => sql<Pending[]>`
-    select * from identity.pending_sign_ins where ${isOpen(sql, token)}`))[0] ?? null;
 
 /** @returns false if a concurrent request has ended the sign-in */
 export const removePending = (database: Database, token: string): Promise<boolean> =>

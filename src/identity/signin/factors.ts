@@ -5,10 +5,11 @@ import { optional, text } from '../../http/shape.ts';
 import { NOTHING } from '../../http/template.ts';
 import { actorOf } from '../audit.ts';
 import { createTotpKey } from '../factors/check.ts';
+import {
+  base32, createRecoveryCodes, enrolmentSecret, findTotpStep, recoveryDigest, totpUri,
+} from '../factors/codes.ts';
 import { createOptions, register } from '../factors/passkeys.ts';
-import { createRecoveryCodes, recoveryDigest } from '../factors/recovery.ts';
 import * as store from '../factors/store.ts';
-import { base32, enrolmentSecret, findTotpStep, totpUri } from '../factors/totp.ts';
 import type { PortalService } from '../service.ts';
 import type { Actor } from '../store/audit.ts';
 import { createTokens, returnAddress, setCookies } from './browser.ts';

@@ -3,8 +3,7 @@ import { randomBytes } from 'node:crypto';
 import test from 'node:test';
 import { digest } from '../../../src/crypto/token.ts';
 import { createChallenge, isChallengeFor } from '../../../src/identity/factors/passkeys.ts';
-import { createRecoveryCodes, recoveryDigest } from '../../../src/identity/factors/recovery.ts';
-import { base32, findTotpStep, totpCode, totpUri } from '../../../src/identity/factors/totp.ts';
+import { base32, createRecoveryCodes, findTotpStep, recoveryDigest, totpCode, totpUri } from '../../../src/identity/factors/codes.ts';
 
 test('TOTP: the vectors of RFC 6238 for SHA-1, of which an app shows six digits', () => {
   const secret = Buffer.from('12345678901234567890');

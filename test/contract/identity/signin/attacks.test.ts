@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { after, test } from 'node:test';
 import type { TransactionSql } from 'postgres';
-import { totpCode } from '../../../../src/identity/factors/totp.ts';
+import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { createDatabase } from '../../../support/database.ts';
 import { factorsOf, PENDING, secretOn } from '../../../support/factors.ts';

@@ -1,7 +1,7 @@
 /** Second factors: enrolment, the second step of a sign-in, and what a pending sign-in may do. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { totpCode } from '../../../../src/identity/factors/totp.ts';
+import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { createRoutes } from '../../../../src/identity/routes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { createDatabase } from '../../../support/database.ts';

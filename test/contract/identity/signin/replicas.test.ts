@@ -1,7 +1,7 @@
 /** What must happen once happens once, and what is limited stays limited, whichever replicas are asked. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { totpCode } from '../../../../src/identity/factors/totp.ts';
+import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { factorsOf } from '../../../support/factors.ts';
 import { startGatehouse } from '../../../support/gatehouse.ts';
