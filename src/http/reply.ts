@@ -3,13 +3,15 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Envelope, Reply } from './call.ts';
 import { type ErrorCode, ERRORS, type Failure, type TextReply } from './errors.ts';
 
-/** ASVS 3.4, 4.1.1 and 14.3.2. Every reply of every service has these. */
-const COMMON_HEADERS = {
+/** ASVS 3.4, 4.1.1 and 14.3.2. Every reply of every service has these. V8 is slow to add members to a copy. */
+const withCommon = (own: RenderedReply['headers']): RenderedReply['headers'] => ({
   'Cache-Control': 'no-store',
   'X-Content-Type-Options': 'nosniff',
   'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'",
-};
-const JSON_HEADERS = { 'Content-Type': 'application/json; charset=utf-8', ...COMMON_HEADERS };
+  ...own,
+});
+const JSON_TYPE = 'application/json; charset=utf-8';
+const JSON_HEADERS = withCommon({ 'Content-Type': JSON_TYPE });
 
 export interface RenderedReply<Body = string | Uint8Array | AsyncIterable<string>> {
   readonly status: number;
@@ -21,13 +23,13 @@ export interface RenderedReply<Body = string | Uint8Array | AsyncIterable<string
 
 export function renderSuccess(reply: Reply<unknown>, status: number, envelope: Envelope, id: string): RenderedReply {
   if ('text' in reply) {
-    const headers = { ...JSON_HEADERS, ...reply.headers, 'Content-Type': reply.contentType };
-    return { status, headers, body: reply.text };
+    return { status, headers: withCommon({ ...reply.headers, 'Content-Type': reply.contentType }), body: reply.text };
   }
   if ('items' in reply) return { status, headers: JSON_HEADERS, body: renderList(reply.items, envelope, id) };
   const { data, pagination, links, headers } = reply;
   const body = envelope === 'bare' ? data : { data, _meta: { request_id: id, pagination }, _links: links };
-  return { status, headers: headers ? { ...JSON_HEADERS, ...headers } : JSON_HEADERS, body: JSON.stringify(body) };
+  const all = headers ? withCommon({ 'Content-Type': JSON_TYPE, ...headers }) : JSON_HEADERS;
+  return { status, headers: all, body: JSON.stringify(body) };
 }
 
 async function* renderList(batches: AsyncIterable<unknown>, envelope: Envelope, id: string): AsyncGenerator<string> {
@@ -43,7 +45,7 @@ async function* renderList(batches: AsyncIterable<unknown>, envelope: Envelope, 
 
 /** The reply to OPTIONS. */
 export const renderAllow = (allow: Failure['details']['headers']): RenderedReply =>
-  ({ status: 204, headers: { ...COMMON_HEADERS, ...allow }, body: '' });
+  ({ status: 204, headers: withCommon({ ...allow }), body: '' });
 
 /** @param toPage shows a failure to a person, unless it has a page of its own */
 export function renderFailure(
