@@ -1,6 +1,6 @@
 import { bearerOf, type Guard, type RequestInfo, type Route } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import { type ApiKey, type CallerSession, isActive, isUsable } from './model.ts';
+import { type CallerSession, isUsable, mayLogIn } from './model.ts';
 import type { Caller } from './policy.ts';
 import type { IdentityService } from './service.ts';
 import { RightsLost } from './store/audit.ts';
@@ -76,7 +76,7 @@ export async function activeSession<Session extends CallerSession>(
 ) {
   const session = await service.limitGuesses(network, digest, (known) => find(service, known));
   if (session instanceof Failure) return session;
-  if (!session || !isActive(session)) return refused('session');
+  if (!session || session.ended || !mayLogIn(session.user)) return refused('session');
   markSeen(service, session);
   return session;
 }
@@ -92,6 +92,6 @@ async function callerByKey(value: string, network: string, service: IdentityServ
 
 /** Beyond this number, the use is recorded with the next request. */
 const MAX_PENDING = 10_000;
-export function markSeen({ pendingLastSeen }: IdentityService, { id, last_seen_is_old }: CallerSession | ApiKey): void {
-  if (last_seen_is_old && pendingLastSeen.size < MAX_PENDING) pendingLastSeen.add(id);
+export function markSeen({ pendingLastSeen }: IdentityService, row: Pick<CallerSession, 'id' | 'last_seen_is_old'>) {
+  if (row.last_seen_is_old && pendingLastSeen.size < MAX_PENDING) pendingLastSeen.add(row.id);
 }

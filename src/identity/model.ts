@@ -64,8 +64,8 @@ type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 
 /** `revoked`: by itself, or with all sessions of its user or of everyone. */
 export type Session = RowOf<Infer<typeof sessionShape>> & Times;
-/** What a bearer check reads of a session. */
-export type CallerSession = Pick<Session, 'id' | 'revoked' | 'logged_out' | 'user' | keyof Times>;
+/** What a bearer check reads of a session. `ended`: revoked, logged out or expired. */
+export type CallerSession = Pick<Session, 'id' | 'last_seen_is_old' | 'user'> & { readonly ended: boolean };
 /** `user`: null for a key without a user. `suspended`: its user, or without a user its creator, may not log in. */
 export type ApiKey = Omit<RowOf<Infer<typeof keyShape>>, 'key'> & Times &
   Readonly<{ key_prefix: string; suspended: boolean }>;
@@ -90,8 +90,7 @@ export const viewKey = (row: ApiKey) => viewWholeKey({ ...row, key: `${row.key_p
 export const mayLogIn = (user: Pick<User, 'enabled' | 'deleted_at'>) => user.enabled && user.deleted_at === null;
 
 /** Decided from the row at every request, so that the end of a session is effective at once on every replica. */
-export const isActive = (row: CallerSession): boolean =>
-  !row.revoked && !row.logged_out && !row.expired && mayLogIn(row.user);
+export const isActive = (row: Session) => !row.revoked && !row.logged_out && !row.expired && mayLogIn(row.user);
 
 export const isUsable = (row: ApiKey): boolean =>
   !row.revoked && !row.expired && !row.suspended && row.deleted_at === null;

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type Action, type Caller, may } from '../../src/identity/policy.ts';
-import type { ApiKey, Session, User } from '../../src/identity/model.ts';
+import type { ApiKey, CallerSession, User } from '../../src/identity/model.ts';
 
 const OWN = '0190c0de-0000-4000-8000-000000000001';
 const OTHERS = '0190c0de-0000-4000-8000-000000000002';
@@ -22,20 +22,8 @@ const userWith = (flags: Partial<User>): User => ({
   ...flags,
 });
 
-const sessionOf = (user: User): Session => ({
-  id: '0190c0de-0000-4000-8000-000000000003',
-  user_id: user.id,
-  revoked: false,
-  logged_out: false,
-  expires_at: THEN,
-  expired: false,
-  ip: null,
-  user_agent: null,
-  last_seen_at: THEN,
-  last_seen_is_old: false,
-  ...times,
-  user,
-});
+const sessionOf = (user: User): CallerSession =>
+  ({ id: '0190c0de-0000-4000-8000-000000000003', ended: false, last_seen_is_old: false, user });
 
 const keyOf = (user: User | null): ApiKey => ({
   id: '0190c0de-0000-4000-8000-000000000004',

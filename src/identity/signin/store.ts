@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { digest } from '../../crypto/token.ts';
-import { alignToKeys, arrayLiteral, batched, hexArrayLiteral } from '../../db/batch.ts';
-import type { Database } from '../../db/pool.ts';
+import { arrayLiteral } from '../../db/batch.ts';
+import type { Database, Sql } from '../../db/pool.ts';
 import type { Tokens } from '../factors/store.ts';
-import { accountKey, type Session, type User } from '../model.ts';
+import { accountKey, type CallerSession, type User } from '../model.ts';
 import { type Actor, changing } from '../store/audit.ts';
-import { countRows, type Page, type PageOf, userColumns, userOf } from '../store/rows.ts';
-import { endSessions, joined, sessionColumns, type SessionRow, type Sessions } from '../store/sessions.ts';
+import { countRows, type Page, type PageOf, userColumns } from '../store/rows.ts';
+import { callerColumns, callerOf, type CallerRow, endSessions, findBy } from '../store/sessions.ts';
 
 /** How and when a person signed in. `age` in seconds; `has_factor`: whether the user has a second one. */
 export type Proof = Readonly<{ methods: string; age: number; at: Date; has_factor: boolean }>;
@@ -35,22 +35,17 @@ export const endOtherSessions = (
   return null;
 });
 
-export type ProvenSession = Session & Proof;
+export type ProvenSession = CallerSession & Proof;
 
-/** By hexadecimal digests of the tokens of one cookie. A login through the API is one by password. */
-const findBy = (column: 's.token_digest' | 'p.domain_digest') => batched(
-  async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<ProvenSession | null>> => {
-    const rows = await database.read((sql) => sql<Array<SessionRow & Proof & { digest: string }>>`
-      select encode(${sql(column)}, 'hex') as digest, coalesce(p.methods, 'password') as methods,
-        coalesce(p.authenticated_at, s.created_at) as at, u.second_factor as has_factor,
-        extract(epoch from now() - coalesce(p.authenticated_at, s.created_at))::float8 as age,
-        ${sessionColumns(sql, idleSeconds)}
-      from ${joined(sql)} left join identity.sign_ins p on p.session_id = s.id
-      where ${sql(column)} = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
-    return alignToKeys(digests, rows, (row) => row.digest).map((row) => row && { user: userOf(row), ...row });
-  },
-);
-export const [findByHostToken, findByDomainToken] = [findBy('s.token_digest'), findBy('p.domain_digest')];
+/** A login through the API is one by password. */
+const proven = (sql: Sql, idleSeconds: number) => sql`
+  coalesce(p.methods, 'password') as methods, coalesce(p.authenticated_at, s.created_at) as at,
+  extract(epoch from now() - coalesce(p.authenticated_at, s.created_at))::float8 as age,
+  u.second_factor as has_factor, ${callerColumns(sql, idleSeconds)}`;
+const provenOf = (row: CallerRow & Proof): ProvenSession =>
+  ({ methods: row.methods, age: row.age, at: row.at, has_factor: row.has_factor, ...callerOf(row) });
+export const findByHostToken = findBy('s.token_digest', proven, provenOf);
+export const findByDomainToken = findBy('p.domain_digest', proven, provenOf);
 
 /** By name, without the deleted. @param search a part of the username or the address; empty for all */
 export function searchUsers(database: Database, search: string, { page, limit }: Page): Promise<PageOf<User>> {

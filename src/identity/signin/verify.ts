@@ -60,7 +60,7 @@ export async function verifyOrSignIn(
   const reply = await verify({ request, caller, path: {}, query: { require: role }, body: null });
   if (reply instanceof Failure) return reply;
   const time = proof ? String(Math.floor(proof.at.getTime() / 1000)) : '';
-  return { ...reply, headers: { ...reply.headers, 'X-Auth-Methods': proof?.methods ?? '', 'X-Auth-Time': time } };
+  return { data: null, headers: { 'X-Auth-Methods': proof?.methods ?? '', 'X-Auth-Time': time, ...reply.headers } };
 
   function signIn(code: 'unauthorized' | 'signin_too_old' | 'second_factor_needed', path = '/login') {
     if (query.redirect === undefined || !isNavigation(request.headers)) return new Failure(code);

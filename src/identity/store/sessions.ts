@@ -17,7 +17,7 @@ export const isExpired = (sql: Sql, alias: string, idleSeconds: number): Fragmen
 };
 
 /** A session `s` with its user `u` and the value `g` that ends the sessions of all users. */
-export const joined = (sql: Sql): Fragment => sql`
+const joined = (sql: Sql): Fragment => sql`
   identity.sessions s join identity.users u on u.id = s.user_id cross join identity.global_revocation g`;
 
 /** Revoked by itself, or neither logged out nor expired when its user's or all users' sessions were ended. */
@@ -27,7 +27,7 @@ const isRevoked = (sql: Sql): Fragment => sql`
     or (g.sessions_end_at >= s.created_at and g.sessions_end_at < s.expires_at)) is true))`;
 
 /** Expired also by the clock of an earlier end of all sessions: a failover may have set it back. */
-export const sessionColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
+const sessionColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
   s.id, s.user_id, ${isRevoked(sql)} as revoked, s.logged_out, s.expires_at,
   ${isExpired(sql, 's', idleSeconds)}
     or coalesce(s.expires_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as expired,
@@ -74,34 +74,33 @@ export function insertSession(
   });
 }
 
-export type SessionRow = Omit<Session, 'user'> & JoinedUser;
+type SessionRow = Omit<Session, 'user'> & JoinedUser;
+const sessionOf = (row: SessionRow): Session => ({ user: userOf(row), ...row });
 
-/** By hexadecimal digests. Runs at every request, so the text is constant: the driver assembles fragments each time. */
-export const findCallerByToken = batched(
-  async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<CallerSession | null>> => {
-    const rows = await database.read((sql) => sql<Array<Omit<CallerSession, 'user'> & JoinedUser & { digest: string }>>`
-      select encode(s.token_digest, 'hex') as digest, s.id, s.logged_out,
-        s.revoked or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false) as revoked,
-        s.expires_at <= now()
-          or (${idleSeconds} > 0 and s.last_seen_at <= now() - make_interval(secs => ${idleSeconds})) as expired,
-        s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
-        u.id as u_id, u.first_name as u_first_name, u.last_name as u_last_name, u.username as u_username,
-        u.email as u_email, u.enabled as u_enabled, u.verified as u_verified, u.super_admin as u_super_admin,
-        u.created_at as u_created_at, u.updated_at as u_updated_at, u.deleted_at as u_deleted_at
-      from identity.sessions s join identity.users u on u.id = s.user_id cross join identity.global_revocation g
-      where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
-    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && { user: userOf(row), ...row });
-  },
-);
+/** With the digest, at most 19 columns in all: as objects, rows of more are several times as slow in V8 11. */
+export const callerColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
+  s.id, s.last_seen_at < now() - interval '1 minute' as last_seen_is_old,
+  s.revoked or s.logged_out or s.expires_at <= now()
+    or coalesce(s.created_at <= greatest(u.sessions_end_at, g.sessions_end_at), false)
+    or (${idleSeconds} > 0 and s.last_seen_at <= now() - make_interval(secs => ${idleSeconds})) as ended,
+  ${joinedUser(sql)}`;
 
-export const findSessionByToken = batched(
-  async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<Session | null>> => {
-    const rows = await database.read((sql) => sql<Array<SessionRow & { digest: string }>>`
-      select encode(s.token_digest, 'hex') as digest, ${sessionColumns(sql, idleSeconds)} from ${joined(sql)}
-      where s.token_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
-    return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && { user: userOf(row), ...row });
-  },
-);
+export type CallerRow = Omit<CallerSession, 'user'> & JoinedUser;
+export const callerOf = (row: CallerRow): CallerSession =>
+  ({ id: row.id, ended: row.ended, last_seen_is_old: row.last_seen_is_old, user: userOf(row) });
+
+/** Finds sessions by hexadecimal digests. PostgreSQL leaves out the join with `p` if no column of it is read. */
+export const findBy = <Row, Found>(
+  column: 's.token_digest' | 'p.domain_digest', columns: typeof callerColumns, foundOf: (row: Row) => Found,
+) => batched(async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<Found | null>> => {
+  const rows = await database.read((sql) => sql<Array<Row & { digest: string }>>`
+    select encode(${sql(column)}, 'hex') as digest, ${columns(sql, idleSeconds)}
+    from ${joined(sql)} left join identity.sign_ins p on p.session_id = s.id
+    where ${sql(column)} = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
+  return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && foundOf(row));
+});
+export const findCallerByToken = findBy('s.token_digest', callerColumns, callerOf);
+export const findSessionByToken = findBy('s.token_digest', sessionColumns, sessionOf);
 
 /** @returns the id of the session's user, or null if there is no such session */
 export async function findSessionOwner(database: Database, id: string): Promise<string | null> {
@@ -140,7 +139,7 @@ export function listSessions(service: Sessions, page: Page, filter: SessionFilte
     const counted = active === null ? 0 : await countActive(sql, userId, idleSeconds);
     // The ended ones by difference: there are few active sessions in a large table.
     const total = active ? counted : (await countRows(sql, table, all)) - counted;
-    return { rows: rows.map((row) => ({ ...row, user: userOf(row) })), total };
+    return { rows: rows.map(sessionOf), total };
   });
 }
 
