@@ -82,6 +82,8 @@ export function renderRaw({ status, reason = 'internal', headers, body }: Render
 /** How much of an unread body is discarded after an early reply, and for how long, before the connection is closed. */
 const DISCARD_BYTES = 1024 * 1024;
 const DISCARD_MS = 1000;
+/** The kernel takes it at once. A larger reply ends once it is sent: a shutdown closes connections of ended ones. */
+const SMALL_REPLY = 8 * 1024;
 
 /** Writes a reply once. Resolves when the last byte is handed to the kernel, or the client is gone. */
 export async function writeReply(
@@ -96,21 +98,17 @@ export async function writeReply(
   const discarded = isUnread(request) ? discard(request) : null;
   const headers: Record<string, string> = { 'X-Request-Id': requestId, ...own };
   if (close || discarded) headers.Connection = 'close';
-  if (typeof body === 'string' || body instanceof Uint8Array) {
-    if (status !== 204) headers['Content-Length'] = String(Buffer.byteLength(body));
-    response.writeHead(status, headers);
-    if (!discarded) return void response.end(body);
-    response.flushHeaders();
-    response.write(body);
-  } else {
-    // The first piece comes before the head, so that a database that fails is still a proper error.
-    for await (const piece of body) {
-      if (!response.headersSent) response.writeHead(status, headers);
-      if (request.method === 'HEAD' || request.socket.destroyed) break;
-      if (!response.write(piece)) await eventOf(response, 'drain', request);
-    }
+  const isWhole = typeof body === 'string' || body instanceof Uint8Array;
+  if (isWhole && status !== 204) headers['Content-Length'] = String(Buffer.byteLength(body));
+  if (isWhole && !discarded && body.length <= SMALL_REPLY) return void response.writeHead(status, headers).end(body);
+  // The first piece comes before the head, so that a database that fails is still a proper error.
+  for await (const piece of isWhole ? [body] : body) {
     if (!response.headersSent) response.writeHead(status, headers);
+    if (request.method === 'HEAD' || request.socket.destroyed) break;
+    if (!response.write(piece)) await eventOf(response, 'drain', request);
   }
+  if (!response.headersSent) response.writeHead(status, headers);
+  response.flushHeaders();
   // To close while the client is still sending would reset the connection, and the reply could be lost.
   await discarded;
   response.end();

@@ -148,6 +148,24 @@ test('a client that stops reading is disconnected after the inactivity timeout',
   await until(() => seen.ended && inFlight() === 0, 'the end of the exchange');
 });
 
+test('a reply that a slow client still receives is completed at the shutdown', async (t) => {
+  let calls = 0;
+  // More than the kernel takes for a client that does not read.
+  const large = 'x'.repeat(8 * 1024 * 1024);
+  const { url, inFlight, close } = await startListener(t, [get('/large', async () => ({ data: (calls += 1, large) }))]);
+  const sockets = serverSockets(t);
+  const client = await connectTo(url);
+  client.socket.pause();
+  client.send(headOf(['GET /large HTTP/1.1', HOST]));
+  await until(() => calls === 1 && (sockets[0]?.writableLength ?? 0) > 0, 'a part of the reply waits');
+  assert.equal(inFlight(), 1);
+  const closed = close(20_000);
+  client.socket.resume();
+  assert.equal((await client.answer()).json.length, large.length);
+  assert.equal(await client.closed(), '');
+  await closed;
+});
+
 test('HEAD of a list produces only the first batch', async (t) => {
   const { reply, seen } = endless();
   const { url, inFlight } = await startListener(t, [get('/list', reply)]);

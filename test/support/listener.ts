@@ -17,6 +17,8 @@ export interface TestListener {
   readonly lines: () => ReadonlyArray<Record<string, unknown>>;
   /** The log lines of finished exchanges. */
   readonly requests: () => Array<Record<string, unknown>>;
+  /** As at a shutdown. */
+  readonly close: (graceMs: number) => Promise<void>;
 }
 
 interface Owner {
@@ -49,6 +51,7 @@ export async function startListener(owner: Owner, routes: ReadonlyArray<Route<nu
     metrics: metrics.text,
     lines: () => lines,
     requests: () => lines.filter((line) => line.message === 'request'),
+    close: listener.close,
   };
 }
 
