@@ -15,7 +15,7 @@ import { dirname, join } from 'node:path';
 import { arrayLiteral } from '../src/db/batch.ts';
 import { migrate } from '../src/db/migrate.ts';
 import { createDatabase, type Database, type Sql } from '../src/db/pool.ts';
-import { DATABASE_LIMITS } from '../src/db/connection.ts';
+import { DATABASE_LIMITS } from '../src/db/address.ts';
 import { parseUrl } from '../src/db/url.ts';
 import type { Migration } from '../src/db/schema.ts';
 import * as identity from '../src/identity/migrations.ts';

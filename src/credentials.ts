@@ -1,7 +1,6 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { codeOf } from './db/retry.ts';
-import { StartupError } from './runtime/errors.ts';
+import { codeOf, StartupError } from './runtime/errors.ts';
 
 /** What is printed stays in the log of a container (ASVS 16.2.5). @returns where the secret is now */
 export function writeCredential(directory: string, name: string, secret: string): string {

@@ -1,15 +1,14 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Writable } from 'node:stream';
-import { NO_DATABASE } from './db/connection.ts';
+import { NO_DATABASE } from './db/address.ts';
 import type { Database } from './db/pool.ts';
-import { codeOf } from './db/retry.ts';
 import { isCurrent, type Schema } from './db/schema.ts';
 import type { RouteMatcher } from './http/call.ts';
 import { createBodyReader } from './http/receive.ts';
 import { createListener } from './http/server.ts';
 import type { ServiceContext } from './runtime/context.ts';
-import { describeError, StartupError, Unavailable } from './runtime/errors.ts';
+import { codeOf, describeError, StartupError, Unavailable } from './runtime/errors.ts';
 import { type Job, startJobs } from './runtime/jobs.ts';
 import { createLimiter } from './runtime/limiter.ts';
 import { createLineWriter, createLog } from './runtime/log.ts';
@@ -89,8 +88,7 @@ export async function createProcessContext({ shared }: Configuration, output: Ou
   const isText = shared.LOG_FORMAT === 'auto' ? output.stdout.isTTY : shared.LOG_FORMAT === 'text';
   const text = isText ? await import('./runtime/text-log.ts') : null;
   const lines = createLineWriter(output.stdout, text?.formatLine);
-  const isServed = shared.METRICS_PORT !== null;
-  const metrics = isServed ? (await import('./runtime/prometheus.ts')).createMetrics() : noMetrics;
+  const metrics = shared.METRICS_PORT === null ? noMetrics : (await import('./runtime/prometheus.ts')).createMetrics();
   const hashing = createLimiter(shared.PASSWORD_HASHES, HASHES_WAITING, 'a password hash');
   metrics.gauge('gatehouse_password_hashes_running', 'Password hashes being computed.', {}, hashing.running);
   metrics.gauge('gatehouse_password_hashes_waiting', 'Password hashes waiting for a slot.', {}, hashing.waiting);

@@ -1,6 +1,6 @@
 import {
   DATABASE_LIMITS, type DatabaseAddress, type DatabaseUrl, hostList, isThisHost, NO_DATABASE,
-} from './db/connection.ts';
+} from './db/address.ts';
 import { networks } from './http/address.ts';
 import type { ResponseStyle } from './http/server.ts';
 import { LOG_LEVELS, type LogLevel } from './runtime/log.ts';

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
-import { BUDGET, dynamicImports, linesOf, onDemand, overBudget, readingLists, readingSizes, readTree, root, staticImports, type Tree } from '../scripts/reading.ts';
+import { BUDGET, dynamicImports, linesOf, onDemand, overBudget, reachable, readingLists, readingSizes, readTree, root, staticImports, type Tree } from '../scripts/reading.ts';
 
 const source = readTree();
 
@@ -137,6 +137,14 @@ test('the webhook service loads only the delivery target in use', () => {
   const targets = (list: readonly string[]) => list.filter((file) => file.startsWith('src/webhook/targets/')).sort();
   assert.deepEqual(targets(files), []);
   assert.deepEqual(targets(onDemand(source, files)), targets([...source.keys()]));
+});
+
+test('the settings are read without the database driver, which takes longer to load than all of them', () => {
+  const values = new Map([...source].map(([file, text]) => [file, text.replaceAll(/^import type [^;]*;/gm, '')]));
+  const settings = [...values.keys()].filter((file) => file.endsWith('/settings.ts'));
+  const files = reachable(values, ['src/main.ts', 'src/db/url.ts', ...settings]);
+  assert.ok(files.includes('src/http/server.ts') && files.includes('src/db/address.ts'));
+  assert.deepEqual(files.filter((file) => staticImports(file, values.get(file) ?? '').includes('postgres')), []);
 });
 
 const run = promisify(execFile);

@@ -1,6 +1,6 @@
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
 import { stripControlChars } from './terminal.ts';
-import { isThisHost } from '../db/connection.ts';
+import { isThisHost } from '../db/address.ts';
 import { VARIABLES } from '../secrets/settings.ts';
 import { Findings, readVariables } from '../runtime/variables.ts';
 import { ConfigurationError, ENVIRONMENT } from '../settings.ts';

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { openSecret, sealSecret } from '../crypto/sealed.ts';
 import { ConfigurationError } from '../settings.ts';
 import type { Database } from '../db/pool.ts';
-import { codeOf } from '../db/retry.ts';
+import { codeOf } from '../runtime/errors.ts';
 import { SCHEMA } from '../webhook/schema.ts';
 import { createSigningKey, type SigningKeys } from '../webhook/service.ts';
 import * as settings from '../webhook/settings.ts';

@@ -13,8 +13,7 @@ export interface SchemaState {
 export const readSchema = (database: Database, schema: Schema) => database.maintain((sql) => schemaOf(sql, schema));
 
 async function schemaOf(sql: Sql, { name: schema, steps }: Schema): Promise<SchemaState> {
-  const [ledger] = await sql<[{ found: boolean }]>`
-    select to_regclass(${`${schema}.migrations`}) is not null as found`;
+  const [ledger] = await sql<[{ found: boolean }]>`select to_regclass(${schema} || '.migrations') is not null as found`;
   const rows = ledger.found
     ? await sql<Array<{ name: string }>>`select name from ${sql(schema)}.migrations order by version` : [];
   const pending = (await steps()).slice(rows.length).map(({ name }) => name);

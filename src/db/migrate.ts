@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database, Sql } from './pool.ts';
-import { Unavailable } from '../runtime/errors.ts';
-import { codeOf, LOCK_NOT_AVAILABLE } from './retry.ts';
+import { codeOf, Unavailable } from '../runtime/errors.ts';
+import { LOCK_NOT_AVAILABLE } from './retry.ts';
 import { isCurrent, type Migration, type Schema, versionOf } from './schema.ts';
 
 const LOCK_RETRY_MS = 1_000;

@@ -1,11 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres, { type Sql } from 'postgres';
 import type { Log } from '../runtime/log.ts';
-import { type Client, connect, type DatabaseAddress, hostList, type Kind, LOCK_MS } from './connection.ts';
+import { type DatabaseAddress, hostList } from './address.ts';
+import { type Client, connect, type Kind, LOCK_MS } from './connection.ts';
 import { createLimiter } from '../runtime/limiter.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { Overloaded, Unavailable } from '../runtime/errors.ts';
-import { codeOf, endsConnection, isStale, isTemporary, LOCK_NOT_AVAILABLE, withRetry } from './retry.ts';
+import { codeOf, Overloaded, Unavailable } from '../runtime/errors.ts';
+import { endsConnection, isStale, isTemporary, LOCK_NOT_AVAILABLE, withRetry } from './retry.ts';
 
 export type { DatabaseAddress, Sql };
 export type Fragment = postgres.Fragment; // a part of a statement

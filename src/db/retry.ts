@@ -1,3 +1,5 @@
+import { codeOf } from '../runtime/errors.ts';
+
 /** A serialization failure and a deadlock. READ COMMITTED seldom reports the first; distributed databases do. */
 const RETRYABLE = new Set(['40001', '40P01']);
 /** A table has changed since the statement was prepared, or a pooler has deallocated the statement. */
@@ -13,11 +15,6 @@ const PASSING = /^(08|53|40001|40P01|55P03|57014|57P05|25P0[34])/;
 /** A statement waited for a lock longer than its connection allows. */
 export const LOCK_NOT_AVAILABLE = '55P03';
 const MAX_TRIES = 5;
-
-/** The SQLSTATE, or the code of a connection error. Never the message, which may quote a value. */
-export function codeOf(error: unknown): string {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : 'unknown';
-}
 
 /** Whether the connection is of no more use. After a FATAL error, the server closes it. */
 export const endsConnection = (error: unknown): boolean =>

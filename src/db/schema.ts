@@ -58,8 +58,7 @@ export function createReadiness(database: Database, schema: Schema, log: Log) {
 
 /** @returns how many steps have been applied; -1 if the table is missing */
 export async function versionOf(sql: Sql, schema: string): Promise<number> {
-  const table = `${schema}.migrations`;
-  const [ledger] = await sql<[{ found: boolean }]>`select to_regclass(${table}) is not null as found`;
+  const [ledger] = await sql<[{ found: boolean }]>`select to_regclass(${schema} || '.migrations') is not null as found`;
   if (!ledger.found) return -1;
   const [row] = await sql<[{ version: number }]>`
     select coalesce(max(version), 0)::int4 as version from ${sql(schema)}.migrations`;

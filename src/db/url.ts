@@ -2,8 +2,8 @@ import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { createSecureContext, type SecureContext } from 'node:tls';
-import { type DatabaseUrl, type Host, isThisHost, SSL_MODES, TARGETS } from './connection.ts';
-import { codeOf } from './retry.ts';
+import { type DatabaseUrl, type Host, isThisHost, SSL_MODES, TARGETS } from './address.ts';
+import { codeOf } from '../runtime/errors.ts';
 import { Expected, Findings, number, oneOf, readVariables, text } from '../runtime/variables.ts';
 
 /** Parameters of a URL, as in libpq. */

@@ -1,5 +1,5 @@
 import { costWarnings, scryptCost } from '../crypto/scrypt.ts';
-import type { DatabaseAddress } from '../db/connection.ts';
+import type { DatabaseAddress } from '../db/address.ts';
 import { nullable, object, text as textShape, validate } from '../http/shape.ts';
 import {
   DAY, earlierSecrets, number, numberOrOff, oneOf, secret, type SettingsInput, text, toggle,

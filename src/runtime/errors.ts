@@ -15,6 +15,11 @@ export class Overloaded extends Error {}
 /** Waiting does not help: the process prints the message and ends. */
 export class StartupError extends Error {}
 
+/** The SQLSTATE, or the code of a system error. Never the message, which may quote a value. */
+export function codeOf(error: unknown): string {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : 'unknown';
+}
+
 /**
  * What a log may say about anything thrown. A foreign message may quote a secret, so of any other error only the kind
  * and the stack frames are logged.

@@ -1,5 +1,5 @@
 import { costWarnings, scryptCost } from '../crypto/scrypt.ts';
-import type { DatabaseAddress } from '../db/connection.ts';
+import type { DatabaseAddress } from '../db/address.ts';
 import {
   DAY, earlierSecrets, matching, MIN_SECRET, number, numberOrNull, numberOrOff, secret, SECRET_ADVICE,
   type SettingsInput, text, toggle,

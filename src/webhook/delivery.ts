@@ -1,7 +1,6 @@
 import { accessSync, constants as mode } from 'node:fs';
 import { isAbsolute } from 'node:path';
-import { codeOf } from '../db/retry.ts';
-import { StartupError } from '../runtime/errors.ts';
+import { codeOf, StartupError } from '../runtime/errors.ts';
 import { removalJob } from '../runtime/jobs.ts';
 import { targetKeyOf, type WebhookService } from './service.ts';
 import type { DeliverySettings, TargetSettings } from './settings.ts';

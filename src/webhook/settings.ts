@@ -1,5 +1,5 @@
 import { isAbsolute } from 'node:path';
-import type { DatabaseAddress } from '../db/connection.ts';
+import type { DatabaseAddress } from '../db/address.ts';
 import {
   DAY, earlierSecrets, Expected, matching, number, numberOrNull, oneOf, secret, type SettingsInput, text, toggle,
   type Values, type Variable,

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { codeOf } from '../../db/retry.ts';
+import { codeOf } from '../../runtime/errors.ts';
 import type { Command } from '../settings.ts';
 import type { DeliveryResult, DeliveryTarget } from '../worker.ts';
 

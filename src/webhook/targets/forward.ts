@@ -3,7 +3,7 @@ import { lookup } from 'node:dns';
 import http, { type ClientRequest, type IncomingMessage } from 'node:http';
 import https from 'node:https';
 import { BlockList, isIP, type LookupFunction } from 'node:net';
-import { codeOf } from '../../db/retry.ts';
+import { codeOf } from '../../runtime/errors.ts';
 import type { ForwardSettings } from '../settings.ts';
 import { SCHEMES } from '../signatures.ts';
 import type { LeasedEvent } from '../store/work.ts';
