@@ -43,7 +43,7 @@ export function validate<T>(shape: Shape<T>, input: unknown, at = ''): Validatio
 const reject = (errors: FieldError[], path: string, message: string): undefined => void errors.push({ path, message });
 
 /** A shape without parts. @param parse returns undefined for an invalid value */
-const scalar = <T>(schema: JsonSchema, message: string, parse: (input: unknown) => T | undefined): Shape<T> => ({
+export const scalar = <T>(schema: JsonSchema, message: string, parse: (input: unknown) => T | undefined): Shape<T> => ({
   schema,
   read: (input, at, errors) => parse(input) ?? reject(errors, at, message),
 });

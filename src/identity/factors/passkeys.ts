@@ -2,7 +2,7 @@ import { createHmac, randomBytes } from 'node:crypto';
 import { fromBase64url, uuidToBytes } from '../../crypto/text.ts';
 import { sameDigest } from '../../crypto/token.ts';
 import type { RequestInfo } from '../../http/call.ts';
-import { object, oneOf, optional, type Shape, text, validate } from '../../http/shape.ts';
+import { object, oneOf, optional, scalar, type Shape, validate } from '../../http/shape.ts';
 import { actorOf } from '../audit.ts';
 import { type Account, mayLogIn } from '../model.ts';
 import type { PortalService } from '../service.ts';
@@ -14,13 +14,12 @@ import {
 import { ALGORITHMS, type Ceremony, Rejection, verifyRegistration, verifySignIn } from './webauthn.ts';
 
 const MAX_PASSKEYS = 20;
-const base64url = text({ max: 24_576, check: (value) => (fromBase64url(value) ? null : 'must be Base64url') });
-const bytesOf = (value: string): Buffer => fromBase64url(value) ?? Buffer.alloc(0);
-
-const credential = { id: base64url, type: oneOf('public-key'), clientDataJSON: base64url };
-const registrationShape = object({ ...credential, attestationObject: base64url });
+const bytes = scalar<Buffer>({ type: 'string' }, 'must be Base64url', (input) =>
+  (typeof input === 'string' && input.length <= 24_576 ? fromBase64url(input) ?? undefined : undefined));
+const credential = { id: bytes, type: oneOf('public-key'), clientDataJSON: bytes };
+const registrationShape = object({ ...credential, attestationObject: bytes });
 const signInShape = object({
-  ...credential, authenticatorData: base64url, signature: base64url, userHandle: optional(base64url),
+  ...credential, authenticatorData: bytes, signature: bytes, userHandle: optional(bytes),
 });
 
 /** What a challenge was made for. One for another purpose is not accepted (CVE-2026-37982 in Keycloak). */
@@ -41,8 +40,8 @@ export function createChallenge(secret: Buffer, purpose: Purpose, binding: strin
 
 export function isChallengeFor(challenge: Buffer, secret: Buffer, purpose: Purpose, binding: string, now: number) {
   const head = challenge.subarray(0, RANDOM_BYTES + TIME_BYTES);
-  if (head.length < RANDOM_BYTES + TIME_BYTES || head.readUInt32BE(RANDOM_BYTES) < now) return false;
-  return sameDigest(challenge.subarray(head.length), macOf(secret, purpose, binding, head));
+  const isOurs = sameDigest(challenge.subarray(head.length), macOf(secret, purpose, binding, head));
+  return isOurs && head.readUInt32BE(RANDOM_BYTES) >= now; // no short head has a MAC
 }
 
 const macOf = (secret: Buffer, purpose: Purpose, binding: string, head: Buffer): Buffer =>
@@ -68,11 +67,9 @@ export async function register(
   const response = parse(registrationShape, json);
   const ceremony = response && (await ceremonyOf(service, response.clientDataJSON, 'register', binding));
   if (!ceremony || (await listPasskeys(database, userId)).length >= MAX_PASSKEYS) return false;
-  const [client, attestation] = [bytesOf(response.clientDataJSON), bytesOf(response.attestationObject)];
-  const registered = orNull(() => verifyRegistration(client, attestation, ceremony));
-  if (!registered?.id.equals(bytesOf(response.id))) return false;
-  const isUnused = await useChallenge(database, ceremony.challenge);
-  return isUnused && (await addPasskey(database, actor, tokens, userId, name, registered)) !== null;
+  const registered = orNull(() => verifyRegistration(response.clientDataJSON, response.attestationObject, ceremony));
+  if (!registered?.id.equals(response.id) || !(await useChallenge(database, ceremony.challenge))) return false;
+  return (await addPasskey(database, actor, tokens, userId, name, registered)) !== null;
 }
 
 /**
@@ -86,14 +83,13 @@ export async function authenticate(
   const response = parse(signInShape, json);
   const purpose = known ? 'second factor' : 'sign in';
   const ceremony = response && (await ceremonyOf(service, response.clientDataJSON, purpose, binding));
-  const passkey = ceremony && (await findPasskey(database, bytesOf(response.id)));
+  const passkey = ceremony && (await findPasskey(database, response.id));
   const account = known ?? (passkey && (await findUser(database, passkey.user_id)));
   if (!passkey || passkey.user_id !== account?.id || !mayLogIn(account)) return null;
   // The authenticator names the user it made the passkey for.
-  const handle = response.userHandle === undefined ? null : bytesOf(response.userHandle);
-  if (handle ? !handle.equals(uuidToBytes(account.id)) : !known) return null;
-  const { clientDataJSON: client, authenticatorData: data, signature } = response;
-  const proof = orNull(() => verifySignIn(bytesOf(client), bytesOf(data), bytesOf(signature), passkey, ceremony));
+  const { clientDataJSON: client, authenticatorData: data, signature, userHandle } = response;
+  if (userHandle ? !userHandle.equals(uuidToBytes(account.id)) : !known) return null;
+  const proof = orNull(() => verifySignIn(client, data, signature, passkey, ceremony));
   const isRight = proof?.isBackupEligible === passkey.is_backup_eligible
     && (await useChallenge(database, ceremony.challenge)) && (await usePasskey(database, passkey.id, proof.counter));
   reportFactor('passkey', isRight ? 'right' : 'wrong', account.id);
@@ -118,13 +114,12 @@ const parse = <T>(shape: Shape<T>, json: string): T | null => orNull(() => {
 
 /** @returns what the response must match, if its challenge was made for this purpose and browser */
 async function ceremonyOf(
-  { database, portal, throttleSecret }: PortalService, clientData: string, purpose: Purpose, binding: string,
+  { database, portal, throttleSecret }: PortalService, clientData: Buffer, purpose: Purpose, binding: string,
 ): Promise<Ceremony | null> {
-  const { origin } = portal;
-  const client = parse(object({ challenge: base64url }), bytesOf(clientData).toString('utf8'));
-  const challenge = bytesOf(client?.challenge ?? '');
+  const client = parse(object({ challenge: bytes }), clientData.toString('utf8'));
   const [secret, now] = [await throttleSecret(), await readClock(database)];
   // Without a cookie, every browser without one would have the same binding.
-  if (binding === '' || !isChallengeFor(challenge, secret, purpose, binding, now)) return null;
-  return { challenge, origin, host: new URL(origin).hostname, needsVerification: purpose === 'sign in' };
+  if (!client || binding === '' || !isChallengeFor(client.challenge, secret, purpose, binding, now)) return null;
+  const { origin } = portal;
+  return { ...client, origin, host: new URL(origin).hostname, needsVerification: purpose === 'sign in' };
 }

@@ -131,18 +131,15 @@ async function updateFlag(sql: Sql, userId: string): Promise<Date> {
 export async function removeFactors(database: Database, actor: Actor, userId: string, what: 'all' | 'totp' | Buffer) {
   const [detail, passkey] = Buffer.isBuffer(what) ? ['passkey', what] : [what, null];
   const removed = await changing(database, actor, userId, async (sql) => {
-    const [removed] = await sql<[{ n: number }]>`
-      with keys as (
-          delete from identity.passkeys
-          where user_id = ${userId} and (${detail === 'all'} or id = ${passkey}) returning 1),
-        apps as (delete from identity.totp where user_id = ${userId} and ${detail !== 'passkey'} returning 1)
-      select (select count(*) from keys)::int4 + (select count(*) from apps)::int4 as n`;
-    if (removed.n === 0) return 0;
+    const { count: keys } = await sql`
+      delete from identity.passkeys where user_id = ${userId} and (id = ${passkey} or ${what === 'all'})`;
+    const { count: apps } = await sql`delete from identity.totp where user_id = ${userId} and ${passkey === null}`;
+    const subject = { userId, targetId: userId, count: apps + keys };
+    if (subject.count === 0) return 0;
     await updateFlag(sql, userId);
-    const subject = { userId, targetId: userId, count: removed.n };
     await insertAudit(sql, { event: 'factor.removed', actor, detail }, subject);
     if (what === 'all') await endSessions(sql, actor, userId);
-    return removed.n;
+    return subject.count;
   });
   return removed ?? 0;
 }

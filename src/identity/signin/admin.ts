@@ -14,11 +14,10 @@ import { again, formOf, page, PAGE_ROWS, pager, password, render, utc } from './
 import { findUsernames, searchUsers } from './store.ts';
 
 type Search = Readonly<{ page: number; search: string }>;
-export const showUsers = async ({ caller, query }: Visit<unknown, Search>, service: PortalService) =>
-  may(caller, 'list every user') ? usersPage(service, query) : forbidden(caller);
 
-async function usersPage(
-  { database }: PortalService, { page: number, search }: Search, form = { username: '', email: '', ...again('') },
+export async function showUsers(
+  { query: { page: number, search } }: Visit<unknown, Search>, { database }: PortalService,
+  form = { username: '', email: '', ...again('') },
 ) {
   const { rows, total } = await searchUsers(database, search, { page: number, limit: PAGE_ROWS });
   const pages = pager(`/account/users?search=${encodeURIComponent(search)}&page=`, number, total);
@@ -34,22 +33,20 @@ const firstPasswords = (service: PortalService) => ({ ...service, areGenerated: 
 
 const { username, email } = nameShapes;
 
+const named = (call: Visit<{ username: string }>) => ({ ...call, query: { page: 1, search: call.body.username } });
+
 export const createUser = formOf<Person>()({ username, email, password }, async (call, service) => {
-  const { username: search } = call.body;
   const user = { ...call.body, first_name: '', last_name: '', verified: false, super_admin: false, enabled: true };
   const created = await users.create({ ...call, body: user }, firstPasswords(service));
-  return created instanceof Failure ? created : usersPage(service, { page: 1, search });
-}, ({ body: { username, email } }, service, message) =>
-  usersPage(service, { page: 1, search: username }, { username, email, ...again(message) }));
+  return created instanceof Failure ? created : showUsers(named(call), service);
+}, (call, service, message) => {
+  const { username, email } = call.body;
+  return showUsers(named(call), service, { username, email, ...again(message) });
+});
 
-type OfUser = Readonly<{ user_id: string }>;
+type OfUser = Visit<unknown, unknown, { readonly user_id: string }>;
 
-export const showUser = async (call: Visit<unknown, unknown, OfUser>, service: PortalService) =>
-  may(call.caller, 'list every user') ? userPage(call, service) : forbidden(call.caller);
-
-async function userPage(
-  { path: { user_id: id } }: Visit<unknown, unknown, OfUser>, { database }: PortalService, message = '',
-) {
+export async function showUser({ path: { user_id: id } }: OfUser, { database }: PortalService, message = '') {
   const user = await findUser(database, id);
   if (!user) return new Failure('not_found');
   const [totp, passkeys] = await Promise.all([findTotp(database, id), listPasskeys(database, id)]);
@@ -64,15 +61,15 @@ const action = oneOf('disable', 'enable', 'remove_factors', 'set_password');
 const change = { action, password: withDefault(password, '') };
 
 /** The handlers of the API decide who may do what. */
-export const changeUser = formOf<Person, OfUser>()(change, async (call, service) => {
+export const changeUser = formOf<Person, OfUser['path']>()(change, async (call, service) => {
   const { action, password } = call.body;
   const changed = action === 'remove_factors' ? await removeAll(call, service)
     : action === 'set_password' ? await users.setPasswordOf({ ...call, body: { password } }, firstPasswords(service))
     : await users.change({ ...call, body: { enabled: action === 'enable' } }, service);
-  return changed instanceof Failure ? changed : userPage(call, service);
-}, userPage);
+  return changed instanceof Failure ? changed : showUser(call, service);
+}, showUser);
 
-async function removeAll({ caller, request, path }: Visit<unknown, unknown, OfUser>, service: PortalService) {
+async function removeAll({ caller, request, path }: OfUser, service: PortalService) {
   if (!may(caller, 'remove factors of a user')) return forbidden(caller);
   const removed = await removeFactors(service.database, actorOf(caller, request), path.user_id, 'all');
   if (removed > 0) service.reportFactor('all', 'removed', path.user_id);
@@ -80,8 +77,7 @@ async function removeAll({ caller, request, path }: Visit<unknown, unknown, OfUs
 }
 
 /** The trail, newest first. */
-export async function showAudit({ caller, query }: Visit<unknown, { page: number }>, { database }: PortalService) {
-  if (!may(caller, 'read the audit trail')) return forbidden(caller);
+export async function showAudit({ query }: Visit<unknown, { page: number }>, { database }: PortalService) {
   const all = { userId: null, event: null };
   const { rows: records, total } = await listAudit(database, { ...query, limit: PAGE_ROWS }, all);
   const names = await findUsernames(database, records.flatMap(({ actor_id, user_id }) => [actor_id, user_id]));

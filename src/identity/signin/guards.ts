@@ -2,7 +2,7 @@ import type { Call, Guard, RequestInfo } from '../../http/call.ts';
 import { Failure } from '../../http/errors.ts';
 import { activeSession, cookieOf } from '../guard.ts';
 import type { User } from '../model.ts';
-import type { Caller } from '../policy.ts';
+import { type Action, type Caller, forbidden, may } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { parseSessionToken } from '../token.ts';
 import { HOST_COOKIE, isFromPortal } from './browser.ts';
@@ -26,7 +26,9 @@ export const portalForm: Guard<PortalService, null> = {
 };
 
 /** Everyone else is sent to the sign-in page. @param isSensitive for people who signed in just now (ASVS 7.5) */
-export const signedIn = (kind: 'changes' | 'reads', isSensitive = false): Guard<PortalService, Person> => ({
+export const signedIn = (
+  kind: 'changes' | 'reads', isSensitive = false, right: Action | null = null,
+): Guard<PortalService, Person> => ({
   security: ['portal_cookie'],
   errors: ['signin_needed', 'forbidden', 'service_failed'],
   idsOf: ({ user, session }) => ({ user_id: user.id, session_id: session.id }),
@@ -34,6 +36,7 @@ export const signedIn = (kind: 'changes' | 'reads', isSensitive = false): Guard<
     if (kind === 'changes' && !isFromPortal(request.headers, service.portal)) return NOT_FROM_PORTAL;
     const person = await personOf(request, service);
     if (!person) return new Failure('signin_needed', { headers: { Location: '/login' } });
+    if (right && !may(person, right)) return forbidden(person);
     if (!isSensitive || isFresh(person.session)) return person;
     const path = /^\/account\/(keys|users)/.test(request.path) ? request.path : '/account/factors';
     const onward = request.query.get('return_to');

@@ -12,9 +12,7 @@ export const render = readTemplates(new URL('pages/pages.html', import.meta.url)
 export type Cookies = readonly string[];
 
 /** @param message what went wrong, shown first and announced by screen readers; empty for nothing */
-export function page(
-  title: string, main: Html, message = '', cookies: Cookies = [], head = NOTHING,
-): TextReply {
+export function page(title: string, main: Html, message = '', cookies: Cookies = [], head = NOTHING): TextReply {
   const { text } = render('page', { title, head, alert: again(message).alert, main });
   const headers = cookies.length > 0 ? { ...FORM_HEADERS, 'Set-Cookie': cookies } : FORM_HEADERS;
   return { text, contentType: HTML, headers };
@@ -67,9 +65,8 @@ export const formOf = <Caller, Path = unknown>() => <M extends Members>(
 
 type Filled = Readonly<{ username?: string; return_to: string }>;
 
-const formPage = (name: string, title: string) => (
-  { username = '', return_to }: Filled, message = '', cookies: Cookies = [],
-): TextReply => {
+const formPage = (name: string, title: string) =>
+  ({ username = '', return_to }: Filled, message = '', cookies: Cookies = []): TextReply => {
   const values = { return_to, username, passkey: render('passkey', { return_to }), ...again(message) };
   const heading = message === '' ? title : `${title}: try again`;
   return page(heading, render(name, values), message, cookies, render('script'));

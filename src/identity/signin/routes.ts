@@ -16,8 +16,9 @@ import { portalVisitor, verifyOrSignIn } from './verify.ts';
 const MAX_AGE = 366 * 86_400;
 const userPath = object({ user_id: uuid() });
 const number = withDefault(decimal({ min: 1, max: 1_000_000 }), 1);
-const loginQuery = queryParameters({ return_to: optional(address), again: optional(oneOf('on')) });
 const search = withDefault(text({ max: 255, check: withoutNul }), '');
+const pageQuery = queryParameters({ page: number });
+const loginQuery = queryParameters({ return_to: optional(address), again: optional(oneOf('on')) });
 // A misspelled parameter must not admit everyone.
 const verifyQuery = queryParameters({
   require: optional(oneOf('super_admin', 'second_factor')),
@@ -27,15 +28,18 @@ const verifyQuery = queryParameters({
 
 const row = (pattern: string, about: string) =>
   ({ ...routeDefaults, reply: null, method: 'GET', pattern, summary: `Sign-in pages: ${about}` }) as const;
-const page = (pattern: string, about: string) =>
-  ({ ...row(pattern, about), failurePage, errors: FAILURES, guard: signedIn('reads') }) as const;
+const pageFor = <Caller>(guard: Guard<PortalService, Caller>) => (pattern: string, about: string) =>
+  ({ ...row(pattern, about), failurePage, errors: FAILURES, guard }) as const;
 const formFor = <Caller>(guard: Guard<PortalService, Caller>) => (pattern: string, about: string) =>
-  ({ ...page(pattern, about), method: 'POST', guard }) as const;
+  ({ ...pageFor(guard)(pattern, about), method: 'POST' }) as const;
 const entry = formFor(portalForm);
+const [read, readRecent] = [pageFor(signedIn('reads')), pageFor(signedIn('reads', true))];
 const [change, sensitive] = [formFor(signedIn('changes')), formFor(signedIn('changes', true))];
+const readUsers = pageFor(signedIn('reads', false, 'list every user'));
+const readAudit = pageFor(signedIn('reads', false, 'read the audit trail'));
 
 const ROWS: ReadonlyArray<Route<PortalService>> = [
-  route({ ...page('/login', 'the form'), guard: anonymous, query: loginQuery, handle: portal.showLogin }),
+  route({ ...pageFor(anonymous)('/login', 'the form'), query: loginQuery, handle: portal.showLogin }),
   route({ ...entry('/login', 'sign in'), ...portal.signIn }),
   route({ ...entry('/login/code', 'a code of the second factor'), ...portal.enterCode }),
   route({ ...entry('/login/password', 'choose a password at the first sign-in'), ...portal.choosePassword }),
@@ -45,11 +49,11 @@ const ROWS: ReadonlyArray<Route<PortalService>> = [
     handle: portal.passkeyOptions }),
   route({ ...entry('/logout', 'sign out'), handle: portal.signOut }),
 
-  route({ ...page('/account', 'your account'), handle: account.showAccount }),
+  route({ ...read('/account', 'your account'), handle: account.showAccount }),
   route({ ...change('/account/password', 'change your password'), ...account.changeOwnPassword }),
   route({ ...change('/account/sessions/end', 'end one of your sessions, or all'), ...account.endSessions }),
-  route({ ...page('/account/factors', 'your second factors'), guard: signedIn('reads', true),
-    query: queryParameters({ return_to }), handle: factors.showFactors }),
+  route({ ...readRecent('/account/factors', 'your second factors'), query: queryParameters({ return_to }),
+    handle: factors.showFactors }),
   route({ ...sensitive('/account/totp/start', 'set up an authenticator app'), ...factors.startTotp }),
   route({ ...sensitive('/account/totp', 'confirm an authenticator app'), ...factors.finishTotp }),
   route({ ...sensitive('/account/recovery', 'new recovery codes'), handle: factors.newCodes }),
@@ -58,18 +62,16 @@ const ROWS: ReadonlyArray<Route<PortalService>> = [
     handle: factors.passkeyOptions }),
   route({ ...sensitive('/account/passkeys', 'add a passkey'), ...factors.addPasskey }),
 
-  route({ ...page('/account/keys', 'your API keys'), guard: signedIn('reads', true),
-    query: queryParameters({ page: number }), handle: account.showKeys }),
+  route({ ...readRecent('/account/keys', 'your API keys'), query: pageQuery, handle: account.showKeys }),
   route({ ...sensitive('/account/keys', 'create an API key'), ...account.createKey }),
   route({ ...change('/account/keys/revoke', 'revoke an API key'), ...account.revokeKey }),
 
-  route({ ...page('/account/users', 'users'), query: queryParameters({ page: number, search }),
+  route({ ...readUsers('/account/users', 'users'), query: queryParameters({ page: number, search }),
     handle: admin.showUsers }),
   route({ ...sensitive('/account/users', 'create a user'), ...admin.createUser }),
-  route({ ...page('/account/users/{user_id}', 'one user'), path: userPath, handle: admin.showUser }),
+  route({ ...readUsers('/account/users/{user_id}', 'one user'), path: userPath, handle: admin.showUser }),
   route({ ...sensitive('/account/users/{user_id}', 'change a user'), path: userPath, ...admin.changeUser }),
-  route({ ...page('/account/audit', 'the audit trail'), query: queryParameters({ page: number }),
-    handle: admin.showAudit }),
+  route({ ...readAudit('/account/audit', 'the audit trail'), query: pageQuery, handle: admin.showAudit }),
 
   route({ ...row('/api/auth/verify', ''), guard: portalVisitor, query: verifyQuery, handle: verifyOrSignIn,
     summary: 'Forward authentication: the caller, as headers for a proxy, or the way to the sign-in page',
