@@ -179,7 +179,7 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'restored identity',
     summary: 'After a restore, end all sessions and API keys: some may have been revoked since the backup',
-    options: { 'keep-keys': flag('end the sessions only'), confirm },
+    options: { 'keep-keys': flag('keep the API keys'), confirm },
     async run(given, { note }) {
       const done = await inIdentity((database) => ifConfirmed(given, database, async (sql) => {
         const { sessions, keys, codes } = await endRestored(sql, !given.flag('keep-keys'));
