@@ -36,7 +36,7 @@ export const CHECK: Command = {
   },
 };
 
-/** Works with each configured service, assembled but not served. @returns the results, by service */
+/** Runs work with each configured service, assembled but not served. @returns the results, by service */
 export async function withServices<T>(
   configuration: Configuration, output: Output, work: (service: Service, name: string) => Promise<T>,
 ): Promise<ReadonlyMap<string, T>> {
@@ -81,7 +81,7 @@ async function checkDatabase(
   add('ok', 'pooler', isPooled ? 'one in session mode' : 'none');
 
   if (missing.length > 0) add('failed', 'rights', `the role ${server.role} lacks ${missing.join(', ')}`);
-  else if (state) add('ok', 'rights', state.exists ? 'all that serve needs' : 'those of the owner of new tables');
+  else if (state) add('ok', 'rights', state.exists ? 'all that serve needs' : 'the role will own its new tables');
   if (state) {
     const { applied, pending } = state;
     const newer = applied.length > schema.version ? ', of a newer version' : '';
@@ -98,7 +98,7 @@ async function checkDatabase(
   else add('ok', 'clock', detail);
 }
 
-/** In use is no failure: a running Gatehouse may be checked. */
+/** A port in use is not a failure: Gatehouse may be running. */
 async function listenerText({ host, port }: { readonly host: string; readonly port: number }): Promise<string> {
   const address = `${host.includes(':') ? `[${host}]` : host}:${port}`;
   return `${address}${(await isInUse(host, port)) ? ' (in use now, by a running Gatehouse or another program)' : ''}`;

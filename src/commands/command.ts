@@ -28,7 +28,7 @@ export interface Arguments {
 
 export interface Terminal {
   readonly print: (line: string) => void;
-  /** Standard error: for people, where standard output may be read by a program. */
+  /** Writes a message for the user to standard error, because a program may read standard output. */
   readonly note: (line: string) => void;
   /** Whether standard output still has a reader. */
   readonly isRead: () => boolean;
@@ -52,7 +52,7 @@ export class UsageError extends Error {}
 /** The command was understood and could not be done: exit 1. */
 export class OperationFailed extends Error {}
 
-/** What people type who do not know the commands yet. Nothing at all asks for the list of commands. */
+/** Translates usual words for help and version. Without any word, the list of commands is printed. */
 function translate(words: readonly string[]): readonly string[] {
   const [first, ...rest] = words;
   if (first === undefined || first === 'help') return [...rest, '--help'];
@@ -91,11 +91,11 @@ function findCommand(commands: readonly Command[], words: readonly string[], pri
   const group = commands.filter(({ name }) => name.startsWith(`${first} `));
   const next = group.map(({ name }) => name.slice(first.length + 1));
   if (!wantsHelp && group.length > 0) {
-    throw new UsageError(`"${first}" goes on with ${next.join(', ')}${didYouMean(second, next)}`);
+    throw new UsageError(`"${first}" needs a subcommand: ${next.join(', ')}${didYouMean(second, next)}`);
   }
   if (!wantsHelp || (group.length === 0 && !first.startsWith('-'))) {
     const guess = didYouMean(first, commands.map(({ name }) => name.split(' ')[0] ?? ''));
-    throw new UsageError(`there is no command "${[first, second].filter(Boolean).join(' ')}"${guess}`);
+    throw new UsageError(`there is no command "${first}${/^(-|$)/.test(second) ? '' : ` ${second}`}"${guess}`);
   }
   print('Usage: gatehouse COMMAND [OPTION…]\n');
   for (const { name, summary } of group.length > 0 ? group : commands) print(`  ${name.padEnd(19)} ${summary}`);
@@ -103,7 +103,7 @@ function findCommand(commands: readonly Command[], words: readonly string[], pri
   return null;
 }
 
-/** Names the choice that the word was probably meant to be: one with one other letter, or two if it is long enough. */
+/** Suggests a choice that differs from the word by one letter, or by two if the word is long enough. */
 function didYouMean(word: string, choices: readonly string[]): string {
   const edits = word.length < 4 ? [1] : [1, 2];
   const found = edits.flatMap((count) => choices.find((choice) => isWithin(count, word, choice)) ?? []);

@@ -87,7 +87,7 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Resume paused delivery',
     async run(_given, { note }) {
       const wasPaused = await withWebhook(resumeDelivery);
-      note(wasPaused ? 'Delivery goes on.' : 'Delivery was not paused.');
+      note(wasPaused ? 'Delivery resumed.' : 'Delivery was not paused.');
     },
   },
   {
@@ -102,7 +102,7 @@ export const COMMANDS: readonly Command[] = [
   },
 ];
 
-/** Goes on where a page ends early: one statement looks at a limited number of events. */
+/** Continues if a page ends early, because one statement reads a limited number of events. */
 async function listAll(database: Database, filter: Omit<EventFilter, 'after'>, limit: number): Promise<EventSummary[]> {
   const events: EventSummary[] = [];
   for (let after: string | null | undefined; after !== null && events.length < limit; ) {

@@ -196,7 +196,7 @@ type UserWork = (id: string, database: Database, hashing: Hashing) => Promise<Ch
 const onUser = ({ positionals: [name] }: Arguments, work: UserWork): Promise<ChangedUser> =>
   inIdentity(async (database, hashing) => orThrow(await work((await find(database, name)).id, database, hashing)));
 
-/** The id of `--user`. It may be that of a deleted user, who has no name any more. @returns null without the option */
+/** The id that `--user` names. A deleted user has an id but no name. @returns null without the option */
 async function idOf(database: Database, { text }: Arguments): Promise<string | null> {
   const name = text('user');
   if (name === undefined) return null;

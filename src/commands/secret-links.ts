@@ -75,7 +75,7 @@ export async function showContent({ about, bytes }: Content, terminal: Terminal)
   terminal.print(shown);
 }
 
-/** Never over another file, and somewhere in any case: the secret may have been deleted by now. */
+/** Never overwrites a file. Otherwise saves to the temporary directory, because the secret may be deleted by now. */
 async function save(name: string, bytes: Uint8Array): Promise<string> {
   const extension = extname(name);
   const stem = name.slice(0, name.length - extension.length);

@@ -20,8 +20,8 @@ const inSecrets = <T>(work: (database: Database, read: settings.SecretsSettings)
   withDatabase(settings, SCHEMA, work);
 
 /**
- * All but those of tokens and keys and `restored secrets` use HTTP: they need no database and no server secret. Those
- * of tokens use the database: who may create tokens must not depend on a token.
+ * The commands for tokens and keys, and `restored secrets`, use the database: creating a token must not require a
+ * token. The others use HTTP, and need neither a database nor a server secret.
  */
 export const COMMANDS: readonly Command[] = [
   {

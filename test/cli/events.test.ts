@@ -104,7 +104,7 @@ test('event pause and resume say what they found', async (t) => {
   assert.match(await said('pause'), /^Delivery is paused\. .* gatehouse event resume\n$/);
   assert.match(await said('pause'), /^Delivery was already paused\./);
   assert.equal((await inbox.call('GET', '/events/delivery')).json.paused_by, 'command');
-  assert.match(await said('resume'), /^Delivery goes on\.\n$/);
+  assert.match(await said('resume'), /^Delivery resumed\.\n$/);
   assert.equal((await inbox.call('GET', '/events/delivery')).json.paused_at, null);
 });
 
@@ -197,7 +197,7 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['redeliver', idOf('dead'), 'x'], /ID must be a UUID/],
   [['pause', 'x'], /./],
   [['tail', 'x'], /./],
-  [['nonsense'], /"event" goes on with list, show, redeliver, pause, resume, tail/],
+  [['nonsense'], /"event" needs a subcommand: list, show, redeliver, pause, resume, tail/],
 ];
 for (const [words, said] of WRONG) {
   test(`event ${words.join(' ').replace(/[0-9a-f-]{36}/g, 'ID')} exits with 2 and changes nothing`, async (t) => {

@@ -228,7 +228,7 @@ test('status and delete: exit 1 for an unknown or ended secret', async (t) => {
 });
 
 const MISUSES: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
-  [[], /"secret" goes on with put, get, status, delete, keys, token create, token list, token rotate, token revoke\. See: /],
+  [[], /"secret" needs a subcommand: put, get, status, delete, keys, token create, token list, token rotate, token revoke\. See: /],
   [['put', 'hunter2'], /secret put: Unexpected argument 'hunter2'/],
   [['put', '--ttl', '1'], /secret put: Unknown option '--ttl'/],
   [['put', '--passphrase=words'], /secret put: Option '--passphrase' does not take an argument/],
