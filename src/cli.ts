@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Only what versions of Node long out of support can parse. They would end with a stack trace while loading the rest.
+// Uses only syntax that unsupported versions of Node can parse. The other modules would fail there with a stack trace.
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
 if (major > 20 || (major === 20 && minor >= 11)) {
   void import('./main.ts');

@@ -26,7 +26,7 @@ export interface Gatehouse {
 /**
  * Starts services in this process, any number of times at once. No signal is handled: call `stop`.
  * @returns once the listeners are open
- * @throws ConfigurationError for wrong settings  @throws StartupError if a port cannot be had
+ * @throws ConfigurationError for wrong settings  @throws StartupError if a port is not available
  */
 export async function start({ services, settings, output = process }: StartOptions): Promise<Gatehouse> {
   const isKnown = services.every((name) => SERVICE_NAMES.includes(name));
@@ -46,7 +46,7 @@ export async function start({ services, settings, output = process }: StartOptio
     await Promise.race([once(steps, step), early]);
   };
   const ready = reach('ready');
-  // Not unhandled: it is there for whoever awaits it later.
+  // A caller may await `ready` later. Until then, a rejection must not count as unhandled.
   ready.catch(() => {});
   await reach('listening');
   return {
@@ -54,7 +54,7 @@ export async function start({ services, settings, output = process }: StartOptio
     ready,
     async stop() {
       stopping.abort();
-      // A failure was that of `ready`.
+      // `ready` has reported any failure.
       await ended.catch(() => {});
     },
   };

@@ -21,13 +21,13 @@ const SERVE = {
     process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
     // Not as a second one: service managers send SIGTERM and SIGHUP together.
     process.on('SIGHUP', () => stop.abort());
-    // A reader of the log that has stopped does not delay the end.
+    // Bounds the wait for a reader of the log that has stopped.
     const endSoon = () => void setTimeout(() => process.exit(), LAST_LINES_MS).unref();
     await serve(configuration, process, stop.signal).finally(endSoon);
   },
 };
 
-/** Commands by their first word, loaded on demand: those of each service, and those of the program. */
+/** The commands of each service and of the program, by their first word. They are loaded on demand. */
 const GROUPS = {
   all: [/^(migrate|check|start|version)$/, () => [import('./commands/process.ts')]],
   identity: [/^(user|key|audit|throttle|restored)$/, () => [import('./commands/identity.ts')]],
@@ -38,7 +38,7 @@ const GROUPS = {
 let isRead = true;
 const terminal = {
   print: (line: string) => void process.stdout.write(`${line}\n`),
-  /** Standard error: for people, where standard output may be read by a program. */
+  /** Writes to standard error, because a program may read standard output. */
   note: (line: string) => void process.stderr.write(`${line}\n`),
   isRead: () => isRead,
   isShown: process.stdout.isTTY,

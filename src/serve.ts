@@ -34,7 +34,7 @@ export interface Service {
 
 type Open = (context: ServiceContext) => Promise<Service>;
 
-/** The services. A service's modules are loaded if it is served, its settings always, so that their names are known. */
+/** Only the modules of served services are loaded, but the settings of all, so that their names are known. */
 export const SERVICES = {
   identity: register(() => import('./identity/settings.ts'), () => import('./identity/start.ts')),
   secrets: register(() => import('./secrets/settings.ts'), () => import('./secrets/start.ts')),
@@ -76,7 +76,7 @@ export interface Output {
   readonly stderr: NodeJS.WritableStream;
 }
 
-/** How long a shutdown may last after SHUTDOWN_GRACE, whatever hangs. */
+/** How long a shutdown may last after SHUTDOWN_GRACE, even if something hangs. */
 const SHUTDOWN_LATE_MS = 750;
 
 /** How many callers of one service may wait for a password hash. */
@@ -106,7 +106,7 @@ const METRICS = {
 /**
  * Runs the configured services until `signal` fires, then shuts down: readiness fails, listeners close, requests in
  * flight and background work finish within the grace period, and then database connections close.
- * @throws StartupError if a port is in use, or if the database rejects us in a way that waiting does not cure
+ * @throws StartupError if a port is in use, or if the database rejects a service and waiting does not help
  */
 export async function serve(
   configuration: Configuration, output: Output, signal: AbortSignal,
@@ -114,7 +114,7 @@ export async function serve(
 ): Promise<void> {
   const context = await createProcessContext(configuration, output);
   const { log, lines } = context;
-  // However this process ends, short of kill -9, its last lines are written.
+  // Writes the last lines however this process ends, except by kill -9.
   process.once('exit', lines.flush);
   for (const warning of configuration.warnings) log.warn(warning);
   const metrics = configuration.metrics && createRunning({ ...METRICS, ...configuration.metrics }, context);
@@ -123,7 +123,7 @@ export async function serve(
   const stopped: Promise<unknown> = signal.aborted ? Promise.resolve() : once(signal, 'abort');
   let prepared: Promise<unknown> = Promise.resolve();
   try {
-    // Listeners open first: the process is alive, and says so, while modules load and databases are dialed.
+    // Listeners open first: the process is alive, and says so, while modules load and databases are connected.
     const ports: Record<string, number> = {};
     for (const service of [...(metrics ? [metrics] : []), ...running]) ports[service.name] = await service.listen();
     progress.onListening?.(ports);
@@ -136,7 +136,7 @@ export async function serve(
     const graceMs = configuration.shared.SHUTDOWN_GRACE * 1000;
     const stopAll = async () => {
       await Promise.all(running.map((service) => service.stop(graceMs)));
-      // Without connections it cannot go on.
+      // The database connections are closed now, so this ends.
       await prepared.catch(() => {});
       await metrics?.stop(graceMs);
     };
@@ -191,7 +191,7 @@ export function createRunning(configured: ConfiguredService<Open>, context: Proc
   }
   return {
     name,
-    /** @throws StartupError with what the operator can do, if the port cannot be had */
+    /** @throws StartupError with what the operator can do, if the port is not available */
     async listen(): Promise<number> {
       const bound = await listener.listen().catch(async (error: unknown) => {
         throw (await import('./listen-error.ts')).listenError(codeOf(error), configured);
@@ -201,7 +201,7 @@ export function createRunning(configured: ConfiguredService<Open>, context: Proc
     },
     /** Loads its modules, which `/livez` does not need. */
     load,
-    /** Waits for a database in passing trouble, without limit. @throws StartupError for one that rejects us */
+    /** Waits without limit for a database to become available. @throws StartupError if it rejects the service */
     async prepare(): Promise<void> {
       for (let pause = 250; !stopping.aborted; pause = Math.min(pause * 2, 5_000)) {
         try {

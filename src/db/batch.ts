@@ -13,7 +13,7 @@ const MAX_WAIT_MS = 10_000;
 interface Options<Item> {
   /** Items with the same key, if not null, never share a statement. */
   readonly keyOf?: (item: Item) => string | null;
-  /** The key of a lock that an item may wait for, if not null. By default that of `keyOf`. */
+  /** The key of a lock that an item may wait for, if not null. By default the key of `keyOf`. */
   readonly lockOf?: (item: Item) => string | null;
   readonly bytesOf?: (item: Item) => number;
 }

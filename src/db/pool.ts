@@ -38,7 +38,7 @@ export type Database = ReturnType<typeof createDatabase>;
 
 const [MAX_PENDING, MAX_WAITING_TRANSACTIONS] = [1_024, 256]; // calls per connection, under way or waiting
 const [ALONE_MS, MAX_PAUSE_MS] = [100, 500]; // a try of the only call that waits for a lock; a pause between tries
-const SEARCH_PAUSE_MS = 100; // after no host would do: a standby that refuses connections has other work
+const SEARCH_PAUSE_MS = 100; // before all hosts are tried again: a standby that rejects connections is busy
 
 /**
  * One connection for each purpose. A client of `postgres` 3.4.9 with several connections keeps dead slots in its queue
@@ -50,10 +50,10 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   const watchdog = setInterval(() => connections.forEach((one) => one.watch()), 1_000).unref();
   let [isClosed, index] = [false, 0];
 
-  /** Connects to the host that was last found to fit, or else to the next one. */
+  /** Connects to the last host that was usable, or otherwise to the next one. */
   function open(kind: Kind, onEnd: (client: Client) => void): Client {
     const [tried, host] = [index, address.hosts[index]];
-    // Work that goes on after the shutdown must not open a connection that nobody closes.
+    // Work that continues after the shutdown must not open a connection, because nothing would close it.
     if (isClosed || !host) throw new Unavailable('the database connections are closed', true);
     const ended = (client: Client) => {
       clients.delete(client);
@@ -61,7 +61,7 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
     };
     const client = connect(address, host, name, log, ended, kind);
     clients.add(client);
-    // After a failover, a connection to the former primary would read what is no longer true.
+    // After a failover, a connection to the former primary would read outdated data.
     const leaveOthers = () => [...clients].forEach((one) => one.host !== host && void one.close(0));
     const skip = () => void (index === tried && (index = (tried + 1) % address.hosts.length));
     client.ready.then(leaveOthers, skip);
@@ -125,7 +125,7 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
         await client.close(2);
       }
     },
-    /** Opens those connections for reads, writes and transactions that are not open. @throws if one cannot be had */
+    /** Opens the connections for reads, writes and transactions that are not open. @throws if one cannot be opened */
     async ensureConnected(): Promise<void> {
       await Promise.all([read, write, first].map((one) => one.ready()));
     },
@@ -138,8 +138,8 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
 }
 
 /**
- * Not `begin` of `postgres` 3.4.9, which sends its `rollback` into an ended connection and throws where nobody can
- * catch it. Here everything that the work still tries after the connection's end fails, because no client reconnects.
+ * Not `begin` of `postgres` 3.4.9, which sends its `rollback` into an ended connection and throws where no caller
+ * can catch it. Here all further work after the connection's end fails, because no client reconnects.
  */
 async function inTransaction<T>(sql: Sql, work: Work<T>): Promise<T> {
   await sql`begin isolation level read committed`;

@@ -16,7 +16,7 @@ const PASSING = /^(08|53|40001|40P01|55P03|57014|57P05|25P0[34])/;
 export const LOCK_NOT_AVAILABLE = '55P03';
 const MAX_TRIES = 5;
 
-/** Whether the connection is of no more use. After a FATAL error, the server closes it. */
+/** Whether the connection can no longer be used. After a FATAL error, the server closes it. */
 export const endsConnection = (error: unknown): boolean =>
   CONNECTION_LOST.has(codeOf(error)) || (error instanceof Error && 'severity' in error && error.severity === 'FATAL');
 /** Whether the statement must be prepared again, on a new connection. None of it was done. */

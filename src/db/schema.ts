@@ -32,7 +32,7 @@ export function createReadiness(database: Database, schema: Schema, log: Log) {
   let known: string | null = null; // the latest problem, with its reason
   const write = () => database.readiness(async (sql) => {
     await sql`update ${sql(schema.name)}.migrations set name = name where version = 1`;
-    // That needs no new disk space. A result larger than the working memory does, in a temporary file.
+    // The update needs no new disk space. This result does: it exceeds the working memory and goes to a file.
     await sql`select count(*) from generate_series(1, 20000)`;
   });
   return async (): Promise<string | null> => {

@@ -68,7 +68,7 @@ function parse(url: string): DatabaseUrl {
   };
 }
 
-/** @param names of the parameter `host`, whose port is where it is without that parameter */
+/** @param names of the parameter `host`. Their port is in the authority, as without that parameter. */
 function hostsOf(authority: string, names: readonly string[] | undefined): readonly Host[] {
   check(!names || /^(:|$)/.test(authority), 'a URL that names its hosts either before the database or in "host"');
   const pairs = names?.map((name) => ['', name, authority.slice(1) || undefined]) ??

@@ -20,6 +20,6 @@ export interface ServiceContext {
   readonly announce: (text: string) => void;
   /** Writes a generated secret to the operator's file of this name, if there is one. @returns what to announce of it */
   readonly handOut: (name: string, secret: string) => Promise<string>;
-  /** For what is not a log line. */
+  /** For output other than log lines. */
   readonly stdout: Writable;
 }

@@ -56,7 +56,7 @@ const MAX_UNWRITTEN = 4 * 1024 * 1024;
 
 /**
  * Gathers the lines of one turn of the event loop into one write. The line after a gap tells how many are missing.
- * @param format rewrites each line, for people
+ * @param format rewrites each line for human readers
  */
 export function createLineWriter(output: Writable, format?: (line: string) => string) {
   let [gathered, dropped] = ['', 0];

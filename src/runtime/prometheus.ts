@@ -54,7 +54,7 @@ function counterSeries(name: string, labels: string): Series {
   return { add: (by) => (value += by), rows: () => [`${name}{${labels}} ${value}`] };
 }
 
-/** A bucket counts what is at most its bound, so each holds the ones before it. */
+/** Buckets are cumulative: each counts all observations up to its bound. */
 function histogramSeries(name: string, labels: string): Series {
   const buckets = BUCKETS.map((bound) => ({ bound, count: 0 }));
   let [sum, total] = [0, 0];

@@ -10,7 +10,7 @@ const shown = (value: unknown): string => {
 };
 
 /**
- * Rewrites a line of the log for people: time, level, service and message, then the other members.
+ * Rewrites a line of the log for human readers: time, level, service and message, then the other members.
  * @param line a JSON object with its newline
  */
 export function formatLine(line: string): string {

@@ -30,7 +30,7 @@ export class Findings {
   }
 }
 
-/** What a service's `read` gets. An invalid value is reported and replaced by that of an unset variable. */
+/** What a service's `read` gets. An invalid value is reported, and the value of an unset variable is used. */
 export interface SettingsInput<V extends Variables, Address> {
   readonly values: Values<V>;
   readonly database: Address;
