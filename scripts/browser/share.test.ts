@@ -399,7 +399,7 @@ test('the receiver sees who runs the site', async () => {
   const { link } = await open.store('confidential');
   await openLink(browser, link);
   assert.match(await browser.run('return document.querySelector("header").innerText'), /^Example & Sons$/);
-  assert.match(await browser.text('reveal'), /Somebody sent you this through Example & Sons\./);
+  assert.match(await browser.text('reveal'), /Someone sent you this through Example & Sons\./);
 });
 
 test('without HTTPS the pages say what that means, and offer no file', async () => {

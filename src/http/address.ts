@@ -19,13 +19,13 @@ export function parseNetworks(text: string): BlockList | Expected {
   return list;
 }
 
-/** The only spelling of an address: IPv6 as in RFC 5952, and an IPv4-mapped IPv6 address as IPv4. */
+/** The canonical form of an address: IPv6 as in RFC 5952, and an IPv4-mapped IPv6 address as IPv4. */
 export function canonicalAddress(address: string): string {
   if (isIP(address) !== 6 || address.includes('%')) return address;
   return new SocketAddress({ address, family: 'ipv6' }).address.replace(/^::ffff:(?=[\d.]+$)/, '');
 }
 
-/** What throttles count by: an IPv4 address, or the first 64 bits of an IPv6 address, which one subscriber has. */
+/** The network for throttles: an IPv4 address, or the first 64 bits of an IPv6 address, which one subscriber has. */
 export function networkOf(address: string): string {
   const canonical = canonicalAddress(address.split('%')[0] ?? '');
   if (isIP(canonical) !== 6) return canonical;

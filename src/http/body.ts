@@ -54,7 +54,7 @@ function parseJson(raw: Buffer): Validation<unknown> {
   }
 }
 
-/** How deep duplicates are looked for: no decision hangs on a member further down. */
+/** How deep duplicates are searched for. No decision depends on a deeper member. */
 const MAX_DEPTH = 2;
 const BRACKET_OR_STRING = /[{}[\]]|"[^"]*"(\s*:)?/g;
 

@@ -44,7 +44,7 @@ export type Reply<Data> =
   | { readonly data: Data; readonly pagination?: Pagination; readonly links?: Headers; readonly headers?: Headers }
   /** A list of any length in batches, written as fast as the client reads. */
   | { readonly items: AsyncIterable<Data> }
-  /** A stream goes on for as long as the client stays. */
+  /** A stream continues until the client disconnects. */
   | TextReply<string | Uint8Array | AsyncIterable<string>>;
 
 /** Turns a credential into a caller, before the body is read: an unauthenticated request must cost little. */
@@ -62,7 +62,7 @@ export type CallerIds = Readonly<Record<string, string | undefined>>;
 /** Needs no credential. */
 export const anonymous: Guard<unknown, null> = { security: [], errors: [], check: async () => null };
 
-/** What most routes have in common. A query is refused unless a row takes parameters or, by `noInput`, ignores them. */
+/** What most routes share. A query is rejected unless a row takes parameters or, by `noInput`, ignores them. */
 export const routeDefaults = {
   path: noInput, query: noQuery, body: noBody, success: 200, paged: 'never', errors: [],
 } as const;

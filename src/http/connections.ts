@@ -20,8 +20,8 @@ export interface Connection {
 }
 
 /**
- * The open connections of a listener. At a limit, a new connection takes the place of the one that has been idle for
- * longest, so that nobody can shut others out with idle connections.
+ * The open connections of a listener. At a limit, a new connection replaces the one that has been idle for longest,
+ * so that idle connections of one client cannot exclude other clients.
  * @param countClosed gets `connections`, `network` or `pipelining`, the limit because of which a connection was closed
  */
 export function createConnections(trustedProxies: BlockList, countClosed: (limit: string) => void) {
@@ -37,7 +37,7 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
     all,
     open(socket: Socket): void {
       const address = canonicalAddress(socket.remoteAddress ?? '');
-      // All clients of a trusted proxy come through it, so it has no share.
+      // The limit of a network does not apply to a trusted proxy, because it carries all of its clients.
       const network = isTrusted(address, trustedProxies) ? null : networkOf(address);
       const share = [...all.values()].filter((one) => one.network === network);
       const isShareTaken = network !== null && share.length >= MAX_PER_NETWORK;
@@ -57,7 +57,7 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
       connection.latest = latest;
       idle.delete(connection);
     },
-    /** Waits while an earlier reply has the socket: for a client that does not read, only one is prepared. */
+    /** Waits until earlier replies are written: only one reply is prepared for a client that does not read. */
     async turn(connection: Connection, response: ServerResponse): Promise<boolean> {
       if (connection.running > MAX_RUNNING) {
         countClosed('pipelining');
@@ -72,7 +72,7 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
   };
 }
 
-/** Whether the parser rejected the next request of a connection, and not the rest of one without a complete reply. */
+/** Whether rejected input is a new request, and not the rest of a request whose reply is incomplete. */
 export function isFree({ running, latest }: Connection): boolean {
   if (!latest) return true;
   if (running > 1) return false;

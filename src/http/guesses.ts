@@ -10,8 +10,8 @@ const MESSAGE =
 
 /**
  * Limits the wrong credentials of each network, in this process (ASVS 2.4.1, 6.3.1). Beyond the limit a credential is
- * rejected before it is compared or looked up. One that this network has sent successfully is still checked: somebody
- * who guesses behind the same proxy or NAT must not lock out its other clients.
+ * rejected before it is compared or looked up. A credential that was accepted from this network is still checked: an
+ * attacker behind a proxy or NAT must not lock out its other clients.
  */
 export function createGuessLimit() {
   const wrong = createRateLimit(BURST, PER_SECOND);

@@ -4,8 +4,8 @@ import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 const AUTHORITY = /^(\[[0-9a-f:.]+\]|([\w.~!$&'()*+,;=-]|%[0-9a-f]{2})*)(:[0-9]{0,5})?$/i;
 
 /**
- * The host that a request is for. Two readers might choose different ones of two Host headers (RFC 9112, 3.2): only
- * `rawHeaders` has every one, beyond `maxHeadersCount`, too.
+ * The host that a request is for. Of two Host headers, two programs might choose different ones (RFC 9112, 3.2). Only
+ * `rawHeaders` has all of them, also beyond `maxHeadersCount`.
  * @param authority of an absolute target, which then counts
  * @returns null unless there is exactly one Host, which HTTP/1.0 may omit, and it is valid
  */
@@ -26,7 +26,7 @@ export function isCrossSite(headers: IncomingHttpHeaders, hosts: readonly string
   const { 'sec-fetch-site': site, origin } = headers;
   if (site !== undefined) return site !== 'same-origin' && site !== 'none';
   if (origin === undefined) return false;
-  // A proxy that terminates TLS changes the scheme, but the default port is that of the origin's scheme.
+  // A proxy that terminates TLS changes the scheme, but the origin's scheme determines the default port.
   const hostIn = (url: string) => (URL.canParse(url) ? new URL(url).host : null);
   const [own, scheme] = [hostIn(origin), origin.split('//', 1)[0]];
   return own === null || !hosts.some((host) => hostIn(`${scheme}//${host.trim()}`) === own);

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { Failure } from './errors.ts';
 
-/** The client left before its body was complete, so nobody waits for a reply. */
+/** The client disconnected before its body was complete, so no reply is sent. */
 export class ClientGone extends Error {}
 
 /** Bodies being received. Requests without one, such as probes, do not count. */

@@ -29,7 +29,7 @@ const SERVER_OPTIONS = {
   requireHostHeader: false,
 };
 const SERVER_LIMITS = {
-  /** A connection without any traffic, such as that of a client that stopped reading its reply. */
+  /** For a connection without traffic, for example because the client stopped reading its reply. */
   timeout: 30_000,
   maxRequestsPerSocket: 100_000,
 };
@@ -89,7 +89,7 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   const countRejection = metrics.counter('gatehouse_requests_refused_total', 'Error replies.', [...labels, 'reason']);
   const refused = 'Credentials refused, by kind.';
   const countCredential = metrics.counter('gatehouse_credentials_refused_total', refused, ['service', 'credential']);
-  const closed = 'Connections closed because of a limit: of all, of those of a network, or of waiting requests.';
+  const closed = 'Connections closed because of a limit on all connections, on a network, or on waiting requests.';
   const countClosed = metrics.counter('gatehouse_connections_closed_total', closed, ['service', 'limit']);
   const connections = createConnections(trustedProxies, (limit) => countClosed([name, limit]));
   const observeDuration = metrics.histogram('gatehouse_request_duration_seconds', 'From head to reply.', labels);
@@ -180,10 +180,10 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     write('request', { request_id, trace_id, method, route, status, duration_ms, ip: address, ...caller });
   }
 
-  /** Answers what is no request: there is no response object. */
+  /** Replies to input that is not a request: there is no response object. */
   function refuse(socket: Duplex, code: ErrorCode): void {
     const connection = connections.all.get(socket);
-    // The client would take an error in the place or in the middle of another reply for that reply.
+    // The client would mistake an error instead of another reply, or within one, for that reply.
     if (!socket.writable || !connection || !isFree(connection)) return void socket.destroy();
     const exchange = startExchange({ headers: {} }, connection, trustedProxies);
     const rendered = renderFailure(new Failure(code), exchange.requestId);

@@ -177,9 +177,9 @@ function membersOf<M extends Members>(
   };
 }
 
-/** Unknown members are refused where a misspelled optional member would silently change the outcome. */
-export const object = <M extends Members>(members: M, unknown: 'ignored' | 'refused' = 'ignored'): Shape<Values<M>> =>
-  membersOf(members, 'member', unknown === 'refused');
+/** Unknown members are rejected where a misspelled optional member would silently change the outcome. */
+export const object = <M extends Members>(members: M, unknown: 'ignored' | 'rejected' = 'ignored'): Shape<Values<M>> =>
+  membersOf(members, 'member', unknown === 'rejected');
 
 /**
  * The parameters of a query. One that is given twice is rejected: two readers might choose different values. So is an

@@ -3,7 +3,7 @@ import type { Site } from '../runtime/context.ts';
 import type { TextReply } from './errors.ts';
 import { Html, NOTHING, readTemplates } from './template.ts';
 
-/** By the first bytes, whatever the file is called. */
+/** By the first bytes, not by the name of the file. */
 const IMAGES: ReadonlyArray<readonly [type: string, start: RegExp]> = [
   ['image/png', /^\x89PNG\r\n/],
   ['image/jpeg', /^\xff\xd8\xff/],
@@ -12,7 +12,7 @@ const IMAGES: ReadonlyArray<readonly [type: string, start: RegExp]> = [
 ];
 const MAX_LOGO_BYTES = 100 * 1024;
 
-/** An SVG can hold scripts. It runs none as a picture, and none if it is opened by its own address. */
+/** An SVG may contain scripts. As a picture it runs none. These headers block them if its address is opened. */
 const LOGO_HEADERS = {
   'Content-Security-Policy': "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'",
   'Cross-Origin-Resource-Policy': 'same-origin',

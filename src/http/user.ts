@@ -1,9 +1,9 @@
 import type { RequestInfo } from './call.ts';
 
 /**
- * The person whom a proxy has authenticated, by a header that it sets (TRUSTED_USER_HEADER). It is believed only from
- * TRUSTED_PROXIES. A proxy adds it to whatever a browser sends, also for a page of another site (CSRF), so the request
- * must show as well that a page of this host sent it. The listener has already rejected a foreign `Origin`.
+ * The user whom a proxy has authenticated, by a header that it sets (TRUSTED_USER_HEADER). It is believed only from
+ * TRUSTED_PROXIES. A proxy also adds it to requests that a page of another site causes (CSRF), so the request must
+ * also show that a page of this host sent it. The listener has already rejected a foreign `Origin`.
  * @param names the only ones that count; with `*`, all do
  * @returns finds the name; null if there is none
  */

@@ -19,7 +19,7 @@ export const newKeyShape = object({
   user_id: optional(nullable(uuid('Whose rights the key has; if omitted, yours; null for a key without a user'))),
   expires_at: optional(nullable(timestamp('When the key expires; omitted or null: never'))),
   name: withDefault(text({ max: 255, check: controlCharError, description: 'What the key is for' }), ''),
-}, 'refused');
+}, 'rejected');
 
 /** @returns the key's view with the whole key, which is not stored */
 export async function createKey(database: Database, actor: Actor, wanted: KeyRequest) {

@@ -109,7 +109,7 @@ export async function changePassword(
   for (let round = 1; round <= ROUNDS; round += 1) {
     const account = await checkPassword(service, attempt, body.current_password);
     if (account instanceof Failure && account.code !== 'invalid_credentials') return account;
-    // The name may be that of another user by now.
+    // Another user may have this name by now.
     if (account instanceof Failure || account.id !== user.id) return WRONG_CURRENT;
     const hash = await hashOf(body.new_password, service);
     const session = createSession(service, request, true);
@@ -156,8 +156,8 @@ async function checkPassword(service: IdentityService, attempt: Attempt, passwor
   // Beyond the limit of held answers, an answer is not held.
   const hold = () => held.run(() => sleep(HOLD_MS)).catch(() => {});
   try {
-    // Before the queue, so that a throttled attempt takes no place in it. A network known to the account goes first:
-    // others could otherwise fill the queue.
+    // Before the queue, so that a throttled attempt does not fill it. A network known to the account has priority:
+    // otherwise attempts from other networks could fill the queue.
     const { wait, known } = await readThrottle(database, SCHEMA.name, attempt.limits);
     const checked = wait > 0 ? tooMany(wait) : await hashing.run(() => verify(service, attempt, password), known);
     const isThrottled = checked instanceof Failure && checked.code === 'too_many_requests';
@@ -188,7 +188,7 @@ async function verify(service: IdentityService, { name, failure, limits }: Attem
 
 const tooMany = (seconds: number) => new Failure('too_many_requests', { retryAfterSeconds: seconds });
 
-/** The cost setting has changed since this hash was made. Only at a login is the password at hand. */
+/** Replaces a hash that has another cost than the setting. Only a login has the password for this. */
 async function upgradeHash(service: IdentityService, { id, password_hash }: Account, password: string): Promise<void> {
   if (!needsRehash(password_hash ?? '', service.passwords.cost)) return;
   await hashOf(password, service).then((hash) => replaceHash(service.database, id, password_hash, hash))

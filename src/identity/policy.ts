@@ -40,7 +40,7 @@ const POLICY = {
 
 export type Action = keyof typeof POLICY;
 
-/** @param ownerId of the user, session or key; omitted or null if it is everyone's or nobody's */
+/** @param ownerId of the user, session or key; omitted or null if it has no owner or belongs to all users */
 export function may({ session, user }: Caller, action: Action, ownerId?: string | null): boolean {
   const allowed: readonly Role[] = POLICY[action];
   const has = (right: Right) => allowed.includes(right) || (session !== null && allowed.includes(`${right} in person`));

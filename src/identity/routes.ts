@@ -43,7 +43,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     body: sessionBody, reply: sessionShape, errors: ['invalid_session', 'service_failed'], handle: lookUpSession }),
   route({ ...write, pattern: '/api/auth/password',
     summary: 'Change your own password; all your sessions end, and the reply has the token of a new one',
-    body: json(object({ current_password: password, new_password: password }, 'refused')), handle: changePassword,
+    body: json(object({ current_password: password, new_password: password }, 'rejected')), handle: changePassword,
     reply: passwordChangeShape, errors: ['invalid_body', 'invalid_credentials', 'forbidden', 'too_many_requests'] }),
   route({ ...read, guard: bearerOrCookie, pattern: '/api/auth/verify',
     summary: 'Forward authentication: the caller, as headers for a proxy', reply: nil, errors: ['forbidden'],
@@ -62,7 +62,7 @@ const rows: ReadonlyArray<Route<IdentityService>> = [
     summary: 'Delete a user; sessions end, keys are revoked, the name is free again',
     errors: ['forbidden', 'not_found', 'conflict'], handle: users.remove }),
   route({ ...write, pattern: '/api/user/{user_id}/password', summary: "Set a user's password; the user's sessions end",
-    path: userPath, body: json(object({ password }, 'refused')), reply: users.changeShape,
+    path: userPath, body: json(object({ password }, 'rejected')), reply: users.changeShape,
     errors: ['invalid_body', 'forbidden', 'not_found', 'conflict'], handle: users.setPasswordOf }),
   route({ ...write, pattern: '/api/key/', summary: 'Create an API key, which is shown only once', success: 201,
     body: json(keys.newKeyShape), reply: keyShape, errors: ['invalid_body', 'forbidden', 'not_found'],
@@ -100,7 +100,7 @@ const securitySchemes = {
   cookie: { type: 'apiKey', in: 'cookie', name: 'session' },
   portal_cookie: { type: 'apiKey', in: 'cookie', name: '__Host-gatehouse' },
 };
-const about = 'Users, passwords and sessions, for other programs and for their people.';
+const about = 'Users, passwords and sessions, for other programs and their users.';
 const api = { title: 'Gatehouse identity', version: '0.0.1', envelope: 'data', securitySchemes, about } as const;
 
 export const routes = withBuiltIns(rows.map(withRightsLost), api, 'service_failed');

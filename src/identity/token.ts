@@ -15,7 +15,7 @@ export function parseSessionToken(credential: string): string | null {
   return token === null ? null : digest(token).toString('hex');
 }
 
-/** Accepts exactly `session:<uuid>`, that in Base64 or Base64url, and `session:` and that. @returns the first form */
+/** Accepts `session:<uuid>`, its Base64 or Base64url, and `session:` before that encoding. @returns the plain form */
 export function plainToken(credential: string): string | null {
   if (credential.length > 256) return null;
   if (SESSION_TOKEN.test(credential)) return credential;
@@ -33,7 +33,7 @@ export function createApiKey(): string {
 /** What lists show of a key: enough to tell keys apart, and 208 bits short of the whole. */
 export const maskedKey = (key: string): string => key.slice(0, KEY_PREFIX.length + 8);
 
-/** As for a session. A checksum keeps garbage away from the database. It is no protection: a guess needs 256 bits. */
+/** Like `parseSessionToken`. The checksum saves queries for malformed keys. It is not for security. */
 export function parseApiKey(credential: string): string | null {
   const [, random = '', sum = ''] = /^key:([A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})$/.exec(credential) ?? [];
   return random !== '' && checksum(random) === sum ? digest(credential).toString('hex') : null;

@@ -23,13 +23,13 @@ export const newUserShape = object({
   password: optional(text({ description: 'If omitted, the user cannot log in until a password is set' })),
   verified: withDefault(boolean(), false), super_admin: withDefault(boolean(), false),
   enabled: withDefault(boolean(), true),
-}, 'refused');
+}, 'rejected');
 
 export const userChangeShape = object({
   username: optional(username), email: optional(email),
   first_name: optional(first_name), last_name: optional(last_name),
   verified: optional(boolean()), super_admin: optional(boolean()), enabled: optional(boolean()),
-}, 'refused');
+}, 'rejected');
 
 const revokedKeys = integer({ min: 0, max: 2 ** 31 - 1, description: 'After the end of administrator rights' });
 export const changedUserShape = object({ ...userMembers, revoked_keys: optional(revokedKeys) });
@@ -142,7 +142,7 @@ export async function show({ caller, path }: Ask<OfUser>, { database }: Identity
   return reply((await findUser(database, path.user_id)) ?? unknownUser());
 }
 
-/** One forbidden member, and nothing is changed. */
+/** If a single member is forbidden, nothing is changed. */
 export async function change(
   { caller, path, body, request }: Ask<OfUser, unknown, Partial<UserChange>>, { database }: IdentityService,
 ) {

@@ -3,7 +3,7 @@ export type Role = keyof typeof RANKS;
 /** `creator` is recorded with a secret: `token:ID`, `user:NAME` or `anyone`; null for AUTH_TOKEN. */
 export type Caller = Readonly<{ role: Role; creator: string | null }>;
 
-/** Whose secrets the caller may see: null for everybody's. */
+/** The creator whose secrets the caller may see; null for all secrets. */
 export const ownOnly = ({ role, creator }: Caller): string | null => (role === 'operator' ? null : creator);
 
 /** How named tokens begin: no other token needs the database. */

@@ -25,7 +25,7 @@ export const encryptRequestShape = ({ expires_in, max_reads, password: { max_byt
   expires_in: optional(integer({ min: 1, max: expires_in.max, description: 'Seconds until it expires' })),
   max_reads: optional(integer({ min: 1, max: max_reads.max, description: 'How often it can be read' })),
   passphrase: passphraseShape('Required in addition to the key; send it to the reader over another channel'),
-}, 'refused');
+}, 'rejected');
 type EncryptCall = Call<Caller, unknown, unknown, Infer<ReturnType<typeof encryptRequestShape>>>;
 
 /** Encrypts a text under the server's key and a new client key, which this reply alone contains. */

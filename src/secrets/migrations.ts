@@ -35,7 +35,7 @@ export const MIGRATIONS: readonly Migration[] = [
     name: 'links and tokens',
     statements: [
       'alter table secrets.secrets drop constraint content_until_end',
-      // The commitment stays: holders of the key, and nobody else, learn how the secret ended.
+      // The commitment stays, so that only holders of the key can learn how the secret ended.
       `alter table secrets.secrets add column creator text, -- token:ID, user:NAME or anyone; null: AUTH_TOKEN
         add constraint content_until_end check ((blob is null) = (ending is not null)
           and (tag is null) = (blob is null) and (blob is null or commitment is not null))`,

@@ -47,7 +47,7 @@ export async function openSecret(service: SecretsService, request: RequestInfo, 
     return row.expired ? notFound(ENDED) : serverFailure('key_unknown', KEY_MISSING);
   }
   const metadata = { id, expiresAt: row.expires_at?.getTime() ?? null, maxReads: row.max_reads };
-  // A key that fits although none has the row's key id: the key id was edited.
+  // A key fits, but no key has the row's key id: the key id was edited.
   if (!serverKey || !isUnaltered(serverKey, metadata, row, row.tag)) return serverFailure('secret_damaged', ALTERED);
   if (row.expired) return notFound(ENDED);
   const keys = deriveKeys(serverKey, clientKey, id);
@@ -74,5 +74,5 @@ const ALTERED = 'a stored secret has been altered: swapped, truncated or edited'
 const MALFORMED = 'This is not a key. A key has 43 characters of A-Z a-z 0-9 - _. Copy all of it again.';
 /** The same for an unknown id, a wrong key, and an expired, deleted or used-up secret. */
 const NOT_FOUND =
-  'No secret opens with this id and key. Check both for typing mistakes; ' +
+  'No secret can be opened with this id and key. Check both for typing mistakes; ' +
   'otherwise it has expired, was deleted or has been read as often as allowed.';

@@ -6,7 +6,7 @@ import { Failure } from '../http/errors.ts';
 import { SCHEMA } from './schema.ts';
 import type { SecretsService } from './service.ts';
 
-/** How many attempts may fail. Nobody can block a secret by its id: only the holder of the key can try a passphrase. */
+/** How many attempts may fail. An id alone cannot block a secret: only holders of the key can try a passphrase. */
 const LIMITS = {
   link: { attempts: 60, seconds: 600 }, // share links of any secret, from one network
   network: { attempts: 5, seconds: 900 }, // passphrases of one secret, from one network

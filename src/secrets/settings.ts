@@ -57,14 +57,14 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     limits: {
       expires_in: limit(values.SECRET_TTL, values.SECRET_TTL_MAX, 30 * DAY),
       max_reads: limit(values.SECRET_READS, values.SECRET_READS_MAX, 1_000),
-      password: { max_bytes: values.SECRETS_MAX_BODY_BYTES - 1_024 }, // the rest of the body has room in 1 KiB
+      password: { max_bytes: values.SECRETS_MAX_BODY_BYTES - 1_024 }, // the rest of the body fits in 1 KiB
     },
     maxBodyBytes: values.SECRETS_MAX_BODY_BYTES,
     passphraseCost: values.PASSWORD_SCRYPT,
     /** How long a receipt is kept after its secret has ended. */
     receiptSeconds: values.RECEIPT_RETENTION,
     sharePages: values.SHARE_PAGES,
-    /** Who may store secrets without a token; null: nobody. */
+    /** Who may store secrets without a token; null: no one. */
     visitors: userHeader === null && !anyone ? null : { userHeader, anyone },
   };
 }

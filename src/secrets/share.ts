@@ -58,7 +58,7 @@ export const shareRoutes = (site: Site): ReadonlyArray<Route<SecretsService>> =>
 type LinkCall<Body> = Call<null, { id: string }, unknown, Body>;
 type KeyCall = LinkCall<Infer<typeof keyShape>>;
 
-/** Possible guesses, and failures that disclose to somebody without the key that the secret exists. */
+/** Possible guesses, and failures that tell a client without the key that the secret exists. */
 const COUNTED: readonly ErrorCode[] = ['not_found', 'wrong_passphrase', 'secret_damaged', 'key_unknown'];
 
 /** Id and key are the credential. Failures are counted afterwards: this only limits the cost of a flood. */
@@ -73,7 +73,7 @@ async function limited<Reply>(
   return reply;
 }
 
-/** What is left is told with the text, and is not worth losing the text for. */
+/** The reply also says what is left. If that cannot be read, the text is sent all the same. */
 const reveal = (call: LinkCall<DecryptRequest>, service: SecretsService) =>
   limited(call, service, async () => {
     const { id } = call.path;

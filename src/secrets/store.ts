@@ -94,7 +94,7 @@ export async function countFailedRead(database: Database, id: string): Promise<s
   return row?.key_id ?? null;
 }
 
-/** @param creator null for every secret, otherwise only those of this creator */
+/** @param creator null for every secret, otherwise only secrets of this creator */
 export async function findReceipt(database: Database, id: string, creator: string | null) {
   const [row] = await database.read((sql) => sql<Array<Infer<typeof receiptShape>>>`
     select id, coalesce(ending, case when expires_at <= now() then 'expired' else 'stored' end) as status,
@@ -158,7 +158,7 @@ export function listKeys(
   const configured = new Set([...(current ? [current] : []), ...previous].map(({ id }) => id));
   type State = 'current' | 'previous' | 'unknown' | 'missing' | 'retired';
   type KeyCount = Readonly<{ key_id: string; first_used_at: Date | null; secrets: number; state: State }>;
-  // Those without secrets are included: a rotation begins with configuring the new one on every replica.
+  // Keys without secrets are included: a rotation begins with configuring the new one on every replica.
   return database.list((sql) => sql<KeyCount[]>`
     select key_id, first_used_at, secrets,
       case when key_id = ${current?.id ?? null}::text then 'current' when configured.key_id is not null then 'previous'

@@ -31,7 +31,7 @@ export function createBreaker(database: Database, target: string, log: Log, metr
       throw error;
     }
     if (row?.is_open && !wasOpen) log.error('the target fails; it is only probed', factsOf(row));
-    if (!row?.is_open && wasOpen) log.info('the target works again; deliveries go on');
+    if (!row?.is_open && wasOpen) log.info('the target works again; deliveries continue');
   }
 
   return {
@@ -39,7 +39,7 @@ export function createBreaker(database: Database, target: string, log: Log, metr
     record(isSuccess: boolean): void {
       if (isSuccess) [failures, succeeded] = [0, true];
       else failures += 1;
-      // The first success ends the waiting of the others.
+      // The first success lets the waiting events through.
       if (isSuccess && row?.is_open) refreshedAt = -Infinity;
     },
     /** What may be claimed now. A state that cannot be read changes nothing: the claim reports the outage. */

@@ -5,7 +5,7 @@ import { countByStatus, readBars } from './store/inbox.ts';
 const [USED_MS, USED_RATIO] = [2_000, 20];
 
 /**
- * @returns a function that counts the events by status, and those of the last hour and day. Calls share one count,
+ * @returns a function that counts the events by status, and over the last hour and day. Calls share one count,
  * however many operators look at the inbox
  */
 export function createCounter(database: Database) {

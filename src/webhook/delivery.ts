@@ -7,7 +7,7 @@ import type { DeliverySettings, TargetSettings } from './settings.ts';
 import { removeIdlePages } from './store/work.ts';
 import { type DeliveryTarget, startWorker } from './worker.ts';
 
-/** What a service with a target does besides: it delivers events. */
+/** Adds delivery to a service that has a target. */
 export async function load(settings: TargetSettings, delivery: DeliverySettings, service: WebhookService) {
   const createTarget = await loadTarget(settings, delivery);
   const { database, log, metrics } = service;

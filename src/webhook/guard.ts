@@ -78,7 +78,7 @@ export function checkAgain(request: RequestInfo, service: WebhookService) {
 /** Replies that are given before the handler runs. */
 const EARLY = new Set<ErrorCode>(['unsupported_media_type', 'body_too_large', 'request_timeout', 'overloaded']);
 
-/** With an ended token that is still kept, such a reply would tell more than 401. */
+/** With an ended token that is still kept, such a reply would disclose more than 401. */
 export const withTokenChecked = (row: Route<WebhookService>): Route<WebhookService> => ({
   ...row,
   async answer(request, service, hooks) {

@@ -29,10 +29,10 @@ export const filterMembers = {
 };
 export const bulkShape = object({
   ids: optional(list(uuid())),
-  filter: optional(object(filterMembers, 'refused')),
+  filter: optional(object(filterMembers, 'rejected')),
   after: optional(uuid('With "filter": the "next" of the last reply')),
   dry_run: withDefault(boolean(), false),
-}, 'refused');
+}, 'rejected');
 
 export const detailsShape = object({
   event: summaryShape, token_id: uuid(), ip: nullable(text()), headers: object({}),
@@ -86,7 +86,7 @@ export const bulkReplyShape = object({
   next: nullable(uuid('The "after" of the next request; null if this was the last')),
 });
 
-/** Redelivers the events with these ids, or those of a filter in batches, or only counts them. */
+/** Redelivers, or only counts, the events with these ids or the events that match a filter, in batches. */
 export async function redeliverMany({ body: { ids, filter, after, dry_run } }: BulkCall, service: WebhookService) {
   const { database, delivery, notifyWorker } = service;
   if (!delivery) return new Failure('conflict', { message: NO_TARGET });

@@ -46,7 +46,7 @@ export async function receive(call: ReceiveCall, service: WebhookService) {
 
 /**
  * Not async: an async function would keep the parsed body in memory while the event waits for its commit.
- * @returns null if the token must be looked up first: the insert has refused it, or the reply needs no insert
+ * @returns null if the token must be looked up first: the insert rejected it, or the reply needs no insert
  */
 function verifyAndStore(call: ReceiveCall, wait: number, service: WebhookService) {
   const { caller, request } = call;
@@ -194,14 +194,14 @@ async function store(event: NewEvent, requestId: string, service: WebhookService
 }
 
 /**
- * Stores an event once. A repetition of a dead event delivers it again: someone asked its sender to repeat it.
+ * Stores an event once. A repetition of a dead event delivers it again, because it was requested at the sender.
  * @returns `conflict` if the delivery id belongs to another body; null if the token or signing secret is not active
  */
 export async function accept(database: Database, event: NewEvent) {
   // Retention may remove the first event between two statements. Then the next round stores the repetition.
   for (;;) {
     const isNew = await insertEvent(database, event);
-    if (isNew === 'refused') return null;
+    if (isNew === 'rejected') return null;
     if (isNew) return { id: event.id, status: 'accepted' } as const;
     const first = await findRepeated(database, event);
     if (!first) continue;

@@ -40,7 +40,7 @@ const extended: ReadonlyArray<Route<WebhookService>> = [
     summary: 'Show the target, the retry schedule, and whether delivery is paused or the target fails',
     reply: inbox.deliveryShape, handle: inbox.showDelivery }),
   route({ ...get, pattern: '/events/counts',
-    summary: 'Count the events by status, and those of the last hour and day',
+    summary: 'Count the events by status, and over the last hour and day',
     reply: inbox.countsShape, handle: inbox.showCounts }),
   route({ ...post, pattern: '/events/redeliver',
     summary: 'Deliver events again: by id, or up to 500 that a filter matches; dry_run only counts them',

@@ -94,7 +94,7 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
   } as const;
 }
 
-/** Who may use the inbox without a token. Null: nobody. That a proxy knows a person makes them no operator. */
+/** Who may use the inbox without a token; null: no one. A user whom a proxy names is not an operator by default. */
 function inboxUsersOf(users: string | null, header: string | null, problems: string[]) {
   if (users === null) return null;
   if (header === null) problems.push('INBOX_USERS requires TRUSTED_USER_HEADER, in which a proxy names the user.');

@@ -44,7 +44,7 @@ async function firstRun(service: WebhookService, given: string | null): Promise<
     if (await anyTokenExists(sql)) return null;
     const [id, token] = [randomUUID(), given ?? randomToken()];
     await insertToken(sql, { id, name: 'first', role: 'sender', source: 'generic', digest: digest(token) });
-    if (given !== null) return 'that of WEBHOOK_TOKEN';
+    if (given !== null) return 'the value of WEBHOOK_TOKEN';
     // Handed out before the commit, so that it is not lost.
     const shown = await handOut('webhook-token', token);
     return `${shown}\nwebhook: replace it before production use: gatehouse token rotate ${id}`;

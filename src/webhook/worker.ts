@@ -37,7 +37,7 @@ const NO_ATTEMPT_LEFT = 'no attempt left: the last one ended with its process, o
 
 /**
  * Delivers events at least once, each under a lease. Only the holder of the lease can end or return the event.
- * @param targetId identifies the target among those of earlier settings, for its breaker
+ * @param targetId identifies the target for its breaker, which keeps the state of earlier targets
  * @returns `notify` ends the pause before the next claim. `stop` claims nothing more, lets attempts finish for a while,
  * and returns the rest.
  */

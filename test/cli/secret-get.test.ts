@@ -115,7 +115,7 @@ test('get: a wrong passphrase is exit 1 and uses nothing up', async (t) => {
 test('get: one message for a wrong key, an unknown id and an ended secret', async (t) => {
   const { id, secret } = await client.keep('once', { max_reads: 1 });
   const other = await client.keep('other');
-  const gone = /^gatehouse: No secret opens with this id and key\. Check both for typing mistakes; [^\n]*\n$/;
+  const gone = /^gatehouse: No secret can be opened with this id and key\. Check both for typing mistakes; [^\n]*\n$/;
   for (const place of [id, `${url}/s/${id}`]) assertRefused(await get(t, place, other.secret), 1, gone);
   assertRefused(await get(t, UNKNOWN, secret), 1, gone);
   assertRefused(await get(t, id, secret.slice(0, -1)), 1, /This is not a key\. A key has 43 characters/);

@@ -116,13 +116,13 @@ test('unknown members are ignored, or rejected if the shape says so', () => {
   const input = JSON.parse('{"name":"a","nmae":1,"__proto__":{"age":1},"constructor":2,"a/b":3}');
   assert.deepEqual(read(object({ name: text() }), input), { name: 'a' });
   assert.deepEqual(
-    read(object({ name: text() }, 'refused'), input),
+    read(object({ name: text() }, 'rejected'), input),
     ['nmae', '__proto__', 'constructor', 'a~1b'].map((name) => `/${name}: is not a known member`),
   );
 });
 
 test('a long unknown name is truncated in its error', () => {
-  const errors = read(object({}, 'refused'), { ['x'.repeat(10_000)]: 1 });
+  const errors = read(object({}, 'rejected'), { ['x'.repeat(10_000)]: 1 });
   assert.deepEqual(errors, [`/${'x'.repeat(64)}: is not a known member`]);
 });
 
@@ -189,7 +189,7 @@ test('no error contains the value', () => {
 test('the schema of a shape agrees with its check', () => {
   const written = ({ schema }: Shape<unknown>): unknown => JSON.parse(JSON.stringify(schema));
   assert.deepEqual(
-    written(object({ name: text({ min: 1, max: 9, description: 'a name' }), page: withDefault(decimal({ min: 1, max: 5 }), 1), tags: list(nullable(oneOf('a'))), id: optional(uuid()) }, 'refused')),
+    written(object({ name: text({ min: 1, max: 9, description: 'a name' }), page: withDefault(decimal({ min: 1, max: 5 }), 1), tags: list(nullable(oneOf('a'))), id: optional(uuid()) }, 'rejected')),
     {
       type: 'object',
       properties: {

@@ -32,7 +32,7 @@ test('the first run creates a token and shows it once; a restart creates no othe
 test('WEBHOOK_TOKEN becomes the first token and is not shown', async (t) => {
   const { url, sql } = await createEmptyDatabase(t);
   const gatehouse = await startGatehouse(t, ['webhook'], url);
-  assert.deepEqual(announced(gatehouse), ['that of WEBHOOK_TOKEN']);
+  assert.deepEqual(announced(gatehouse), ['the value of WEBHOOK_TOKEN']);
   assert.ok(!(gatehouse.stderr() + gatehouse.stdout()).includes(WEBHOOK_TOKEN));
   assert.equal(await statusOf(gatehouse, WEBHOOK_TOKEN), 200);
   assert.equal((await sql`select from webhook.tokens`).length, 1);

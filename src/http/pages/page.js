@@ -43,7 +43,7 @@ export async function callApi(path, { token, body, method = body ? 'POST' : 'GET
       },
       ...(body ? { body: JSON.stringify(body) } : {}),
       cache: 'no-store',
-      // For a proxy that authenticates people. A redirect leads to its sign-in page.
+      // For a proxy that authenticates users. A redirect leads to its sign-in page.
       credentials: 'same-origin',
       redirect: 'manual',
     });
@@ -159,7 +159,7 @@ export async function whileBusy(button, work) {
   }
 }
 
-/** @param {string | null} time @returns a date and time for people */
+/** @param {string | null} time @returns a date and time in the language of the browser */
 export const formatTime = (time) =>
   time === null ? '' : new Date(time).toLocaleString(undefined, { dateStyle: 'long', timeStyle: 'short' });
 

@@ -9,7 +9,7 @@ import { isExpired, type Sessions } from './sessions.ts';
 /** Tables of the sign-in pages. */
 const EXPIRING = ['pending_sign_ins', 'used_challenges'] as const;
 
-/** Removes what no longer counts. Replicas may run these jobs at once: a row that another one removed is not there. */
+/** Removes what no longer counts. Replicas may run these jobs at once: each row is removed by one of them. */
 export function createJobs(service: IdentityService): Job[] {
   const { database, metrics, portal, pendingLastSeen, retentionSeconds, auditSeconds } = service;
   const removal = (table: string, remove: (max: number) => Promise<number>) =>
@@ -47,7 +47,7 @@ export async function writeLastSeen({ database, idleSeconds }: Sessions, given: 
         where id = any (${ids}::text::uuid[]) and last_seen_at < now() - interval '1 minute'
           -- A session that has expired meanwhile must not become active again.
           and not ${isExpired(sql, 'sessions', idleSeconds)}
-        -- To wait for a change that holds one row and waits for another would be a deadlock. The next use is recorded.
+        -- Waiting for a change that holds one row and waits for another could deadlock. The next use is recorded.
         for no key update skip locked))
     )
     update identity.api_keys set last_used_at = now() where id = any (array(

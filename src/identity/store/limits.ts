@@ -2,7 +2,7 @@ import { arrayLiteral } from '../../db/batch.ts';
 import type { Database } from '../../db/pool.ts';
 import { changing, COMMAND_LINE, insertAudit } from './audit.ts';
 
-/** The longest time for which a failure counts is that of codes, a day. */
+/** The longest time for which a failure counts: wrong codes count for a day. */
 const COUNTED_HOURS = 24;
 /** A flood from more addresses than this is seen at the limits of its accounts. */
 const MAX_FAILURES = 20_000;

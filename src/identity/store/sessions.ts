@@ -114,7 +114,7 @@ const isLive = (sql: Sql, idleSeconds: number): Fragment => sql`
   x.deleted_at is null and not x.revoked and not x.logged_out and not ${isExpired(sql, 'x', idleSeconds)}`;
 const endOfAll = (sql: Sql): Fragment => sql`(select sessions_end_at from identity.global_revocation)`;
 
-/** For a session aliased `x`. Sessions of users who may not log in have ended: whatever disables a user ends them. */
+/** For a session aliased `x`. Users who may not log in have no open session: disabling or deleting a user ends all. */
 const isOpen = (sql: Sql, userId: string | null, idleSeconds: number): Fragment => sql`
   ${isLive(sql, idleSeconds)} and x.created_at > coalesce(${endOfAll(sql)}, '-infinity') and ${userId === null
     ? sql`not exists (select from identity.users u where u.id = x.user_id and u.sessions_end_at >= x.created_at)`
@@ -143,13 +143,13 @@ export function listSessions(service: Sessions, page: Page, filter: SessionFilte
   });
 }
 
-/** From narrow indexes alone, unless there is an idle limit. The last use is in none: each would have to be updated. */
+/** Reads only narrow indexes, unless there is an idle limit. No index has the last use: each use would update it. */
 async function countActive(sql: Sql, userId: string | null, idleSeconds: number): Promise<number> {
   const table = sql`identity.sessions`;
   if (userId !== null) return countRows(sql, table, sql`x.user_id = ${userId} and ${isOpen(sql, userId, idleSeconds)}`);
   // Written so that the planner does not prefer the wide index that begins with the time of creation.
   const live = sql`${isLive(sql, idleSeconds)} and (x.created_at > ${endOfAll(sql)}) is not false`;
-  // To look at the user of each session would take most of the time. Few users have ended all of theirs.
+  // Reading the user of each session would take most of the time. Few users have ended all of their sessions.
   const [ended] = await sql<[{ n: number }]>`
     select coalesce(sum(n), 0)::int4 as n from identity.users u cross join lateral (
       select count(*) as n from ${table} x where x.user_id = u.id and x.created_at <= u.sessions_end_at and ${live}
@@ -187,7 +187,7 @@ export const revokeSessions = (database: Database, actor: Actor, userId: string 
 export async function endSessions(sql: Sql, actor: Actor, userId: string | null): Promise<EndedCount> {
   await sql`savepoint counting`;
   const { count, id, user_id, newest } = await countOpen(sql, userId).catch(async () => {
-    // The number is for people: a failure to count does not stop the caller. Without a connection, this fails too.
+    // The number is only informative: if counting fails, the caller continues. Without a connection, this fails, too.
     await sql`rollback to savepoint counting`;
     return { count: null, id: null, user_id: userId, newest: null };
   });

@@ -155,7 +155,7 @@ export const replacePassword = (
   });
 };
 
-/** Stores the same password at another cost, unless somebody has changed it meanwhile. */
+/** Stores the same password at another cost, unless it was changed meanwhile. */
 export async function replaceHash(database: Database, id: string, before: string | null, after: string): Promise<void> {
   await database.write((sql) => sql`
     update identity.users set password_hash = ${after} where id = ${id} and password_hash = ${before}`);

@@ -16,7 +16,7 @@ const button = element('delete', HTMLButtonElement);
 
 /** For each state: how it is called, its color, and what it means. */
 const STATES = {
-  stored: ['Not opened yet', 'info', 'Nobody has opened the link so far.'],
+  stored: ['Not opened yet', 'info', 'The link has not been opened so far.'],
   opened: ['Opened', 'good', 'The link was opened, and can be opened again.'],
   read: ['Opened', 'good', 'The link was opened as often as allowed. The secret is deleted.'],
   expired: ['Expired', 'warn', 'The link has expired. The secret is deleted.'],

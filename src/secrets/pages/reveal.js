@@ -55,9 +55,9 @@ function endOf({ status, ended_at, max_reads }) {
   const when = ended_at === null ? '' : ` on ${formatTime(ended_at)}`;
   const often = max_reads === 1 ? 'It could be opened once, and was opened' : 'It was opened for the last time';
   if (status === 'expired') return ['This link has expired', `It could be opened until ${formatTime(ended_at)}. ${ASK}`];
-  const who = 'The sender, or somebody who had opened it, deleted it';
+  const who = 'The sender, or someone who had opened it, deleted it';
   if (status === 'deleted') return ['This secret was deleted', `${who}${when}. ${ASK}`];
-  const warning = 'If that was not you, tell the sender at once: somebody else has read it.';
+  const warning = 'If that was not you, tell the sender at once: someone else has read it.';
   return ['This secret was already read', `${often}${when}. ${warning} ${ASK}`];
 }
 

@@ -19,7 +19,7 @@ export async function call(path, request = {}) {
   const sent = token.value;
   /** @type {Result<Data>} */
   const result = await callApi(path, { ...request, ...(sent === '' ? {} : { token: sent }) });
-  // Without a token, a proxy may have signed the user in. What a former token was answered means nothing any more.
+  // Without a token, a proxy may have signed the user in. A reply to a former token is ignored.
   if (!result.ok && result.code === 'unauthorized' && sent !== '' && sent === token.value) signedOut.handle();
   return result;
 }

@@ -29,7 +29,7 @@ let wanted = PAGE;
 let depth = MAX_REQUESTS;
 /** Raised by each change of the filter: a reply to an earlier one is dropped. */
 let generation = 0;
-/** That of the rows. */
+/** The generation that the rows show. */
 let shownGeneration = 0;
 /** @type {Map<string, { row: HTMLTableRowElement, state: string, event: EventSummary }>} */
 let shown = new Map();

@@ -99,7 +99,7 @@ async function findPending(sql: Sql, tokenId: string): Promise<SealedSecret | nu
 }
 
 /**
- * Replaces what is not sealed under the key with this id, in one transaction.
+ * Replaces the secrets that are not sealed under the key with this id, in one transaction.
  * @param reseal returns null for a secret that it cannot open, which is kept
  */
 export function resealSecrets(

@@ -17,7 +17,7 @@ export async function findFailing(database: Database, target: string): Promise<F
   return row ?? null;
 }
 
-/** Adds failures to those of all replicas. */
+/** Adds failures to the count of all replicas. */
 export async function addFailures(database: Database, target: string, count: number): Promise<FailingTarget | null> {
   await database.write((sql) => sql`
     insert into webhook.failing_targets as f (target, failures) values (${target}, ${count})

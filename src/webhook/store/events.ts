@@ -28,10 +28,10 @@ export interface NewEvent {
  * Stores events and their work in one statement. The unique index decides which are repetitions: of two copies in
  * flight, a query in advance would find neither. The same statement checks the token, and the signing secret of a
  * signature, which the caller may have looked up seconds ago: nothing is stored once the end of one is committed.
- * @returns for each whether it is new, or `refused` if its token or signing secret is not active
+ * @returns for each whether it is new, or `rejected` if its token or signing secret is not active
  */
 export const insertEvent = batched(
-  async (database: Database, events: readonly NewEvent[], locks?: Locks): Promise<Array<boolean | 'refused'>> => {
+  async (database: Database, events: readonly NewEvent[], locks?: Locks): Promise<Array<boolean | 'rejected'>> => {
     // As JSON: half the bytes of an array of bytea, which is in hexadecimal. A body is JSON, and so is UTF-8.
     const rows = JSON.stringify(events.map(({ tokenDigest, body, ...event }) =>
       ({ tokenDigest: `\\x${tokenDigest.toString('hex')}`, body: body.toString('utf8'), ...event })));
@@ -80,7 +80,7 @@ export const insertEvent = batched(
       locks,
     );
     const outcomes = new Map(found.map(({ id, is_new }) => [id, is_new]));
-    return events.map(({ id }) => outcomes.get(id) ?? 'refused');
+    return events.map(({ id }) => outcomes.get(id) ?? 'rejected');
   },
   {
     bytesOf: ({ body }) => body.length,
@@ -98,7 +98,7 @@ export async function findRepeated(database: Database, { tokenId, deliveryId, bo
 }
 
 /**
- * Delivers events again, whatever their status, in another run of attempts. Those of earlier runs are kept. An event
+ * Delivers events again, whatever their status, in another run. Attempts of earlier runs are kept. An event
  * that waits for its next attempt is due now, in the same run. An event that is being delivered stays as it is.
  * @returns how many events are due now
  */

@@ -15,9 +15,9 @@ export interface Result {
 }
 
 /**
- * Leases due events: new ones, retries, and those of expired leases; of a page only its head, which is not due while it
- * is leased. It never waits for a lock. An attempt counts from here on, so that it counts even if its process dies.
- * While delivery is paused, nothing is leased.
+ * Leases due events: new events, retries, and events whose lease has expired. Of a page it leases only the head, which
+ * is not due during its lease. It never waits for a lock. An attempt counts from here on, so that it counts even if its
+ * process dies. While delivery is paused, nothing is leased.
  * @param lease a new id: an earlier holder can then no longer complete, return or renew
  * @param first `newest` for the probe of a failing target, so that one bad event cannot be the probe every time
  */
