@@ -44,13 +44,12 @@ export function totpUri(secret: Buffer, issuer: string, account: string): string
 
 /** Letters and digits that are not mistaken for each other (Crockford's Base32). */
 const LETTERS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
-const [CODES, GROUPS, GROUP] = [10, 6, 4];
 
 /** Ten codes of 120 random bits, so that a plain digest may be stored (ASVS 6.5.2: from 112 bits). */
-export const createRecoveryCodes = (): string[] =>
-  Array.from({ length: CODES }, () => Array.from({ length: GROUPS }, createGroup).join('-'));
-
-const createGroup = (): string => Array.from({ length: GROUP }, () => LETTERS[randomInt(LETTERS.length)]).join('');
+export const createRecoveryCodes = (): string[] => Array.from({ length: 10 }, () => {
+  const letters = Array.from({ length: 24 }, () => LETTERS[randomInt(LETTERS.length)]).join('');
+  return letters.replace(/.{4}(?=.)/g, '$&-');
+});
 
 /** Reads what a person copied by hand: case, spaces and hyphens do not matter. @returns null if it is not a code */
 export function recoveryDigest(text: string): Buffer | null {

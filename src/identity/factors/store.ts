@@ -12,10 +12,6 @@ export type Passkey = Readonly<{
   is_backup_eligible: boolean; created_at: Date; last_used_at: Date | null;
 }>;
 
-/** @returns whether the statement wrote a row */
-const writes = async (database: Database, statement: (sql: Sql) => Fragment): Promise<boolean> =>
-  (await database.write((sql) => sql`${statement(sql)}`)).count > 0;
-
 /** Seconds since 1970, by the clock that all replicas share. */
 export async function readClock(database: Database): Promise<number> {
   const [row] = await database.read((sql) => sql<[{ now: number }]>`select extract(epoch from now())::float8 as now`);
@@ -27,16 +23,16 @@ export const findTotp = async (database: Database, userId: string): Promise<Seal
   (await database.read((sql) => sql<SealedSecret[]>`
     select *, user_id as id from identity.totp where user_id = ${userId}`))[0] ?? null;
 
-export const countTotpByKey = (database: Database): Promise<Array<{ key_id: string; apps: number }>> =>
+export const countTotpByKey = (database: Database) =>
   database.read((sql) => sql<Array<{ key_id: string; apps: number }>>`
     select key_id, count(*)::int4 as apps from identity.totp group by key_id order by key_id`);
 
 /** Accepts each step once, and none before it (RFC 6238, 5.2; ASVS 6.5.1). @param sealed perhaps under another key */
-export const useTotpStep = (database: Database, step: number, given: SealedSecret, sealed: SealedSecret) =>
-  writes(database, (sql) => sql`
+export const useTotpStep = async (database: Database, step: number, given: SealedSecret, sealed: SealedSecret) =>
+  (await database.write((sql) => sql`
     update identity.totp set last_step = ${step}, key_id = ${sealed.key_id}, client_key = ${sealed.client_key},
       commitment = ${sealed.commitment}, blob = ${sealed.blob}
-    where user_id = ${given.id} and last_step < ${step} and commitment = ${given.commitment}`);
+    where user_id = ${given.id} and last_step < ${step} and commitment = ${given.commitment}`)).count > 0;
 
 /** @returns whether this was one of the user's codes; it is none any more */
 export async function useRecoveryCode(database: Database, actor: Actor, userId: string, code: Buffer) {
@@ -59,16 +55,16 @@ export const findPasskey = async (database: Database, id: Buffer): Promise<Passk
   (await database.read((sql) => sql<Passkey[]>`select * from identity.passkeys where id = ${id}`))[0] ?? null;
 
 /** @returns whether nobody has used the challenge before */
-export const useChallenge = (database: Database, challenge: Buffer): Promise<boolean> =>
-  writes(database, (sql) => sql`
+export const useChallenge = async (database: Database, challenge: Buffer): Promise<boolean> =>
+  (await database.write((sql) => sql`
     insert into identity.used_challenges (digest, expires_at)
-    values (${digest(challenge.toString('hex'))}, now() + interval '10 minutes') on conflict do nothing`);
+    values (${digest(challenge.toString('hex'))}, now() + interval '10 minutes') on conflict do nothing`)).count > 0;
 
 /** If the counter did not grow, there may be a copy (WebAuthn, 6.1.1). Synchronized passkeys always send 0. */
-export const usePasskey = (database: Database, id: Buffer, counter: number): Promise<boolean> =>
-  writes(database, (sql) => sql`
+export const usePasskey = async (database: Database, id: Buffer, counter: number): Promise<boolean> =>
+  (await database.write((sql) => sql`
     update identity.passkeys set counter = ${counter}, last_used_at = now()
-    where id = ${id} and (counter < ${counter} or (counter = 0 and ${counter} = 0))`);
+    where id = ${id} and (counter < ${counter} or (counter = 0 and ${counter} = 0))`)).count > 0;
 
 // --- Changes of the factors
 
@@ -176,5 +172,6 @@ export const usePending = async (database: Database, token: string, attempts: 0 
     returning user_id, password_digest`))[0] ?? null;
 
 /** @returns false if a concurrent request has ended the sign-in */
-export const removePending = (database: Database, token: string): Promise<boolean> =>
-  writes(database, (sql) => sql`delete from identity.pending_sign_ins where token_digest = ${digest(token)}`);
+export const removePending = async (database: Database, token: string): Promise<boolean> =>
+  (await database.write((sql) => sql`
+    delete from identity.pending_sign_ins where token_digest = ${digest(token)}`)).count > 0;

@@ -129,9 +129,8 @@ export const addPasskey = formOf<Person>()(newPasskey, async (call, service) => 
 }, (call, service, message) => showFactors({ ...call, query: call.body }, service, message));
 
 const unasked = (call: Visit) => ({ ...call, query: { return_to: '' } });
-const passkey = optional(text({ max: 2_048 }));
 
-export const removeFactor = formOf<Person>()({ passkey }, async (call, service) => {
+export const removeFactor = formOf<Person>()({ passkey: optional(text({ max: 2_048 })) }, async (call, service) => {
   const { caller, caller: { user: { id } }, body, request } = call;
   const what = body.passkey === undefined ? 'totp' : Buffer.from(body.passkey, 'base64url');
   const removed = await store.removeFactors(service.database, actorOf(caller, request), id, what);

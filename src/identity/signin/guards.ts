@@ -1,3 +1,4 @@
+import { digest } from '../../crypto/token.ts';
 import type { Call, Guard, RequestInfo } from '../../http/call.ts';
 import { Failure } from '../../http/errors.ts';
 import { activeSession, cookieOf } from '../guard.ts';
@@ -6,7 +7,7 @@ import { type Action, type Caller, forbidden, may } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { parseSessionToken } from '../token.ts';
 import { HOST_COOKIE, isFromPortal } from './browser.ts';
-import { findByHostToken, type ProvenSession } from './store.ts';
+import { findByDomainToken, findByHostToken, type ProvenSession } from './store.ts';
 
 /** Somebody who signed in here. `token`: of the cookie for the portal's own host. */
 export type Person = Caller & Readonly<{ session: ProvenSession; user: User; token: string }>;
@@ -50,9 +51,16 @@ export const signedIn = (
 const isFresh = ({ age, has_factor, methods }: ProvenSession): boolean =>
   age <= MAX_AGE_SECONDS && !(has_factor && methods === 'password');
 
-export async function personOf({ headers, network }: RequestInfo, service: PortalService): Promise<Person | null> {
-  const token = cookieOf(headers, HOST_COOKIE);
-  if (token === null) return null;
-  const session = await activeSession(parseSessionToken(token), network, service, findByHostToken);
-  return session instanceof Failure ? null : { session, key: null, user: session.user, token };
+export async function personOf(request: RequestInfo, service: PortalService): Promise<Person | null> {
+  const token = cookieOf(request.headers, HOST_COOKIE);
+  const caller = token === null ? null : await callerOf(HOST_COOKIE, token, request, service);
+  return token === null || caller === null ? null : { token, ...caller };
+}
+
+/** By the token of one of the portal's cookies. */
+export async function callerOf(cookie: string, token: string, { network }: RequestInfo, service: PortalService) {
+  const session = cookie === HOST_COOKIE
+    ? await activeSession(parseSessionToken(token), network, service, findByHostToken)
+    : await activeSession(digest(token).toString('hex'), network, service, findByDomainToken);
+  return session instanceof Failure ? null : { session, key: null, user: session.user };
 }

@@ -11,20 +11,13 @@ import * as factors from './factors.ts';
 import { portalForm, signedIn } from './guards.ts';
 import { address, FAILURES, failurePage, return_to } from './pages.ts';
 import * as portal from './portal.ts';
-import { portalVisitor, verifyOrSignIn } from './verify.ts';
+import { portalVisitor, verifyOrSignIn, verifyQuery } from './verify.ts';
 
-const MAX_AGE = 366 * 86_400;
 const userPath = object({ user_id: uuid() });
 const number = withDefault(decimal({ min: 1, max: 1_000_000 }), 1);
 const search = withDefault(text({ max: 255, check: withoutNul }), '');
 const pageQuery = queryParameters({ page: number });
 const loginQuery = queryParameters({ return_to: optional(address), again: optional(oneOf('on')) });
-// A misspelled parameter must not admit everyone.
-const verifyQuery = queryParameters({
-  require: optional(oneOf('super_admin', 'second_factor')),
-  max_age: optional(decimal({ min: 1, max: MAX_AGE, description: 'Seconds since the person signed in' })),
-  redirect: optional(oneOf('302', '401')),
-});
 
 const row = (pattern: string, about: string) =>
   ({ ...routeDefaults, reply: null, method: 'GET', pattern, summary: `Sign-in pages: ${about}` }) as const;
@@ -73,6 +66,7 @@ const ROWS: ReadonlyArray<Route<PortalService>> = [
   route({ ...sensitive('/account/users/{user_id}', 'change a user'), path: userPath, ...admin.changeUser }),
   route({ ...readAudit('/account/audit', 'the audit trail'), query: pageQuery, handle: admin.showAudit }),
 
+  // A misspelled parameter must not admit everyone.
   route({ ...row('/api/auth/verify', ''), guard: portalVisitor, query: verifyQuery, handle: verifyOrSignIn,
     summary: 'Forward authentication: the caller, as headers for a proxy, or the way to the sign-in page',
     errors: ['unauthorized', 'signin_needed', 'signin_too_old', 'second_factor_needed', 'forbidden'] }),

@@ -1,54 +1,52 @@
-import { digest } from '../../crypto/token.ts';
 import type { Call, Guard } from '../../http/call.ts';
 import { Failure } from '../../http/errors.ts';
-import { activeSession, bearerOrCookie, cookieOf, createGuard, sessionCookie } from '../guard.ts';
+import { decimal, type Infer, oneOf, optional, queryParameters } from '../../http/shape.ts';
+import { bearerOrCookie, cookieOf, createGuard, sessionCookie } from '../guard.ts';
 import { type Caller, forbidden } from '../policy.ts';
 import type { PortalService } from '../service.ts';
-import { parseSessionToken } from '../token.ts';
 import { verify } from '../verify.ts';
 import { DOMAIN_COOKIE, HOST_COOKIE, isNavigation, originalAddress } from './browser.ts';
-import { findByDomainToken, findByHostToken, type Proof } from './store.ts';
+import { callerOf } from './guards.ts';
+import { findByHostToken, type ProvenSession } from './store.ts';
 
-/** A caller, and how and when they signed in: null for an API key. */
-type Proven = Readonly<{ caller: Caller; proof: Proof | null }>;
+const MAX_AGE = 366 * 86_400;
 
 /** `redirect`: the status with which the proxy sends browsers to the portal; nginx passes on only 401. */
-type VerifyQuery = Readonly<{
-  require: 'super_admin' | 'second_factor' | undefined; max_age: number | undefined;
-  redirect: '302' | '401' | undefined;
-}>;
+export const verifyQuery = queryParameters({
+  require: optional(oneOf('super_admin', 'second_factor')),
+  max_age: optional(decimal({ min: 1, max: MAX_AGE, description: 'Seconds since the person signed in' })),
+  redirect: optional(oneOf('302', '401')),
+});
+
+/** An API key has no session. */
+type Visitor = Caller & { readonly session: ProvenSession | null };
 
 const others = createGuard(bearerOrCookie.security, sessionCookie, findByHostToken);
 
 /** Also by a cookie of the portal. Null in place of 401: the handler knows whether the proxy wants a redirect. */
-export const portalVisitor: Guard<PortalService, Proven | null> = {
+export const portalVisitor: Guard<PortalService, Visitor | null> = {
   security: [...others.security, 'portal_cookie'],
   errors: others.errors,
   async check(request, service) {
-    const { headers, network } = request;
-    const isShared = service.portal.cookieDomain !== null;
-    const [name, find] = isShared ? [DOMAIN_COOKIE, findByDomainToken] : [HOST_COOKIE, findByHostToken];
+    const { headers } = request;
+    const name = service.portal.cookieDomain === null ? HOST_COOKIE : DOMAIN_COOKIE;
     // Other schemes of `Authorization` are for the program behind the proxy.
     const hasOther = /^bearer\b/i.test(headers.authorization ?? '') || headers['x-api-key'] !== undefined;
     const token = hasOther ? null : cookieOf(headers, name);
+    if (token !== null) return callerOf(name, token, request, service);
     // Given twice, it was planted: no other cookie takes its place.
-    if (!hasOther && token === null && headers.cookie?.includes(`${name}=`)) return null;
-    if (token !== null) {
-      const key = isShared ? digest(token).toString('hex') : parseSessionToken(token);
-      const session = await activeSession(key, network, service, find);
-      return session instanceof Failure ? null : { caller: { session, key: null, user: session.user }, proof: session };
-    }
+    if (!hasOther && headers.cookie?.includes(`${name}=`)) return null;
     const caller = await others.check(request, service);
-    return caller instanceof Failure ? null : { caller, proof: caller.session };
+    return caller instanceof Failure ? null : caller;
   },
 };
 
 /** Forward authentication with the portal: a browser that must sign in, or again, is sent to the portal. */
 export async function verifyOrSignIn(
-  { caller: proven, request, query }: Call<Proven | null, unknown, VerifyQuery, null>, { portal }: PortalService,
+  { caller, request, query }: Call<Visitor | null, unknown, Infer<typeof verifyQuery>, null>, { portal }: PortalService,
 ) {
-  if (!proven) return signIn('unauthorized');
-  const [{ caller, proof }, { require, max_age: maxAge }] = [proven, query];
+  if (!caller) return signIn('unauthorized');
+  const [{ session: proof }, { require, max_age: maxAge }] = [caller, query];
   // An API key is no person who could sign in again.
   if (!proof && (maxAge !== undefined || require === 'second_factor')) return forbidden(caller);
   if (proof && proof.age > (maxAge ?? Infinity)) return signIn('signin_too_old');
