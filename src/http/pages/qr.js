@@ -232,3 +232,13 @@ export function qrCode(text) {
   }
   return null;
 }
+
+/**
+ * The code as the path of an SVG, with the quiet zone of four modules that readers need on each side.
+ * @param {string} text @returns {{ size: number, path: string } | null} null as for `qrCode`
+ */
+export function qrPicture(text) {
+  const modules = qrCode(text);
+  const squares = modules?.flatMap((row, y) => row.flatMap((dark, x) => (dark ? `M${x + 4} ${y + 4}h1v1h-1z` : [])));
+  return modules && squares ? { size: modules.length + 8, path: squares.join('') } : null;
+}

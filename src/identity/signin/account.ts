@@ -1,11 +1,11 @@
 import { Failure, type TextReply } from '../../http/errors.ts';
 import { oneOf, optional, uuid } from '../../http/shape.ts';
-import { type Html, NOTHING } from '../../http/template.ts';
+import { NOTHING } from '../../http/template.ts';
 import { actorOf } from '../audit.ts';
 import { readClock } from '../factors/store.ts';
 import { create, revoke } from '../keys.ts';
 import { changePassword } from '../login.ts';
-import { isUsable, type Session } from '../model.ts';
+import { isUsable } from '../model.ts';
 import type { PortalService } from '../service.ts';
 import { revokeById } from '../sessions.ts';
 import { listAudit } from '../store/audit.ts';
@@ -29,7 +29,11 @@ export async function showAccount(
   const main = render('account', {
     ...again(message), administration: user.super_admin ? render('administration') : NOTHING, others: render('others'),
     username: user.username, email: user.email, name: `${user.first_name} ${user.last_name}`.trim() || '–',
-    sessions: sessions.map((session) => sessionItem(session, session.id === current.id)),
+    sessions: sessions.map(({ id, ip, user_agent: agent, created_at, last_seen_at }) => render('session', {
+      about: `${programOf(agent ?? '')}, from ${ip ?? 'an unknown address'}`,
+      when: `signed in ${utc(created_at)}, last used ${utc(last_seen_at)}`,
+      end: id === current.id ? render('current') : render('end', { id }),
+    })),
     more: total > sessions.length ? render('more', { shown: sessions.length, total }) : NOTHING,
     events: events.map(({ event, detail, ip, created_at: time }) => render('event', {
       // Later than when the person signed in before.
@@ -40,13 +44,6 @@ export async function showAccount(
   });
   return page('Your account', main);
 }
-
-const sessionItem = ({ id, ip, user_agent: agent, created_at, last_seen_at }: Session, isCurrent: boolean): Html =>
-  render('session', {
-    about: `${programOf(agent ?? '')}, from ${ip ?? 'an unknown address'}`,
-    when: `signed in ${utc(created_at)}, last used ${utc(last_seen_at)}`,
-    end: isCurrent ? render('current') : render('end', { id }),
-  });
 
 const [BROWSERS, SYSTEMS] = [
   ['Edg', 'OPR', 'Firefox', 'Chrome', 'Safari'], ['Android', 'iPhone', 'iPad', 'Windows', 'Mac OS X', 'Linux'],

@@ -17,7 +17,7 @@ import type { Person, Visit } from './guards.ts';
 import { again, code, codesPage, type Cookies, formOf, label, page, render, return_to, utc } from './pages.ts';
 
 /** The encoder is shared with pages that make codes in the browser. */
-const { qrCode }: { qrCode(text: string): boolean[][] | null } =
+const { qrPicture }: { qrPicture(text: string): { size: number; path: string } | null } =
   await import(new URL('../../http/pages/qr.js', import.meta.url).href);
 
 const PATH = '/account/factors';
@@ -61,13 +61,9 @@ export function offerTotp(
   message: string, cookies: Cookies = [],
 ) {
   const secret = secretOf(service, person);
-  const rows = qrCode(totpUri(secret, new URL(service.portal.origin).hostname, person.user.username)) ?? [];
-  // With the quiet zone of four modules that readers of QR codes need.
-  const dark = rows.flatMap((row, y) => row.flatMap((isDark, x) => (isDark ? [`M${x + 4} ${y + 4}h1v1h-1z`] : [])));
-  const main = render('enrol', {
-    size: rows.length + 8, path: dark.join(''), key: (base32(secret).match(/.{1,4}/g) ?? []).join(' '),
-    action, return_to, ...again(message),
-  });
+  const picture = qrPicture(totpUri(secret, new URL(service.portal.origin).hostname, person.user.username));
+  const key = (base32(secret).match(/.{1,4}/g) ?? []).join(' ');
+  const main = render('enrol', { ...(picture ?? { size: 8, path: '' }), key, action, return_to, ...again(message) });
   return page('Set up an authenticator app', main, message, cookies);
 }
 

@@ -1,12 +1,12 @@
 import { digest } from '../../crypto/token.ts';
 import type { Call, Guard, RequestInfo } from '../../http/call.ts';
 import { Failure } from '../../http/errors.ts';
-import { activeSession, cookieOf } from '../guard.ts';
+import { activeSession, bearerOrCookie, cookieOf, createGuard, sessionCookie } from '../guard.ts';
 import type { User } from '../model.ts';
 import { type Action, type Caller, forbidden, may } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { parseSessionToken } from '../token.ts';
-import { HOST_COOKIE, isFromPortal } from './browser.ts';
+import { DOMAIN_COOKIE, HOST_COOKIE, isFromPortal } from './browser.ts';
 import { findByDomainToken, findByHostToken, type ProvenSession } from './store.ts';
 
 /** Somebody who signed in here. `token`: of the cookie for the portal's own host. */
@@ -51,6 +51,29 @@ export const signedIn = (
 const isFresh = ({ age, has_factor, methods }: ProvenSession): boolean =>
   age <= MAX_AGE_SECONDS && !(has_factor && methods === 'password');
 
+/** An API key has no session. */
+export type Visitor = Caller & { readonly session: ProvenSession | null };
+
+const others = createGuard(bearerOrCookie.security, sessionCookie, findByHostToken);
+
+/** Also by a cookie of the portal. Null in place of 401: the handler knows whether the proxy wants a redirect. */
+export const portalVisitor: Guard<PortalService, Visitor | null> = {
+  security: [...others.security, 'portal_cookie'],
+  errors: others.errors,
+  async check(request, service) {
+    const { headers } = request;
+    const name = service.portal.cookieDomain === null ? HOST_COOKIE : DOMAIN_COOKIE;
+    // Other schemes of `Authorization` are for the program behind the proxy.
+    const hasOther = /^bearer\b/i.test(headers.authorization ?? '') || headers['x-api-key'] !== undefined;
+    const token = hasOther ? null : cookieOf(headers, name);
+    if (token !== null) return callerOf(name, token, request, service);
+    // Given twice, it was planted: no other cookie takes its place.
+    if (!hasOther && headers.cookie?.includes(`${name}=`)) return null;
+    const caller = await others.check(request, service);
+    return caller instanceof Failure ? null : caller;
+  },
+};
+
 export async function personOf(request: RequestInfo, service: PortalService): Promise<Person | null> {
   const token = cookieOf(request.headers, HOST_COOKIE);
   const caller = token === null ? null : await callerOf(HOST_COOKIE, token, request, service);
@@ -58,7 +81,7 @@ export async function personOf(request: RequestInfo, service: PortalService): Pr
 }
 
 /** By the token of one of the portal's cookies. */
-export async function callerOf(cookie: string, token: string, { network }: RequestInfo, service: PortalService) {
+async function callerOf(cookie: string, token: string, { network }: RequestInfo, service: PortalService) {
   const session = cookie === HOST_COOKIE
     ? await activeSession(parseSessionToken(token), network, service, findByHostToken)
     : await activeSession(digest(token).toString('hex'), network, service, findByDomainToken);

@@ -8,10 +8,10 @@ import type { PortalService } from '../service.ts';
 import * as account from './account.ts';
 import * as admin from './admin.ts';
 import * as factors from './factors.ts';
-import { portalForm, signedIn } from './guards.ts';
+import { portalForm, portalVisitor, signedIn } from './guards.ts';
 import { address, FAILURES, failurePage, return_to } from './pages.ts';
 import * as portal from './portal.ts';
-import { portalVisitor, verifyOrSignIn, verifyQuery } from './verify.ts';
+import { verifyOrSignIn, verifyQuery } from './verify.ts';
 
 const userPath = object({ user_id: uuid() });
 const number = withDefault(decimal({ min: 1, max: 1_000_000 }), 1);

@@ -1,13 +1,11 @@
-import type { Call, Guard } from '../../http/call.ts';
+import type { Call } from '../../http/call.ts';
 import { Failure } from '../../http/errors.ts';
 import { decimal, type Infer, oneOf, optional, queryParameters } from '../../http/shape.ts';
-import { bearerOrCookie, cookieOf, createGuard, sessionCookie } from '../guard.ts';
-import { type Caller, forbidden } from '../policy.ts';
+import { forbidden } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { verify } from '../verify.ts';
-import { DOMAIN_COOKIE, HOST_COOKIE, isNavigation, originalAddress } from './browser.ts';
-import { callerOf } from './guards.ts';
-import { findByHostToken, type ProvenSession } from './store.ts';
+import { isNavigation, originalAddress } from './browser.ts';
+import type { Visitor } from './guards.ts';
 
 const MAX_AGE = 366 * 86_400;
 
@@ -17,29 +15,6 @@ export const verifyQuery = queryParameters({
   max_age: optional(decimal({ min: 1, max: MAX_AGE, description: 'Seconds since the person signed in' })),
   redirect: optional(oneOf('302', '401')),
 });
-
-/** An API key has no session. */
-type Visitor = Caller & { readonly session: ProvenSession | null };
-
-const others = createGuard(bearerOrCookie.security, sessionCookie, findByHostToken);
-
-/** Also by a cookie of the portal. Null in place of 401: the handler knows whether the proxy wants a redirect. */
-export const portalVisitor: Guard<PortalService, Visitor | null> = {
-  security: [...others.security, 'portal_cookie'],
-  errors: others.errors,
-  async check(request, service) {
-    const { headers } = request;
-    const name = service.portal.cookieDomain === null ? HOST_COOKIE : DOMAIN_COOKIE;
-    // Other schemes of `Authorization` are for the program behind the proxy.
-    const hasOther = /^bearer\b/i.test(headers.authorization ?? '') || headers['x-api-key'] !== undefined;
-    const token = hasOther ? null : cookieOf(headers, name);
-    if (token !== null) return callerOf(name, token, request, service);
-    // Given twice, it was planted: no other cookie takes its place.
-    if (!hasOther && headers.cookie?.includes(`${name}=`)) return null;
-    const caller = await others.check(request, service);
-    return caller instanceof Failure ? null : caller;
-  },
-};
 
 /** Forward authentication with the portal: a browser that must sign in, or again, is sent to the portal. */
 export async function verifyOrSignIn(

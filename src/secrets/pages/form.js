@@ -1,5 +1,5 @@
 /** Parts of the form that creates a link. */
-import { qrCode } from '/pages/qr.js';
+import { qrPicture } from '/pages/qr.js';
 
 /** Without characters that are mistaken for each other. */
 const LETTERS = 'abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789';
@@ -31,22 +31,20 @@ export const formatSize = (bytes) =>
 
 /** @param {HTMLElement} figure @param {string | null} text null to remove the picture @returns whether there is one */
 export function drawQr(figure, text) {
-  const modules = text === null ? null : qrCode(text);
+  const drawn = text === null ? null : qrPicture(text);
   figure.replaceChildren();
-  if (!modules) return false;
+  if (!drawn) return false;
   const create = (/** @type {string} */ name, /** @type {Record<string, string>} */ attributes) => {
     const node = document.createElementNS('http://www.w3.org/2000/svg', name);
     for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
     return node;
   };
-  // With the quiet zone of four modules on each side.
-  const size = modules.length + 8;
+  const { size, path } = drawn;
   const label = { role: 'img', 'aria-label': 'The link as a QR code' };
   const picture = create('svg', { viewBox: `0 0 ${size} ${size}`, ...label });
-  const squares = modules.flatMap((row, y) => row.flatMap((dark, x) => (dark ? `M${x + 4} ${y + 4}h1v1h-1z` : [])));
   // Always dark on light, because not every scanner reads inverted codes.
   const background = create('rect', { width: String(size), height: String(size), fill: '#fff' });
-  picture.append(background, create('path', { d: squares.join(''), fill: '#000' }));
+  picture.append(background, create('path', { d: path, fill: '#000' }));
   figure.append(picture);
   return true;
 }
