@@ -25,7 +25,7 @@ const FIGURES: readonly Figure[] = [
   {
     file: 'benchmarks-p99.svg', heading: '99th percentile of the latency by the rate',
     xAxis: { name: 'requests/s', isLogarithmic: false }, yAxis: { name: 'p99, ms', isLogarithmic: true },
-    caveat: 'The number beside a point is that of the clients. The rate is what these clients reach, not one that is'
+    caveat: 'The number beside a point is the number of clients. The rate is what these clients reach, not a rate that is'
       + ' given: it does not say how long the queue becomes when more requests arrive than are answered.',
     place: ({ clients, rate, p99 }) => ({ x: rate, y: p99, label: String(clients) }),
   },

@@ -71,14 +71,14 @@ ${list(conditions)}
 
 ${table([['benchmark', 'compared with', 'median (min to max)', 'the same build against itself', 'target', 'met?'],
     ...comparisons])}
-A ratio within the range of the same build against itself says nothing. A plus sign marks a commit with changes that
+A ratio within the range of the same build against itself is noise. A plus sign marks a commit with changes that
 were not committed.
 
 ${table([['part', 'command', 'date', 'commit'], ...runs])}
 ${sectionsOf(reports.flatMap(({ curves = [] }) => curves)).join('\n')}
 ## Absolute figures
 
-These depend on the machine and on its other load. The sentence below each table is what its figures do not say.
+These depend on the machine and on its other load. The sentence below each table states the limits of its figures.
 
 ${tables.join('\n')}
 ${profiles.join('\n')}
@@ -132,12 +132,12 @@ the same load, and divides it by the folders of \`src/\`, the driver, Node and t
   (one statement for up to 32 requests), cryptography, and the checks, the routing and the log line of Gatehouse
   (\`src/\` in the profiles above). Two changes brought most of the last gain: objects on the request path are built
   without a leading spread, after which V8 11 takes microseconds for each further member, and a body that arrived with
-  its head is read without a timer and listeners. What is left is spread over many parts of 1 to 3 % each.
+  its head is read without a timer and listeners. The remaining cost is spread over many parts of 1 to 3 % each.
 - **One client**: a request waits one turn of the event loop for others to share its statement, and its log line is a
   write of its own: 9 system calls for a bearer check instead of 7 (\`strace -c\`). At 64 clients it is the other way
   round, 2.5 for a webhook event instead of 6.7.
 - **\`/livez\`**: \`node:http\` alone neither checks the target and the host, nor finds a route, nor counts the request.
-- **Start**: of the 45 ms more than \`node:http\` alone, about 33 ms load 35 modules and those of Node that they need,
+- **Start**: of the 45 ms more than \`node:http\` alone, about 33 ms load 35 modules and the Node modules that they need,
   before the first listener opens, and about 5 ms read the settings (\`node --cpu-prof\`).
 - **Memory**: of the 17 MiB more than Node alone when idle, 11 MiB are V8's heap with the compiled code, and 6 MiB are
   pages of Node's own binary. Under load V8 lets its young generation grow up to 32 MiB;

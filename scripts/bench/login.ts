@@ -37,7 +37,7 @@ export async function login(bench: Bench): Promise<Report> {
   // A hash may take a large part of a second on a busy machine.
   const longer = { ...bench, warmUp: 0, seconds: Math.max(4, bench.seconds) };
   const figures = await measureRounds(longer, 8, subjects);
-  const caveat = 'The cost is that of scrypt with 32 MiB, on purpose. It does not say what a check of a session costs.';
+  const caveat = 'The cost is the intended cost of scrypt with 32 MiB. It does not say what a check of a session costs.';
   return {
     comparisons: isAgainst ? [compareRates('login, 8 clients', figures)] : [],
     tables: [{ heading: 'login, 8 clients, PASSWORD_HASHES=2', figures, caveat }],
