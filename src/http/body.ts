@@ -37,7 +37,6 @@ export function json<Body>(shape: Shape<Body>, contentType: 'any' | 'required' =
 }
 
 const JSON_TYPE = /^\s*(application\/json|[a-z]+\/[a-z0-9.!#$&^_+-]+\+json)\s*(;|$)/i;
-
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /** The engine's own message quotes the input, which may hold a secret, so it is never passed on. */
@@ -68,7 +67,8 @@ export function duplicateMember(json: string): string | null {
   const open: Array<{ readonly at: string; readonly names: Set<string> }> = [];
   let [depth, name] = [0, ''];
   // Without escapes, but with every character at its index, the next quotation mark ends a string.
-  for (const { 0: token, 1: colon, index } of json.replaceAll(/\\./g, '__').matchAll(BRACKET_OR_STRING)) {
+  const plain = json.includes('\\') ? json.replaceAll(/\\./g, '__') : json;
+  for (const { 0: token, 1: colon, index } of plain.matchAll(BRACKET_OR_STRING)) {
     if (token === '{' || token === '[') {
       if (depth < MAX_DEPTH) open[depth] = { at: depth === 0 ? '' : pointer('', name), names: new Set() };
       depth += 1;
