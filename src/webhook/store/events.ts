@@ -33,8 +33,8 @@ export interface NewEvent {
 export const insertEvent = batched(
   async (database: Database, events: readonly NewEvent[], locks?: Locks): Promise<Array<boolean | 'rejected'>> => {
     // As JSON: half the bytes of an array of bytea, which is in hexadecimal. A body is JSON, and so is UTF-8.
-    const rows = JSON.stringify(events.map(({ tokenDigest, body, ...event }) =>
-      ({ tokenDigest: `\\x${tokenDigest.toString('hex')}`, body: body.toString('utf8'), ...event })));
+    const rows = JSON.stringify(events.map((event) =>
+      ({ ...event, tokenDigest: `\\x${event.tokenDigest.toString('hex')}`, body: event.body.toString('utf8') })));
     const found = await database.write(
       (sql) => sql<Array<{ id: string; is_new: boolean }>>`
         with given as (
