@@ -170,7 +170,7 @@ test('an expired and a deleted secret say so in the heading', async () => {
   await untilEnded(browser, /^This link has expired$/);
 });
 
-test('a secret that somebody else reads while the page is open', async () => {
+test('a secret that another person reads while the page is open', async () => {
   const { id, key, link } = await service.store('contested', { max_reads: 1 });
   await openLink(browser, link);
   assert.equal(await service.decrypt(id, key), 'contested');

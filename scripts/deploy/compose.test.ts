@@ -165,7 +165,7 @@ test('secrets and events pass through Caddy, with the address of the client', as
   assert.equal(line?.ip, '127.0.0.1', 'not what the client claims to be');
 });
 
-test('only people who have signed in reach the program, and it knows who they are', async () => {
+test('only signed-in users reach the program, and it gets their names', async () => {
   const away = await visit('app', { path: '/page', headers: PAGE });
   assert.equal(away.status, 303);
   assert.match(String(away.headers.location), /^https:\/\/login\.example\.org\/login\?/);
@@ -191,7 +191,7 @@ test('only people who have signed in reach the program, and it knows who they ar
   assert.equal(seen?.headers.cookie, 'theme=dark');
 });
 
-test('without identity nobody reaches the program', async () => {
+test('without identity no request reaches the program', async () => {
   const before = received.length;
   services.get('identity')?.signal('SIGTERM');
   assert.deepEqual(await services.get('identity')?.ended, { code: 0, signal: null });

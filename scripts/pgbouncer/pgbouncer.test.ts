@@ -52,7 +52,7 @@ async function startPooler(t: TestContext, databaseUrl: string, mode: string, ..
   return { url: url.href, command };
 }
 
-test('session mode: all services under load, and the books balance', bounded, async (t) => {
+test('session mode: all services under load, and no acknowledged write is lost', bounded, async (t) => {
   const { url: databaseUrl, sql } = await createDatabase(t);
   // As of a server whose commits do not wait: the services set what they need.
   await sql.unsafe(`alter database "${new URL(databaseUrl).pathname.slice(1)}" set synchronous_commit to off`);
@@ -83,7 +83,7 @@ const MODES: ReadonlyArray<readonly [mode: string, ...more: string[]]> = [
   ['transaction', 'default_pool_size = 1'], ['transaction', 'default_pool_size = 2', 'server_round_robin = 1'],
 ];
 for (const [mode, ...more] of MODES) {
-  test(`${[mode, ...more].join(', ')}: the start is refused`, bounded, async (t) => {
+  test(`${[mode, ...more].join(', ')}: the start fails`, bounded, async (t) => {
     const { url: databaseUrl } = await createDatabase(t);
     const pooler = await startPooler(t, databaseUrl, mode, ...more);
     for (const words of [['serve', ...SERVICES], ['migrate'], ['user', 'list']]) {

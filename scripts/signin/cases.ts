@@ -159,7 +159,7 @@ export function testSignin(setup: SigninSetup): void {
     }
   });
 
-  test('a form of another origin signs nobody in and out', async () => {
+  test('a form of another origin neither starts nor ends a session', async () => {
     const [victim, attacker] = [await setup.addMember(), await setup.addMember()];
     const post = async (action: string, fields: Record<string, string>) => {
       await browser.run(`
@@ -260,7 +260,7 @@ export function testSignin(setup: SigninSetup): void {
     }
   });
 
-  test('paths for super administrators answer 403 to others and lead nobody in a circle', async () => {
+  test('paths for super administrators answer 403 to others, without a redirect loop', async () => {
     const [member, administrator] = [await setup.addMember(), await setup.addMember({ super_admin: true })];
     for (const [{ username }, isAdmitted] of [[member, false], [administrator, true]] as const) {
       await browser.deleteCookies();

@@ -98,7 +98,7 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
     await browser.until(showsList);
   });
 
-  test('a header that the client sends itself names nobody, on guarded and on open paths', async () => {
+  test('a header that the client sends itself names no user, on guarded and on open paths', async () => {
     const cookie = await cookieOf(mallory, 'mallory');
     const forged: HeaderFields = [AS_ALICE, OWN_PAGE, ['X_Auth_Username', 'alice'], ['Origin', INBOX]];
     const statusAt = async (host: string, path: string, headers: HeaderFields) =>
@@ -123,7 +123,7 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
     }
   });
 
-  test('a request past the proxy is refused, whatever it says', async () => {
+  test('a request that bypasses the proxy is rejected, with any headers', async () => {
     for (const [port, path] of [[ports.secrets, '/api/store/options'], [ports.webhook, '/events/delivery']] as const) {
       const headers: HeaderFields = [AS_ALICE, OWN_PAGE, ['X-Forwarded-For', '127.0.0.1']];
       assert.equal((await request(port, { path, headers, from: '127.0.0.2' })).status, 401);
@@ -174,7 +174,7 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
     assert.ok([302, 303].includes(page.status));
   });
 
-  test('a sign-in that ends is said on the open page, which keeps what was typed until it goes on', async () => {
+  test('the open page reports that the sign-in has ended, and keeps what was typed', async () => {
     const ended = /Your sign-in has ended\. Sign in again in another tab/;
     const signInElsewhere = async () => {
       const [first = ''] = await browser.tabs();

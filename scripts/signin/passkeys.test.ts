@@ -67,7 +67,7 @@ test('a passkey signs in by autofill, without the button', async () => {
 });
 
 // The refusal by Gatehouse itself needs a forged reply: test/contract/identity/signin/factors.test.ts.
-test('a passkey that does not verify its user is refused alone and accepted after the password', async () => {
+test('a passkey that does not verify its user is rejected alone and accepted after the password', async () => {
   await withAuthenticator(false, async () => {
     const member = await setup.addMember();
     await addPasskey(member);
@@ -82,7 +82,7 @@ test('a passkey that does not verify its user is refused alone and accepted afte
   });
 });
 
-test('a passkey that was removed is refused with a message', async () => {
+test('a passkey that was removed is rejected with a message', async () => {
   await withAuthenticator(true, () => withScript(WITHOUT_AUTOFILL, async () => {
     await addPasskey(await setup.addMember());
     await setup.sql`delete from identity.passkeys`;

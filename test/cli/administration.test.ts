@@ -60,7 +60,7 @@ test('a password from standard input is taken as it is, less one newline, and sh
   }
 });
 
-test('every option of a user arrives where it belongs', async (t) => {
+test('every option of a user sets its member', async (t) => {
   const { code } = await create(t, 'options', 'options@example.org', ['--first-name', 'Ünï', '--last-name', 'C. Ode', '--super-admin', '--verified']);
   assert.equal(code, 0);
   const [row] = await file.sql`select first_name, last_name, verified, super_admin from identity.users where username = 'options'`;
@@ -74,7 +74,7 @@ const passwords: ReadonlyArray<readonly [what: string, input: string | Buffer, s
   ['one that is no UTF-8 text', Buffer.from('fffefdfcfbfaf9f8f7f6f5f4', 'hex'), /UTF-8/],
 ];
 
-test('a password that breaks a rule is refused by its rule, and nobody is created', async (t) => {
+test('a password that breaks a rule is rejected with that rule, and no user is created', async (t) => {
   for (const [what, input, said] of passwords) {
     const finished = await create(t, 'refused', 'refused@example.org', ['--password-stdin'], input);
     assertRefused(finished, 2, said);
@@ -89,7 +89,7 @@ const wrong: ReadonlyArray<readonly [username: string, email: string, more: read
   [' two', 'no address', [], /username [^;]*; email /],
 ];
 
-test('what is wrong with a user is told by option, all of it at once, with exit code 2', async (t) => {
+test('every invalid option of a user is reported at once, with exit code 2', async (t) => {
   const before = await names();
   for (const [username, email, more, said] of wrong) assertRefused(await create(t, username, email, more), 2, said);
   assert.deepEqual(await names(), before);
@@ -107,12 +107,12 @@ test('a name or an address that only looks different is taken, with exit code 1'
   assert.ok(!(await names()).includes('another'));
 });
 
-test('of users created at once under one name, exactly one comes to be', async (t) => {
+test('of users created at once under one name, exactly one is stored', async (t) => {
   const finished = await Promise.all([1, 2, 3].map((number) => create(t, 'race', `race-${number}@example.org`)));
   assert.deepEqual(finished.map(({ code }) => code).sort(), [0, 1, 1]);
 });
 
-test('user list tells everybody but the deleted, without a word about passwords, as a table or as JSON', async (t) => {
+test('user list prints all users that are not deleted, without passwords, as a table or as JSON', async (t) => {
   await create(t, 'listed', 'listed@example.org', ['--super-admin', '--verified']);
   await create(t, 'gone', 'gone@example.org');
   await file.sql`update identity.users set deleted_at = now() where username = 'gone'`;
@@ -134,7 +134,7 @@ test('user list tells everybody but the deleted, without a word about passwords,
 const post = (baseUrl: string, token: string) =>
   ask('POST', `${baseUrl}/webhook?token=${token}`, { body: { event: 'tested', data: { page_id: '1' } } });
 
-test('a created token opens the letterbox until it is revoked, and is never shown again', async (t) => {
+test('a created token is accepted until it is revoked, and is never shown again', async (t) => {
   const { url } = await startGatehouse(t, ['webhook'], file.url);
   const created = await run(t, ['token', 'create', '--name', 'sender one']);
   assert.equal(created.code, 0, created.stderr);
@@ -162,6 +162,6 @@ test('a created token opens the letterbox until it is revoked, and is never show
   assert.deepEqual(await file.sql`select revoked_at from webhook.tokens where id = ${id}`, since, 'the first time is kept');
 });
 
-test('a token that is not there cannot be revoked', async (t) => {
+test('an unknown token cannot be revoked', async (t) => {
   assertRefused(await run(t, ['token', 'revoke', '00000000-0000-4000-8000-000000000000']), 1, /no token has this id; see: gatehouse token list/);
 });

@@ -30,7 +30,7 @@ const COMMANDS = [
   'token create', 'token list', 'token rotate', 'token confirm', 'token reseal', 'token revoke', 'event list', 'event show', 'event redeliver', 'event pause', 'event resume', 'event tail', 'restored identity', 'restored secrets', 'restored webhook',
 ];
 
-test('--help, help and no word at all tell every command, and need no configuration', async (t) => {
+test('--help, help and no word at all list every command, and need no configuration', async (t) => {
   for (const words of ['--help', '-h', '--help serve', 'help', '']) {
     const { code, stdout, stderr } = await run(t, words, {});
     assert.deepEqual([code, stderr], [0, '']);
@@ -39,7 +39,7 @@ test('--help, help and no word at all tell every command, and need no configurat
 });
 
 for (const command of COMMANDS) {
-  test(`${command} --help tells its options, and does nothing else`, async (t) => {
+  test(`${command} --help lists its options, and does nothing else`, async (t) => {
     const { code, stdout, stderr } = await run(t, `${command} --help`, {});
     assert.deepEqual([code, stderr], [0, '']);
     assert.match(stdout, new RegExp(`^Usage: gatehouse ${command} `));
@@ -63,7 +63,7 @@ test('version and --version print the version of the package', async (t) => {
   }
 });
 
-test('the name of a group with --help tells its commands', async (t) => {
+test('the name of a group with --help lists its commands', async (t) => {
   for (const group of ['user', 'key', 'audit', 'token', 'restored']) {
     const { code, stdout } = await run(t, `${group} --help`, {});
     assert.equal(code, 0);
@@ -112,7 +112,7 @@ test('wrong usage is one line on standard error and exit 2', async (t) => {
   }
 });
 
-test('wrong configuration is told all at once, a line for each problem, and exits 78', async (t) => {
+test('wrong configuration is reported at once, with a line for each problem, and exits 78', async (t) => {
   assertFailure(await run(t, 'serve', { DATABASE_URL: file.url }), 78, 2);
   assertFailure(await run(t, 'serve', { ...environment, LOG_LEVEL: 'loud', MIGRATE: 'no', IDENTITY_PORT: 'x' }), 78, 3);
   assertFailure(await run(t, 'migrate secrets', {}), 78);
@@ -120,7 +120,7 @@ test('wrong configuration is told all at once, a line for each problem, and exit
   assertFailure(await run(t, 'token list', { SERVER_SECRET: 'of no use here' }), 78);
 });
 
-test('a database that cannot be used is told in one line and exits 1', async (t) => {
+test('a database that cannot be used is reported in one line and exits 1', async (t) => {
   const unknown = new URL(file.url);
   unknown.pathname = '/nowhere';
   const wrong = new URL(file.url);
@@ -159,7 +159,7 @@ test('on a database without the schema, every command says what to do', async (t
   }
 });
 
-test('migrate does one service, several or all, any number of times, also several at once', async (t) => {
+test('migrate updates one service, several or all, any number of times, also concurrently', async (t) => {
   const { url, sql } = await createEmptyDatabase(t);
   const given = { DATABASE_URL: url };
   const schemas = async () => (await sql`select nspname from pg_namespace where nspname in ('identity', 'secrets', 'webhook') order by 1`).map(({ nspname }) => nspname);
@@ -178,7 +178,7 @@ test('migrate does one service, several or all, any number of times, also severa
   assert.equal(again.code, 0);
 });
 
-test('a reader that leaves early gets what it wanted: no stack, no noise', async (t) => {
+test('a reader that closes the pipe early causes no stack trace and no message', async (t) => {
   const finished = await runProgram(t, program, ['--help'], {}, { deaf: true });
   assert.equal(finished.stderr, '');
 });

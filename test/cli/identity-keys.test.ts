@@ -42,7 +42,7 @@ const useOf = (key: string): Promise<Answer> => ask('GET', `${identity}/api/test
 const lineOf = async (t: TestContext, id: string) => (await run(t, ['key', 'list'])).stdout.split('\n').find((line) => line.startsWith(id))?.split(/ {2,}/) ?? [];
 const count = async () => (await file.sql<[{ n: number }]>`select (select count(*) from identity.api_keys)::int + (select count(*) from identity.audit)::int as n`)[0].n;
 
-test("a user's key has that user's rights until it is revoked, and again is no error", async (t) => {
+test("a user's key has the user's rights until it is revoked, and revoking it twice is no error", async (t) => {
   const userId = await addUser(database, 'keeper');
   const { key, id } = await create(t, 'for tests', '--user', 'KEEPER');
   assert.equal((await useOf(key)).json.data.user.id, userId);
@@ -67,7 +67,7 @@ test('a key is made for a user by id, too, and ends with the user', async (t) =>
   assert.equal((await lineOf(t, id)).at(-1), 'revoked');
 });
 
-test('a key without a user reads users and is nobody', async (t) => {
+test('a key without a user reads users, and has no user itself', async (t) => {
   const { key, id } = await create(t, 'a program', '--without-user');
   assert.equal((await ask('GET', `${identity}/api/user/`, { bearer: key })).status, 200);
   assert.equal((await useOf(key)).status, 403);
@@ -166,7 +166,7 @@ const wrong: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['revoke', `key:${'x'.repeat(49)}`], /ID must be a UUID/],
 ];
 
-test('wrong words are told in one line with exit code 2, and nothing is done', async (t) => {
+test('wrong usage is one line with exit code 2, and nothing is done', async (t) => {
   const before = await count();
   for (const [words, said] of wrong) {
     const finished = await run(t, ['key', ...words]);
@@ -176,7 +176,7 @@ test('wrong words are told in one line with exit code 2, and nothing is done', a
   assert.equal(await count(), before);
 });
 
-test('who or what is not there is refused with exit code 1, and nothing is done', async (t) => {
+test('an unknown user or key is an error with exit code 1, and nothing is done', async (t) => {
   const before = await count();
   for (const name of ['nobody', UNKNOWN, '']) {
     assertRefused(await run(t, ['key', 'create', '--user', name]), 1, /there is no user with this id or name; see: gatehouse user list/);

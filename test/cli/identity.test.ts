@@ -131,7 +131,7 @@ test('a password from standard input is not printed, and must obey the policy', 
   assert.match(await logIn(identity, 'given', ' another passphrase '), /^session:/);
 });
 
-test('a deleted user is gone: no session, no listing, a free name', async (t) => {
+test('a deleted user has no session, is not listed, and the name is free', async (t) => {
   const id = await create(t, 'leaver');
   const token = await logIn(identity, 'leaver', PASSWORD);
   assertDone(await run(t, ['user', 'delete', 'LEAVER']), `Deleted user "leaver" with id ${id}.`);
@@ -241,7 +241,7 @@ const wrong: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['audit', 'list', '--event', ''], /event must be one of /],
 ];
 
-test('wrong words are told in one line with exit code 2, and nothing is done', async (t) => {
+test('wrong usage is one line with exit code 2, and nothing is done', async (t) => {
   const before = { trail: await trail(), users: await read('/api/user/') };
   for (const [words, said] of wrong) assertRefused(await run(t, words), 2, said);
   assert.deepEqual({ trail: await trail(), users: await read('/api/user/') }, before);

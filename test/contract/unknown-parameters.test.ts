@@ -29,7 +29,7 @@ await addOperator(database.sql);
 const { url } = await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], database.url, { SHARE_PAGES: 'on' });
 const session = await logIn(url.identity);
 
-test('every other route refuses unknown parameters', () => {
+test('every other route rejects unknown parameters', () => {
   const ignoring = [...identity, ...secrets, ...webhook, ...plain].filter((row) => !isRefusing(row)).map(nameOf);
   assert.deepEqual([...new Set(ignoring)].sort(), IGNORED);
 });
@@ -45,7 +45,7 @@ for (const [service, rows, bearer] of [['identity', identity, session], ['secret
   });
 }
 
-test('DELETE /api/session/revoke/all?user=… logs nobody out', async () => {
+test('DELETE /api/session/revoke/all?user=… ends no session', async () => {
   const { status, json } = await ask('DELETE', `${url.identity}/api/session/revoke/all?user=${randomUUID()}`, { bearer: session });
   assert.deepEqual([status, json.error.fields], [400, [{ path: 'user', message: 'is not a known parameter' }]]);
   assert.equal((await ask('GET', `${url.identity}/api/test/`, { bearer: session })).status, 200);

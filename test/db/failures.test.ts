@@ -145,7 +145,7 @@ test('a database that is down is Unavailable at once, and works without a restar
   }
 });
 
-test('where connections are closed at once, calls fail at once, and each dials once', async (t) => {
+test('if connections are closed at once, calls fail at once, and each connects once', async (t) => {
   let dials = 0;
   const nobody = createServer((socket) => {
     dials += 1;

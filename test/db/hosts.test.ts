@@ -125,7 +125,7 @@ test('a server becomes read-only while its connections stay open: writes find th
   assert.deepEqual(await ask(database, 'write', NAME), { name: 'next' });
 });
 
-test('a server falls silent while it is in use: the services go on with the other one', bounded, async (t) => {
+test('a server falls silent while it is in use: the services continue with the other one', bounded, async (t) => {
   const [old, next] = await Promise.all([startServer(t, 'old'), startServer(t, 'next')]);
   const limits = { DATABASE_STATEMENT_TIMEOUT: '1', DATABASE_DEAD_AFTER: '2' };
   const database = openConnections(t, urlOf([old.at, next.at], '?connect_timeout=1'), 'silence', limits);

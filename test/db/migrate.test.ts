@@ -174,7 +174,7 @@ const withNamedLock = <T>(database: Database, name: string, work: (sql: Sql) => 
   return work(sql);
 });
 
-test('holders of a named lock see what the one before committed', async (t) => {
+test('holders of a named lock see what the previous holder committed', async (t) => {
   const file = await createDatabase(t);
   await migrateTo(open(t, file), STEPS);
   await file.sql`create table house.firsts (who integer)`;

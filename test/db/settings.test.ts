@@ -50,7 +50,7 @@ test('startup parameters may be swallowed: commits are synchronous all the same'
 
 const MESSAGE = 'a connection pooler or proxy does not keep the settings of a connection; set its pool mode to session, or connect to PostgreSQL directly';
 
-test('a setting that cannot be had: every call is Unavailable and nothing is written', async (t) => {
+test('a setting that is not applied: every call is Unavailable and nothing is written', async (t) => {
   await file.sql`create table things (id integer)`;
   const database = openConnections(t, await startReplacing(t, STARTUP, STATEMENT), 'changed');
   for (const purpose of PURPOSES) {
@@ -64,7 +64,7 @@ test('a setting that cannot be had: every call is Unavailable and nothing is wri
   assert.deepEqual([...(await file.sql`select * from things`)], []);
 });
 
-test('a setting that cannot be had ends the start', async (t) => {
+test('a setting that is not applied ends the start', async (t) => {
   const url = await startReplacing(t, STARTUP, STATEMENT);
   const { code, stderr } = await runProgram(t, buildProgram(), ['serve', 'webhook'], variables(url));
   assert.deepEqual([code, stderr], [1, `gatehouse: webhook: ${MESSAGE}.\n`]);

@@ -38,7 +38,7 @@ function environmentOf({ environment, secrets: seen }: Deployed, url: string | n
   return given;
 }
 
-test('the files for all services are there', () => {
+test('there are files for all services', () => {
   const services = DEPLOYED.map(({ words }) => words.join(' ')).filter((words) => words !== 'migrate').sort();
   const each = SERVICE_NAMES.map((name) => `serve ${name}`);
   assert.deepEqual(services, [...each, ...each, ...each].sort());

@@ -47,7 +47,7 @@ async function storesNothing(act: () => Promise<void>): Promise<void> {
 }
 
 for (const [name, endpoint] of Object.entries(endpoints)) {
-  test(`${name}: an incomplete body stores nothing, and the service goes on`, () =>
+  test(`${name}: an incomplete body stores nothing, and the service continues`, () =>
     storesNothing(async () => {
       for (const framing of [[length(1_000)], [CHUNKED]]) {
         const part = framing[0] === CHUNKED ? chunk(endpoint.good) : endpoint.good;

@@ -130,7 +130,7 @@ test('a generated first password says that it expires; a given one does not', as
   assert.equal(given.stderr().trimEnd().split('\n').length, 1);
 });
 
-test('where there is a user already, whoever made it, no administrator is made', async (t) => {
+test('no administrator is created if there is any user', async (t) => {
   const own = await createEmptyDatabase(t);
   const first = await startGatehouse(t, ['identity'], own.url);
   await own.sql`delete from identity.users`;

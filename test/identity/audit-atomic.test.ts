@@ -117,7 +117,7 @@ test('without the change there is no line in the trail', async (t) => {
   }
 });
 
-test('where nothing is refused, each of them goes through and leaves a line', async () => {
+test('without a failure, each change succeeds and has its entry', async () => {
   const { length } = await acts();
   for (let index = 0; index < length; index += 1) {
     const [what, act] = (await acts())[index] ?? [];

@@ -147,7 +147,7 @@ test('a login succeeds though its hash cannot be renewed: the session has been m
   assert.equal(await costOf('user-unrenewed'), 'ln=5,r=8,p=1');
 });
 
-test('a login that finds no place for its hash makes no session', async () => {
+test('a login that finds the hashing queue full creates no session', async () => {
   await addUser(database, 'user-refused');
   const gate = createLimiter(1, 0, 'a hash');
   let release = () => {};

@@ -12,7 +12,7 @@ const paged = (page: number, limit: number, total: number) => {
   return { data: reply.data, pagination: reply.pagination, links: reply.links };
 };
 
-test('where nothing is said it is the first page, of ten', () => {
+test('by default, the reply is the first page with ten rows', () => {
   const read = (query: Record<string, string>) => validate(queryParameters(pageQuery), new URLSearchParams(query), '');
   assert.deepEqual(read({}), { ok: true, value: { page: 1, limit: 10 } });
   assert.deepEqual(read({ page: '7', limit: '100' }), { ok: true, value: { page: 7, limit: 100 } });

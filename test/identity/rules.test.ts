@@ -67,7 +67,7 @@ const ENDS: Readonly<Record<string, (session: Session) => Session>> = {
   'has a deleted user': (session) => ({ ...session, user: { ...session.user, deleted_at: THEN } }),
 };
 
-test('a session that nothing has ended is active, whoever its user is', () => {
+test('a session that has not ended is active for every kind of user', () => {
   assert.equal(isActive(SESSION), true);
   for (const verified of [true, false]) {
     for (const super_admin of [true, false]) assert.equal(isActive({ ...SESSION, user: { ...USER, verified, super_admin } }), true);
@@ -82,7 +82,7 @@ for (const [name, end] of Object.entries(ENDS)) {
   });
 }
 
-test('no second end brings a session back', () => {
+test('a second end does not reactivate a session', () => {
   const ends = Object.values(ENDS);
   for (let chosen = 0; chosen < 2 ** ends.length; chosen += 1) {
     const session = ends.reduce((so_far, end, index) => (chosen & (1 << index) ? end(so_far) : so_far), SESSION);
@@ -146,7 +146,7 @@ test('a key of a key is the key', () => {
   }
 });
 
-test('what only looks alike stays another account', () => {
+test('names that only look alike are different accounts', () => {
   const names = ['admin', 'аdmin', 'admin ', 'adrnin', 'admìn', 'admin\u0301', 'a dmin', 'admin1', ''];
   assert.equal(new Set(names.map(accountKey)).size, names.length);
 });
@@ -155,7 +155,7 @@ const NAMES = { username: 'ada.lovelace', email: 'ada@example.org', first_name: 
 const RULES = { minLength: 8, words: ['Acme Rockets', 'αίνος'] };
 const errorOf = (password: string, names: Parameters<typeof passwordError>[2] = NAMES) => passwordError(password, RULES, names);
 
-test('a password has a least and a greatest length, counted as a person counts', () => {
+test('a password has a minimum and a maximum length, counted in code points', () => {
   const short = 'must have at least 8 characters';
   const long = 'must have at most 1024 characters';
   const table: ReadonlyArray<[string, string | null]> = [
@@ -181,7 +181,7 @@ test('a password has a least and a greatest length, counted as a person counts',
   assert.equal(passwordError('830174628301', longer, NAMES), null);
 });
 
-test('a password holds no U+0000, wherever it stands', () => {
+test('a password contains no U+0000 at any position', () => {
   for (const password of ['password\0 and more', '\0 before a password', 'after a password\0', '\0'.repeat(8)]) {
     assert.equal(errorOf(password), 'must not contain the character U+0000', JSON.stringify(password));
   }

@@ -129,7 +129,7 @@ test('sessions of the same moment are listed in one fixed order', async (t) => {
   }
 });
 
-test('the list counts what it could show, of everybody and of each', async () => {
+test('the total equals the number of listed sessions, for all users and for each user', async () => {
   await openSession();
   await openSession('user-two');
   for (const [userId, expected] of [[null, 2], [one, 1], [two, 1], [randomUUID(), 0]] as const) {

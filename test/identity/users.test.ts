@@ -31,7 +31,7 @@ const outcomeOf = async (input: unknown): Promise<string[]> => {
   return outcome instanceof Failure ? [outcome.code, ...(outcome.details.fields ?? []).map(({ path }) => path)] : ['created'];
 };
 
-test('a user is stored as told; what is left out is empty or false, but for enabled', async () => {
+test('a user is stored as given; omitted members are empty or false, except enabled', async () => {
   const full = { username: 'Full-User', email: 'Full@example.org', first_name: 'First', last_name: 'Last', verified: true, super_admin: true, enabled: false };
   await create({ ...full, password: PASSWORD });
   await create({ username: 'bare-user', email: 'bare@example.org', password: PASSWORD });
@@ -55,7 +55,7 @@ test('by default a password is stored as a scrypt PHC string of 32 MiB', async (
   assert.equal(await verifyPassword(PASSWORD, row?.password_hash), true);
 });
 
-test('where no password is given there is none, not even a hash of one', async () => {
+test('without a given password, no hash is stored', async () => {
   assert.deepEqual(await outcomeOf({ username: 'passwordless', email: 'passwordless@example.org' }), ['created']);
   const rows = await sql`select password_hash from identity.users where username = 'passwordless'`;
   assert.deepEqual([...rows], [{ password_hash: null }]);
@@ -67,7 +67,7 @@ test('two users with the same password have different hashes', async () => {
   assert.equal(rows.length, 2);
 });
 
-test('whatever is wrong is refused by name, and nothing is stored', async () => {
+test('each invalid field is rejected by name, and nothing is stored', async () => {
   const before = await count();
   const refused: ReadonlyArray<readonly [input: unknown, ...paths: string[]]> = [
     [null, ''],
@@ -111,7 +111,7 @@ test('a password may have 8 to 1024 characters of any kind', async () => {
 });
 
 // To scrypt a password and the same one with NUL characters behind it are one: eight of them would be the empty password.
-test('a password with a NUL character is refused', async () => {
+test('a password with a NUL character is rejected', async () => {
   for (const password of [`${PASSWORD}\0`, '\0'.repeat(8), 'in the\0middle']) assert.deepEqual(await outcomeOf({ ...good, password }), ['invalid_body', '/password']);
 });
 

@@ -6,7 +6,7 @@ import { createDatabase } from '../support/database.ts';
 import { startLoad } from '../support/load.ts';
 import { bounded, until } from '../support/until.ts';
 
-test('column types change while the services serve: no request fails, and the books balance', bounded, async (t) => {
+test('column types change while the services serve: no request fails, and no acknowledged write is lost', bounded, async (t) => {
   const { url: databaseUrl, sql } = await createDatabase(t);
   const { url, log } = await startGatehouse(t, ['identity', 'secrets', 'webhook'], databaseUrl);
   const books = await startLoad(url, 8);

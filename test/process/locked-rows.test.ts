@@ -112,7 +112,7 @@ test('an event whose first delivery is not committed delays no other event, and 
   assert.equal(row?.events, 1);
 });
 
-test('a lock that stays ends the call with the truth after 10 s', async (t) => {
+test('a lock that is not released ends the call with the right error after 10 s', async (t) => {
   const holder = connect(file.url);
   t.after(() => holder.end({ timeout: 0 }));
   await holder`begin`;

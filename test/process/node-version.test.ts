@@ -13,7 +13,7 @@ const runAs = (t: Parameters<typeof runProgram>[0], version: string) => {
   return runProgram(t, program, ['version'], { NODE_OPTIONS: `--import "data:text/javascript,${encodeURIComponent(versions)}"` });
 };
 
-test('a Node older than 20.11 is refused in one sentence', async (t) => {
+test('a Node older than 20.11 is rejected in one sentence', async (t) => {
   for (const version of ['12.22.12', '18.20.8', '20.10.0']) {
     const { code, stdout, stderr } = await runAs(t, version);
     assert.deepEqual([code, stdout, stderr], [1, '', `gatehouse: Node ${version} is too old. Install Node 20.11 or newer.\n`]);
@@ -27,7 +27,7 @@ test('the file that checks uses only syntax of Node 12, and imports nothing befo
   assert.doesNotMatch(text, /^import\b|\?\.|\?\?|\bawait\b|\|\|=|&&=|#[a-z]|static \{/m);
 });
 
-test('make tells it, too', () => {
+test('make reports it, too', () => {
   const makefile = readFileSync(join(program, 'Makefile'), 'utf8');
   assert.match(makefile, /^node_modules\/\.installed: .* \| supported-node$/m);
   assert.match(makefile, /^supported-node:\n\t@node -e 'var v = .*Install Node 20\.11 or newer\./m);

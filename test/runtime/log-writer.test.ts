@@ -118,7 +118,7 @@ test('lines beyond 4 MiB unwritten are dropped; the next line tells how many', a
   assert.match(text(), /"lines":\d+\}\nlast\n$/, 'the notice comes before the next line');
 });
 
-test('dropped lines cause no writes while nobody reads', async () => {
+test('dropped lines cause no writes while the reader is stopped', async () => {
   const { lines, read, writes } = createWriter({ isRead: false });
   lines.write('x'.repeat(MAX_UNWRITTEN + 1));
   await turn();
@@ -164,7 +164,7 @@ test('a process with an unread log ends on SIGTERM', bounded, async (t) => {
   assert.deepEqual(await once(child, 'exit'), [0, null]);
 });
 
-test('a process with an unread log goes on, and later tells how many lines are missing', bounded, async (t) => {
+test('a process with an unread log continues, and later logs how many lines are missing', bounded, async (t) => {
   const { client, parsed, readOn } = await startBusy(t);
   readOn();
   const last = headOf(['GET /livez HTTP/1.1', 'Host: x', 'X-Request-Id: last']);

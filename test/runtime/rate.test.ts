@@ -19,7 +19,7 @@ test('recent map: an entry that is set again and again is never forgotten', () =
   }
 });
 
-test('rate limit: a flood of other keys does not free a key that goes on', () => {
+test('rate limit: a flood of other keys does not reset a key in use', () => {
   const rate = createRateLimit(2, 1, () => 0);
   for (let key = 0; key < 50_000; key += 1) {
     rate.take(`network ${key}`);

@@ -92,7 +92,7 @@ test('what the service gets to check a passphrase differs from the key, and for 
   assert.equal(await pages.open(one.envelope, wrong?.content ?? assert.fail()), null);
 });
 
-test('a malformed content is refused: lengths beyond the end, no JSON, another kind, a name that is no text', async () => {
+test('malformed content is rejected: lengths beyond the end, no JSON, another kind, a name that is no text', async () => {
   const { key } = await pages.seal({ about: TEXT, bytes: Buffer.from('x') }, '');
   const { content } = plainKeys(key, '');
   for (const about of [{}, { kind: 'page' }, { kind: 'file', name: 1, type: 'x' }, { kind: 'file', name: 'x' }, []]) {

@@ -52,7 +52,7 @@ for (const { name, key, nonce, text, associated, ciphertext, tag } of CASES) {
 
 // Left to itself, Node takes the first 4, 8 or 12 bytes of a tag for a tag: 4 are guessed in 2^32 attempts.
 for (const length of [4, 8, 12, 13, 14, 15]) {
-  test(`with the length fixed, Node refuses the first ${length} bytes of the right tag`, () => {
+  test(`with the length fixed, Node rejects the first ${length} bytes of the right tag`, () => {
     const decipher = createDecipheriv('aes-256-gcm', bytes(KEY), bytes(NONCE), OPTIONS);
     assert.throws(() => decipher.setAuthTag(bytes('b094dac5d93471bdec1a502270e3cc6c').subarray(0, length)), { code: 'ERR_CRYPTO_INVALID_AUTH_TAG' });
   });

@@ -72,7 +72,7 @@ const ENDS: Readonly<Record<string, () => Promise<Sender>>> = {
 };
 
 for (const [what, prepare] of Object.entries(ENDS)) {
-  test(`${what} is refused at the next request on every replica`, async () => {
+  test(`${what} is rejected at the next request on every replica`, async () => {
     for (let round = 0; round < ROUNDS; round += 1) {
       const { send, end } = await prepare();
       const [early, late] = [`early ${what} ${round}`, `late ${what} ${round}`];

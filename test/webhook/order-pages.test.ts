@@ -200,7 +200,7 @@ test('one event of a page is leased at a time, by its lease, its retry and its e
   assert.deepEqual([again?.event, again?.attempt], ['a1', 4], 'redelivered by hand, the event that waits is due now');
 });
 
-test('a page goes on after an event was deleted by hand, and idle pages are removed', async () => {
+test('delivery of a page continues after an event was deleted by hand, and idle pages are removed', async () => {
   await clear();
   for (const event of ['a1', 'a2', 'a3']) await queue.put({ event, orderKey: 'a' });
   await sql`delete from webhook.work where event_id in (select id from webhook.events where event = 'a1')`;
@@ -309,7 +309,7 @@ test('kill -9 of a replica that delivers a page ends neither the order nor the d
   }
 });
 
-test('while events of a page are being stored, its deliveries go on, and it is not removed', bounded, async (t) => {
+test('while events of a page are being stored, deliveries continue, and the page is not removed', bounded, async (t) => {
   const own = await openWorkQueue(t);
   const gate = await holdCommits(own);
   const store = await createReplica(own);

@@ -123,7 +123,7 @@ test('closed connections reopen by themselves, and meanwhile nothing is 401', as
   assertSuccess(await ask('GET', `${identity}/readyz`));
 });
 
-test('before its database is there it is alive, not ready, and answers 500', async (t) => {
+test('before its database is available, the service is alive, not ready, and answers 500', async (t) => {
   const { url } = await startGatehouse(t, ['identity'], 'postgres://nobody:nothing@127.0.0.1:1/nowhere', {}, 'listening');
   assertSuccess(await ask('GET', `${url.identity}/livez`));
   assertError(await ask('GET', `${url.identity}/readyz`), 500, 'service_failed');

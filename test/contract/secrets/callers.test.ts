@@ -79,14 +79,14 @@ test('the header counts only if the request comes from a page of this host', asy
   refused(await ask('GET', `${url}/api/store/options`, { headers: { ...SAME, 'sec-fetch-site': 'none' } }), 401, 'unauthorized');
 });
 
-test('an empty name, two names and a name too long are nobody', async (t) => {
+test('an empty name, two names and a name that is too long are not accepted', async (t) => {
   const url = await serve(t, HEADER);
   for (const name of ['', 'ada, bob', 'x'.repeat(256)]) {
     refused(await store(url, { ...SAME, 'x-auth-username': name }), 401, 'unauthorized');
   }
 });
 
-test('the header of anybody but a trusted proxy is ignored', async (t) => {
+test('the header is ignored unless a trusted proxy sent it', async (t) => {
   const url = await serve(t, { ...HEADER, TRUSTED_PROXIES: '198.51.100.7' });
   refused(await store(url, SAME), 401, 'unauthorized');
   refused(await store(base, SAME), 401, 'unauthorized');
@@ -134,7 +134,7 @@ const WRONG: ReadonlyArray<readonly [environment: Headers, problem: RegExp]> = [
   [{ SHARE_ANYONE: 'on' }, /^SHARE_ANYONE=on requires SHARE_PAGES=on\.$/],
 ];
 for (const [environment, problem] of WRONG) {
-  test(`${Object.keys(environment).join(', ')}: a start that would not do what was meant is refused`, () => {
+  test(`${Object.keys(environment).join(', ')}: settings without the intended effect stop the start`, () => {
     const needed = { DATABASE_URL: 'postgres://u:p@localhost/x', SERVER_SECRET: 'x'.repeat(32), AUTH_TOKEN: 'y'.repeat(32) };
     assert.throws(() => readConfig(['secrets'], 'serve', { ...needed, ...environment }), (error) => {
       assert.ok(error instanceof ConfigurationError);

@@ -29,7 +29,7 @@ const wrongKey = () => randomBytes(32).toString('base64url');
 const refused = (answer: { status: number; json: { error: { code: string } } }, status: number, code: string) =>
   assert.deepEqual([answer.status, answer.json.error?.code], [status, code]);
 
-test('the state of a link tells how often it can be opened, and changes nothing', async () => {
+test('the state of a link says how often it can be opened, and changes nothing', async () => {
   const { id, secret, expires_at } = await store({ max_reads: 3, passphrase: 'said by phone' });
   await store();
   const before = await rowOf(id);
@@ -40,7 +40,7 @@ test('the state of a link tells how often it can be opened, and changes nothing'
   assert.equal((await stateOf(plain.id, plain.secret)).json.passphrase, false);
 });
 
-test('how a secret ended is told to holders of its key, and to nobody else', async () => {
+test('only holders of its key learn how a secret ended', async () => {
   const [read, deleted, expired] = [await store({ max_reads: 1 }), await store(), await keepExpired(sql)];
   assert.equal((await open(read.id, read.secret)).status, 200);
   assert.equal((await remove(deleted.id)).status, 200);
@@ -146,7 +146,7 @@ test('no key of a receipt or a deletion is logged or stored', async () => {
   assert.equal(stored?.n, 0);
 });
 
-test('the API still needs a bearer token, and tells its caller', async () => {
+test('the API still needs a bearer token, and returns its caller', async () => {
   refused(await ask('GET', `${base}/api/store/options`), 401, 'unauthorized');
   const { json } = await ask('GET', `${base}/api/store/options`, { bearer: AUTH_TOKEN });
   assert.deepEqual(json.caller, { role: 'operator', user: null });

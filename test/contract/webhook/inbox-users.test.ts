@@ -42,7 +42,7 @@ test('a named user may do what an operator may, cannot send events, and is in th
   assert.match(lines, /"route":"POST \/events\/pause"[^\n]*"user":"alice"/);
 });
 
-test('a star lists everybody whom the proxy names', async (t) => {
+test('a star lists all users whom the proxy names', async (t) => {
   const { url } = await openInbox(t, { ...HEADER, INBOX_USERS: '*' });
   assert.equal(await status(as('mallory'), 'GET', '/events', url), 200);
   assert.equal(await status(SAME, 'GET', '/events', url), 401);

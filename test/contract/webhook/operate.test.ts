@@ -151,7 +151,7 @@ test('a bulk redelivery that is unclear is 400, and redelivers nothing', async (
   assert.equal((await details(id)).event.status, 'dead');
 });
 
-test('a list looks at a limited number of events, and its Link goes on behind them', bounded, async () => {
+test('a list looks at a limited number of events, and its Link continues after them', bounded, async () => {
   await clear();
   const oldest = await put({ event: 'needle', body: '{"event":"needle","data":{"page_id":"hay"}}', age: 9_000 });
   await sql`

@@ -250,7 +250,7 @@ test('standard: Svix header names are accepted', async () => {
   );
 });
 
-test('generic: no signature is required, page_id is, and fields of other sources mean nothing', async () => {
+test('generic: no signature is required, page_id is, and fields of other sources have no effect', async () => {
   const event = { event: 'page.updated', data: { page_id: 'p' }, type: 'other', id: 'evt_1' };
   const headers = {
     ...signatureOf('github', 'wrong', ''),

@@ -41,7 +41,7 @@ const ends: ReadonlyArray<readonly [string, (id: string) => Promise<unknown>]> =
 ];
 
 for (const [what, end] of ends) {
-  test(`a quiet stream ends in order after its token ${what}, and another operator's goes on`, bounded, async (t) => {
+  test(`a quiet stream ends in order after its token ${what}, and the stream of another operator continues`, bounded, async (t) => {
     const [one, other] = [await addOperator('one'), await addOperator('other')];
     const [ending, going] = [await listen(t, one.token), await listen(t, other.token)];
     await end(one.id);
@@ -52,7 +52,7 @@ for (const [what, end] of ends) {
   });
 }
 
-test('a stream goes on through the overlap of its rotated token', bounded, async (t) => {
+test('a stream continues during the overlap of its rotated token', bounded, async (t) => {
   const one = await addOperator('rotated');
   const { said } = await listen(t, one.token);
   await rotateToken(database, one.id, 3_600, null);

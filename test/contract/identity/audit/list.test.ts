@@ -112,7 +112,7 @@ test('one statement writes to the trail, and only retention removes rows', () =>
   assert.equal(uses(/(update|truncate|merge into|copy)( table)?( only)? identity\.audit\b/gi), 0);
 });
 
-test('a line stays as it is, whatever happens to those it tells of', async () => {
+test('an entry stays unchanged after changes of the records that it names', async () => {
   const id = await addUser(database, 'brief-user');
   const session = await logIn(identity, 'brief-user', PASSWORD);
   const lines = () => sql`select audit::text as text from identity.audit order by created_at, id`;

@@ -71,7 +71,7 @@ async function makeKey(bearer: string, body: Record<string, unknown>) {
 
 const root = await logIn('admin', ADMIN_PASSWORD);
 
-test('what is done on the command line is told as such', async () => {
+test('entries name the command line as the actor', async () => {
   const rows = await sql`select event, via, actor_id, key_id, user_id, target_id, count, ip, request_id, detail from identity.audit where via = 'command' and user_id = ${ada}`;
   assert.deepEqual([...rows], [{ ...line('user.created', { via: 'command', user_id: ada, target_id: ada }), ip: null, request_id: null }]);
 });
@@ -167,7 +167,7 @@ test('a password that an administrator sets, with the sessions that it ended', a
   ]);
 });
 
-test('the life of a user: created, changed, disabled, deleted with sessions and keys', async () => {
+test('a user that is created, changed, disabled, and deleted with sessions and keys', async () => {
   const body = { username: 'brief-user', email: noteSecret('brief-user@example.org'), password: noteSecret('a-passphrase-of-brief') };
   const created = await send('POST', '/api/user/', 201, { bearer: root.token, body });
   const { id } = created.answer.json.data;
@@ -191,7 +191,7 @@ test('the life of a user: created, changed, disabled, deleted with sessions and 
   assert.deepEqual(deleted.lines, [of('key.revoked', { target_id: null, count: 2 }), of('session.revoked', { target_id: again.id }), of('user.deleted')]);
 });
 
-test('what a key does is told with the key, and with its user if it has one', async () => {
+test('an action of a key has the key in its entry, and its user if it has one', async () => {
   const session = await logIn('ada');
   const [own, program] = [await makeKey(session.token, { name: 'my own' }), await makeKey(root.token, { user_id: null })];
   assert.deepEqual(program.lines, [line('key.created', { actor_id: admin, target_id: program.id })]);
@@ -205,7 +205,7 @@ test('what a key does is told with the key, and with its user if it has one', as
   assert.deepEqual(byAdmin.lines, [line('key.revoked', { actor_id: admin, target_id: program.id })]);
 });
 
-test('what changes nothing, and what is only read, leaves no line', async () => {
+test('a request that changes nothing leaves no entry', async () => {
   const { token } = await logIn('ada');
   await send('POST', '/api/auth/logout', 200, { body: { session: token } });
   const { id } = (await send('GET', `/api/session/info?session=${token}`, 200, { bearer: root.token })).answer.json.data;
@@ -230,7 +230,7 @@ test('what changes nothing, and what is only read, leaves no line', async () => 
   for (const [method, path, status, request] of requests) assert.deepEqual((await send(method, path, status, request)).lines, [], `${method} ${path}`);
 });
 
-test('all of that was every event there is, and no secret of it is in any column', async () => {
+test('the tests above caused every event, and no column contains a secret', async () => {
   // Those of second factors are tested with the sign-in pages, login.unlocked with its command.
   const others = EVENTS.filter((event) => !/^(factor|recovery)\.|^login\.unlocked$/.test(event));
   assert.deepEqual([...seen].sort(), [...others].sort());

@@ -13,7 +13,7 @@ const revoke = (bearer: string, id: string) => call(bearer, 'DELETE', `/api/key/
 const keys = async () => Number((await sql`select count(*) from identity.api_keys`)[0]?.count);
 const sha256 = (text: string) => createHash('sha256').update(text).digest();
 
-test('a key is made for oneself, and is shown whole this one time', async () => {
+test('a key is created for its caller, and is shown in full only once', async () => {
   const user = await enter();
   const answer = await create(user.token, { name: 'nightly backup' });
   assertCreated(answer);
@@ -63,7 +63,7 @@ test('the database has the digest of a key and its first characters only', async
   }
 });
 
-test('who may make a key for whom', async () => {
+test('who may create a key for which user', async () => {
   const [chief, user, other] = [await enter({ super_admin: true }), await enter(), await add()];
   const disabled = await add({ enabled: false });
   const callers = [chief.token, user.token, (await key(chief)).key, (await key(user)).key, (await key(null)).key];
@@ -95,7 +95,7 @@ test('who may make a key for whom', async () => {
   assertError(await create('session:00000000-0000-4000-8000-000000000000'), 401, 'unauthorized');
 });
 
-test('a wish that is no wish for a key is 400, and none is made', async () => {
+test('an invalid request for a key is 400, and no key is created', async () => {
   const before = await keys();
   const wrong: ReadonlyArray<readonly [member: string, ...values: unknown[]]> = [
     ['user_id', 'admin', '', 1, true, {}, `${NOBODY}0`],
@@ -114,19 +114,19 @@ test('a wish that is no wish for a key is 400, and none is made', async () => {
   assert.equal(await keys(), before);
 });
 
-test('a day that the calendar does not have is no date', async () => {
+test('a day that does not exist is not a date', async () => {
   for (const day of ['2100-02-30', '2100-02-29', '2100-06-31', '2100-00-10', '2100-01-00']) {
     assertError(await create(admin.token, { expires_at: `${day}T00:00:00Z` }), 400, 'invalid_body', ['/expires_at']);
   }
 });
 
-test('a moment so far away that the database cannot take it is 400', async () => {
+test('a time beyond the range of the database is 400', async () => {
   for (const far of ['0000-01-01T00:00:00Z', '0000-01-01T00:00:00+23:59', '9999-12-31T23:59:59-23:59']) {
     assertError(await create(admin.token, { expires_at: far }), 400, 'invalid_body', ['/expires_at']);
   }
 });
 
-test('an end in the future is kept to the millisecond, wherever on earth it was said', async () => {
+test('a future expiry is kept to the millisecond, with any offset', async () => {
   const said = { '2100-01-31T12:00:00Z': '2100-01-31T12:00:00.000Z', '2100-01-31T12:00:00.125+02:00': '2100-01-31T10:00:00.125Z', '2096-02-29T23:59:59-01:00': '2096-03-01T00:59:59.000Z' };
   for (const [given, kept] of Object.entries(said)) {
     const answer = await create(admin.token, { expires_at: given });

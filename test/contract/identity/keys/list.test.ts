@@ -35,7 +35,7 @@ test('the administrator sees every key, newest first, masked and with its user',
   assert.equal(answer.json.data.filter((each: { revoked: boolean }) => each.revoked).length, 4);
 });
 
-test('anybody else sees their own, named or not', async () => {
+test('any other user sees their own keys, with or without the filter', async () => {
   for (const query of ['?limit=100', `?limit=100&user=${one.id}`, `?limit=100&user=${one.id.toUpperCase()}`]) {
     const answer = await list(query, one.token);
     assertSuccess(answer, 'paged');
@@ -51,7 +51,7 @@ test('the administrator may ask for those of one user', async () => {
   assert.deepEqual(answer.json._meta.pagination, { page: 1, limit: 10, total: 6, total_pages: 1 });
 });
 
-test('naming somebody else is 403, and so is any list to a key without a user', async () => {
+test('filtering by another user is 403, and so is any list for a key without a user', async () => {
   for (const user of [other.id, admin.id, '00000000-0000-4000-8000-000000000000']) assertError(await list(`?user=${user}`, one.token), 403, 'forbidden');
   for (const query of ['', `?user=${one.id}`]) assertError(await list(query, program.key), 403, 'forbidden');
 });
@@ -75,7 +75,7 @@ test('the pages have no gap or overlap, and the links keep the filter', async ()
   }
 });
 
-test('a page past the end is empty, and where there is nothing there are 0 pages', async () => {
+test('a page past the end is empty, and an empty list has 0 pages', async () => {
   const past = await list('?page=9&limit=5', one.token);
   assertSuccess(past, 'paged');
   assert.deepEqual([past.json.data, past.json._links.prev, past.json._links.next], [[], '/api/key/?page=3&limit=5', '']);
@@ -85,7 +85,7 @@ test('a page past the end is empty, and where there is nothing there are 0 pages
   assert.deepEqual(none.json._meta.pagination, { page: 1, limit: 10, total: 0, total_pages: 0 });
 });
 
-test('a page, limit or user that is none is 400', async () => {
+test('an invalid page, limit or user is 400', async () => {
   for (const wrong of ['0', '-1', '1.0', '', 'one', '99999999999999999999']) {
     assertError(await list(`?page=${wrong}`, one.token), 400, 'invalid_query', ['page']);
     assertError(await list(`?limit=${wrong}`, one.token), 400, 'invalid_query', ['limit']);

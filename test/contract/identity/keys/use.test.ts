@@ -78,7 +78,7 @@ function garbage(whole: string): Record<string, string> {
   };
 }
 
-test('garbage and wrong checksums are refused', async () => {
+test('malformed keys and wrong checksums are rejected', async () => {
   const { key: whole } = await key(admin);
   for (const [what, form] of Object.entries(garbage(whole))) {
     for (const headers of [{ authorization: `Bearer ${form}` }, { 'x-api-key': form }]) assert.equal((await visit(headers)).status, 401, what);

@@ -74,7 +74,7 @@ for (const [what, form] of Object.entries(refused)) {
   });
 }
 
-test('no white space is taken for part of a token', async () => {
+test('white space is not part of a token', async () => {
   for (const form of ['', ` ${token}`, `${token} `, `${token}\n`, `${base64(token).slice(0, 20)}\n${base64(token).slice(20)}`, `${token}\0`]) {
     assertError(await asQuery(form), 400, 'invalid_session_token');
     assertError(await asBody(form), 401, 'invalid_session');

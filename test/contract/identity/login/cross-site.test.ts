@@ -67,7 +67,7 @@ test('the host of an absolute target is the one that an origin is compared with'
   assert.equal((await login('/api/auth/login')).status, 403);
 });
 
-test('every service refuses a state-changing request of another site, with a credential too', async () => {
+test('every service rejects a state-changing request of another site, also with a credential', async () => {
   const headers = { origin: 'https://evil.example' };
   const session = await logIn(url.identity);
   const event = { event: 'a', data: { page_id: 'b' } };

@@ -83,7 +83,7 @@ test("sessions of disabled and deleted users stay in an administrator's list", a
   assert.match((await listed(deleted)).deleted_at, /Z$/);
 });
 
-test('what is changed about a user shows at the next request, at every replica', async () => {
+test('a change of a user is visible at the next request, at every replica', async () => {
   const { token, user } = await openSession();
   const bearer = token;
   assert.equal((await ask('DELETE', `${there}/api/session/revoke/all`, { bearer })).status, 403);

@@ -42,7 +42,7 @@ test('a session has the address and user agent of its login, cut to 256 characte
   await assertOrigin(await loginAs({ 'x-forwarded-for': '192.0.2.4', 'user-agent': 'a'.repeat(250) + 'b'.repeat(5_000) }), '192.0.2.4', 'a'.repeat(250) + 'b'.repeat(6));
 });
 
-test('a login that tells no user agent has none', async () => {
+test('a session has no user agent if its login sent none', async () => {
   const body = JSON.stringify({ username: 'admin', password: ADMIN_PASSWORD });
   const { json } = await exchange(identity, ['POST /api/auth/login HTTP/1.1', 'Host: x', `Content-Length: ${Buffer.byteLength(body)}`], body);
   await assertOrigin(json.data.session, '127.0.0.1', null);
@@ -73,7 +73,7 @@ test('a bearer check writes nothing: it works while every table is locked', asyn
   await untilSql(async () => (await sql`select from identity.api_keys where last_used_at is not null`).length === 1, 'the use of the key is written');
 });
 
-test('a use is noted at most once a minute', async () => {
+test('a use is recorded at most once a minute', async () => {
   const [recent, last_seen_is_old] = [await open(), await open()];
   await lastSeen(recent.id, '40 seconds');
   await lastSeen(last_seen_is_old.id, '61 seconds');

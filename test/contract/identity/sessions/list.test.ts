@@ -37,7 +37,7 @@ test('a super administrator sees every user but the deleted, oldest first', asyn
   assert.deepEqual(seen, [['admin', true], ['plain-user', true], ['many-sessions', true], ['idle-user', false]]);
 });
 
-test('anybody else sees themselves', async () => {
+test('any other user sees only their own record', async () => {
   const answer = await ask('GET', `${identity}/api/user/`, { bearer: own });
   assertSuccess(answer);
   answer.json.data.forEach(assertUser);
@@ -61,7 +61,7 @@ test('the first administrator is enabled, verified and a super administrator', a
   assert.deepEqual([user.username, user.email, user.enabled, user.verified, user.super_admin], ['admin', 'admin@localhost', true, true, true]);
 });
 
-test('the session list is one of ten Sessions where nothing is said', async () => {
+test('by default, the session list has ten sessions', async () => {
   const answer = await list('');
   assertSuccess(answer, 'paged');
   answer.json.data.forEach(assertSession);
@@ -75,7 +75,7 @@ test('the session list is one of ten Sessions where nothing is said', async () =
   });
 });
 
-test('the sessions come newest first, whatever their flags, without the deleted', async () => {
+test('sessions are listed newest first, with any flags, without deleted ones', async () => {
   const answer = await list(`?user=${many}&limit=100`);
   assert.deepEqual(ids(answer), inOrder);
   assert.equal(inOrder.length, 23);
@@ -112,7 +112,7 @@ test('a page past the end is empty, and its links lead back', async () => {
   }
 });
 
-test('where there is nothing there are 0 pages', async () => {
+test('an empty list has 0 pages', async () => {
   for (const user of [idle, '00000000-0000-4000-8000-000000000000', '00000000-0000-0000-0000-000000000000']) {
     const answer = await list(`?user=${user}`);
     assertSuccess(answer, 'paged');
@@ -123,7 +123,7 @@ test('where there is nothing there are 0 pages', async () => {
   }
 });
 
-test('the bounds of page and limit belong to them', async () => {
+test('page and limit accept their bounds', async () => {
   for (const [query, length] of [['?limit=1', 1], ['?limit=100', 25], ['?page=1&limit=25', 25], ['?page=2&limit=24', 1]] as const) {
     const answer = await list(query);
     assertSuccess(answer, 'paged');
@@ -142,7 +142,7 @@ test('a page or limit that is not a whole decimal number in its bounds is 400', 
   assertError(await list('?limit=5&limit=5'), 400, 'invalid_query', ['limit']);
 });
 
-test('a user filter that is no UUID is 400, whoever asks', async () => {
+test('a user filter that is not a UUID is 400 for every caller', async () => {
   for (const bearer of [admin, own]) {
     for (const wrong of ['', 'plain-user', plain.slice(1), `${plain}0`, `{${plain}}`, plain.replaceAll('-', ''), `${plain}%00`]) {
       assertError(await list(`?user=${wrong}`, bearer), 400, 'invalid_query', ['user']);
@@ -151,7 +151,7 @@ test('a user filter that is no UUID is 400, whoever asks', async () => {
   }
 });
 
-test('anybody but a super administrator lists their own sessions, named or not', async () => {
+test('a caller who is not a super administrator lists their own sessions, with or without the filter', async () => {
   for (const query of ['', `?user=${plain}`, `?user=${plain.toUpperCase()}`]) {
     const answer = await list(query, own);
     assertSuccess(answer, 'paged');
@@ -160,7 +160,7 @@ test('anybody but a super administrator lists their own sessions, named or not',
   }
 });
 
-test('naming somebody else is 403, whether there is such a user or not', async () => {
+test('filtering by another user is 403, whether that user exists or not', async () => {
   for (const user of [many, '00000000-0000-4000-8000-000000000000']) assertError(await list(`?user=${user}`, own), 403, 'forbidden');
 });
 

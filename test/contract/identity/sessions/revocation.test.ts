@@ -18,7 +18,7 @@ const NOBODY = '00000000-0000-4000-8000-000000000000';
 // Some tests count every session that there is.
 beforeEach(async () => void (await sql`delete from identity.sessions`));
 
-test('whoever holds a token and is logged in may read its session', async () => {
+test('a logged-in caller may read the session of a token', async () => {
   const [token, own] = [await logIn(identity), await logInAs('user-one')];
   const answer = await info(token, own);
   assertSuccess(answer);
@@ -26,7 +26,7 @@ test('whoever holds a token and is logged in may read its session', async () => 
   assert.equal(answer.json.data.user.username, 'admin');
 });
 
-test('the session of a token that has ended is still told, with its flags', async () => {
+test('the session of a token that has ended is still returned, with its flags', async () => {
   const [admin, revoked, loggedOut, expired] = [await logIn(identity), await logInAs('user-one'), await logInAs('user-one'), await logInAs('user-one')];
   const { id } = await sessionOf(identity, expired);
   await del(`revoke?session=${revoked}`, admin);
@@ -51,7 +51,7 @@ test('a malformed or unknown token is 400 at info and at revoke', async () => {
   }
 });
 
-test('a deleted session is as unknown as one that never was', async () => {
+test('a deleted session gets the same reply as an unknown one', async () => {
   const [admin, token] = [await logIn(identity), await logInAs('user-one')];
   const { id } = await sessionOf(identity, token);
   await sql`update identity.sessions set deleted_at = now() where id = ${id}`;
@@ -61,7 +61,7 @@ test('a deleted session is as unknown as one that never was', async () => {
   assertError(await del(`${id}/revoke`, admin), 404, 'not_found');
 });
 
-test('a session is revoked by its token in every form, at once and for good', async () => {
+test('a session is revoked by its token in every form, at once and permanently', async () => {
   const admin = await logIn(identity);
   for (const encode of [(token: string) => token, (token: string) => encodeURIComponent(Buffer.from(token).toString('base64'))]) {
     const [token, other] = [await logInAs('user-one'), await logInAs('user-one')];
@@ -73,7 +73,7 @@ test('a session is revoked by its token in every form, at once and for good', as
   }
 });
 
-test('whoever holds a token may revoke it, and may revoke their own', async () => {
+test('a caller may revoke the session of any token, including their own', async () => {
   const [foreign, own] = [await logIn(identity), await logInAs('user-one')];
   assertRevoked(await del(`revoke?session=${foreign}`, own), '1 session revoked.');
   assert.equal(await isOpen(identity, foreign), false);
@@ -89,7 +89,7 @@ test('revoking twice is 200, and the second time counts nothing', async () => {
   assertRevoked(await del(`revoke?session=${token}`, admin), '0 sessions revoked.');
 });
 
-test('a session is revoked by its id: by a super administrator, or by whose it is', async () => {
+test('a session is revoked by its id: by a super administrator or by its user', async () => {
   const [admin, own] = [await logIn(identity), await logInAs('user-one')];
   for (const bearer of [admin, own]) {
     const token = await logInAs('user-one');
@@ -123,7 +123,7 @@ test("revoke/all ends all sessions, the caller's too, and counts the open ones",
   assert.equal(await isOpen(identity, await logIn(identity)), true);
 });
 
-test('revoke/all is 403 for anybody else, and revokes nothing', async () => {
+test('revoke/all is 403 for any other user, and revokes nothing', async () => {
   const [own, foreign] = [await logInAs('user-one'), await logInAs('user-two')];
   assertError(await del('revoke/all', own), 403, 'forbidden');
   assert.deepEqual([await isOpen(identity, own), await isOpen(identity, foreign)], [true, true]);

@@ -24,7 +24,7 @@ async function lateBody(bearer: string, path: string, body: object, end: () => P
   return status;
 }
 
-test('whose right ends while the body is still on its way does nothing any more', async () => {
+test('a caller who loses the right while the body arrives changes nothing', async () => {
   const guest = { username: 'late', email: 'late@example.org', super_admin: true };
   const [demoted, disabled, out] = [await enter({ super_admin: true }), await enter({ super_admin: true }), await enter({ super_admin: true })];
   assert.equal(await lateBody(demoted.token, '/api/user/', guest, () => call(admin.token, 'PATCH', `/api/user/${demoted.id}`, { super_admin: false })), 403);
@@ -34,7 +34,7 @@ test('whose right ends while the body is still on its way does nothing any more'
   assert.deepEqual([...(await sql`select id from identity.api_keys where user_id = ${disabled.id}`)], []);
 });
 
-test('a body that takes its time is no harm to whoever still may', async () => {
+test('a slow body is accepted if the caller still has the right', async () => {
   assert.equal(await lateBody(admin.token, '/api/key/', { name: 'slow' }, async () => {}), 201);
 });
 

@@ -33,7 +33,7 @@ test('an app is set up with a key, a QR code and its first right code', async ()
   assert.match((await visit('/account/factors', { cookie: cookieFrom(done, '__Host-gatehouse') })).text, /In use</);
 });
 
-test('a right password alone opens nothing, and the right code goes on to the address asked for', async () => {
+test('a right password alone opens nothing, and the right code leads to the requested address', async () => {
   const { username, id } = await add();
   const { secret } = await enrol(username);
   const pending = await start(username);

@@ -66,7 +66,7 @@ test('keys are listed and made only soon after a sign-in, and revoked at any tim
   assert.equal((await call(key, 'GET', `/api/user/${id}`)).status, 401);
 });
 
-test('nobody sees or revokes the key of another user, and other sites make none', async () => {
+test('a user cannot see or revoke the key of another user, and other sites cannot create one', async () => {
   const [owner, other] = [await add(), await add()];
   const { host } = await signIn(owner.username);
   const key = keyOn((await create(host, { name: 'of-the-owner', days: '30' })).text);

@@ -77,7 +77,7 @@ test('a session that was stolen before a change of the password opens nothing af
   assert.equal((await visit('/api/auth/verify', { cookie: cookieFrom(changed, '__Secure-gatehouse') })).status, 200);
 });
 
-test('signing in sets both cookies and goes on to a listed address only', async () => {
+test('signing in sets both cookies and returns to listed addresses only', async () => {
   const { username } = await add();
   const { page } = await signIn(username, { fields: { return_to: 'https://app.example.org/a?b=c&d=e' } });
   assert.match(page.cookies[0] ?? '', /^__Host-gatehouse=session:[0-9a-f-]{36}; Path=\/; Secure; HttpOnly; SameSite=Lax$/);
@@ -90,7 +90,7 @@ test('signing in sets both cookies and goes on to a listed address only', async 
   }
 });
 
-test('a form of another site signs nobody in and counts no attempt', async () => {
+test('a form of another site starts no session and counts no attempt', async () => {
   const { username } = await add();
   const fields = { username, password: 'wrong-password', return_to: '' };
   const before = await count('login.failed');
@@ -175,7 +175,7 @@ test('the account page shows its user, changes the password and ends sessions', 
 
 });
 
-test('all other sessions end, and this one goes on with new tokens, its end and its proof', async () => {
+test('all other sessions end, and the present one gets new tokens and keeps its expiry and proof', async () => {
   const { username, id } = await add();
   const [here, there] = [await signIn(username), await signIn(username)];
   const api = await logIn(identity, username, PASSWORD);
@@ -222,7 +222,7 @@ test("another user's session cannot be ended, and the forms of the account are f
   assert.equal((await visit('/login', { fields: 'username=a&username=b&password=c' })).status, 400);
 });
 
-test('verify sends a browser to the portal in the way the proxy asks for, and nobody else', async () => {
+test('verify redirects only browsers to the portal, in the way the proxy asks for', async () => {
   const page = { accept: 'text/html', 'x-forwarded-proto': 'https', 'x-forwarded-host': 'app.example.org', 'x-forwarded-uri': '/a?b=c' };
   const location = `${ORIGIN}/login?return_to=${encodeURIComponent('https://app.example.org/a?b=c')}`;
   for (const [query, status] of [['?redirect=302', 303], ['?redirect=401', 401]] as const) {
@@ -260,7 +260,7 @@ test('max_age asks for a new sign-in of a person, and does not accept a key', as
   assert.deepEqual([passed.status, passed.headers.get('x-auth-methods'), passed.headers.get('x-auth-time')], [200, '', '']);
 });
 
-test('a browser that is signed in goes on at once, but not without the cookie for the domain', async () => {
+test('a signed-in browser is redirected at once, but not without the cookie for the domain', async () => {
   const { host, domain } = await signIn((await add()).username);
   const path = `/login?return_to=${encodeURIComponent('https://wiki.example.org/x')}`;
   assert.match((await visit(path, { cookie: `${host}; ${domain}` })).text, /url=https:\/\/wiki\.example\.org\/x"/);

@@ -59,7 +59,7 @@ for (const ending of ['demoted', 'disabled', 'deleted'] as const) {
   });
 }
 
-test('whoever is no enabled administrator can be ended however few there are', async () => {
+test('a user who is not an enabled administrator can be removed however few administrators there are', async () => {
   const [chief, plain] = people;
   for (const ending of ['demoted', 'disabled', 'deleted'] as const) {
     await only(chief);
@@ -87,7 +87,7 @@ function assertLost(answer: Answer) {
 }
 
 for (const ending of ['demoted', 'disabled', 'deleted'] as const) {
-  test(`of two administrators who have each other ${ending} at once, one wins`, async () => {
+  test(`of two administrators who have each other ${ending} at once, one succeeds`, async () => {
     const [one, two] = people;
     for (let round = 0; round < 25; round += 1) {
       await only(one, two);
@@ -100,7 +100,7 @@ for (const ending of ['demoted', 'disabled', 'deleted'] as const) {
   });
 }
 
-test('of two who leave at the same time of their own will one stays', async () => {
+test('of two administrators who end their own rights at once, one remains', async () => {
   const [one, two] = people;
   for (let round = 0; round < 25; round += 1) {
     await only(one, two);
@@ -120,7 +120,7 @@ test('of three administrators who demote each other in a ring, one remains', asy
   }
 });
 
-test('two who have both been looked up and both wait for the same rows do not both win', async () => {
+test('two administrators who wait for the same rows do not both succeed', async () => {
   const [one, two] = people;
   const waiting = () => sql<Array<{ pid: number }>>`select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
   for (const ending of ['demoted', 'disabled', 'deleted'] as const) {
@@ -137,7 +137,7 @@ test('two who have both been looked up and both wait for the same rows do not bo
   }
 });
 
-test('one administrator who ends all others at the same time is left, and then stays', async () => {
+test('an administrator who removes all others at once remains, and cannot be removed', async () => {
   const [one, two, three] = people;
   await only(one, two, three, admin);
   const answers = await Promise.all([end(one, two, 'demoted'), end(one, three, 'disabled', replica), end(one, admin, 'deleted')]);

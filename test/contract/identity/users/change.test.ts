@@ -36,7 +36,7 @@ test('the administrator changes each member, and nothing else changes with it', 
   assert.deepEqual([answer.json.data.first_name, answer.json.data.super_admin, answer.json.data.enabled, answer.json.data.verified], ['', false, true, false]);
 });
 
-test('a change of nothing is no fault, and changes nothing, not even its time', async () => {
+test('an empty change succeeds and changes nothing, including updated_at', async () => {
   const user = await enter();
   const before = await stored(user);
   for (const bearer of [admin.token, user.token]) {
@@ -71,7 +71,7 @@ test('one forbidden member among allowed ones is 403, and nothing is changed', a
   assert.deepEqual(await stored(user), before);
 });
 
-test('nobody but the administrator changes another user, not even a name', async () => {
+test('only the administrator can change another user, including names', async () => {
   const [one, other] = [await enter(), await enter()];
   const before = await stored(other);
   for (const bearer of [one.token, (await key(one)).key, (await key(null)).key]) {
@@ -130,7 +130,7 @@ test('of two users who take one name at the same time one gets it', async () => 
   }
 });
 
-test('after a change of the name one logs in with the new one', async () => {
+test('after a change of the username, the user logs in with the new one', async () => {
   const user = await enter();
   await change(user, { username: `renamed-${user.username}` });
   await logIn(identity, `Renamed-${user.username}`, PASSWORD);

@@ -27,7 +27,7 @@ test('a user needs only a name and an address, and has no rights and no password
   assert.equal(row?.password_hash, null);
 });
 
-test('a user is made with everything that may be said', async () => {
+test('a user is created with every optional member', async () => {
   const given = { username: 'Ada Lovelace', email: 'ada@example.org', first_name: 'Ada', last_name: 'Lovelace', enabled: false, verified: true, super_admin: true };
   const answer = await create({ ...given, password: PASSWORD });
   assertCreated(answer);
@@ -183,7 +183,7 @@ test('a deleted user is gone at once: sessions, keys, lists, record and login', 
   assert.deepEqual([...(await sql`select revoked from identity.api_keys where id = ${id}`)], [{ revoked: true }]);
 });
 
-test('the sessions and keys of nobody else end with a deleted user', async () => {
+test('deleting a user ends no session or key of another user', async () => {
   const [one, other] = [await enter(), await enter()];
   const [ofOther, ofNobody] = [await key(other), await key(null)];
   await call(admin.token, 'DELETE', `/api/user/${one.id}`);

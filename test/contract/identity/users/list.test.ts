@@ -20,7 +20,7 @@ const inOrder = (await sql`select id from identity.users where deleted_at is nul
 const list = (query = '', bearer = admin.token) => call(bearer, 'GET', `/api/user/${query}`);
 const ids = (answer: { json: { data: Array<{ id: string }> } }) => answer.json.data.map((user) => user.id);
 
-test('2,000 users come whole and in order, each once, without the deleted', async () => {
+test('2,000 users are listed in order, each once, without deleted ones', async () => {
   assert.equal(inOrder.length, 2_000 - 4 + 2);
   const answer = await list();
   assertSuccess(answer);
@@ -29,7 +29,7 @@ test('2,000 users come whole and in order, each once, without the deleted', asyn
   assert.equal(answer.headers.get('content-length'), null);
 });
 
-test('who stays is listed once, though others come and go between two batches', async (t) => {
+test('a user is listed once, even if others are created and deleted between two batches', async (t) => {
   const batches = eachUser(openIdentity(t, databaseUrl));
   const first = ((await batches.next()).value ?? []).map((user: { id: string }) => user.id);
   assert.ok(first.length > 0 && first.length < inOrder.length);
@@ -48,7 +48,7 @@ test('a key without a user lists every user too', async () => {
   assert.deepEqual(ids(await list('', (await key(null)).key)), inOrder);
 });
 
-test('a page is asked for by either parameter', async () => {
+test('either parameter requests a page', async () => {
   for (const [query, page, limit] of [['?page=1', 1, 10], ['?limit=7', 1, 7], ['?page=3', 3, 10], ['?page=2&limit=100', 2, 100]] as const) {
     const answer = await list(query);
     assertSuccess(answer, 'paged');
@@ -85,7 +85,7 @@ test('a page past the end is empty, and its links lead back', async () => {
   }
 });
 
-test('anybody else has one page, with themselves on it', async () => {
+test('any other user has one page with only their own record', async () => {
   for (const bearer of [plain.token, (await key(plain)).key]) {
     assert.deepEqual(ids(await list('', bearer)), [plain.id]);
     const one = await list('?page=1&limit=1', bearer);

@@ -56,7 +56,7 @@ test('the message has the number of ended sessions, the own one included', async
   await assertChanged(user, await change(user, NEW, PASSWORD), '2 sessions');
 });
 
-test('a wrong present password is 401, and nothing changes', async () => {
+test('a wrong current password is 401, and nothing changes', async () => {
   const user = await enter();
   const second = await logIn(identity, user.username, PASSWORD);
   const before = await hashOf(user);
@@ -77,7 +77,7 @@ test('a new password that breaks the policy is 400 and counts no failure', async
   await assertChanged(user, await change(user, PASSWORD, NEW), '1 session');
 });
 
-test('a body that does not say exactly the two is 400', async () => {
+test('a body without exactly the two members is 400', async () => {
   const user = await enter();
   const before = await hashOf(user);
   const send = (body: unknown) => call(user.token, 'POST', '/api/auth/password', body);

@@ -29,7 +29,7 @@ const session = (await sessionOf(identity, plain.token)).id;
 const email = `${plain.username}@example.org`;
 const asPlain = [plain.id, plain.username, email, 'false', session, ''] as const;
 
-test('a session tells its user and itself, whoever the user is', async () => {
+test('a session is reported with its user, for every kind of user', async () => {
   assertPasses(await verify({ authorization: `Bearer ${plain.token}` }), ...asPlain);
   const chief = (await sessionOf(identity, admin.token)).id;
   assertPasses(await verify({ authorization: `Bearer ${admin.token}` }), admin.id, 'admin', 'admin@localhost', 'true', chief, '');
@@ -43,7 +43,7 @@ test('a key tells its user and itself, and one without a user only itself', asyn
   assertPasses(await verify({ 'x-api-key': program.key }), '', '', '', 'false', '', program.id);
 });
 
-test('a cookie does as well, also with an escaped colon and among others', async () => {
+test('a cookie is accepted, also with an escaped colon and among others', async () => {
   const { token } = plain;
   const escaped = token.replace(':', '%3A');
   const base64 = Buffer.from(token).toString('base64');
@@ -76,7 +76,7 @@ test('of two session cookies one may be planted, so neither is taken', async () 
   assert.equal((await exchange(identity, beside)).status, 200);
 });
 
-test('a wrong bearer or key is not saved by a right cookie', async () => {
+test('a wrong bearer or key is rejected even with a right cookie', async () => {
   const cookie = `session=${plain.token}`;
   const out = await logIn(identity, plain.username, PASSWORD);
   await call(null, 'POST', '/api/auth/logout', { session: out });
@@ -86,14 +86,14 @@ test('a wrong bearer or key is not saved by a right cookie', async () => {
   for (const wrong of ['garbage', '', plain.token]) assertStopped(await verify({ cookie, 'x-api-key': wrong }), 401, 'unauthorized');
 });
 
-test('nor is a bearer without a token, or with more than one', async () => {
+test('a bearer without a token, or with several, is rejected even with a right cookie', async () => {
   const cookie = `session=${plain.token}`;
   for (const authorization of ['Bearer', 'bearer ', `Bearer garbage ${admin.token}`, 'Bearer\tgarbage']) {
     assertStopped(await verify({ cookie, authorization }), 401, 'unauthorized');
   }
 });
 
-test('a bearer goes before a key, and a key before a cookie', async () => {
+test('a bearer takes precedence over a key, and a key over a cookie', async () => {
   const [one, two] = [await enter(), await enter()];
   const { key: ofTwo } = await key(two);
   const seen = async (headers: Record<string, string>) => (await verify(headers)).headers.get('x-auth-user-id');
@@ -111,13 +111,13 @@ test('another scheme of Authorization belongs to the program behind the proxy', 
   }
 });
 
-test('what a client invents in X-Auth headers counts for nothing', async () => {
+test('X-Auth headers that a client sends have no effect', async () => {
   const invented = { 'x-auth-user-id': admin.id, 'x-auth-super-admin': 'true', 'x-auth-username': 'admin' };
   assertStopped(await verify(invented), 401, 'unauthorized');
   assertPasses(await verify({ ...invented, authorization: `Bearer ${plain.token}` }), ...asPlain);
 });
 
-test('require=super_admin lets super administrators through and stops everybody else', async () => {
+test('require=super_admin admits super administrators and rejects all other callers', async () => {
   const query = '?require=super_admin';
   const chief = await enter({ super_admin: true });
   for (const token of [chief.token, (await key(chief)).key]) {
@@ -135,7 +135,7 @@ test('require=super_admin lets super administrators through and stops everybody 
   assertStopped(await verify({ authorization: `Bearer ${chief.token}` }, query), 403, 'forbidden');
 });
 
-test('a parameter that is misspelt, unknown, empty or given twice lets nobody through', async () => {
+test('a parameter that is misspelled, unknown, empty or given twice admits no caller', async () => {
   const wrong = {
     'require': ['?require=', '?require', '?require=SUPER_ADMIN', '?require=superadmin', '?require=super_admin%20', '?require=admin', '?require=super_admin&require=super_admin', '?require=super_admin,enabled'],
     'requires': ['?requires=super_admin'],
@@ -173,7 +173,7 @@ test('names and addresses of every kind arrive as ASCII that decodes to them', a
   }
 });
 
-test('what has ended opens nothing any more, at once', async () => {
+test('a session or key that has ended is rejected at once', async () => {
   const ends: ReadonlyArray<(about: { id: string; token: string; session: string }) => Promise<unknown>> = [
     ({ id }) => call(admin.token, 'PATCH', `/api/user/${id}`, { enabled: false }),
     ({ id }) => call(admin.token, 'DELETE', `/api/user/${id}`),
@@ -203,7 +203,7 @@ test('no other endpoint takes the cookie', async () => {
   }
 });
 
-test('with the database away it stops everybody', async (t) => {
+test('without its database, no caller is admitted', async (t) => {
   let cut = async () => {};
   const { identity: away, admin: chief } = await startIdentity(t, {}, async (url) => {
     const proxy = await startProxy(t, url);
