@@ -6,14 +6,12 @@ import { object, oneOf, optional, scalar, type Shape, validate } from '../../htt
 import { actorOf } from '../audit.ts';
 import { type Account, mayLogIn } from '../model.ts';
 import type { PortalService } from '../service.ts';
-import type { Actor } from '../store/audit.ts';
 import { findUser } from '../store/users.ts';
 import {
-  addPasskey, findPasskey, listPasskeys, noteFailure, readClock, type Tokens, useChallenge, usePasskey,
+  type Addition, addPasskey, findPasskey, listPasskeys, noteFailure, readClock, useChallenge, usePasskey,
 } from './store.ts';
 import { ALGORITHMS, type Ceremony, Rejection, verifyRegistration, verifySignIn } from './webauthn.ts';
 
-const MAX_PASSKEYS = 20;
 const bytes = scalar<Buffer>({ type: 'string' }, 'must be Base64url', (input) =>
   (typeof input === 'string' && input.length <= 24_576 ? fromBase64url(input) ?? undefined : undefined));
 const credential = { id: bytes, type: oneOf('public-key'), clientDataJSON: bytes };
@@ -60,16 +58,13 @@ export async function createOptions(
 }
 
 /** @param json the browser's response  @returns whether the passkey was added */
-export async function register(
-  service: PortalService, actor: Actor, tokens: Tokens, userId: string, binding: string, name: string, json: string,
-): Promise<boolean> {
-  const { database } = service;
+export async function register(service: PortalService, to: Addition, binding: string, name: string, json: string) {
   const response = parse(registrationShape, json);
   const ceremony = response && (await ceremonyOf(service, response.clientDataJSON, 'register', binding));
-  if (!ceremony || (await listPasskeys(database, userId)).length >= MAX_PASSKEYS) return false;
+  if (!ceremony || (await listPasskeys(to.database, to.userId)).length >= 20) return false;
   const registered = orNull(() => verifyRegistration(response.clientDataJSON, response.attestationObject, ceremony));
-  if (!registered?.id.equals(response.id) || !(await useChallenge(database, ceremony.challenge))) return false;
-  return (await addPasskey(database, actor, tokens, userId, name, registered)) !== null;
+  if (!registered?.id.equals(response.id) || !(await useChallenge(to.database, ceremony.challenge))) return false;
+  return (await addPasskey(to, name, registered)) !== null;
 }
 
 /**

@@ -71,30 +71,26 @@ export const usePasskey = async (database: Database, id: Buffer, counter: number
 /** Those of a session: `host` for the portal, `domain` for the cookie that opens only `verify`. */
 export type Tokens = Readonly<{ host: string; domain: string }>;
 
+/** `tokens`: the session's from now on, because it was proved by more (ASVS 7.2.4); null without a session. */
+export type Addition = Readonly<{ database: Database; actor: Actor; userId: string; tokens: Tokens | null }>;
+
 /** From now on, every login needs a factor. @returns the account's time of change; null if there is an app already */
-export const addTotp = (
-  database: Database, actor: Actor, tokens: Tokens | null, secret: SealedSecret, step: number,
-): Promise<Date | null> => addFactor(database, actor, tokens, secret.id, 'totp', (sql) => sql`
+export const addTotp = (to: Addition, secret: SealedSecret, step: number) => addFactor(to, 'totp', (sql) => sql`
   insert into identity.totp (user_id, key_id, client_key, commitment, blob, last_step)
   select ${secret.id}, ${secret.key_id}, ${secret.client_key}, ${secret.commitment}, ${secret.blob}, ${step}
   -- Nobody who only knows the password may add a factor beside another one.
-  where ${actor.caller !== null} or exists (select from identity.users where id = ${secret.id} and not second_factor)
+  where ${to.actor.caller !== null} or exists (select from identity.users where id = ${secret.id} and not second_factor)
   on conflict do nothing returning user_id as id, user_id`);
 
 /** @returns null if the passkey is registered already, for anybody */
-export const addPasskey = (
-  database: Database, actor: Actor, tokens: Tokens, userId: string, name: string,
-  { id, key, counter, isBackupEligible }: Registered,
-): Promise<Date | null> => addFactor(database, actor, tokens, userId, 'passkey', (sql) => sql`
-  insert into identity.passkeys (id, user_id, name, algorithm, spki, counter, is_backup_eligible)
-  values (${id}, ${userId}, ${name}, ${key.algorithm}, ${key.spki}, ${counter}, ${isBackupEligible})
-  on conflict do nothing returning user_id as id, user_id`);
+export const addPasskey = (to: Addition, name: string, { id, key, counter, isBackupEligible }: Registered) =>
+  addFactor(to, 'passkey', (sql) => sql`
+    insert into identity.passkeys (id, user_id, name, algorithm, spki, counter, is_backup_eligible)
+    values (${id}, ${to.userId}, ${name}, ${key.algorithm}, ${key.spki}, ${counter}, ${isBackupEligible})
+    on conflict do nothing returning user_id as id, user_id`);
 
-/** @param tokens the session's from now on, because it was proved by more (ASVS 7.2.4); null without a session */
-function addFactor(
-  database: Database, actor: Actor, tokens: Tokens | null, userId: string, factor: 'totp' | 'passkey',
-  insert: (sql: Sql) => Fragment,
-): Promise<Date | null> {
+function addFactor(to: Addition, factor: 'totp' | 'passkey', insert: (sql: Sql) => Fragment): Promise<Date | null> {
+  const { database, actor, userId, tokens } = to;
   return changing(database, actor, userId, async (sql) => {
     const rows = await audited(sql, { event: 'factor.added', actor, detail: factor }, insert(sql));
     if (rows.length === 0) return null;
@@ -126,7 +122,7 @@ async function updateFlag(sql: Sql, userId: string): Promise<Date> {
 /** An administrator removes all, and the user's sessions end. @param what a Buffer: the passkey with this id */
 export async function removeFactors(database: Database, actor: Actor, userId: string, what: 'all' | 'totp' | Buffer) {
   const [detail, passkey] = Buffer.isBuffer(what) ? ['passkey', what] : [what, null];
-  const removed = await changing(database, actor, userId, async (sql) => {
+  return (await changing(database, actor, userId, async (sql) => {
     const { count: keys } = await sql`
       delete from identity.passkeys where user_id = ${userId} and (id = ${passkey} or ${what === 'all'})`;
     const { count: apps } = await sql`delete from identity.totp where user_id = ${userId} and ${passkey === null}`;
@@ -136,8 +132,7 @@ export async function removeFactors(database: Database, actor: Actor, userId: st
     await insertAudit(sql, { event: 'factor.removed', actor, detail }, subject);
     if (what === 'all') await endSessions(sql, actor, userId);
     return subject.count;
-  });
-  return removed ?? 0;
+  })) ?? 0;
 }
 
 export const countRecoveryCodes = async (database: Database, userId: string): Promise<number> =>
@@ -162,11 +157,9 @@ export async function insertPending(database: Database, token: string, { id, pas
     values (${digest(token)}, ${id}, ${digest(password_hash ?? '')}, now() + interval '10 minutes')`);
 }
 
-type Pending = Readonly<{ user_id: string; password_digest: Buffer }>;
-
 /** @param attempts 1 to count one before it is checked  @returns null without such a sign-in or an attempt left */
-export const usePending = async (database: Database, token: string, attempts: 0 | 1): Promise<Pending | null> =>
-  (await database.write((sql) => sql<Pending[]>`
+export const usePending = async (database: Database, token: string, attempts: 0 | 1) =>
+  (await database.write((sql) => sql<Array<{ user_id: string; password_digest: Buffer }>>`
     update identity.pending_sign_ins set attempts = attempts + ${attempts}
     where token_digest = ${digest(token)} and attempts < 5 and expires_at > now()
     returning user_id, password_digest`))[0] ?? null;

@@ -1,4 +1,4 @@
-import { Failure, type TextReply } from '../../http/errors.ts';
+import { Failure } from '../../http/errors.ts';
 import { oneOf, optional, uuid } from '../../http/shape.ts';
 import { NOTHING } from '../../http/template.ts';
 import { actorOf } from '../audit.ts';
@@ -17,14 +17,12 @@ import { again, continuePage, formOf, label, page, PAGE_ROWS, pager, password, r
 import { createCookies } from './portal.ts';
 import { endOtherSessions, findEarlierSignIn } from './store.ts';
 
-export async function showAccount(
-  { caller: { user, session: current } }: Visit, service: PortalService, message = '',
-): Promise<TextReply> {
+export async function showAccount({ caller: { user, session } }: Visit, service: PortalService, message = '') {
   const first = { page: 1, limit: PAGE_ROWS };
   const [{ rows: sessions, total }, { rows: events }, since] = await Promise.all([
     listSessions(service, first, { userId: user.id, active: true }),
     listAudit(service.database, first, { userId: user.id, event: null }),
-    findEarlierSignIn(service.database, user.id, current.id),
+    findEarlierSignIn(service.database, user.id, session.id),
   ]);
   const main = render('account', {
     ...again(message), administration: user.super_admin ? render('administration') : NOTHING, others: render('others'),
@@ -32,7 +30,7 @@ export async function showAccount(
     sessions: sessions.map(({ id, ip, user_agent: agent, created_at, last_seen_at }) => render('session', {
       about: `${programOf(agent ?? '')}, from ${ip ?? 'an unknown address'}`,
       when: `signed in ${utc(created_at)}, last used ${utc(last_seen_at)}`,
-      end: id === current.id ? render('current') : render('end', { id }),
+      end: id === session.id ? render('current') : render('end', { id }),
     })),
     more: total > sessions.length ? render('more', { shown: sessions.length, total }) : NOTHING,
     events: events.map(({ event, detail, ip, created_at: time }) => render('event', {

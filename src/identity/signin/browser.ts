@@ -4,14 +4,12 @@ import type { Tokens } from '../factors/store.ts';
 import type { Portal } from '../settings.ts';
 import { createSessionToken } from '../token.ts';
 
-const MAX_ADDRESS = 2_048;
-
 /**
  * The address to return to, as the URL parser writes it, or null (ASVS 3.7.2). Origins are compared after parsing, by
  * the algorithm that browsers use. Characters that parsers remove or read as a slash are rejected before.
  */
 export function returnAddress(text: string, { origin, returnOrigins }: Portal): string | null {
-  if (text.length > MAX_ADDRESS || !/^https?:\/\/[^/\s\\\p{Cc}][^\s\\\p{Cc}]*$/u.test(text)) return null;
+  if (text.length > 2_048 || !/^https?:\/\/[^/\s\\\p{Cc}][^\s\\\p{Cc}]*$/u.test(text)) return null;
   if (!URL.canParse(text)) return null;
   const url = new URL(text);
   const isPlain = url.username === '' && url.password === '' && !/^https?:\/\/[^/?#]*@/.test(text);

@@ -14,7 +14,7 @@ import type { PortalService } from '../service.ts';
 import type { Actor } from '../store/audit.ts';
 import { createTokens, returnAddress, setCookies } from './browser.ts';
 import type { Person, Visit } from './guards.ts';
-import { again, code, codesPage, type Cookies, formOf, label, page, render, return_to, utc } from './pages.ts';
+import { again, code, codesPage, formOf, label, page, render, return_to, utc } from './pages.ts';
 
 /** The encoder is shared with pages that make codes in the browser. */
 const { qrPicture }: { qrPicture(text: string): { size: number; path: string } | null } =
@@ -27,7 +27,7 @@ const next = (returnTo: string, { portal }: PortalService): string => returnAddr
 
 export async function showFactors(
   { caller: { user }, query: { return_to } }: Visit<unknown, Onward>, { database, portal }: PortalService, message = '',
-  cookies: Cookies = [],
+  cookies: string[] = [],
 ) {
   const [totp, passkeys, codes] = await Promise.all([
     store.findTotp(database, user.id), store.listPasskeys(database, user.id),
@@ -58,7 +58,7 @@ function secretOf({ portal }: PortalService, { user, token }: Enrolling): Buffer
 /** @param action where the form with the first code goes */
 export function offerTotp(
   service: PortalService, person: Enrolling, { action, return_to }: Onward & { readonly action: string },
-  message: string, cookies: Cookies = [],
+  message: string, cookies: string[] = [],
 ) {
   const secret = secretOf(service, person);
   const picture = qrPicture(totpUri(secret, new URL(service.portal.origin).hostname, person.user.username));
@@ -80,7 +80,7 @@ export async function confirmTotp(
   const [secret, { user: { id } }] = [secretOf(service, person), person];
   const step = findTotpStep(secret, code.replace(/\s/g, ''), await store.readClock(database));
   const sealed = step && sealSecret(createTotpKey(portal.secrets[0] ?? ''), secret.toString('base64'), id);
-  const changedAt = sealed && (await store.addTotp(database, actor, tokens, sealed, step));
+  const changedAt = sealed && (await store.addTotp({ database, actor, userId: id, tokens }, sealed, step));
   if (!changedAt) return new Failure('invalid_code');
   service.reportFactor('totp', 'added', id);
   return { codes: await renewCodes(service, actor, id), changedAt };
@@ -114,12 +114,11 @@ const newPasskey = { name: label, credential: text({ max: 32_768 }), return_to }
 
 export const addPasskey = formOf<Person>()(newPasskey, async (call, service) => {
   const { caller, caller: { user: { id }, token }, body, request } = call;
-  const [actor, tokens] = [actorOf(caller, request), createTokens()];
-  const isAdded = await register(service, actor, tokens, id, token, body.name, body.credential);
+  const [{ database, portal }, actor, tokens] = [service, actorOf(caller, request), createTokens()];
+  const isAdded = await register(service, { database, actor, userId: id, tokens }, token, body.name, body.credential);
   if (!isAdded) return new Failure('invalid_passkey');
   service.reportFactor('passkey', 'added', id);
-  const hasCodes = (await store.countRecoveryCodes(service.database, id)) > 0;
-  const cookies = setCookies(tokens, service.portal);
+  const [cookies, hasCodes] = [setCookies(tokens, portal), (await store.countRecoveryCodes(database, id)) > 0];
   if (hasCodes) return showFactors(unasked(call), service, '', cookies);
   return codesPage(await renewCodes(service, actor, id), next(body.return_to, service), cookies);
 }, (call, service, message) => showFactors({ ...call, query: call.body }, service, message));

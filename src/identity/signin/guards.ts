@@ -13,8 +13,6 @@ import { findByDomainToken, findByHostToken, type ProvenSession } from './store.
 export type Person = Caller & Readonly<{ session: ProvenSession; user: User; token: string }>;
 export type Visit<Body = unknown, Query = unknown, Path = unknown> = Call<Person, Path, Query, Body>;
 
-const MAX_AGE_SECONDS = 600;
-
 const NOT_FROM_PORTAL = new Failure('forbidden', {
   message: 'This form was not sent by the sign-in page itself. Open the page and try again.',
 });
@@ -47,9 +45,9 @@ export const signedIn = (
   },
 });
 
-/** With all factors that the account has by now: the password alone would be a way around them. */
+/** For ten minutes, and with all factors that the account has by now: the password alone would be a way around them. */
 const isFresh = ({ age, has_factor, methods }: ProvenSession): boolean =>
-  age <= MAX_AGE_SECONDS && !(has_factor && methods === 'password');
+  age <= 600 && !(has_factor && methods === 'password');
 
 /** An API key has no session. */
 export type Visitor = Caller & { readonly session: ProvenSession | null };

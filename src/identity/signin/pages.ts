@@ -9,10 +9,8 @@ import type { PortalService } from '../service.ts';
 
 export const render = readTemplates(new URL('pages/pages.html', import.meta.url));
 
-export type Cookies = readonly string[];
-
 /** @param message what went wrong, shown first and announced by screen readers; empty for nothing */
-export function page(title: string, main: Html, message = '', cookies: Cookies = [], head = NOTHING): TextReply {
+export function page(title: string, main: Html, message = '', cookies: string[] = [], head = NOTHING): TextReply {
   const { text } = render('page', { title, head, alert: again(message).alert, main });
   const headers = cookies.length > 0 ? { ...FORM_HEADERS, 'Set-Cookie': cookies } : FORM_HEADERS;
   return { text, contentType: HTML, headers };
@@ -66,7 +64,7 @@ export const formOf = <Caller, Path = unknown>() => <M extends Members>(
 type Filled = Readonly<{ username?: string; return_to: string }>;
 
 const formPage = (name: string, title: string) =>
-  ({ username = '', return_to }: Filled, message = '', cookies: Cookies = []): TextReply => {
+  ({ username = '', return_to }: Filled, message = '', cookies: string[] = []): TextReply => {
   const values = { return_to, username, passkey: render('passkey', { return_to }), ...again(message) };
   const heading = message === '' ? title : `${title}: try again`;
   return page(heading, render(name, values), message, cookies, render('script'));
@@ -77,7 +75,7 @@ export const codePage = formPage('code', 'Second factor');
 export const newPasswordPage = formPage('new-password', 'Choose a password');
 
 /** Not a redirect: browsers apply `form-action`, which names only the portal, to each redirect after a form. */
-export const continuePage = (title: string, address: string, cookies: Cookies): TextReply =>
+export const continuePage = (title: string, address: string, cookies: string[]): TextReply =>
   page(title, render('continue', { address }), '', cookies, render('refresh', { address }));
 
 export const failurePage = (one: Failure): TextReply => page('That did not work', render('failure'), messageOf(one));
@@ -85,7 +83,7 @@ export const failurePage = (one: Failure): TextReply => page('That did not work'
 export const utc = (time: Date): string => `${time.toISOString().slice(0, 16).replace('T', ' ')} UTC`;
 
 /** Shown once: only their digests are stored. */
-export const codesPage = (codes: readonly string[], next: string, cookies: Cookies): TextReply =>
+export const codesPage = (codes: readonly string[], next: string, cookies: string[]): TextReply =>
   page('Recovery codes', render('codes', { codes: codes.join('\n'), next, others: render('others') }), '', cookies);
 
 export const PAGE_ROWS = 20;

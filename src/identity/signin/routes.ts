@@ -19,14 +19,15 @@ const search = withDefault(text({ max: 255, check: withoutNul }), '');
 const pageQuery = queryParameters({ page: number });
 const loginQuery = queryParameters({ return_to: optional(address), again: optional(oneOf('on')) });
 
-const row = (pattern: string, about: string) =>
-  ({ ...routeDefaults, reply: null, method: 'GET', pattern, summary: `Sign-in pages: ${about}` }) as const;
+const defaults = { ...routeDefaults, method: 'GET', reply: null, errors: ['service_failed'] } as const;
+const row = (pattern: string, about: string) => ({ ...defaults, pattern, summary: `Sign-in pages: ${about}` }) as const;
 const pageFor = <Caller>(guard: Guard<PortalService, Caller>) => (pattern: string, about: string) =>
   ({ ...row(pattern, about), failurePage, errors: FAILURES, guard }) as const;
 const formFor = <Caller>(guard: Guard<PortalService, Caller>) => (pattern: string, about: string) =>
   ({ ...pageFor(guard)(pattern, about), method: 'POST' }) as const;
 const entry = formFor(portalForm);
-const [read, readRecent] = [pageFor(signedIn('reads')), pageFor(signedIn('reads', true))];
+const reader = signedIn('reads');
+const [read, readRecent] = [pageFor(reader), pageFor(signedIn('reads', true))];
 const [change, sensitive] = [formFor(signedIn('changes')), formFor(signedIn('changes', true))];
 const readUsers = pageFor(signedIn('reads', false, 'list every user'));
 const readAudit = pageFor(signedIn('reads', false, 'read the audit trail'));
@@ -38,8 +39,7 @@ const ROWS: ReadonlyArray<Route<PortalService>> = [
   route({ ...entry('/login/password', 'choose a password at the first sign-in'), ...portal.choosePassword }),
   route({ ...entry('/login/enrol', 'set up the second factor that is required'), ...portal.enrol }),
   route({ ...entry('/login/passkey', 'sign in with a passkey'), ...portal.usePasskey }),
-  route({ ...row('/login/passkey', 'options for a passkey'), guard: anonymous, errors: ['service_failed'],
-    handle: portal.passkeyOptions }),
+  route({ ...row('/login/passkey', 'options for a passkey'), guard: anonymous, handle: portal.passkeyOptions }),
   route({ ...entry('/logout', 'sign out'), handle: portal.signOut }),
 
   route({ ...read('/account', 'your account'), handle: account.showAccount }),
@@ -51,8 +51,7 @@ const ROWS: ReadonlyArray<Route<PortalService>> = [
   route({ ...sensitive('/account/totp', 'confirm an authenticator app'), ...factors.finishTotp }),
   route({ ...sensitive('/account/recovery', 'new recovery codes'), handle: factors.newCodes }),
   route({ ...sensitive('/account/factors/remove', 'remove a second factor'), ...factors.removeFactor }),
-  route({ ...row('/account/passkeys', 'options for a new passkey'), guard: signedIn('reads'),
-    handle: factors.passkeyOptions }),
+  route({ ...row('/account/passkeys', 'options for a new passkey'), guard: reader, handle: factors.passkeyOptions }),
   route({ ...sensitive('/account/passkeys', 'add a passkey'), ...factors.addPasskey }),
 
   route({ ...readRecent('/account/keys', 'your API keys'), query: pageQuery, handle: account.showKeys }),

@@ -21,7 +21,7 @@ export const insertSignIn = (database: Database, { host, domain }: Tokens, metho
 /** Ends all sessions of the user. A copy of this one takes its place, with its end and how it was proved. */
 export const endOtherSessions = (
   database: Database, actor: Actor, userId: string, sessionId: string, { host, domain }: Tokens,
-): Promise<null> => changing(database, actor, userId, async (sql) => {
+) => changing(database, actor, userId, async (sql) => {
   await endSessions(sql, actor, userId);
   await sql`
     with copy as (
@@ -32,7 +32,6 @@ export const endOtherSessions = (
     insert into identity.sign_ins (session_id, domain_digest, methods, authenticated_at)
     select copy.id, ${digest(domain)}, coalesce(p.methods, 'password'), coalesce(p.authenticated_at, s.created_at)
     from copy, identity.sessions s left join identity.sign_ins p on p.session_id = s.id where s.id = ${sessionId}`;
-  return null;
 });
 
 export type ProvenSession = CallerSession & Proof;
@@ -69,9 +68,7 @@ export async function findUsernames(database: Database, ids: ReadonlyArray<strin
 }
 
 /** When the user signed in before this session. */
-export async function findEarlierSignIn(database: Database, userId: string, sessionId: string): Promise<Date | null> {
-  const [row] = await database.list((sql) => sql<Array<{ at: Date }>>`
-    select created_at as at from identity.sessions
-    where user_id = ${userId} and id <> ${sessionId} and deleted_at is null order by created_at desc, id desc limit 1`);
-  return row?.at ?? null;
-}
+export const findEarlierSignIn = async (database: Database, userId: string, sessionId: string): Promise<Date | null> =>
+  (await database.list((sql) => sql<Array<{ at: Date }>>`
+    select created_at as at from identity.sessions where user_id = ${userId} and id <> ${sessionId}
+      and deleted_at is null order by created_at desc, id desc limit 1`))[0]?.at ?? null;

@@ -7,12 +7,10 @@ import { verify } from '../verify.ts';
 import { isNavigation, originalAddress } from './browser.ts';
 import type { Visitor } from './guards.ts';
 
-const MAX_AGE = 366 * 86_400;
-
 /** `redirect`: the status with which the proxy sends browsers to the portal; nginx passes on only 401. */
 export const verifyQuery = queryParameters({
   require: optional(oneOf('super_admin', 'second_factor')),
-  max_age: optional(decimal({ min: 1, max: MAX_AGE, description: 'Seconds since the person signed in' })),
+  max_age: optional(decimal({ min: 1, max: 366 * 86_400, description: 'Seconds since the person signed in' })),
   redirect: optional(oneOf('302', '401')),
 });
 
