@@ -32,7 +32,7 @@ export interface Terminal {
   readonly note: (line: string) => void;
   /** Whether standard output still has a reader. */
   readonly isRead: () => boolean;
-  readonly isShown: boolean; // whether standard output is a terminal, which obeys control characters
+  readonly isShown: boolean; // whether standard output is a terminal, which interprets control characters
 }
 
 export interface Command {

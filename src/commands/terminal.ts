@@ -49,7 +49,7 @@ export function printMembers({ flag }: Arguments, { print }: Terminal, value: ob
   else printTable(print, Object.entries(value).map(([name, member]) => [name.replaceAll('_', ' '), member]));
 }
 
-/** What a command asks for, one item after the other. */
+/** Reads the inputs that a command asks for, one after the other. */
 export interface LineReader {
   /** The next line. */
   next(prompt: string): Promise<string>;

@@ -20,7 +20,7 @@ export type DatabaseUrl = Readonly<{
 export const DATABASE_LIMITS = { // in seconds
   DATABASE_STATEMENT_TIMEOUT: number(10, 1, 300), // the server ends a statement, and an idle transaction
   DATABASE_LOCK_TIMEOUT: number(10, 1, 300), // a call that waits for a lock fails
-  DATABASE_DEAD_AFTER: number(15, 2, 600), // a connection ends on which nothing has arrived while a reply was owed
+  DATABASE_DEAD_AFTER: number(15, 2, 600), // a connection is closed if nothing arrives while a reply is due
 } as const;
 
 export type DatabaseAddress = DatabaseUrl & { readonly limits: Values<typeof DATABASE_LIMITS> };

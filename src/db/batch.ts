@@ -95,7 +95,7 @@ function createBatch<Context, Item, Result>(
     }
   }
 
-  /** Calls that need the same lock stay together: waiting for it one by one would take as many commits. */
+  /** Calls that need the same lock stay together: waiting for it separately would take a commit for each. */
   function separate(calls: Waiting[]): void {
     for (const call of calls) {
       const lock = lockOf(call);

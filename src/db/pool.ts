@@ -189,7 +189,7 @@ function createConnection(
   /** Called each second. Counts its calls, not the time: a process that was suspended has received nothing either. */
   function watch(): void {
     const { received, sent } = current?.bytes() ?? last;
-    // A single call that sends has got its answers so far: between two statements of a transaction, nothing is owed.
+    // A single call that sends has received all replies so far: between two statements of a transaction, none is due.
     const isSilent = pending > 0 && received === last.received && (pending > 1 || sent === last.sent);
     last = { received, sent, silentSeconds: isSilent ? last.silentSeconds + 1 : 0 };
     if (current && last.silentSeconds >= address.limits.DATABASE_DEAD_AFTER) retire(current);

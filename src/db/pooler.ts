@@ -10,7 +10,7 @@ interface Other {
 
 /**
  * Outside its session mode, a pooler gives a connection any server process for each transaction, so that settings and
- * prepared statements are lost. While nothing else runs, that is the process used last, or each of them in turn.
+ * prepared statements are lost. Without other work, it is the process used last, or each process in turn.
  */
 export async function sharesProcesses(sql: Sql, second: Other): Promise<boolean> {
   const processId = async (client: Sql) => (await client`select pg_backend_pid() as pid`.simple())[0]?.pid;

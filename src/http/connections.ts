@@ -26,7 +26,7 @@ export interface Connection {
  */
 export function createConnections(trustedProxies: BlockList, countClosed: (limit: string) => void) {
   const all = new Map<Duplex, Connection>();
-  /** Without a request being processed. The longest idle comes first. */
+  /** Connections without a request in progress, the longest idle first. */
   const idle = new Set<Connection>();
   const remove = (connection: Connection) => {
     all.delete(connection.socket);

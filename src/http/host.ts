@@ -19,7 +19,7 @@ export function hostOf({ rawHeaders, httpVersion }: IncomingMessage, authority: 
 }
 
 /**
- * Whether a page of another site sent the request, as far as browsers tell. Other clients send neither header.
+ * Whether a page of another site sent the request, by the headers of browsers. Other clients send neither header.
  * @param hosts under which this listener is known to the browser
  */
 export function isCrossSite(headers: IncomingHttpHeaders, hosts: readonly string[]): boolean {

@@ -18,7 +18,7 @@ export const pageHeaders = (formAction: "'none'" | "'self'") => ({
   'Cross-Origin-Resource-Policy': 'same-origin',
 });
 const HEADERS = pageHeaders("'none'");
-/** Of a page whose forms work without scripts. With `no-referrer`, browsers would send them with `Origin: null`. */
+/** For a page whose forms work without scripts. With `no-referrer`, browsers would send them with `Origin: null`. */
 export const FORM_HEADERS = { ...pageHeaders("'self'"), 'Referrer-Policy': 'same-origin' };
 
 export const HTML = 'text/html; charset=utf-8';

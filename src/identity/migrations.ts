@@ -35,7 +35,7 @@ export const MIGRATIONS: readonly Migration[] = [
       'insert into identity.global_revocation default values',
       `create table identity.sessions (
         id uuid primary key,
-        token_digest bytea not null unique, -- SHA-256: reading the table gives nobody a session
+        token_digest bytea not null unique, -- SHA-256: reading the table does not give a session
         user_id uuid not null references identity.users (id),
         revoked boolean not null default false, logged_out boolean not null default false,
         expires_at timestamptz not null,
@@ -49,10 +49,10 @@ export const MIGRATIONS: readonly Migration[] = [
         include (user_id, expires_at, revoked, logged_out) where deleted_at is null`,
       `create index sessions_newest_of_user on identity.sessions (user_id, created_at desc, id desc)
         include (expires_at, revoked, logged_out) where deleted_at is null`,
-      // Small, with the column that `count(*)` asks for: totals read it alone.
+      // Small, and includes the column that totals filter by, so that they read only this index.
       'create index sessions_expiry on identity.sessions (expires_at) include (deleted_at)',
       'create index sessions_ended on identity.sessions (updated_at) where revoked or logged_out',
-      // So narrow because the number of open sessions is counted in it.
+      // Narrow, because it is read to count the open sessions.
       `create index sessions_open on identity.sessions (expires_at, created_at)
         where not revoked and not logged_out and deleted_at is null`,
       ...TABLES,

@@ -64,7 +64,7 @@ export function passwordError(password: string, { minLength, words }: PasswordRu
 /** Whether no other letters are left, as in `Gatehouse-1` (ASVS 6.2.11). A passphrase may contain these words. */
 function consistsOf(password: string, words: readonly string[]): boolean {
   const lettersOf = (value: string) => accountKey(value).match(/[\p{L}\p{M}]+/gu) ?? [];
-  // Single letters of an id, such as `u3x0cd`, are no words.
+  // Single letters of an id, such as `u3x0cd`, are not words.
   const parts = words.flatMap(lettersOf).filter(({ length }) => length > 2).sort((a, b) => b.length - a.length);
   const letters = lettersOf(password).join('');
   const rest = parts.reduce((left, part) => left.replaceAll(part, ' '), letters);

@@ -36,7 +36,7 @@ export function createIdentity(
     ...context,
     database,
     limitGuesses: createGuessLimit(),
-    held: createLimiter(MAX_HELD, 0, 'a throttled login'), // those whose answer is held back
+    held: createLimiter(MAX_HELD, 0, 'a throttled login'), // throttled logins whose answer is delayed
     countPasswordCheck: metrics.counter('gatehouse_password_checks_total', help, ['outcome']),
     reportFactor(factor: string, event: 'right' | 'wrong' | 'throttled' | 'added' | 'removed', userId: string) {
       countFactor([factor, event]);

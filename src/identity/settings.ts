@@ -7,7 +7,7 @@ import {
 import { nameShapes, passwordError } from './rules.ts';
 
 export const PORT = 3000;
-/** The specification wraps replies in `data`, and wants 500 from identity when its database fails. */
+/** The specification wraps replies in `data`, and requires 500 from identity when its database fails. */
 export const STYLE = { envelope: 'data', unavailable: 'service_failed' } as const;
 export const PREFIXES = ['SESSION_', 'PASSWORD_', 'AUDIT_'];
 

@@ -30,7 +30,7 @@ export function createApiKey(): string {
   return KEY_PREFIX + random + checksum(random);
 }
 
-/** What lists show of a key: enough to tell keys apart, and 208 bits short of the whole. */
+/** What lists show of a key: it distinguishes keys, and leaves 208 bits unknown. */
 export const maskedKey = (key: string): string => key.slice(0, KEY_PREFIX.length + 8);
 
 /** Like `parseSessionToken`. The checksum saves queries for malformed keys. It is not for security. */

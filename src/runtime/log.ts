@@ -55,7 +55,7 @@ function limitPerSecond(write: Write): Write {
 const MAX_UNWRITTEN = 4 * 1024 * 1024;
 
 /**
- * Gathers the lines of one turn of the event loop into one write. The line after a gap tells how many are missing.
+ * Gathers the lines of one turn of the event loop into one write. After a gap, a line says how many are missing.
  * @param format rewrites each line for human readers
  */
 export function createLineWriter(output: Writable, format?: (line: string) => string) {

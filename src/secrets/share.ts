@@ -88,7 +88,7 @@ const reveal = (call: LinkCall<DecryptRequest>, service: SecretsService) =>
 const WRONG_LINK = 'No secret belongs to this link, or it ended long ago. Check that you have the whole link.';
 const WRONG_KEY = 'No receipt belongs to this address, or it is no longer kept.';
 
-/** How a secret ended is told only to holders of its key, which the commitment recognizes after the end as well. */
+/** Only holders of the key learn how a secret ended. The commitment recognizes the key even after the end. */
 const linkStatus = (call: LinkCall<{ secret: string }>, service: SecretsService) =>
   limited(call, service, async () => {
     const { id } = call.path;

@@ -119,7 +119,7 @@ export async function showDelivery(_call: unknown, { database, delivery }: Webho
   } };
 }
 
-/** Pausing twice is no error, and keeps the first time. */
+/** Idempotent: a second pause keeps the time of the first one. */
 export async function pause({ caller, request }: Call<Operator, unknown, unknown, null>, service: WebhookService) {
   const facts = { request_id: request.requestId, by: caller.id };
   if (await pauseDelivery(service.database, caller.id)) service.log.warn('delivery paused', facts);

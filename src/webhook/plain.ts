@@ -50,7 +50,7 @@ const plainToken: Guard<PlainService, null> = {
   },
 };
 
-/** What may wait for a reader of standard output that has stopped. Beyond it, senders get 503. */
+/** How much may wait if the reader of standard output has stopped. Beyond this, senders get 503. */
 const MAX_UNPRINTED_BYTES = 8 * 1024 * 1024;
 
 function print(stdout: Writable, line: string): Promise<void> {
@@ -80,7 +80,7 @@ async function receivePlain(
   const [id, time] = [randomUUID(), new Date().toISOString()];
   const facts = { time, app: appName, message: 'event', id, request_id: requestId, delivery_id: deliveryId };
   // The sender's own text: parsing and printing it again would change long numbers. It is valid JSON, so a line break
-  // can only stand between two tokens.
+  // can only be between two tokens.
   const text = body.toString('utf8').replace(/[\r\n]+/g, ' ');
   await print(stdout, `${JSON.stringify(facts).slice(0, -1)},"body":${text}}\n`);
   return { data: { id, status: 'accepted' } };

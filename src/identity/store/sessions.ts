@@ -171,7 +171,7 @@ export async function endSession(
 }
 
 export const MAX_COUNT = 10_000;
-/** How many open sessions were ended; `MAX_COUNT + 1` stands for more, null for an unknown number. */
+/** How many open sessions were ended; `MAX_COUNT + 1` means more, null means an unknown number. */
 export type EndedCount = number | null;
 
 /** Ends the sessions of one user or (null) of all. */

@@ -169,7 +169,7 @@ const BY_PATH = new Map(Object.entries({
 }));
 
 /**
- * Each message stands where the user looks. Nothing that was typed is lost.
+ * Shows each message next to the control that it concerns, and keeps what was typed.
  * @param {Failure} failure @param {boolean} takesFocus as of `showFieldProblem`
  */
 function showFailure({ code, message, fields }, takesFocus = true) {
@@ -194,6 +194,6 @@ element('again', HTMLButtonElement).addEventListener('click', () => {
 copyOnClick(element('copy', HTMLButtonElement), link, () => link.value);
 copyOnClick(element('copy-passphrase', HTMLButtonElement), madePassphrase, () => madePassphrase.value);
 copyOnClick(element('copy-receipt', HTMLButtonElement), receipt, () => receipt.value);
-// Closing the sheet without sending is no mistake.
+// Closing the share sheet without sending is not an error.
 element('share', HTMLButtonElement).addEventListener('click', () =>
   void navigator.share({ url: link.value }).catch(() => {}));

@@ -82,7 +82,7 @@ element('cancel', HTMLButtonElement).addEventListener('click', () => ask(false))
 const confirm = element('confirm', HTMLButtonElement);
 confirm.addEventListener('click', () => void whileBusy(confirm, async () => {
   const deleted = await callApi(`/s/${id}/delete`, { body: body() });
-  // It may have been opened or have expired just now: the receipt tells.
+  // It may have been opened or have expired just now: the receipt shows it.
   if (!deleted.ok && deleted.code !== 'not_found') return showProblem(deleted.message);
   ask(false);
   await load();

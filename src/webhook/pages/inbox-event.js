@@ -52,7 +52,7 @@ function showBody({ body, headers }) {
   element(isFormatted ? 'form-json' : 'form-raw', HTMLInputElement).checked = true;
   const note = element('body-note', HTMLElement);
   note.hidden = isFormatted;
-  note.textContent = 'The body is too long to be formatted, or no JSON.';
+  note.textContent = 'The body is too long to be formatted, or is not JSON.';
   showForm();
   const entries = Object.entries(headers);
   showEntries('headers', entries.length > 0 ? entries : [['–', 'none was kept']]);

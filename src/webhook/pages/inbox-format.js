@@ -67,7 +67,7 @@ class NumberText {
 /** What a person can still look through. A longer body is shown as it is. */
 const MAX_FORMATTED = 1_000_000;
 
-/** @param {string} text @returns {unknown} the value, or undefined if the text is no JSON or too long */
+/** @param {string} text @returns {unknown} the value, or undefined if the text is not JSON or too long */
 export function parseJson(text) {
   if (text.length > MAX_FORMATTED) return undefined;
   /** @type {(key: string, value: unknown, context?: { source?: string }) => unknown} */

@@ -72,7 +72,7 @@ export const listTokens = (database: Database) => database.list((sql) => sql<Tok
     exists (select from webhook.signing_secrets s where s.token_id = t.id and s.pending) as pending
   from webhook.tokens t order by created_at, id`);
 
-/** @returns false if there is no such token; revoking twice is no error and keeps the first time */
+/** Idempotent: the time of the first revocation is kept. @returns false if there is no such token */
 export const revokeToken = async (database: Database, id: string): Promise<boolean> =>
   (await database.write((sql) => sql`
     update webhook.tokens set revoked_at = coalesce(revoked_at, now()) where id = ${id}`)).count === 1;

@@ -32,7 +32,7 @@ for (const [network, bits] of PRIVATE_IPV6) PRIVATE.addSubnet(network, bits, 'ip
 /** The end of an ISATAP address, which contains an IPv4 address under any prefix (RFC 5214, 6.1). */
 const ISATAP = /:(0|200|):5efe:([0-9a-f]+:[0-9a-f]+|:)\]$/;
 
-/** An IPv6 address that contains a private IPv4 address is private, too. So is a text that is no address. */
+/** An IPv6 address that contains a private IPv4 address is private, too. So is text that is not an address. */
 export function isPrivate(address: string): boolean {
   const family = isIP(address);
   if (family !== 6) return family === 0 || PRIVATE.check(address);
