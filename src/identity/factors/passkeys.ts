@@ -16,9 +16,7 @@ const bytes = scalar<Buffer>({ type: 'string' }, 'must be Base64url', (input) =>
   (typeof input === 'string' && input.length <= 24_576 ? fromBase64url(input) ?? undefined : undefined));
 const credential = { id: bytes, type: oneOf('public-key'), clientDataJSON: bytes };
 const registrationShape = object({ ...credential, attestationObject: bytes });
-const signInShape = object({
-  ...credential, authenticatorData: bytes, signature: bytes, userHandle: optional(bytes),
-});
+const signInShape = object({ ...credential, authenticatorData: bytes, signature: bytes, userHandle: optional(bytes) });
 
 /** What a challenge was made for. One for another purpose is not accepted (CVE-2026-37982 in Keycloak). */
 export type Purpose = 'sign in' | 'second factor' | 'register';

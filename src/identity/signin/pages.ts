@@ -61,10 +61,9 @@ export const formOf = <Caller, Path = unknown>() => <M extends Members>(
   again?: Handle<Call<Caller, Path, unknown, Values<M>>, [string]>,
 ) => ({ body: form(fields), handle: again ? retried(action, again) : action });
 
-type Filled = Readonly<{ username?: string; return_to: string }>;
-
-const formPage = (name: string, title: string) =>
-  ({ username = '', return_to }: Filled, message = '', cookies: string[] = []): TextReply => {
+const formPage = (name: string, title: string) => (
+  { username = '', return_to }: { username?: string; return_to: string }, message = '', cookies: string[] = [],
+) => {
   const values = { return_to, username, passkey: render('passkey', { return_to }), ...again(message) };
   const heading = message === '' ? title : `${title}: try again`;
   return page(heading, render(name, values), message, cookies, render('script'));
