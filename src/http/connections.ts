@@ -6,8 +6,8 @@ import { eventOf } from './reply.ts';
 
 const MAX_CONNECTIONS = 4_096;
 const MAX_PER_NETWORK = MAX_CONNECTIONS / 4;
-/** Requests of a connection, all but one of which wait for the reply before theirs (pipelining). */
-const MAX_RUNNING = 6;
+/** Requests of a connection, all but one of which wait for the reply before theirs (pipelining); and all that wait. */
+const [MAX_RUNNING, MAX_WAITING] = [6, 256];
 
 export interface Connection {
   readonly socket: Socket;
@@ -28,6 +28,7 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
   const all = new Map<Duplex, Connection>();
   /** Connections without a request in progress, the longest idle first. */
   const idle = new Set<Connection>();
+  let waiting = 0;
   const remove = (connection: Connection) => {
     all.delete(connection.socket);
     idle.delete(connection);
@@ -59,10 +60,12 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
     },
     /** Waits until earlier replies are written: only one reply is prepared for a client that does not read. */
     async turn(connection: Connection, response: ServerResponse): Promise<boolean> {
-      if (connection.running > MAX_RUNNING) {
+      waiting += 1;
+      if (connection.running > MAX_RUNNING || waiting > MAX_WAITING) {
         countClosed('pipelining');
         remove(connection);
       } else await eventOf(response, 'socket', connection);
+      waiting -= 1;
       return !connection.socket.destroyed;
     },
     finish(connection: Connection): void {

@@ -73,8 +73,7 @@ export function renderFailure(
 
 /** An error as bytes, for input that the parser rejected: there is no response object. */
 export function renderRaw({ status, reason = 'internal', headers, body }: RenderedReply<string>, id: string): string {
-  const length = Buffer.byteLength(body);
-  const all = { ...headers, 'X-Request-Id': id, 'Content-Length': length, Connection: 'close' };
+  const all = { ...headers, 'X-Request-Id': id, 'Content-Length': Buffer.byteLength(body), Connection: 'close' };
   const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`);
   return `HTTP/1.1 ${status} ${reason.replaceAll('_', ' ')}\r\n${lines.join('')}\r\n${body}`;
 }
@@ -128,12 +127,11 @@ export async function eventOf(response: ServerResponse, event: string, { socket 
 function discard(request: IncomingMessage): Promise<void> {
   return new Promise((resolve) => {
     let size = 0;
-    const done = () => resolve();
-    setTimeout(done, DISCARD_MS).unref();
+    setTimeout(resolve, DISCARD_MS).unref();
     request.on('data', (chunk: Buffer) => {
       size += chunk.length;
-      if (size > DISCARD_BYTES) done();
+      if (size > DISCARD_BYTES) resolve();
     });
-    request.on('end', done).on('close', done).on('error', done).resume();
+    request.on('end', resolve).on('close', resolve).on('error', resolve).resume();
   });
 }

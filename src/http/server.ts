@@ -220,7 +220,6 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     async close(graceMs: number): Promise<void> {
       isClosing = true;
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-      server.closeIdleConnections();
       // Node counts a connection as idle only after its first request.
       for (const { socket } of connections.all.values()) if (socket.bytesRead === 0) socket.destroy();
       const timer = setTimeout(() => server.closeAllConnections(), graceMs);

@@ -181,6 +181,27 @@ test('five pipelined requests may wait, and one more closes the connection', asy
   assert.match(metrics(), /^gatehouse_connections_closed_total\{service="test",limit="pipelining"\} 1$/m);
 });
 
+test('of all connections, 256 requests may wait, and one more closes its connection', { timeout: 20_000 }, async (t) => {
+  const { client, release, metrics, inFlight: running, url: own } = await startSlow(t);
+  const slow = headOf(['GET /slow HTTP/1.1', HOST]);
+  const others = await Promise.all(Array.from({ length: 52 }, () => connectTo(own)));
+  for (const other of others.slice(0, 51)) other.send(slow, GET.repeat(5));
+  await until(() => running() === 1 + 51 * 6, '255 requests wait');
+  client.send(GET);
+  await until(() => running() === 2 + 51 * 6, '256 requests wait');
+  const late = others.at(-1);
+  late?.send(slow, GET);
+  assert.equal(await late?.closed(), '');
+  assert.match(metrics(), /^gatehouse_connections_closed_total\{service="test",limit="pipelining"\} 1$/m);
+  others[0]?.leave();
+  release();
+  for (const to of ['slow', 'a']) assert.equal((await client.answer()).json, to);
+  await until(() => running() === 0, 'none waits any more');
+  client.send(GET.repeat(5));
+  for (let n = 0; n < 5; n += 1) assert.equal((await client.answer()).json, 'a', 'others may wait again');
+  for (const other of [client, ...others]) other.leave();
+});
+
 test('requests that wait are not processed when their client leaves', async (t) => {
   const own = await startSlow(t);
   own.client.send(GET, GET);
