@@ -16,7 +16,7 @@ const joined = (sql: Sql): Fragment => sql`
   identity.api_keys k left join identity.users u on u.id = coalesce(k.user_id, k.created_by)`;
 
 type Row = Omit<ApiKey, 'user'> & JoinedUser;
-const keyOf = (row: Row): ApiKey => ({ ...row, user: row.user_id ? userOf(row) : null });
+const keyOf = (row: Row): ApiKey => Object.assign(row, { user: row.user_id ? userOf(row) : null }); // a copy is slow
 
 export type KeyRequest = Readonly<{ name: string; userId: string | null; expiresAt: Date | null }>;
 type NewKey = KeyRequest & Readonly<{ id: string; digest: Buffer; prefix: string }>;
