@@ -11,7 +11,7 @@ import { oneLine, parseDuration, printMembers, printRows, stripControlChars, tex
 import { withWebhook } from './webhook.ts';
 
 const BATCH = 1_000;
-const FROM_LIST = ', as in: gatehouse event list';
+const FROM_LIST = ' from gatehouse event list';
 
 export const COMMANDS: readonly Command[] = [
   {

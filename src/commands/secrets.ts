@@ -12,7 +12,7 @@ import { createToken, listTokens, revokeToken, rotateToken, type Token } from '.
 import { readSecret, sealText, showContent } from './secret-links.ts';
 
 const NO_SECRET = 'no secret on standard input, or with --passphrase nothing after its first line';
-const FROM_LIST = ', as in: gatehouse secret token list';
+const FROM_LIST = ' from gatehouse secret token list';
 const ONCE = 'Token (shown only once):';
 const UNKNOWN = 'no active token has this id; see: gatehouse secret token list';
 

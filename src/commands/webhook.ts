@@ -18,7 +18,7 @@ import { confirm, counted, ifConfirmed, requireUuid, withDatabase } from './data
 import { parseDuration, printRows, readInput } from './terminal.ts';
 
 const secretFile = option('FILE', "the sender's signing secret; '-' for standard input");
-const FROM_LIST = ', as in: gatehouse token list';
+const FROM_LIST = ' from gatehouse token list';
 const ONCE = 'Token (shown only once):';
 const NOT_PENDING = 'no signing secret is pending; have the sender send it again, and see: gatehouse token list';
 const OTHER_KEY = 'the pending secret is sealed under another WEBHOOK_SECRET; set the one that the service has';

@@ -84,7 +84,7 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   ],
   [['list', 'word'], /token list: /],
   [['rotate'], /token rotate takes ID/],
-  [['rotate', 'not-an-id'], /token rotate: ID must be a UUID, as in: gatehouse token list/],
+  [['rotate', 'not-an-id'], /token rotate: ID must be a UUID from gatehouse token list/],
   [
     ['rotate', UNKNOWN, '--overlap', 'tomorrow'],
     /token rotate: --overlap must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w/,
