@@ -73,7 +73,7 @@ export function supervise(
       resolve(status ?? 1);
     });
   });
-  // The error reaches whoever awaits `ended`. Without this, an earlier one would end the process as unhandled.
+  // The error reaches every caller that awaits `ended`. Without this, an earlier one would end the process as unhandled.
   ended.catch(() => undefined);
 
   return {

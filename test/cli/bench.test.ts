@@ -1,4 +1,4 @@
-/** The parts of `make bench` that compute: figures that nobody would check by hand. */
+/** The parts of `make bench` that compute: figures that are not checked by hand. */
 import assert from 'node:assert/strict';
 import { appendFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -82,7 +82,7 @@ test('a plot places every point within its panel', () => {
   });
   assert.ok(svg.includes('a &lt; b') && !/NaN|Infinity|undefined/.test(svg));
   const [, width = ''] = /viewBox="0 0 (\d+)/.exec(svg) ?? [];
-  // The first circle is that of the legend.
+  // The first circle belongs to the legend.
   const circles = [...svg.matchAll(/cx="([\d.]+)" cy="([\d.]+)"/g)].slice(1);
   const [xs, ys] = [circles.map(([, x]) => Number(x)), circles.map(([, , y]) => Number(y))];
   assert.equal(circles.length, 5);

@@ -180,7 +180,7 @@ test('an unknown user or key is an error with exit code 1, and nothing is done',
   const before = await count();
   for (const name of ['nobody', UNKNOWN, '']) {
     assertRefused(await run(t, ['key', 'create', '--user', name]), 1, /there is no user with this id or name; see: gatehouse user list/);
-    // An id may be that of a deleted user, who still has a list.
+    // A deleted user is found by id and still has a list.
     if (name !== UNKNOWN) assertRefused(await run(t, ['key', 'list', '--user', name]), 1, /there is no user with this id or name; see: gatehouse user list/);
   }
   assertRefused(await run(t, ['key', 'revoke', UNKNOWN]), 1, /^gatehouse: there is no key with this id; see: gatehouse key list\n$/);

@@ -16,7 +16,7 @@ const client = secretsClient(url);
 const UNKNOWN = '00000000-0000-4000-8000-000000000000';
 
 const environment = { GATEHOUSE_URL: url, AUTH_TOKEN };
-/** The environment of somebody who has only a link. */
+/** The environment of a receiver who has only a link. */
 const nothing = {};
 
 const get = (

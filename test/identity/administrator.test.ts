@@ -1,4 +1,4 @@
-/** The first run: exactly one super administrator, told exactly once, whoever starts first. */
+/** The first run: exactly one super administrator, announced exactly once, whichever replica starts first. */
 import assert from 'node:assert/strict';
 import { lstatSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

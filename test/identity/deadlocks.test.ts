@@ -66,7 +66,7 @@ for (const [what, send] of CHANGES) {
       const revoke = (id: string) => () => ask('DELETE', `${at()}/api/session/${id}/revoke`, { bearer });
       const revokeKey = (id: string) => () => ask('DELETE', `${at()}/api/key/${id}/revoke`, { bearer });
       const logout = (session: string) => () => ask('POST', `${at()}/api/auth/logout`, { body: { session } });
-      // The last session is that of the change of the own password.
+      // The last session comes from the change of the own password.
       return [...ids.slice(0, 3).map(revoke), () => send(meeting), ...ids.slice(3, 5).map(revoke), ...keys.map(revokeKey), ...tokens.slice(5, 7).map(logout)];
     }),
   );

@@ -24,7 +24,7 @@ export const createDatabase = (t: Owner = { after }): Promise<TestDatabase> => c
 /** A database without any schema, for tests of the migrations and of a first start. */
 export const createEmptyDatabase = (t: Owner = { after }): Promise<TestDatabase> => create(t, 'template0');
 
-/** A copy of a database that nobody is connected to, as a backup restores it. */
+/** A copy of a database without connections, as a backup restores it. */
 export const copyDatabase = (url: string, t: Owner = { after }): Promise<TestDatabase> =>
   create(t, new URL(url).pathname.slice(1));
 

@@ -52,7 +52,7 @@ const SETTINGS = {
   'auto_explain.log_nested_statements': 'on',
 } as const;
 
-/** Whoever connects by way of here is told the plan of each statement as a notice, which is read in passing. */
+/** Clients of this proxy get the plan of each statement as a notice, which the proxy reads. */
 export async function observe(owner: Owner, { url, sql }: Pick<TestDatabase, 'url' | 'sql'>): Promise<Observatory> {
   for (const [name, value] of Object.entries(SETTINGS)) await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set ${name} = '${value}'`);
   const found: Scan[] = [];

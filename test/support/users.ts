@@ -34,7 +34,7 @@ export async function addUser(database: Database, username: string, more: Record
   return user.id;
 }
 
-/** The session of a token, as the interface shows it to whoever holds the token. */
+/** The session of a token, as the API shows it to the holder of the token. */
 export async function sessionOf(identityUrl: string, token: string): Promise<{ id: string; user_id: string; user: { id: string } }> {
   const answer = await ask('POST', `${identityUrl}/api/auth/session`, { body: { session: token } });
   assert.equal(answer.status, 200, answer.text);

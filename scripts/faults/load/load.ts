@@ -5,7 +5,7 @@
  * - No acknowledged write is lost: users, passwords, sessions, keys, their ends, secrets, events.
  * - No secret for one reader is served twice, and no delivery id is stored twice.
  * - No credential is accepted after its end was acknowledged.
- * - A right credential never gets 401, 403 or 404 because of a failure, and nobody gets the reply of another.
+ * - A right credential never gets 401, 403 or 404 because of a failure, and no client gets the reply to another.
  * - Every stored event reaches its target.
  */
 import assert from 'node:assert/strict';

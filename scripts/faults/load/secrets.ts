@@ -47,7 +47,7 @@ export function createSecretsClient(
 
   const expectedOf = ({ state }: Secret) => (state === 'open' ? [200] : state === 'ended' ? [404] : [200, 404]);
 
-  /** Two readers at once: at most one of them gets the text, and nobody after them. */
+  /** Two readers at once: at most one of them gets the text, and no later reader does. */
   async function readOnce(secret: Secret): Promise<void> {
     const { state, endedBy } = secret;
     if (state === 'open') Object.assign(secret, { state: 'unknown', endedBy: 'reading' });

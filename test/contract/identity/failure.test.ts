@@ -95,7 +95,7 @@ test('a list that fails is 500, though the caller is known', async (t) => {
   const { identity, bearer, url } = await start(t);
   const lists = ['/api/user/', '/api/session/'];
   for (const path of lists) assert.equal((await ask('GET', identity + path, { bearer })).status, 200);
-  // Nobody new is let in, and the one connection that made the lists is ended: the caller's look-up keeps its own.
+  // New connections are rejected, and the one connection that made the lists is ended: the caller's look-up keeps its own.
   const outside = connect(databaseUrl(url, 'postgres'));
   t.after(() => outside.end());
   const name = new URL(url).pathname.slice(1);

@@ -37,7 +37,7 @@ type Line = Record<string, unknown>;
 const events = (lines: readonly Line[]) =>
   lines.filter(({ message }) => /^secret (stored|read|read failed|deleted|expired)$/.test(String(message)));
 
-/** The log lines and counts that a request causes, without the request's own line and those of the startup. */
+/** The log lines and counts that a request causes, without the request's own line and the lines of the startup. */
 async function traced(
   work: (by: ReturnType<typeof secretsClient>) => Promise<unknown>,
 ): Promise<{ lines: Line[]; counted: Record<string, number>; requestId: string }> {

@@ -52,7 +52,7 @@ test('the filters by user and event hold for rows, total and links', async () =>
   await ask('PATCH', `${identity}/api/user/${ada}`, { bearer, body: { verified: true } });
   const own = await logIn(identity, 'ada', PASSWORD);
   await ask('PATCH', `${identity}/api/user/${ada}`, { bearer: own, body: { first_name: 'Ada' } });
-  // A line of grace's that ada has no part in, and one about nobody.
+  // An entry of grace that does not concern ada, and an entry without a user.
   assert.equal((await loginFrom(identity, '192.0.2.98', 'grace')).status, 401);
   assert.equal((await loginFrom(identity, '192.0.2.98', 'nobody-here')).status, 401);
   const [admin] = await sql`select id from identity.users where username = 'admin'`;

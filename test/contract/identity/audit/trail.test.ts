@@ -231,7 +231,7 @@ test('a request that changes nothing leaves no entry', async () => {
 });
 
 test('the tests above caused every event, and no column contains a secret', async () => {
-  // Those of second factors are tested with the sign-in pages, login.unlocked with its command.
+  // Events of second factors are tested with the sign-in pages, login.unlocked with its command.
   const others = EVENTS.filter((event) => !/^(factor|recovery)\.|^login\.unlocked$/.test(event));
   assert.deepEqual([...seen].sort(), [...others].sort());
   const trail = (await sql`select audit::text as text from identity.audit`).map(({ text }) => String(text)).join('\n');

@@ -12,7 +12,7 @@ for (let round = 0; round < 6; round += 1) {
 }
 const program = await key(null, { name: 'round 2' });
 made.push({ id: program.id, user: null });
-// All of one round at one moment: the order within it is that of the ids.
+// All of one round at one moment: they are ordered by id.
 await sql`update identity.api_keys set created_at = timestamptz '2026-01-01 00:00Z' + split_part(name, ' ', 2)::int * interval '1 microsecond'`;
 await sql`update identity.api_keys set revoked = true where name = 'round 0'`;
 await sql`update identity.api_keys set expires_at = now() - interval '1 day' where name = 'round 1'`;

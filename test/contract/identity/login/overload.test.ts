@@ -1,4 +1,4 @@
-/** A rush of logins at the real memory cost: some are refused at once, none hangs, and everything else goes on. */
+/** A rush of logins at the real memory cost: some are rejected at once, none hangs, and all other requests are served. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createDatabase } from '../../../support/database.ts';

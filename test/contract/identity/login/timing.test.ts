@@ -54,7 +54,7 @@ test('body and headers are the same for all but the request id and the date', as
 
 const ROUNDS = 32;
 const WARM_UP = 2;
-/** Somebody else may be busy on this machine; a leak is there every time. */
+/** Other programs may use this machine; a leak shows every time. */
 const MEASUREMENTS = 4;
 
 async function timed(work: () => Promise<unknown>): Promise<number> {

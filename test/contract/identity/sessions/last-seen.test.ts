@@ -104,7 +104,7 @@ test('a session unused for SESSION_IDLE_TTL has ended, and one in use has not', 
   assert.equal(await isOpen(identity, idle.token), false);
   assertError(await ask('POST', `${identity}/api/auth/session`, { body: { session: idle.token } }), 401, 'invalid_session');
   assertError(await ask('GET', `${identity}/api/auth/verify`, { bearer: idle.token }), 401, 'unauthorized');
-  // Whoever asks does not wake it.
+  // A request does not reactivate it.
   assertSuccess(await ask('GET', `${identity}/api/session/info?session=${idle.token}`, { bearer: root.token }));
   const sign = await open();
   await lastSeen(sign.id, '61 seconds');

@@ -175,7 +175,7 @@ test('the test endpoint tells the caller\'s user and address', async () => {
   assert.deepEqual(Object.keys(answer.json.data).sort(), ['ip', 'user']);
   assertUser(answer.json.data.user);
   assert.equal(answer.json.data.user.id, plain);
-  // Nobody is trusted here, so the header is the caller's own invention.
+  // No proxy is trusted here, so the caller has forged the header.
   assert.equal(answer.json.data.ip, '127.0.0.1');
 });
 

@@ -19,7 +19,7 @@ const ADMIN = { username: 'admin', password: ADMIN_PASSWORD, return_to: '' };
 const factorPage = async (cookie: string) => (await visit('/account/factors', { cookie })).status;
 const rowsOf = async (table: string, user: string) => (await sql`select from ${sql(`identity.${table}`)} where user_id = ${user}`).length;
 
-/** Sends a request that waits for a row, and makes a change before it goes on. */
+/** Sends a request that waits for a row, and makes a change before the request continues. */
 async function meanwhile(
   lock: (sql: TransactionSql) => Promise<unknown>, request: () => Promise<Page>, change: (sql: TransactionSql) => Promise<unknown>,
 ): Promise<Page> {

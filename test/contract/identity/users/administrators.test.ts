@@ -22,7 +22,7 @@ function end(by: Person, of: { id: string }, ending: Ending, url = identity): Pr
   return ending === 'deleted' ? ask('DELETE', path, { bearer: by.token }) : ask('PATCH', path, { bearer: by.token, body: BODIES[ending] });
 }
 
-/** These and nobody else are enabled super administrators, with the sessions they had. */
+/** Makes exactly these users enabled super administrators, and makes all sessions active again. */
 async function only(...administrators: readonly Person[]) {
   const ids = administrators.map(({ id }) => id);
   // A deletion has erased the hash.
@@ -38,7 +38,7 @@ for (const ending of ['demoted', 'disabled', 'deleted'] as const) {
   test(`the last enabled super administrator cannot be ${ending}, not even by themselves`, async () => {
     const [chief, second] = people;
     await only(chief, second);
-    // Whoever is disabled or deleted is no administrator who could take over.
+    // A disabled or deleted user does not count as a remaining administrator.
     await sql`update identity.users set enabled = false where id = ${second.id}`;
     const before = (await sql`select * from identity.users where id = ${chief.id}`)[0];
     for (const bearer of [chief, { ...chief, token: (await key(chief)).key }]) {

@@ -116,7 +116,7 @@ test("another user's name or address is 409 with the field, and nothing is chang
   for (const username of ['Taken', 'tAKEN', 'ｔaken']) assertError(await change(other, { first_name: 'Changed', username }), 409, 'conflict', ['/username']);
   for (const email of ['taken@example.org', 'TAKEN@Example.org', 'taken@ｅxample.org']) assertError(await change(other, { email, verified: true }), 409, 'conflict', ['/email']);
   assert.deepEqual(await stored(other), before);
-  // One's own in another spelling is nobody else's.
+  // The user's own name in another spelling is not taken.
   const answer = await change(one, { username: 'TAKEN', email: 'Taken@Example.org' });
   assertSuccess(answer);
   assert.deepEqual([answer.json.data.username, answer.json.data.email], ['TAKEN', 'Taken@Example.org']);
