@@ -56,7 +56,7 @@ export const withRightsLost = (row: Route<IdentityService>): Route<IdentityServi
   }),
 });
 
-/** With two cookies of this name, a neighboring host may have planted one (RFC 6265, 8.6): then there is none. */
+/** Of two cookies of this name, a neighboring host may have set one (RFC 6265, 8.6), so neither is returned. */
 export function cookieOf(headers: Headers, name: string): string | null {
   const pairs = (headers.cookie ?? '').split(';').map((pair) => pair.trim());
   const [found, duplicate] = pairs.filter((pair) => pair.startsWith(`${name}=`));
@@ -64,13 +64,13 @@ export function cookieOf(headers: Headers, name: string): string | null {
   return found && duplicate === undefined ? found.slice(name.length + 1).replace(/%3a/i, ':') : null;
 }
 
-/** Other programs use this name, too: such a cookie is none, rather than a wrong one, which would count as a guess. */
+/** Other programs use this name, too. Their cookies count as missing, because a wrong one would count as a guess. */
 export function sessionCookie(headers: Headers): string | null {
   const value = cookieOf(headers, 'session');
   return value !== null && plainToken(value) !== null ? value : null;
 }
 
-/** A session that has ended is no guess: a browser may send its cookie for as long as it likes. */
+/** A session that has ended does not count as a guess: a browser may send its cookie for any time. */
 export async function activeSession<Session extends CallerSession>(
   digest: string | null, network: string, service: IdentityService, find: Find<Session>,
 ) {

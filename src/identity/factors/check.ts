@@ -46,7 +46,7 @@ export function createCodeCheck(secrets: readonly string[]): CheckCode {
     const isRight = isLeft && (recovery
       ? await useRecoveryCode(database, actor, id, recovery) : await checkTotp(service, keys, id, code));
     if (isRight) await giveBackAttempts(database, SCHEMA.name, [limit.key]);
-    // The strongest sign that somebody else knows the password.
+    // The strongest sign that an attacker knows the password.
     else if (isLeft) await noteFailure(database, actor, id);
     if (isRight instanceof Failure) return isRight;
     reportFactor(factor, isRight ? 'right' : isLeft ? 'wrong' : 'throttled', id);

@@ -24,8 +24,8 @@ export type Purpose = 'sign in' | 'second factor' | 'register';
 const [RANDOM_BYTES, TIME_BYTES, LIFETIME_SECONDS] = [16, 4, 300];
 
 /**
- * A random challenge that needs no row: anybody may ask for one. It holds the time of its end, and a MAC over that, its
- * purpose, and the browser's cookie. The caller makes sure that it is used once.
+ * A random challenge. It needs no row, because any client may request one. It holds its expiry, and a MAC over the
+ * expiry, its purpose, and the browser's cookie. The caller makes sure that it is used once.
  * @param secret the same for all replicas  @param binding a token that only this browser has  @param now in seconds
  */
 export function createChallenge(secret: Buffer, purpose: Purpose, binding: string, now: number): Buffer {
@@ -48,7 +48,7 @@ export async function createOptions(
   { database, portal, throttleSecret }: PortalService, purpose: Purpose, binding: string, userId: string | null,
 ) {
   const challenge = createChallenge(await throttleSecret(), purpose, binding, await readClock(database));
-  // Without a right password there is no list: it would tell which names have a passkey.
+  // Without a right password there is no list: it would disclose which names have a passkey.
   const known = userId === null ? [] : await listPasskeys(database, userId);
   const ids = known.map(({ id }) => id.toString('base64url'));
   const host = new URL(portal.origin).hostname;

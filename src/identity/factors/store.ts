@@ -34,7 +34,7 @@ export const useTotpStep = async (database: Database, step: number, given: Seale
       commitment = ${sealed.commitment}, blob = ${sealed.blob}
     where user_id = ${given.id} and last_step < ${step} and commitment = ${given.commitment}`)).count > 0;
 
-/** @returns whether this was one of the user's codes; it is none any more */
+/** @returns whether this was one of the user's codes; it is used up now */
 export async function useRecoveryCode(database: Database, actor: Actor, userId: string, code: Buffer) {
   const rows = await database.write((sql) => audited(sql, { event: 'recovery.used', actor }, sql`
     delete from identity.recovery_codes where digest = ${code} and user_id = ${userId}
@@ -54,7 +54,7 @@ export const listPasskeys = (database: Database, userId: string): Promise<Passke
 export const findPasskey = async (database: Database, id: Buffer): Promise<Passkey | null> =>
   (await database.read((sql) => sql<Passkey[]>`select * from identity.passkeys where id = ${id}`))[0] ?? null;
 
-/** @returns whether nobody has used the challenge before */
+/** @returns whether the challenge was not used before */
 export const useChallenge = async (database: Database, challenge: Buffer): Promise<boolean> =>
   (await database.write((sql) => sql`
     insert into identity.used_challenges (digest, expires_at)
@@ -68,21 +68,21 @@ export const usePasskey = async (database: Database, id: Buffer, counter: number
 
 // --- Changes of the factors
 
-/** Those of a session: `host` for the portal, `domain` for the cookie that opens only `verify`. */
+/** The tokens of a session: `host` for the portal, `domain` for the cookie that opens only `verify`. */
 export type Tokens = Readonly<{ host: string; domain: string }>;
 
-/** `tokens`: the session's from now on, because it was proved by more (ASVS 7.2.4); null without a session. */
+/** `tokens`: the new tokens of the session, because it has more proof now (ASVS 7.2.4); null without a session. */
 export type Addition = Readonly<{ database: Database; actor: Actor; userId: string; tokens: Tokens | null }>;
 
 /** From now on, every login needs a factor. @returns the account's time of change; null if there is an app already */
 export const addTotp = (to: Addition, secret: SealedSecret, step: number) => addFactor(to, 'totp', (sql) => sql`
   insert into identity.totp (user_id, key_id, client_key, commitment, blob, last_step)
   select ${secret.id}, ${secret.key_id}, ${secret.client_key}, ${secret.commitment}, ${secret.blob}, ${step}
-  -- Nobody who only knows the password may add a factor beside another one.
+  -- The password alone does not allow adding a factor beside another one.
   where ${to.actor.caller !== null} or exists (select from identity.users where id = ${secret.id} and not second_factor)
   on conflict do nothing returning user_id as id, user_id`);
 
-/** @returns null if the passkey is registered already, for anybody */
+/** @returns null if the passkey is registered already, for any user */
 export const addPasskey = (to: Addition, name: string, { id, key, counter, isBackupEligible }: Registered) =>
   addFactor(to, 'passkey', (sql) => sql`
     insert into identity.passkeys (id, user_id, name, algorithm, spki, counter, is_backup_eligible)
@@ -102,7 +102,7 @@ function addFactor(to: Addition, factor: 'totp' | 'passkey', insert: (sql: Sql) 
       insert into identity.sign_ins as s (session_id, domain_digest, methods, authenticated_at)
       select id, ${digest(tokens.domain)}, ${`password, ${factor}`}, created_at from session
       on conflict (session_id) do update set domain_digest = excluded.domain_digest,
-        -- The person has just used the factor. A passkey alone was proof enough.
+        -- The user has just used the factor. A passkey alone was sufficient proof.
         methods = case s.methods when 'password' then excluded.methods else s.methods end`;
     return updateFlag(sql, userId);
   });

@@ -7,7 +7,7 @@ import { type Cbor, type CborMap, readCbor } from './cbor.ts';
  */
 export type Ceremony = Readonly<{ challenge: Buffer; origin: string; host: string; needsVerification: boolean }>;
 
-/** Its message says why a response was rejected. The client gets the same answer for each. */
+/** Its message says why a response was rejected. The client gets the same reply for every reason. */
 export class Rejection extends Error {}
 
 function check(holds: boolean, reason: string): asserts holds {
@@ -27,7 +27,7 @@ const [MAX_CLIENT_DATA, MAX_ATTESTATION, MAX_ID] = [4 * 1024, 16 * 1024, 1_023];
 const [HEAD_BYTES, AAGUID_BYTES] = [37, 16];
 const FLAG = { present: 1, verified: 4, backupEligible: 8, backedUp: 16, credential: 64, extensions: 128 } as const;
 
-/** No attestation is asked for or checked: the key proves only that it is the same again. @throws Rejection */
+/** No attestation is requested or checked: a signature proves only that the key is the same. @throws Rejection */
 export function verifyRegistration(clientData: Buffer, attestation: Buffer, ceremony: Ceremony): Registered {
   const object = attestation.length > MAX_ATTESTATION ? null : readCbor(attestation);
   const data = object?.end === attestation.length && object.value instanceof Map ? object.value.get('authData') : null;
@@ -89,7 +89,7 @@ function readCredential(data: Buffer): Pick<Registered, 'id' | 'key'> {
   return { id, key: parseKey(key.value) };
 }
 
-/** Of a key in COSE form (RFC 9053) only what was offered is accepted, whatever the browser says (CVE-2026-8830). */
+/** Accepts only the offered kinds of keys, in COSE form (RFC 9053): a browser could send any (CVE-2026-8830). */
 function parseKey(key: CborMap): PublicKey {
   const [jwk, algorithm] = [jwkOf(key), key.get(3)];
   check(jwk !== null && typeof algorithm === 'number', 'unsupported_key');
@@ -111,7 +111,7 @@ function jwkOf(key: CborMap): JsonWebKey | null {
   if (type === 2 && algorithm === -7 && first === 1 && isBytes(x, 32) && isBytes(y, 32)) {
     return { kty: 'EC', crv: 'P-256', x: x.toString('base64url'), y: y.toString('base64url') };
   }
-  // With an exponent of 1, anybody can sign.
+  // With an exponent of 1, a signature needs no private key.
   const isRsa = type === 3 && algorithm === -257 && Buffer.isBuffer(first) && isBytes(x, 3)
     && x.readUIntBE(0, 3) === 65_537;
   return isRsa ? { kty: 'RSA', n: first.toString('base64url'), e: x.toString('base64url') } : null;
@@ -121,7 +121,7 @@ const isBytes = (value: Cbor | undefined, length: number): value is Buffer =>
   Buffer.isBuffer(value) && value.length === length;
 
 const PRIME = 2n ** 255n - 19n;
-/** The y coordinates of the points of small order. Those of the other such points are the negatives of these. */
+/** The y coordinates of the points of small order. The other such points have the negatives of these. */
 const SMALL_ORDER = [0n, 1n, 0x05fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826n];
 
 /** Under such a key, one fixed signature is valid for one message in eight, or for all, and Node accepts it. */

@@ -34,7 +34,7 @@ export async function showAccount({ caller: { user, session } }: Visit, service:
     })),
     more: total > sessions.length ? render('more', { shown: sessions.length, total }) : NOTHING,
     events: events.map(({ event, detail, ip, created_at: time }) => render('event', {
-      // Later than when the person signed in before.
+      // Later than the user's previous sign-in.
       is_new: since !== null && time > since ? render('new') : NOTHING,
       what: [event.replace(/[._]/g, ' '), detail].filter(Boolean).join(': '),
       when: `${utc(time)}, from ${ip ?? 'the command line'}`,
@@ -47,7 +47,7 @@ const [BROWSERS, SYSTEMS] = [
   ['Edg', 'OPR', 'Firefox', 'Chrome', 'Safari'], ['Android', 'iPhone', 'iPad', 'Windows', 'Mac OS X', 'Linux'],
 ];
 
-/** Names that a person recognizes: a browser and its system, or else what the program says of itself. */
+/** Names that a person recognizes: a browser and its system, or otherwise the name that the program sends. */
 function programOf(agent: string): string {
   const browser = BROWSERS.find((name) => agent.includes(`${name}/`));
   const system = SYSTEMS.find((name) => agent.includes(name));
@@ -61,12 +61,12 @@ export const changeOwnPassword = formOf<Person>()(passwords, async (call, servic
   const { session } = call.caller;
   const changed = await changePassword(call, service);
   if (changed instanceof Failure) return changed;
-  // Not signed in again: the second factor was not asked for.
+  // This is not a new sign-in, because the second factor was not requested.
   const cookies = await createCookies(service, changed.data.session, session.methods, session.at);
   return continuePage('Your password is changed', `${service.portal.origin}/account`, cookies);
 }, showAccount);
 
-/** One of the person's sessions, or all others. */
+/** Ends one of the user's sessions, or all others. */
 export const endSessions = formOf<Person>()({ session_id: optional(uuid()) }, async (call, service) => {
   const { caller, body: { session_id: id }, request } = call;
   const { database, portal } = service;
@@ -79,7 +79,7 @@ export const endSessions = formOf<Person>()({ session_id: optional(uuid()) }, as
   return ended instanceof Failure ? ended : continuePage('The session has ended', address, []);
 });
 
-/** The person's API keys. The handlers of the API decide who may do what, and write the trail. */
+/** The user's API keys. The handlers of the API check permissions and write the audit trail. */
 export async function showKeys(
   { caller, query }: Visit<unknown, { page: number }>, { database }: PortalService, message = '',
 ) {

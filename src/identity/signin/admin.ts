@@ -28,7 +28,7 @@ export async function showUsers(
 const shown = ({ id, username, email, enabled, super_admin: isAdmin }: User) =>
   ({ id, username, email, state: `${enabled ? 'enabled' : 'disabled'}${isAdmin ? ', super administrator' : ''}` });
 
-/** Whatever password an administrator sets, the user must change it, as a generated one (ASVS 6.4.1). */
+/** A user must change a password that an administrator sets, like a generated one (ASVS 6.4.1). */
 const firstPasswords = (service: PortalService) => ({ ...service, areGenerated: true });
 
 const { username, email } = nameShapes;
@@ -60,7 +60,7 @@ export async function showUser({ path: { user_id: id } }: OfUser, { database }: 
 const action = oneOf('disable', 'enable', 'remove_factors', 'set_password');
 const change = { action, password: withDefault(password, '') };
 
-/** The handlers of the API decide who may do what. */
+/** The handlers of the API check permissions. */
 export const changeUser = formOf<Person, OfUser['path']>()(change, async (call, service) => {
   const { action, password } = call.body;
   const changed = action === 'remove_factors' ? await removeAll(call, service)
@@ -76,7 +76,7 @@ async function removeAll({ caller, request, path }: OfUser, service: PortalServi
   return null;
 }
 
-/** The trail, newest first. */
+/** The audit trail, newest first. */
 export async function showAudit({ query }: Visit<unknown, { page: number }>, { database }: PortalService) {
   const all = { userId: null, event: null };
   const { rows: records, total } = await listAudit(database, { ...query, limit: PAGE_ROWS }, all);

@@ -16,13 +16,13 @@ export function returnAddress(text: string, { origin, returnOrigins }: Portal): 
   return isPlain && [origin, ...returnOrigins].includes(url.origin) ? url.href : null;
 }
 
-/** Where a proxied request was going. Anybody else could send these headers (GHSA-7x63-xv5r-3p2x, oauth2-proxy). */
+/** Where a proxied request was going. Any client could send these headers (GHSA-7x63-xv5r-3p2x, oauth2-proxy). */
 export function originalAddress(headers: IncomingHttpHeaders, isFromProxy: boolean, portal: Portal): string | null {
   const [scheme, host, path] = ['proto', 'host', 'uri'].map((name) => String(headers[`x-forwarded-${name}`] ?? ''));
   return isFromProxy && path?.startsWith('/') ? returnAddress(`${scheme}://${host}${path}`, portal) : null;
 }
 
-/** Whether a person opens a page: a program, `fetch` or a WebSocket must never be redirected. */
+/** Whether a user opens a page: a program, `fetch` or a WebSocket must never be redirected. */
 export function isNavigation(headers: IncomingHttpHeaders): boolean {
   const { 'sec-fetch-mode': mode, 'sec-fetch-dest': target, accept = '' } = headers;
   if (!/^(GET|HEAD)$/.test(String(headers['x-forwarded-method'] ?? 'GET'))) return false;
@@ -41,9 +41,9 @@ export function isFromPortal(headers: IncomingHttpHeaders, { origin }: Portal): 
   return site === undefined ? given !== undefined : site === 'same-origin';
 }
 
-/** Opens the portal. `__Host-` keeps it on the portal's own host, and other hosts cannot set it (ASVS 3.3.3). */
+/** Authenticates to the portal. Because of `__Host-`, other hosts neither receive nor set it (ASVS 3.3.3). */
 export const HOST_COOKIE = '__Host-gatehouse';
-/** Opens `verify` and nothing else, because every host of the domain receives it. */
+/** Authenticates only to `verify`, because every host of the domain receives it. */
 export const DOMAIN_COOKIE = '__Secure-gatehouse';
 /** A right password that waits for the second factor. */
 export const PENDING_COOKIE = '__Host-gatehouse-pending';

@@ -9,7 +9,7 @@ import { parseSessionToken } from '../token.ts';
 import { DOMAIN_COOKIE, HOST_COOKIE, isFromPortal } from './browser.ts';
 import { findByDomainToken, findByHostToken, type ProvenSession } from './store.ts';
 
-/** Somebody who signed in here. `token`: of the cookie for the portal's own host. */
+/** A user who signed in here. `token`: of the cookie for the portal's own host. */
 export type Person = Caller & Readonly<{ session: ProvenSession; user: User; token: string }>;
 export type Visit<Body = unknown, Query = unknown, Path = unknown> = Call<Person, Path, Query, Body>;
 
@@ -17,7 +17,7 @@ const NOT_FROM_PORTAL = new Failure('forbidden', {
   message: 'This form was not sent by the sign-in page itself. Open the page and try again.',
 });
 
-/** A form of the sign-in page: another site could otherwise sign a visitor in as somebody else. */
+/** A form of the sign-in page: another site could otherwise sign a visitor in as another user. */
 export const portalForm: Guard<PortalService, null> = {
   security: [],
   errors: ['forbidden'],
@@ -45,7 +45,7 @@ export const signedIn = (
   },
 });
 
-/** For ten minutes, and with all factors that the account has by now: the password alone would be a way around them. */
+/** For ten minutes, and with all factors that the account has by now: the password alone must not bypass them. */
 const isFresh = ({ age, has_factor, methods }: ProvenSession): boolean =>
   age <= 600 && !(has_factor && methods === 'password');
 
@@ -65,7 +65,7 @@ export const portalVisitor: Guard<PortalService, Visitor | null> = {
     const hasOther = /^bearer\b/i.test(headers.authorization ?? '') || headers['x-api-key'] !== undefined;
     const token = hasOther ? null : cookieOf(headers, name);
     if (token !== null) return callerOf(name, token, request, service);
-    // Given twice, it was planted: no other cookie takes its place.
+    // A cookie that is sent twice may come from another host: no other cookie replaces it.
     if (!hasOther && headers.cookie?.includes(`${name}=`)) return null;
     const caller = await others.check(request, service);
     return caller instanceof Failure ? null : caller;

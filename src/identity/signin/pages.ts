@@ -16,12 +16,12 @@ export function page(title: string, main: Html, message = '', cookies: string[] 
   return { text, contentType: HTML, headers };
 }
 
-/** For a form: the message, and where it stands. Its first field has the focus. */
+/** For a form: the message and its location. The first field has the focus. */
 export const again = (message: string) => (message === ''
   ? { alert: NOTHING, again: NOTHING, open: NOTHING, invalid: NOTHING }
   : { alert: render('alert', { message }), again: render('again'), open: render('open'), invalid: render('invalid') });
 
-/** What went wrong, and how long to wait, for a person. */
+/** What went wrong and how long to wait, for the user. */
 export function messageOf({ code, details }: Failure): string {
   const nameOf = (path: string) => path.replace(/^\//, '').replaceAll('_', ' ');
   const fields = (details.fields ?? []).map(({ path, message }) => `${nameOf(path)} ${message}`);
@@ -45,11 +45,11 @@ export const FAILURES = [
 export type Handle<Asked, More extends unknown[] = []> = (call: Asked, service: PortalService, ...more: More) =>
   Promise<TextReply | Failure<(typeof FAILURES)[number]>>;
 
-/** What the action rejects is shown on the page where the person can try again. */
+/** A failure of the action is shown on the page, where the user can try again. */
 export const retried = <Asked>(action: Handle<Asked>, again: Handle<Asked, [string]>): Handle<Asked> =>
   async (call, service) => {
     const outcome = await action(call, service);
-    // Somebody without the right does not see the page either.
+    // A user without the right does not see the page either.
     if (!(outcome instanceof Failure) || outcome.details.page || outcome.code === 'forbidden') return outcome;
     const page = await again(call, service, messageOf(outcome));
     return page instanceof Failure ? page : new Failure(outcome.code, { ...outcome.details, page });

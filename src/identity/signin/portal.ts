@@ -28,7 +28,7 @@ type Search = Readonly<{ return_to: string | undefined; again: 'on' | undefined 
 type Waiting = Readonly<{ user: Account; token: string }>;
 type Form<Fields = unknown, Caller = unknown> = Call<Caller, unknown, unknown, Fields & { readonly return_to: string }>;
 
-/** The form, or straight on for somebody who is signed in and whose browser has kept all cookies. */
+/** The form, or the way back for a signed-in user whose browser has kept all cookies. */
 export async function showLogin({ query, request }: Call<null, unknown, Search, null>, service: PortalService) {
   const { return_to: returnTo = '', again } = query;
   if (again === undefined && (await isSignedIn(request, service))) {
@@ -36,7 +36,7 @@ export async function showLogin({ query, request }: Call<null, unknown, Search, 
   }
   const { headers } = request;
   const cookies = cookieOf(headers, BROWSER_COOKIE) === null ? [hostCookie(BROWSER_COOKIE, randomToken())] : [];
-  // A passkey on this page signs in alone, and perhaps another person.
+  // A passkey on this page signs in alone, perhaps as another user.
   if (cookieOf(headers, PENDING_COOKIE) !== null) cookies.push(hostCookie(PENDING_COOKIE, ''));
   return loginPage({ return_to: returnTo }, '', cookies);
 }
@@ -44,7 +44,7 @@ export async function showLogin({ query, request }: Call<null, unknown, Search, 
 const destination = (returnTo: string, { portal }: PortalService): string =>
   returnAddress(returnTo, portal) ?? `${portal.origin}/account`;
 
-/** Without the cookie for the domain, going on would end in a loop. */
+/** Without the cookie for the domain, the way back would cause a loop. */
 async function isSignedIn(request: RequestInfo, service: PortalService): Promise<boolean> {
   const person = await personOf(request, service);
   if (person === null || service.portal.cookieDomain === null) return person !== null;
@@ -118,7 +118,7 @@ export const enterCode = step('code', { code }, async (call, service) => {
 const actorBy = ({ caller: { user }, request }: Form<unknown, Waiting>): Actor =>
   ({ ...actorOf(null, request), via: 'password', userId: user.id });
 
-/** In place of a generated password, or of one that an administrator chose (ASVS 6.4.1). Then the person signs in. */
+/** In place of a generated password, or of one that an administrator chose (ASVS 6.4.1). Then the user signs in. */
 export const choosePassword = step('password', { new_password: password }, async (call, service) => {
   const { caller: { user: { id, username, password_hash: before }, token }, body: { new_password, return_to } } = call;
   const changed = await setPassword(service.database, actorBy(call), id, new_password, service, before);
@@ -127,7 +127,7 @@ export const choosePassword = step('password', { new_password: password }, async
   return loginPage({ username, return_to }, '', [hostCookie(PENDING_COOKIE, '')]);
 });
 
-/** The first code of an app, where a second factor is required of a user who has none. */
+/** The first code of an app, if a second factor is required and the user has none. */
 export const enrol = step('enrol', { code }, async (call, service) => {
   const { caller, body } = call;
   const added = await confirmTotp(service, actorBy(call), null, caller, body.code);
@@ -164,7 +164,7 @@ export async function passkeyOptions({ request }: Call<null, unknown, unknown, n
 
 /**
  * A pending sign-in that was used meanwhile, or has ended with a change of the factors, opens nothing.
- * @param codes new recovery codes, to be shown before the browser goes on
+ * @param codes new recovery codes, to be shown before the browser continues
  */
 async function finish(
   call: Form<unknown, Waiting | null>, service: PortalService, account: Account, methods: string, codes?: string[],
@@ -184,7 +184,7 @@ async function complete(call: Form, service: PortalService, token: string, metho
   return codes ? codesPage(codes, address, cookies) : continuePage('You are signed in', address, cookies);
 }
 
-/** @param at when the person proved this; now if omitted */
+/** @param at the time of the proof; now if omitted */
 export async function createCookies({ database, portal }: PortalService, token: string, methods: string, at?: Date) {
   const tokens = { host: token, domain: randomToken() };
   await insertSignIn(database, tokens, methods, at ?? null);
@@ -198,7 +198,7 @@ async function endCurrent(request: RequestInfo, service: PortalService): Promise
   if (person) await endSession(service.database, actor, person.session.id, 'session.logged_out');
 }
 
-/** Idempotent: the cookies go in any case. */
+/** Idempotent: the cookies are removed in any case. */
 export async function signOut({ request }: Call<null, unknown, unknown, unknown>, service: PortalService) {
   await endCurrent(request, service);
   const { portal } = service;

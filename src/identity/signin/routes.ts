@@ -71,7 +71,7 @@ const ROWS: ReadonlyArray<Route<PortalService>> = [
     errors: ['unauthorized', 'signin_needed', 'signin_too_old', 'second_factor_needed', 'forbidden'] }),
 ];
 
-/** The routes of SIGNIN_PAGES. `verify` takes the place of the one without them. */
+/** The routes of SIGNIN_PAGES. This `verify` replaces the one without the pages. */
 export const portalRoutes = (site: Site): ReadonlyArray<Route<PortalService>> => [
   ...framed(site, ROWS),
   ...pageRows<PortalService>(site, new URL('pages/', import.meta.url), [], ['passkey.js'], 'Sign-in pages: files'),

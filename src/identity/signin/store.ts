@@ -8,7 +8,7 @@ import { type Actor, changing } from '../store/audit.ts';
 import { countRows, type Page, type PageOf, userColumns } from '../store/rows.ts';
 import { callerColumns, callerOf, type CallerRow, endSessions, findBy } from '../store/sessions.ts';
 
-/** How and when a person signed in. `age` in seconds; `has_factor`: whether the user has a second one. */
+/** How and when a user signed in. `age` in seconds; `has_factor`: whether the user has a second one. */
 export type Proof = Readonly<{ methods: string; age: number; at: Date; has_factor: boolean }>;
 
 /** How the new session of these tokens was proved. */
@@ -36,7 +36,7 @@ export const endOtherSessions = (
 
 export type ProvenSession = CallerSession & Proof;
 
-/** A login through the API is one by password. */
+/** A login through the API counts as a login by password. */
 const proven = (sql: Sql, idleSeconds: number) => sql`
   coalesce(p.methods, 'password') as methods, coalesce(p.authenticated_at, s.created_at) as at,
   extract(epoch from now() - coalesce(p.authenticated_at, s.created_at))::float8 as age,
@@ -46,7 +46,7 @@ const provenOf = (row: CallerRow & Proof): ProvenSession =>
 export const findByHostToken = findBy('s.token_digest', proven, provenOf);
 export const findByDomainToken = findBy('p.domain_digest', proven, provenOf);
 
-/** By name, without the deleted. @param search a part of the username or the address; empty for all */
+/** By name, without deleted users. @param search a part of the username or the address; empty for all */
 export function searchUsers(database: Database, search: string, { page, limit }: Page): Promise<PageOf<User>> {
   return database.list(async (sql) => {
     const [key, offset] = [accountKey(search), (page - 1) * limit];
@@ -60,7 +60,7 @@ export function searchUsers(database: Database, search: string, { page, limit }:
   });
 }
 
-/** By id, without those who were erased. */
+/** By id, without erased users. */
 export async function findUsernames(database: Database, ids: ReadonlyArray<string | null>) {
   const users = await database.read((sql) => sql<Array<{ id: string; username: string }>>`
     select id, username from identity.users where id = any (${arrayLiteral(ids)}::text::uuid[]) and username <> ''`);

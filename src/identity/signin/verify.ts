@@ -20,7 +20,7 @@ export async function verifyOrSignIn(
 ) {
   if (!caller) return signIn('unauthorized');
   const [{ session: proof }, { require, max_age: maxAge }] = [caller, query];
-  // An API key is no person who could sign in again.
+  // The holder of an API key cannot sign in again.
   if (!proof && (maxAge !== undefined || require === 'second_factor')) return forbidden(caller);
   if (proof && proof.age > (maxAge ?? Infinity)) return signIn('signin_too_old');
   // A passkey alone has verified its user: two factors in one.

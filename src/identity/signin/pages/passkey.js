@@ -77,7 +77,7 @@ async function get(signal, mediation) {
   };
 }
 
-/** Cancelled or timed out is no error: the form stays. @param {(signal: AbortSignal) => Promise<object | null>} ask */
+/** After a cancellation or a timeout, the form stays. @param {(signal: AbortSignal) => Promise<object | null>} ask */
 async function submit(ask) {
   running?.abort();
   running = new AbortController();
