@@ -27,7 +27,7 @@ export interface ServiceSettings<V extends Variables, S> {
 export type ServiceReader<Use> = ReturnType<typeof serviceReader<Variables, unknown, Use>>;
 export type ConfiguredService<Use> = ReturnType<ServiceReader<Use>['read']>;
 
-/** All that is wrong with the environment, one sentence each. */
+/** All problems of the environment, one sentence each. */
 export class ConfigurationError extends Error {
   override readonly name = 'ConfigurationError';
   readonly problems: readonly string[];
@@ -38,7 +38,7 @@ export class ConfigurationError extends Error {
   }
 }
 
-/** Of this process. No other file reads it. */
+/** The environment of this process. No other file reads it. */
 export const ENVIRONMENT: Environment = process.env;
 
 const checkLine = matching(/^\P{C}{1,300}$/u, 'one line of at most 300 characters');
@@ -98,7 +98,7 @@ export function serviceReader<V extends Variables, S, Use>(
   return {
     name,
     prefixes: [prefix, ...module.PREFIXES],
-    /** Its own variables, with those of its listener and its database. */
+    /** The variables of the service, its listener and its database. */
     variables,
     read(environment: Environment, { shared, parseUrl, purpose, isAlone, foreign, findings }: CommonInput) {
       const own = readVariables(withUrl(address, parseUrl), environment, findings, prefix);
@@ -126,7 +126,7 @@ export function serviceReader<V extends Variables, S, Use>(
 
 const ADVISED_LENGTH = 32;
 
-/** Nothing slows down a guess at a secret: it is compared, or keys are derived from it, without a slow hash. */
+/** Guesses at a secret are fast: it is compared, or keys are derived from it, without a slow hash. */
 function checkSecrets(
   variables: Variables, values: Readonly<Record<string, unknown>>, allowsWeak: boolean, findings: Findings,
 ): void {
@@ -171,7 +171,7 @@ export function readSettings<Use>(
   const foreign = Object.fromEntries(Object.entries(environment).filter(([name]) => !isKnown(name)));
   checkNames(foreign, Object.keys(known), all, shared.IGNORE_VARIABLES, problems);
   const unused = Object.keys(foreign).filter((name) => /^PG(?!DATA$)(CONNECT_)?[A-Z]+$/.test(name));
-  if (unused.length > 0) warnings.push(`${unused.join(', ')}: not used. The database is that of DATABASE_URL.`);
+  if (unused.length > 0) warnings.push(`${unused.join(', ')}: not used. Set DATABASE_URL instead.`);
   if (shared.ALLOW_WEAK_SECRETS) warnings.push('ALLOW_WEAK_SECRETS is on: use it only for tests.');
   const readers = all.filter(({ name }) => names.includes(name));
   const common = { shared, parseUrl, purpose, isAlone: readers.length === 1, foreign, findings };
@@ -189,11 +189,11 @@ export function readSettings<Use>(
     if (other) problems.push(`${other.name} and ${name} cannot both listen on port ${port}. Change one of them.`);
   }
   if (problems.length > 0) throw new ConfigurationError(problems);
-  /** `metrics` is null if they are not served; `warnings` are of what is allowed, but an operator should know. */
+  /** `metrics` is null if they are not served; `warnings` are about allowed settings that an operator should know. */
   return { shared, metrics, services, warnings: [...new Set(warnings)] };
 }
 
-/** A misspelled variable would silently leave its default in force. */
+/** Rejects unknown names, because a misspelled variable would silently keep its default. */
 function checkNames(
   foreign: Environment, known: readonly string[], readers: ReadonlyArray<ServiceReader<unknown>>,
   ignored: string | null, problems: string[],

@@ -6,7 +6,7 @@ import { type DatabaseAddress, type Host, hostList } from './address.ts';
 
 /** A client of `postgres` for exactly one connection. */
 export interface Client {
-  /** Rejects if the connection cannot be opened, or does not have what its callers rely on. */
+  /** Rejects if the connection cannot be opened, or lacks a property that its callers rely on. */
   readonly ready: Promise<Sql>;
   readonly host: Host;
   calls: number; // under way, as counted by the user of this client
@@ -20,7 +20,7 @@ const GOODBYE_MS = 250; // how long a closing server may take to close its side
 const settings = ({ limits }: DatabaseAddress, kind: Kind): Readonly<Record<string, string>> => {
   const { DATABASE_STATEMENT_TIMEOUT: limit } = limits;
   const time = limit % 60 === 0 ? `${limit / 60}min` : `${limit}s`;
-  // An acknowledged write must survive a crash, whatever the default of the server or the role.
+  // An acknowledged write must survive a crash, regardless of the defaults of the server and the role.
   const common = { synchronous_commit: 'on', TimeZone: 'UTC' };
   return { statement_timeout: time, idle_in_transaction_session_timeout: time, ...common, ...KINDS[kind] };
 };
@@ -38,17 +38,17 @@ const KINDS = {
 export type Kind = keyof typeof KINDS;
 
 /**
- * After some errors, recognised by this field, `postgres` 3.4.9 sends the statement again without holding back those
+ * After some errors, recognized by this field, `postgres` 3.4.9 sends the statement again without holding back those
  * behind it. All later results then go to the wrong callers. Without the field, the error goes to its caller.
  */
 Object.defineProperty(postgres.PostgresError.prototype, 'routine', { set() {}, configurable: true });
 
 /**
- * Opens a client, which never connects again. Left to itself, `postgres` 3.4.9 reconnects and resends what was left of
- * the old connection's statements, or dials without a pause a proxy that closes at once.
- * @param host one of those of the address
+ * Opens a client, which never connects again. By default, `postgres` 3.4.9 reconnects and resends the statements that
+ * the old connection has left, or connects again and again, without a pause, to a proxy that closes at once.
+ * @param host one of the hosts of the address
  * @param onEnd called when the connection has ended or is not fit for use: the client must not be used any more
- * @param kind `read` and `write` are for statements that find their rows by an index, whatever their values
+ * @param kind `read` and `write` are for statements that find their rows by an index, with any values
  */
 export function connect(
   address: DatabaseAddress, host: Host, name: string, log: Log, onEnd: (client: Client) => void, kind: Kind,

@@ -81,10 +81,10 @@ export function renderRaw({ status, reason = 'internal', headers, body }: Render
 /** How much of an unread body is discarded after an early reply, and for how long, before the connection is closed. */
 const DISCARD_BYTES = 1024 * 1024;
 const DISCARD_MS = 1000;
-/** The kernel takes it at once. A larger reply ends once it is sent: a shutdown closes connections of ended ones. */
+/** The kernel takes it at once. A larger reply is ended only once it is sent, because a shutdown closes ended ones. */
 const SMALL_REPLY = 8 * 1024;
 
-/** Writes a reply once. Resolves when the last byte is handed to the kernel, or the client is gone. */
+/** Writes a reply once. Resolves when the last byte is handed to the kernel, or the client has disconnected. */
 export async function writeReply(
   request: IncomingMessage,
   response: ServerResponse,
@@ -108,7 +108,7 @@ export async function writeReply(
   }
   if (!response.headersSent) response.writeHead(status, headers);
   response.flushHeaders();
-  // To close while the client is still sending would reset the connection, and the reply could be lost.
+  // Closing while the client is still sending would reset the connection, and the reply could be lost.
   await discarded;
   response.end();
 }

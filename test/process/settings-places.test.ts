@@ -115,7 +115,7 @@ const warned: ReadonlyArray<readonly [what: string, given: Given, warnings: read
   ['a remote database with sslmode=disable', { DATABASE_URL: `${remote}?sslmode=disable` }, [/may be unencrypted/]],
   ['one remote host among several', { DATABASE_URL: 'postgres://u@localhost,db.example/d' }, [/database at db\.example:5432 may/]],
   ['nothing if a remote database uses TLS', { DATABASE_URL: `${remote}?sslmode=require` }, []],
-  ['variables of libpq', { PGHOST: 'x', PGCONNECT_TIMEOUT: '1', PGDATA: '/data', PG_MAJOR: '15' }, [/^PGHOST, PGCONNECT_TIMEOUT: not used\. The database is that of DATABASE_URL\.$/]],
+  ['variables of libpq', { PGHOST: 'x', PGCONNECT_TIMEOUT: '1', PGDATA: '/data', PG_MAJOR: '15' }, [/^PGHOST, PGCONNECT_TIMEOUT: not used\. Set DATABASE_URL instead\.$/]],
   ['an unencrypted database of one service', { WEBHOOK_DATABASE_URL: remote }, [/may be unencrypted/]],
   ['a plain webhook receiver without a token', { WEBHOOK_VARIANT: 'plain' }, [/accepts events from anyone/]],
   ['nothing if a plain webhook receiver has a token', { WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN: LONG }, []],
