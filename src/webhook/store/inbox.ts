@@ -31,14 +31,16 @@ const [SCANNED, SEARCHED] = [10_000, 2_000];
 /** Newest first. Waiting and dead events are found in their own small tables, but for the few with a delivery id. */
 function candidates(sql: Sql, { status, delivery_id, since, until, after, text }: EventFilter): Fragment {
   const isGiven = (value: unknown, condition: Fragment) => (value === undefined ? sql`true` : condition);
-  const last = sql`select received_at, id from webhook.events where id = ${after ?? null}`;
+  const isSmall = delivery_id === undefined && (status === 'waiting' || status === 'dead');
+  // An earlier program does not write the time into its outcomes: then it is that of the end.
+  const last = sql`select coalesce(o.received_at, e.received_at), id from webhook.events e left join webhook.outcomes o
+    on event_id = id and status = 'dead' and ${isSmall} where id = ${after ?? null}`;
   const byId = sql`token_id in (select id from webhook.tokens) and delivery_id = ${delivery_id ?? null}`;
   const tables = {
     all: sql`select id, received_at from webhook.events where ${isGiven(delivery_id, byId)}`,
     waiting: sql`select event_id as id, received_at from webhook.work`,
     dead: sql`select event_id as id, received_at from webhook.outcomes where status = 'dead'`,
   };
-  const isSmall = delivery_id === undefined && (status === 'waiting' || status === 'dead');
   return sql`
     select id, received_at from (${tables[isSmall ? status : 'all']}) event
     where ${isGiven(since, sql`received_at >= ${since ?? null}`)}
@@ -48,9 +50,7 @@ function candidates(sql: Sql, { status, delivery_id, since, until, after, text }
 }
 
 /** @returns events, newest first, and the `after` of the next page, which may be empty; null at the end */
-export async function listEvents(
-  database: Database, filter: EventFilter, limit: number,
-): Promise<{ events: EventSummary[]; next: string | null }> {
+export async function listEvents(database: Database, filter: EventFilter, limit: number) {
   const { status, event, source, text } = filter;
   const pattern = event?.replace(/[\\%_]/g, '\\$&').replaceAll('*', '%') ?? '';
   const found = await database.search((sql) => {

@@ -141,6 +141,21 @@ test('redelivery by ids and by filter counts first, takes all pages and leaves o
   await post('/events/resume');
 });
 
+test('a list of dead events leaves none out after one with the time that an earlier program wrote', bounded, async () => {
+  await clear();
+  const ids = [];
+  for (const age of [30, 20, 10]) ids.push(await put({ status: 'dead', attempts: 3, age }));
+  await sql`update webhook.outcomes set received_at = now() where event_id = ${ids[0] ?? ''}`;
+  const listed: string[] = [];
+  for (let path: string | undefined = '/events?status=dead&limit=1'; path !== undefined; ) {
+    const { json, headers } = await call('GET', path);
+    listed.push(...json.map(({ id }: { id: string }) => id));
+    path = /<([^>]+)>; rel="next"/.exec(headers.get('link') ?? '')?.[1];
+  }
+  assert.deepEqual(listed, [ids[0], ids[2], ids[1]]);
+  await clear();
+});
+
 test('a bulk redelivery that is unclear is 400, and redelivers nothing', async () => {
   const id = await put({ status: 'dead' });
   for (const body of [{}, { ids: [id], filter: {} }, { filter: { stauts: 'dead' } }, { ids: ['1'] }, { ids: id },
