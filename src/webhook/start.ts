@@ -10,9 +10,8 @@ import { SCHEMA } from './schema.ts';
 import { createWebhook, type WebhookService } from './service.ts';
 import type { WebhookSettings } from './settings.ts';
 import { type Backlog, readBacklog, removeEnded, type Status } from './store/events.ts';
-import { anyTokenExists, countByKey, findTokenCaller, insertToken, markTokensUsed } from './store/tokens.ts';
+import { anyTokenExists, countByKey, findTokenCaller, insertToken, lockTable, markTokensUsed } from './store/tokens.ts';
 
-/** Assembles the service for `serve`. */
 export async function start(settings: WebhookSettings, context: ServiceContext) {
   if (!settings.database) return (await import('./plain.ts')).startPlain(settings, context);
   const database = createDatabase(settings.database, SCHEMA.name, context.log, context.metrics);
@@ -40,7 +39,9 @@ async function firstRun(service: WebhookService, given: string | null): Promise<
     if (!signingKeys.some(({ id }) => id === key_id)) log.error(WRONG_SECRET, { key_id, secrets });
     else if (key_id !== signingKeys[0]?.id) log.info(RESEAL, { key_id, secrets });
   }
-  const created = await database.transaction(async (sql) => {
+  // Without the lock first: it would wait for every change of a token that another replica makes.
+  const created = (await database.read(anyTokenExists)) ? null : await database.transaction(async (sql) => {
+    await lockTable(sql);
     if (await anyTokenExists(sql)) return null;
     const [id, token] = [randomUUID(), given ?? randomToken()];
     await insertToken(sql, { id, name: 'first', role: 'sender', source: 'generic', digest: digest(token) });

@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { test } from 'node:test';
 import { createEmptyDatabase } from '../support/database.ts';
 import { ask, type Gatehouse, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
+import { bounded } from '../support/until.ts';
 
 const EVENT = { event: 'page.updated', data: { page_id: 'p1' } };
 const ANNOUNCED = /^webhook: created the first token: (\S.*)$/gm;
@@ -47,6 +48,15 @@ test('WEBHOOK_TOKEN is not accepted if a token already exists', async (t) => {
   assert.equal(await statusOf(gatehouse, other), 401);
   assert.equal(await statusOf(gatehouse, WEBHOOK_TOKEN), 200);
   assert.equal((await sql`select from webhook.tokens`).length, 1);
+});
+
+test('a restart does not wait for a change of a token', bounded, async (t) => {
+  const { url, sql } = await createEmptyDatabase(t);
+  await (await startGatehouse(t, ['webhook'], url)).stop();
+  await sql.begin(async (change) => {
+    await change`update webhook.tokens set last_used_at = now()`;
+    await startGatehouse(t, ['webhook'], url);
+  });
 });
 
 test('a restart creates no token if the only one is revoked', async (t) => {

@@ -57,11 +57,10 @@ export type NewToken = Pick<Token, 'id' | 'name' | 'role' | 'source'> & { readon
 export const insertToken = (sql: Sql, token: NewToken) =>
   sql`insert into webhook.tokens ${sql(token, 'id', 'name', 'role', 'source', 'digest')}`;
 
+export const anyTokenExists = async (sql: Sql) => (await sql`select from webhook.tokens limit 1`).length === 1;
+
 /** Until the end of the transaction, no other replica can store a token. */
-export async function anyTokenExists(sql: Sql): Promise<boolean> {
-  await sql`lock table webhook.tokens in share row exclusive mode`;
-  return (await sql`select from webhook.tokens limit 1`).length === 1;
-}
+export const lockTable = (sql: Sql) => sql`lock table webhook.tokens in share row exclusive mode`;
 
 /** Stores a secret that a sender sent itself. It replaces an earlier pending one, and never an active one. */
 export const insertPending = (database: Database, tokenId: string, sealed: SealedSecret) =>
