@@ -23,7 +23,7 @@ export async function memory(bench: Bench): Promise<Report> {
       const environment: Record<string, string> = options === '' ? {} : { NODE_OPTIONS: options };
       const service = await startServices(['identity', 'secrets', 'webhook'], url, environment, build);
       const replay = await prepareSessions(sql, bench.directory);
-      await sleep(bench.isQuick ? 1_000 : 3_000);
+      await sleep(bench.isQuick ? 1_000 : 15_000); // as in start.ts
       const idle = memoryMiB(service.processId);
       const { measurement } = await measure(bench, 64, 2 * bench.seconds, { name, service, replay });
       figures.measurements.push(measurement);
