@@ -4,7 +4,7 @@ import { printRows } from './terminal.ts';
 import { isUuid } from '../crypto/text.ts';
 import type { Database } from '../db/pool.ts';
 import { networkOf } from '../http/address.ts';
-import { codeLimit } from '../identity/factors/check.ts';
+import { codeLimit } from '../identity/factors/codes.ts';
 import { loginLimits } from '../identity/login.ts';
 import { SCHEMA } from '../identity/schema.ts';
 import { accountKey, type User } from '../identity/model.ts';

@@ -68,7 +68,7 @@ export function read({ values, database, findings }: SettingsInput<typeof VARIAB
   const returnOrigins = values.RETURN_ORIGINS?.split(',') ?? [];
   // Those of TOTP are sealed under the first and open under all.
   const secrets = current === null ? [] : [current, ...previous];
-  const portal = { origin, returnOrigins, cookieDomain, secrets, requireSecondFactor } as const;
+  const portal = { origin, host, returnOrigins, cookieDomain, secrets, requireSecondFactor } as const;
   return {
     database,
     portal: values.SIGNIN_PAGES ? portal : null,

@@ -11,7 +11,7 @@ export async function start(settings: IdentitySettings, context: ServiceContext)
   const { database: address, admin, ...options } = settings;
   const { portal } = options;
   const database = createDatabase(address, SCHEMA.name, context.log, context.metrics);
-  const factors = portal && (await import('./factors/check.ts'));
+  const factors = portal && (await import('./factors/codes.ts'));
   const checkCode = factors && { checkCode: factors.createCodeCheck(portal.secrets) };
   const service = { ...createIdentity(options, database, context), ...checkCode };
   const { createJobs } = await import('./store/housekeeping.ts');

@@ -58,8 +58,8 @@ test('user unlock also clears the limit of codes, and keeps the networks that ar
   assert.equal((await loginFrom(identity, '192.0.2.5', 'grace', PASSWORD)).status, 200);
   const known = () => sql`select key from identity.throttles where known_until > now() order by key`;
   const before = [...(await known())];
-  // As `factors/check.ts` counts wrong codes.
-  const { codeLimit } = await import('../../src/identity/factors/check.ts');
+  // As `factors/codes.ts` counts wrong codes.
+  const { codeLimit } = await import('../../src/identity/factors/codes.ts');
   const { readThrottleSecret } = await import('../../src/identity/store/audit.ts');
   const { takeAttempt } = await import('../../src/db/attempts.ts');
   const { noteFailure } = await import('../../src/identity/factors/store.ts');

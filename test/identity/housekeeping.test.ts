@@ -13,7 +13,7 @@ import { quiet } from '../support/context.ts';
 import { addUser, CHEAP, openIdentity } from '../support/users.ts';
 
 const { url, sql } = await createDatabase();
-const portal = { origin: 'https://login.example.org', returnOrigins: [], cookieDomain: null, secrets: [], requireSecondFactor: 'off' as const };
+const portal = { origin: 'https://login.example.org', host: 'login.example.org', returnOrigins: [], cookieDomain: null, secrets: [], requireSecondFactor: 'off' as const };
 const options = { passwords: CHEAP, sessionSeconds: 3_600, idleSeconds: 600, portal, retentionSeconds: 86_400, auditSeconds: 7 * 86_400 };
 
 /** A replica's jobs, by name, and what it counts. */

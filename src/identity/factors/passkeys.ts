@@ -51,8 +51,7 @@ export async function createOptions(
   // Without a right password there is no list: it would disclose which names have a passkey.
   const known = userId === null ? [] : await listPasskeys(database, userId);
   const ids = known.map(({ id }) => id.toString('base64url'));
-  const host = new URL(portal.origin).hostname;
-  return { challenge: challenge.toString('base64url'), host, ids, algorithms: ALGORITHMS };
+  return { challenge: challenge.toString('base64url'), host: portal.host, ids, algorithms: ALGORITHMS };
 }
 
 /** @param json the browser's response  @returns whether the passkey was added */
@@ -113,6 +112,6 @@ async function ceremonyOf(
   const [secret, now] = [await throttleSecret(), await readClock(database)];
   // Without a cookie, every browser without one would have the same binding.
   if (!client || binding === '' || !isChallengeFor(client.challenge, secret, purpose, binding, now)) return null;
-  const { origin } = portal;
-  return { ...client, origin, host: new URL(origin).hostname, needsVerification: purpose === 'sign in' };
+  const { origin, host } = portal;
+  return { ...client, origin, host, needsVerification: purpose === 'sign in' };
 }

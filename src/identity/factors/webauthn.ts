@@ -1,5 +1,5 @@
 import { createHash, createPublicKey, type JsonWebKey, verify } from 'node:crypto';
-import { type Cbor, type CborMap, readCbor } from './cbor.ts';
+import { isObject } from '../../http/shape.ts';
 
 /**
  * What a registration or sign-in must match (WebAuthn Level 3, 7.1 and 7.2). `host`: the portal's, which is the RP ID;
@@ -64,14 +64,12 @@ function verifyData(type: string, clientData: Buffer, data: Buffer, ceremony: Ce
   return { counter: data.readUInt32BE(33), isVerified, isBackupEligible };
 }
 
-type ClientData = Readonly<Partial<Record<'type' | 'challenge' | 'origin' | 'crossOrigin' | 'topOrigin', unknown>>>;
-
 /** Browsers may add members. */
-function parseClientData(bytes: Buffer): ClientData | null {
+function parseClientData(bytes: Buffer): Readonly<Record<string, unknown>> | null {
   try {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
     const parsed: unknown = bytes.length > MAX_CLIENT_DATA ? null : JSON.parse(text);
-    return typeof parsed === 'object' && !Array.isArray(parsed) ? parsed : null;
+    return isObject(parsed) ? parsed : null;
   } catch {
     return null;
   }
@@ -132,3 +130,60 @@ function isOfSmallOrder(key: Buffer): boolean {
 }
 
 const sha256 = (data: Buffer | string): Buffer => createHash('sha256').update(data).digest();
+
+type Cbor = number | boolean | string | Buffer | readonly Cbor[] | CborMap;
+type CborMap = ReadonlyMap<number | string, Cbor>;
+
+/** An attestation object has three levels, an attestation statement with certificates one more. */
+const MAX_DEPTH = 4;
+
+/**
+ * A strict reader for the subset of CBOR that WebAuthn uses (RFC 8949; CTAP 2.1, section 8): integers, byte strings,
+ * text, arrays, maps and booleans, with definite lengths in their shortest form. Its input comes from an attacker.
+ * @returns the item at `start` and where it ends; null if it is malformed or outside the subset
+ */
+export function readCbor(bytes: Buffer, start = 0): { readonly value: Cbor; readonly end: number } | null {
+  let at = start;
+  try {
+    return { value: readItem(0), end: at };
+  } catch {
+    return null;
+  }
+
+  function take(length: number): Buffer {
+    check(length <= bytes.length - at, 'malformed');
+    at += length;
+    return bytes.subarray(at - length, at);
+  }
+
+  /** The argument of an item's head: a value or a length. */
+  function readArgument(info: number): number {
+    if (info < 24) return info;
+    check(info <= 26, 'malformed'); // not 64 bits, reserved, or an indefinite length
+    const size = 2 ** (info - 24);
+    const value = take(size).readUIntBE(0, size);
+    check(value >= (size === 1 ? 24 : 2 ** (4 * size)), 'malformed'); // the shortest form
+    return value;
+  }
+
+  function readItem(depth: number): Cbor {
+    check(depth <= MAX_DEPTH, 'malformed');
+    const head = take(1).readUInt8();
+    if (head === 0xf4 || head === 0xf5) return head === 0xf5;
+    const [type, argument] = [head >> 5, readArgument(head & 31)];
+    if (type === 0) return argument;
+    if (type === 1) return -1 - argument;
+    if (type === 2) return take(argument);
+    if (type === 3) return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(take(argument));
+    check(type < 6, 'malformed'); // not a tag, a floating-point number, or null
+    check(argument <= bytes.length - at, 'malformed'); // an item takes a byte, so that a length allocates nothing
+    if (type === 4) return Array.from({ length: argument }, () => readItem(depth + 1));
+    const map = new Map<number | string, Cbor>();
+    for (let left = argument; left > 0; left -= 1) {
+      const key = readItem(depth + 1);
+      check((typeof key === 'number' || typeof key === 'string') && !map.has(key), 'malformed');
+      map.set(key, readItem(depth + 1));
+    }
+    return map;
+  }
+}

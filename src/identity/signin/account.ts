@@ -1,21 +1,25 @@
 import { Failure } from '../../http/errors.ts';
-import { oneOf, optional, uuid } from '../../http/shape.ts';
+import { oneOf, optional, uuid, withDefault } from '../../http/shape.ts';
 import { NOTHING } from '../../http/template.ts';
 import { actorOf } from '../audit.ts';
-import { readClock } from '../factors/store.ts';
+import { findTotp, listPasskeys, readClock, removeFactors } from '../factors/store.ts';
 import { create, revoke } from '../keys.ts';
 import { changePassword } from '../login.ts';
-import { isUsable } from '../model.ts';
+import { isUsable, type User } from '../model.ts';
+import { forbidden, may } from '../policy.ts';
+import { nameShapes } from '../rules.ts';
 import type { PortalService } from '../service.ts';
 import { revokeById } from '../sessions.ts';
 import { listAudit } from '../store/audit.ts';
 import { listKeys } from '../store/keys.ts';
 import { listSessions } from '../store/sessions.ts';
+import { findUser } from '../store/users.ts';
+import * as users from '../users.ts';
 import { createTokens, setCookies } from './browser.ts';
 import type { Person, Visit } from './guards.ts';
 import { again, continuePage, formOf, label, page, PAGE_ROWS, pager, password, render, utc } from './pages.ts';
 import { createCookies } from './portal.ts';
-import { endOtherSessions, findEarlierSignIn } from './store.ts';
+import { endOtherSessions, findEarlierSignIn, findUsernames, searchUsers } from './store.ts';
 
 export async function showAccount({ caller: { user, session } }: Visit, service: PortalService, message = '') {
   const first = { page: 1, limit: PAGE_ROWS };
@@ -79,7 +83,7 @@ export const endSessions = formOf<Person>()({ session_id: optional(uuid()) }, as
   return ended instanceof Failure ? ended : continuePage('The session has ended', address, []);
 });
 
-/** The user's API keys. The handlers of the API check permissions and write the audit trail. */
+/** The user's API keys. Here and below, the handlers of the API check permissions and write the audit trail. */
 export async function showKeys(
   { caller, query }: Visit<unknown, { page: number }>, { database }: PortalService, message = '',
 ) {
@@ -114,3 +118,78 @@ export const revokeKey = formOf<Person>()({ key_id: uuid() }, async (call, servi
   const revoked = await revoke({ ...call, path: call.body, body: null }, service);
   return revoked instanceof Failure ? revoked : showFirstKeys(call, service);
 });
+
+/** For administrators, as all that follow. */
+export async function showUsers(
+  { query: { page: number, search } }: Visit<unknown, { page: number; search: string }>, { database }: PortalService,
+  form = { username: '', email: '', ...again('') },
+) {
+  const { rows, total } = await searchUsers(database, search, { page: number, limit: PAGE_ROWS });
+  const pages = pager(`/account/users?search=${encodeURIComponent(search)}&page=`, number, total);
+  const list = rows.map((user) => render('user-row', shown(user)));
+  return page('Users', render('users', { search, pages, rows: list.length > 0 ? list : render('no-user'), ...form }));
+}
+
+const shown = ({ id, username, email, enabled, super_admin: isAdmin }: User) =>
+  ({ id, username, email, state: `${enabled ? 'enabled' : 'disabled'}${isAdmin ? ', super administrator' : ''}` });
+
+/** A user must change a password that an administrator sets, like a generated one (ASVS 6.4.1). */
+const firstPasswords = (service: PortalService) => ({ ...service, areGenerated: true });
+
+const { username, email } = nameShapes;
+
+const named = (call: Visit<{ username: string }>) => ({ ...call, query: { page: 1, search: call.body.username } });
+
+export const createUser = formOf<Person>()({ username, email, password }, async (call, service) => {
+  const user = { ...call.body, first_name: '', last_name: '', verified: false, super_admin: false, enabled: true };
+  const created = await users.create({ ...call, body: user }, firstPasswords(service));
+  return created instanceof Failure ? created : showUsers(named(call), service);
+}, (call, service, message) => {
+  const { username, email } = call.body;
+  return showUsers(named(call), service, { username, email, ...again(message) });
+});
+
+type OfUser = Visit<unknown, unknown, { readonly user_id: string }>;
+
+export async function showUser({ path: { user_id: id } }: OfUser, { database }: PortalService, message = '') {
+  const user = await findUser(database, id);
+  if (!user) return new Failure('not_found');
+  const [totp, passkeys] = await Promise.all([findTotp(database, id), listPasskeys(database, id)]);
+  const factors = [...(totp ? ['authenticator app'] : []), ...passkeys.map(() => 'passkey')];
+  return page(user.username, render('user', {
+    ...shown(user), factors: factors.join(', ') || 'none',
+    toggle: user.enabled ? 'disable' : 'enable', toggle_label: user.enabled ? 'Disable' : 'Enable',
+  }), message);
+}
+
+const action = oneOf('disable', 'enable', 'remove_factors', 'set_password');
+const change = { action, password: withDefault(password, '') };
+
+export const changeUser = formOf<Person, OfUser['path']>()(change, async (call, service) => {
+  const { action, password } = call.body;
+  const changed = action === 'remove_factors' ? await removeAll(call, service)
+    : action === 'set_password' ? await users.setPasswordOf({ ...call, body: { password } }, firstPasswords(service))
+    : await users.change({ ...call, body: { enabled: action === 'enable' } }, service);
+  return changed instanceof Failure ? changed : showUser(call, service);
+}, showUser);
+
+async function removeAll({ caller, request, path }: OfUser, service: PortalService) {
+  if (!may(caller, 'remove factors of a user')) return forbidden(caller);
+  const removed = await removeFactors(service.database, actorOf(caller, request), path.user_id, 'all');
+  if (removed > 0) service.reportFactor('all', 'removed', path.user_id);
+  return null;
+}
+
+/** The audit trail, newest first. */
+export async function showAudit({ query }: Visit<unknown, { page: number }>, { database }: PortalService) {
+  const all = { userId: null, event: null };
+  const { rows: records, total } = await listAudit(database, { ...query, limit: PAGE_ROWS }, all);
+  const names = await findUsernames(database, records.flatMap(({ actor_id, user_id }) => [actor_id, user_id]));
+  const who = (id: string | null, nobody: string, via = '') =>
+    (id === null ? nobody : render('audit-user', { name: names.get(id) ?? 'deleted user', via, id }));
+  const rows = records.map(({ created_at, event, via, actor_id, user_id, ip, detail }) => render('audit-row', {
+    time: utc(created_at), event, by: who(actor_id, `nobody (${via})`, ` (${via})`), user: who(user_id, '–'),
+    ip: ip ?? '–', detail,
+  }));
+  return page('Audit trail', render('audit', { rows, pages: pager('/account/audit?page=', query.page, total) }));
+}

@@ -4,9 +4,8 @@ import { Failure } from '../../http/errors.ts';
 import { optional, text } from '../../http/shape.ts';
 import { NOTHING } from '../../http/template.ts';
 import { actorOf } from '../audit.ts';
-import { createTotpKey } from '../factors/check.ts';
 import {
-  base32, createRecoveryCodes, enrolmentSecret, findTotpStep, recoveryDigest, totpUri,
+  base32, createRecoveryCodes, createTotpKey, enrolmentSecret, findTotpStep, recoveryDigest, totpUri,
 } from '../factors/codes.ts';
 import { createOptions, register } from '../factors/passkeys.ts';
 import * as store from '../factors/store.ts';
@@ -61,7 +60,7 @@ export function offerTotp(
   message: string, cookies: string[] = [],
 ) {
   const secret = secretOf(service, person);
-  const picture = qrPicture(totpUri(secret, new URL(service.portal.origin).hostname, person.user.username));
+  const picture = qrPicture(totpUri(secret, service.portal.host, person.user.username));
   const key = (base32(secret).match(/.{1,4}/g) ?? []).join(' ');
   const main = render('enrol', { ...(picture ?? { size: 8, path: '' }), key, action, return_to, ...again(message) });
   return page('Set up an authenticator app', main, message, cookies);

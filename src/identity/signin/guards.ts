@@ -24,6 +24,8 @@ export const portalForm: Guard<PortalService, null> = {
   check: async ({ headers }, { portal }) => (isFromPortal(headers, portal) ? null : NOT_FROM_PORTAL),
 };
 
+const FRESH_SECONDS = 600;
+
 /** Everyone else is sent to the sign-in page. @param isSensitive for people who signed in just now (ASVS 7.5) */
 export const signedIn = (
   kind: 'changes' | 'reads', isSensitive = false, right: Action | null = null,
@@ -36,7 +38,9 @@ export const signedIn = (
     const person = await personOf(request, service);
     if (!person) return new Failure('signin_needed', { headers: { Location: '/login' } });
     if (right && !may(person, right)) return forbidden(person);
-    if (!isSensitive || isFresh(person.session)) return person;
+    const { age, has_factor, methods } = person.session;
+    // With all factors that the account has by now: the password alone must not bypass them.
+    if (!isSensitive || (age <= FRESH_SECONDS && !(has_factor && methods === 'password'))) return person;
     const path = /^\/account\/(keys|users)/.test(request.path) ? request.path : '/account/factors';
     const onward = request.query.get('return_to');
     const query = onward === null ? '' : `?${new URLSearchParams({ return_to: onward })}`;
@@ -44,10 +48,6 @@ export const signedIn = (
     return new Failure('signin_needed', { headers: { Location: `/login?again=on&return_to=${returnTo}` } });
   },
 });
-
-/** For ten minutes, and with all factors that the account has by now: the password alone must not bypass them. */
-const isFresh = ({ age, has_factor, methods }: ProvenSession): boolean =>
-  age <= 600 && !(has_factor && methods === 'password');
 
 /** An API key has no session. */
 export type Visitor = Caller & { readonly session: ProvenSession | null };
@@ -74,8 +74,7 @@ export const portalVisitor: Guard<PortalService, Visitor | null> = {
 
 export async function personOf(request: RequestInfo, service: PortalService): Promise<Person | null> {
   const token = cookieOf(request.headers, HOST_COOKIE);
-  const caller = token === null ? null : await callerOf(HOST_COOKIE, token, request, service);
-  return token === null || caller === null ? null : { token, ...caller };
+  return token === null ? null : callerOf(HOST_COOKIE, token, request, service);
 }
 
 /** By the token of one of the portal's cookies. */
@@ -83,5 +82,5 @@ async function callerOf(cookie: string, token: string, { network }: RequestInfo,
   const session = cookie === HOST_COOKIE
     ? await activeSession(parseSessionToken(token), network, service, findByHostToken)
     : await activeSession(digest(token).toString('hex'), network, service, findByDomainToken);
-  return session instanceof Failure ? null : { session, key: null, user: session.user };
+  return session instanceof Failure ? null : { session, key: null, user: session.user, token };
 }

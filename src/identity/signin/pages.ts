@@ -78,7 +78,6 @@ export const continuePage = (title: string, address: string, cookies: string[]):
   page(title, render('continue', { address }), '', cookies, render('refresh', { address }));
 
 export const failurePage = (one: Failure): TextReply => page('That did not work', render('failure'), messageOf(one));
-
 export const utc = (time: Date): string => `${time.toISOString().slice(0, 16).replace('T', ' ')} UTC`;
 
 /** Shown once: only their digests are stored. */

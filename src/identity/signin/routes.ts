@@ -6,7 +6,6 @@ import {
 import type { Site } from '../../runtime/context.ts';
 import type { PortalService } from '../service.ts';
 import * as account from './account.ts';
-import * as admin from './admin.ts';
 import * as factors from './factors.ts';
 import { portalForm, portalVisitor, signedIn } from './guards.ts';
 import { address, FAILURES, failurePage, return_to } from './pages.ts';
@@ -59,11 +58,11 @@ const ROWS: ReadonlyArray<Route<PortalService>> = [
   route({ ...change('/account/keys/revoke', 'revoke an API key'), ...account.revokeKey }),
 
   route({ ...readUsers('/account/users', 'users'), query: queryParameters({ page: number, search }),
-    handle: admin.showUsers }),
-  route({ ...sensitive('/account/users', 'create a user'), ...admin.createUser }),
-  route({ ...readUsers('/account/users/{user_id}', 'one user'), path: userPath, handle: admin.showUser }),
-  route({ ...sensitive('/account/users/{user_id}', 'change a user'), path: userPath, ...admin.changeUser }),
-  route({ ...readAudit('/account/audit', 'the audit trail'), query: pageQuery, handle: admin.showAudit }),
+    handle: account.showUsers }),
+  route({ ...sensitive('/account/users', 'create a user'), ...account.createUser }),
+  route({ ...readUsers('/account/users/{user_id}', 'one user'), path: userPath, handle: account.showUser }),
+  route({ ...sensitive('/account/users/{user_id}', 'change a user'), path: userPath, ...account.changeUser }),
+  route({ ...readAudit('/account/audit', 'the audit trail'), query: pageQuery, handle: account.showAudit }),
 
   // A misspelled parameter must not admit everyone.
   route({ ...row('/api/auth/verify', ''), guard: portalVisitor, query: verifyQuery, handle: verifyOrSignIn,

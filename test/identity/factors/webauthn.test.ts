@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import test from 'node:test';
-import { readCbor } from '../../../src/identity/factors/cbor.ts';
+import { readCbor } from '../../../src/identity/factors/webauthn.ts';
 import {
   type Ceremony, type PublicKey, Rejection, verifyRegistration as registration, verifySignIn as assertion,
 } from '../../../src/identity/factors/webauthn.ts';

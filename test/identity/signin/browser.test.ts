@@ -7,6 +7,7 @@ import type { Portal } from '../../../src/identity/settings.ts';
 
 const portal: Portal = {
   origin: 'https://login.example.org',
+  host: 'login.example.org',
   returnOrigins: ['https://app.example.org', 'https://wiki.example.org:8443', 'http://localhost:5000'],
   cookieDomain: 'example.org',
   secrets: [],

@@ -1,8 +1,7 @@
 /** The replacement of IDENTITY_SECRET, which seals the keys of authenticator apps. */
 import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
-import { createTotpKey } from '../../../../src/identity/factors/check.ts';
-import { totpCode } from '../../../../src/identity/factors/codes.ts';
+import { createTotpKey, totpCode } from '../../../../src/identity/factors/codes.ts';
 import { factorsOf } from '../../../support/factors.ts';
 import { startGatehouse } from '../../../support/gatehouse.ts';
 import { PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
