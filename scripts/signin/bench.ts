@@ -59,8 +59,9 @@ await withPostgres(async (postgres, directory) => {
     const [shared, alone] = [await start(true, 'example.org'), await start(true, '')];
     const subjects = [
       subject('bearer, without the pages', plain, byBearer),
-      subject('bearer, with the pages', shared, byBearer),
+      subject('bearer, COOKIE_DOMAIN', shared, byBearer),
       subject('__Secure-gatehouse', shared, byDomain),
+      subject('bearer, no COOKIE_DOMAIN', alone, byBearer),
       subject('__Host-gatehouse', alone, byHost),
     ];
     for (let round = 0; round <= ROUNDS; round += 1) {
@@ -75,11 +76,13 @@ await withPostgres(async (postgres, directory) => {
         one.costs.push(((ownCpuMicros(one.service.processId) ?? 0) - before) / requests);
       }
     }
-    const [reference] = subjects;
-    for (const { name, rates, costs } of subjects) {
-      const ratio = median(costs) / median(reference?.costs ?? []);
-      process.stdout.write(`${name.padEnd(28)} ${spread(rates, 0)} per second, ${spread(costs, 1)} µs of processor, ${ratio.toFixed(3)} of "${reference?.name}"\n`);
-      if (name.startsWith('__') && ratio > MAX_COST) process.exitCode = 1;
+    for (const { name, service, rates, costs } of subjects) {
+      // By a bearer token in the same process, in the same round: the machine is slower in some rounds than in others.
+      const bearer = subjects.find((one) => one.service === service && one.replay === byBearer);
+      const ratios = costs.map((cost, round) => cost / (bearer?.costs[round] ?? Number.NaN));
+      const compared = bearer && bearer.name !== name ? `, ${spread(ratios, 2)} of "${bearer.name}"` : '';
+      process.stdout.write(`${name.padEnd(28)} ${spread(rates, 0)} per second, ${spread(costs, 1)} µs of processor${compared}\n`);
+      if (name.startsWith('__') && median(ratios) > MAX_COST) process.exitCode = 1;
     }
     process.stdout.write(`${ROUNDS} rounds of ${SECONDS} s, ${CLIENTS} clients; target: at most ${MAX_COST}\n`);
   } finally {
