@@ -20,11 +20,12 @@ export async function sealText(text: string, passphrase: string | undefined) {
 
 /** Asks for a link, or for the key to one, and opens it. @param target an id or a link without its key */
 export async function readSecret(target: string | undefined, lines: LineReader, terminal: Terminal): Promise<Content> {
+  const known = target === undefined ? null : openerOf(target, terminal);
   const typed = (await lines.next(target === undefined ? 'Link: ' : 'Key (the part of the link after #): ')).trim();
   const [, address = '', key = typed] = /^(.*?)#(.*)$/.exec(typed) ?? [];
   if (key === '') throw new UsageError('no key on standard input');
   if (target === undefined && address === '') throw new UsageError('no link with its key on standard input');
-  const send = openerOf(target ?? address, terminal);
+  const send = known ?? openerOf(address, terminal);
   const [secret = '', envelopeKey] = key.split('.');
   const envelope = envelopeKey === undefined ? null : await loadEnvelope();
   // Before a read is used up.

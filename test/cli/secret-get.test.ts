@@ -136,8 +136,9 @@ test('get: exit 2 without a key, and nothing is sent', async (t) => {
 
 test('get: exit 2 for an argument with the key, which is not repeated', async (t) => {
   const { id, secret } = await client.keep('x');
-  for (const place of [`${url}/s/${id}#${secret}`, `${url}/s/${id}#`, `${id}#${secret}`]) {
-    const finished = await get(t, place, secret);
+  const places = [`${url}/s/${id}#${secret}`, `${url}/s/${id}#`, `${id}#${secret}`];
+  for (const [place, input] of places.flatMap((one) => [[one, secret], [one, '']] as const)) {
+    const finished = await get(t, place, input);
     assertRefused(
       finished, 2, /secret get: give a UUID or a link, without # and the key: other users can see arguments/,
     );
