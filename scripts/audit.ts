@@ -11,6 +11,8 @@ const tree = readTree();
 const { core, services } = readingLists(tree);
 const sizes = readingSizes(tree);
 const print = (line = '') => void process.stdout.write(`${line}\n`);
+// A reader that leaves, such as `head`.
+process.stdout.on('error', () => process.exit());
 
 function printFiles(title: string, files: readonly string[]): void {
   print(`\n${title}`);

@@ -5,7 +5,7 @@
  * than most tests. The tests run in the copy, on one PostgreSQL: that of TEST_POSTGRES_URL, or one started for the run.
  */
 import { randomBytes } from 'node:crypto';
-import { cpSync, readdirSync, readFileSync, statfsSync, statSync, symlinkSync } from 'node:fs';
+import { cpSync, existsSync, readdirSync, readFileSync, statfsSync, statSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative, resolve } from 'node:path';
 import { databaseUrl, startPostgres, withConnection } from './postgres.ts';
@@ -53,6 +53,7 @@ async function main(): Promise<number> {
 }
 
 function findTests(path: string): string[] {
+  if (!existsSync(path)) throw new SetupError(`There is no ${relative(root, path)}. Name files or folders of test/.`);
   if (!statSync(path).isDirectory()) return [path];
   const names = readdirSync(path, { encoding: 'utf8', recursive: true });
   return names.filter((name) => name.endsWith('.test.ts')).map((name) => join(path, name)).sort();
