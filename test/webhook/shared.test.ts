@@ -143,7 +143,7 @@ test('forty deliveries in one turn get their own replies and share commits', asy
     );
     if (delivery.token === github.token) assert.equal(row.token_id, github.id);
   }
-  assert.ok(new Set(rows.map(({ commit }) => commit)).size < accepted / 2, 'those that come together share commits');
+  assert.ok(new Set(rows.map(({ commit }) => commit)).size < accepted, 'those that come together share commits');
 });
 
 test('forty deliveries at once, again and again, are accepted once; another body is a conflict', async () => {
@@ -172,9 +172,9 @@ test('events of a page that arrive in one turn are delivered in the order of the
   const read = () => place.sql`select body, xmin::text as commit from webhook.events order by received_at`;
   const isShared = async () => {
     const stored = await read();
-    return new Set(stored.map(({ commit }) => commit)).size < stored.length / 2;
+    return new Set(stored.map(({ commit }) => commit)).size < stored.length;
   };
-  // On a busy machine, they may come one by one.
+  // On a busy machine they may arrive one by one, so that no two share a statement.
   for (let round = 0; round < 5 && !(round > 0 && (await isShared())); round += 1) {
     const answers = await inOneTurn(ordered.webhook, deliveries);
     assert.deepEqual([...new Set(answers.map(({ status, json }) => `${status} ${json.status}`))], ['200 accepted']);
