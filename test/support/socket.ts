@@ -88,6 +88,9 @@ export async function connectTo(url: string, from?: string): Promise<RawClient> 
 export async function exchangeAtOnce(url: string, requests: readonly string[]): Promise<RawAnswer[]> {
   const clients = await Promise.all(requests.map(() => connectTo(url)));
   try {
+    // Node accepts one connection for each turn of its event loop. All are accepted once all have a reply.
+    for (const client of clients) client.send(headOf(['GET /livez HTTP/1.1', 'Host: gatehouse']));
+    await Promise.all(clients.map((client) => client.answer()));
     for (const [index, client] of clients.entries()) client.send(requests[index] ?? '');
     return await Promise.all(clients.map((client) => client.answer()));
   } finally {

@@ -143,7 +143,7 @@ test('forty deliveries in one turn get their own replies and share commits', asy
     );
     if (delivery.token === github.token) assert.equal(row.token_id, github.id);
   }
-  assert.ok(new Set(rows.map(({ commit }) => commit)).size < accepted, 'those that come together share commits');
+  assert.ok(new Set(rows.map(({ commit }) => commit)).size < accepted / 2, 'those that come together share commits');
 });
 
 test('forty deliveries at once, again and again, are accepted once; another body is a conflict', async () => {
@@ -169,20 +169,12 @@ test('events of a page that arrive in one turn are delivered in the order of the
     token: WEBHOOK_TOKEN,
     body: bodyOf(PAGES[number % PAGES.length] ?? '', `event ${number}`),
   }));
-  const read = () => place.sql`select body, xmin::text as commit from webhook.events order by received_at`;
-  const isShared = async () => {
-    const stored = await read();
-    return new Set(stored.map(({ commit }) => commit)).size < stored.length;
-  };
-  // On a busy machine they may arrive one by one, so that no two share a statement.
-  for (let round = 0; round < 5 && !(round > 0 && (await isShared())); round += 1) {
-    const answers = await inOneTurn(ordered.webhook, deliveries);
-    assert.deepEqual([...new Set(answers.map(({ status, json }) => `${status} ${json.status}`))], ['200 accepted']);
-  }
-  assert.ok(await isShared(), 'they shared statements');
-  const stored = await read();
+  const answers = await inOneTurn(ordered.webhook, deliveries);
+  assert.deepEqual([...new Set(answers.map(({ status, json }) => `${status} ${json.status}`))], ['200 accepted']);
+  const stored = await place.sql`select body, xmin::text as commit from webhook.events order by received_at`;
+  assert.ok(new Set(stored.map(({ commit }) => commit)).size < deliveries.length / 2, 'they shared statements');
   await untilSql(
-    async () => (await place.sql`select from webhook.outcomes where status = 'done'`).length === stored.length,
+    async () => (await place.sql`select from webhook.outcomes where status = 'done'`).length === deliveries.length,
     'all are delivered',
   );
   const came = recorder.received.map(({ body }) => body);
