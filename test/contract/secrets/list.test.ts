@@ -88,6 +88,8 @@ test('list: memory does not grow with its length', async () => {
   const collect: () => void = runInNewContext('gc');
   /** The memory in use after a garbage collection. */
   const used = () => {
+    // The second one frees buffers whose owners the first one has freed.
+    collect();
     collect();
     const { heapUsed, external } = process.memoryUsage();
     return heapUsed + external;
@@ -106,8 +108,8 @@ test('list: memory does not grow with its length', async () => {
     }).on('error', reject);
   });
   assert.ok(length > 100 * MIB, `the list had ${length} bytes`);
-  // The whole list in memory would exceed its length. Node 24 frees sent buffers later than Node 20.
-  assert.ok(most - before < 0.75 * length, `it took ${Math.round((most - before) / MIB)} MiB`);
+  // The whole list in memory would exceed its length.
+  assert.ok(most - before < 60 * MIB, `it took ${Math.round((most - before) / MIB)} MiB`);
 });
 
 test('list: HEAD has the headers of GET, and a trailing slash is accepted', async () => {
