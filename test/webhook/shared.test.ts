@@ -47,7 +47,7 @@ const pushBody = (ref: string) => JSON.stringify({ ref });
 
 /** Forty of every kind, with what is expected: `new`, `duplicate`, or an error status. */
 function forty(): Array<
-  Delivery & { readonly fate: 'new' | number; readonly id: string | null }
+  Delivery & { readonly fate: 'new' | number; readonly of?: string; readonly id: string | null }
 > {
   const run = randomUUID();
   const ids = [1, 2, 3, 4].map((number) => `delivery-${number}-${run}`);
@@ -67,13 +67,13 @@ function forty(): Array<
     // For each id: new, then a duplicate, then a conflict with another body.
     ...ids.flatMap((id) => [
       { ...generic(WEBHOOK_TOKEN, bodyOf(`one ${id}`), id), fate: 'new' as const },
-      { ...generic(WEBHOOK_TOKEN, bodyOf(`one ${id}`), id), fate: 200 },
+      { ...generic(WEBHOOK_TOKEN, bodyOf(`one ${id}`), id), fate: 200, of: id },
       { ...generic(WEBHOOK_TOKEN, bodyOf(`two ${id}`), id), fate: 409 },
       // The same id of another sender is a new delivery.
       { ...generic(second.token, bodyOf(`two ${id}`), id), fate: 'new' as const },
       { ...signed(pushBody(id), id), fate: 'new' as const },
       { ...signed(pushBody(`other ${id}`), id), fate: 409 },
-      { ...generic(WEBHOOK_TOKEN, bodyOf(`one ${id}`), id), fate: 200 },
+      { ...generic(WEBHOOK_TOKEN, bodyOf(`one ${id}`), id), fate: 200, of: id },
     ]),
     // Without an id every delivery is new.
     ...Array.from({ length: 5 }, () => ({ ...generic(second.token, bodyOf('the same'), null), fate: 'new' as const })),
@@ -90,72 +90,75 @@ function forty(): Array<
   ];
 }
 
-type Answer = Readonly<{ status: number; json: any }>;
-
 const eventOf = (delivery: Delivery) => (delivery.token === github.token ? 'push' : JSON.parse(delivery.body).event);
 
-/** One of those with the same delivery id is new, whichever came first. @returns the number of new events */
-async function assertAcceptedOnce(deliveries: ReturnType<typeof forty>, answers: readonly Answer[]): Promise<number> {
-  const pairs = deliveries.map((delivery, index) => ({
-    delivery,
-    key: delivery.id === null ? null : `${delivery.token} ${delivery.id}`,
-    answer: answers[index] ?? assert.fail(),
-  }));
-  let accepted = 0;
-  for (const key of new Set(pairs.map((pair) => pair.key))) {
-    const group = pairs.filter((pair) => pair.key === key);
-    const first = group.filter(({ answer }) => answer.json.status === 'accepted');
-    accepted += first.length;
-    const expectedNone = group.every(({ delivery: { fate } }) => fate === 401 || fate === 400);
-    if (key === null) assert.equal(first.length, group.length);
-    else assert.equal(first.length, expectedNone ? 0 : 1);
-    if (key === null || expectedNone) {
-      for (const { delivery, answer } of group)
-        assert.equal(answer.status, delivery.fate === 'new' ? 200 : delivery.fate);
-      continue;
-    }
-    const [row] = await sql`select body from webhook.events where id = ${first[0]?.answer.json.id}`;
-    for (const { delivery, answer } of group.filter((one) => one !== first[0])) {
-      if (delivery.body === row?.body.toString())
-        assert.deepEqual(answer.json, { id: first[0]?.answer.json.id, status: 'duplicate' });
-      else assert.equal(answer.status, 409, JSON.stringify(answer.json));
-    }
-  }
-  return accepted;
-}
-
-test('forty deliveries in one turn get their own replies and share commits', async () => {
+test('forty deliveries in one turn get their own replies and share a commit', async () => {
   const deliveries = forty();
   assert.equal(deliveries.length, 40);
   const answers = await inOneTurn(url, deliveries);
-  const accepted = await assertAcceptedOnce(deliveries, answers);
+  const firsts = new Map<string, string>();
+  for (const [index, { fate, token, id, of }] of deliveries.entries()) {
+    const { status, json, body } = answers[index] ?? assert.fail();
+    assert.equal(status, fate === 'new' ? 200 : fate, `${index}: ${body}`);
+    if (fate === 'new') {
+      assert.equal(json.status, 'accepted', `${index}`);
+      firsts.set(`${token} ${id}`, json.id);
+    }
+    if (of !== undefined) assert.deepEqual(json, { id: firsts.get(`${token} ${of}`), status: 'duplicate' });
+    if (fate === 409) assert.equal(json.error.code, 'conflict');
+  }
   const ids = answers.filter(({ json }) => json.status === 'accepted').map(({ json }) => String(json.id));
   const rows =
     await sql`select id, token_id, delivery_id, event, body, xmin::text as commit, headers from webhook.events`;
   assert.deepEqual(rows.map(({ id }) => id).sort(), [...ids].sort(), 'these are all');
   for (const [index, delivery] of deliveries.entries()) {
-    const row = rows.find(({ id }) => answers[index]?.json.status === 'accepted' && id === answers[index]?.json.id);
-    if (!row) continue;
-    assert.equal(row.body.toString(), delivery.body);
+    if (delivery.fate !== 'new') continue;
+    const row = rows.find(({ id }) => id === answers[index]?.json.id);
+    assert.equal(row?.body.toString(), delivery.body);
     assert.deepEqual(
-      [row.event, row.delivery_id, row.headers['content-type']],
+      [row?.event, row?.delivery_id, row?.headers['content-type']],
       [eventOf(delivery), delivery.id, 'application/json'],
     );
-    if (delivery.token === github.token) assert.equal(row.token_id, github.id);
+    if (delivery.token === github.token) assert.equal(row?.token_id, github.id);
   }
-  assert.ok(new Set(rows.map(({ commit }) => commit)).size < accepted / 2, 'those that come together share commits');
+  assert.ok(new Set(rows.map(({ commit }) => commit)).size <= 3, 'those that arrive together share commits');
 });
 
-test('forty deliveries at once, again and again, are accepted once; another body is a conflict', async () => {
+test('forty deliveries on connections of their own are accepted once; another body is a conflict', async () => {
   for (let round = 0; round < 3; round += 1) {
     const deliveries = forty();
     const before = Number((await sql`select count(*)::int as n from webhook.events`)[0]?.n);
-    const accepted = await assertAcceptedOnce(deliveries, await atOnce(url, deliveries));
+    const answers = await atOnce(url, deliveries);
+    const pairs = deliveries.map((delivery, index) => ({
+      delivery,
+      key: delivery.id === null ? null : `${delivery.token} ${delivery.id}`,
+      answer: answers[index] ?? assert.fail(),
+    }));
+    let accepted = 0;
+    for (const key of new Set(pairs.map((pair) => pair.key))) {
+      const group = pairs.filter((pair) => pair.key === key);
+      const first = group.filter(({ answer }) => answer.json.status === 'accepted');
+      accepted += first.length;
+      const expectedNone = group.every(({ delivery: { fate } }) => fate === 401 || fate === 400);
+      if (key === null) assert.equal(first.length, group.length);
+      else assert.equal(first.length, expectedNone ? 0 : 1);
+      if (key === null || expectedNone) {
+        for (const { delivery, answer } of group)
+          assert.equal(answer.status, delivery.fate === 'new' ? 200 : delivery.fate);
+        continue;
+      }
+      const [row] = await sql`select body from webhook.events where id = ${first[0]?.answer.json.id}`;
+      for (const { delivery, answer } of group.filter((one) => one !== first[0])) {
+        if (delivery.body === row?.body.toString())
+          assert.deepEqual(answer.json, { id: first[0]?.answer.json.id, status: 'duplicate' });
+        else assert.equal(answer.status, 409, answer.text);
+      }
+    }
     assert.equal(Number((await sql`select count(*)::int as n from webhook.events`)[0]?.n), before + accepted);
   }
 });
 
-test('events of a page that arrive in one turn are delivered in the order of their commits', bounded, async (t) => {
+test('events of a page that arrive in one turn are delivered in order of arrival', bounded, async (t) => {
   const recorder = await startRecorder(t);
   recorder.answer((response) => response.writeHead(200).end());
   const place = await createDatabase(t);
@@ -171,8 +174,7 @@ test('events of a page that arrive in one turn are delivered in the order of the
   }));
   const answers = await inOneTurn(ordered.webhook, deliveries);
   assert.deepEqual([...new Set(answers.map(({ status, json }) => `${status} ${json.status}`))], ['200 accepted']);
-  const stored = await place.sql`select body, xmin::text as commit from webhook.events order by received_at`;
-  assert.ok(new Set(stored.map(({ commit }) => commit)).size < deliveries.length / 2, 'they shared statements');
+  assert.ok((await place.sql`select distinct xmin::text from webhook.events`).length < 10, 'they shared statements');
   await untilSql(
     async () => (await place.sql`select from webhook.outcomes where status = 'done'`).length === deliveries.length,
     'all are delivered',
@@ -180,7 +182,7 @@ test('events of a page that arrive in one turn are delivered in the order of the
   const came = recorder.received.map(({ body }) => body);
   for (const page of PAGES) {
     const ofPage = (list: readonly string[]) => list.filter((body) => JSON.parse(body).data.page_id === page);
-    assert.deepEqual(ofPage(came), ofPage(stored.map(({ body }) => body.toString())), page);
+    assert.deepEqual(ofPage(came), ofPage(deliveries.map(({ body }) => body)), page);
   }
 });
 
