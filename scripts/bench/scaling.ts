@@ -73,8 +73,9 @@ function limitOf({ replicas, database, flush }: Outcome): string {
   const cpus = [['replica CPU', replicas], ['PostgreSQL CPU', database]] as const;
   const [name, used] = cpus[replicas > database ? 0 : 1];
   if (used > 0.9) return name;
-  // A busy disk bounds the latency, not the rate: a flush covers every commit that waits for it.
-  return flush > 0.9 ? 'latency of the disk' : 'nothing';
+  // The latency of the few statements that a replica has under way bounds its rate. On a busy disk, a commit waits for
+  // the flush before its own.
+  return flush > 0.9 ? 'latency of the disk' : 'latency of the statements';
 }
 
 export function scalingOf(parts: readonly Part[]): string {
