@@ -127,13 +127,11 @@ the same load, and divides it by the folders of \`src/\`, the driver, Node and t
 
 ## Why some targets are missed
 
-- **Webhook accept**, and encrypt, which is near its target: about half of the processor time is Node's HTTP, the
-  writes to sockets and the garbage collection, which every implementation pays for each request. What remains is
-  shared between PostgreSQL
-  (one statement for up to 32 requests), cryptography, and the checks, the routing and the log line of Gatehouse
-  (\`src/\` in the profiles above). Two changes brought most of the last gain: objects on the request path are built
-  without a leading spread, after which V8 11 takes microseconds for each further member, and a body that arrived with
-  its head is read without a timer and listeners. The remaining cost is spread over many parts of 1 to 3 % each.
+- **Webhook accept**, and encrypt, which is near its target: in the profiles above, a large part of the server's
+  processor time is Node's HTTP, the writes to sockets and the log, and garbage collection. Except for the log, every
+  implementation has these costs. The rest is cryptography, the driver, and the checks, the routing and the log line of
+  Gatehouse (\`src/\`), in many small parts. PostgreSQL executes one statement for up to 32 requests. Its processor time
+  is not part of these profiles, but a column of the tables above.
 - **One client**: a request waits one turn of the event loop for others to share its statement, and its log line is a
   write of its own: 9 system calls for a bearer check instead of 7 (\`strace -c\`). At 64 clients it is the other way
   round, 2.5 for a webhook event instead of 6.7.
