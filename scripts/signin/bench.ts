@@ -78,11 +78,12 @@ await withPostgres(async (postgres, directory) => {
     }
     for (const { name, service, rates, costs } of subjects) {
       // By a bearer token in the same process, in the same round: the machine is slower in some rounds than in others.
-      const bearer = subjects.find((one) => one.service === service && one.replay === byBearer);
-      const ratios = costs.map((cost, round) => cost / (bearer?.costs[round] ?? Number.NaN));
-      const compared = bearer && bearer.name !== name ? `, ${spread(ratios, 2)} of "${bearer.name}"` : '';
+      const reference = subjects.find((one) => one.service === service && one.replay === byBearer);
+      const ratios = costs.map((cost, round) => cost / (reference?.costs[round] ?? Number.NaN));
+      const compared = reference && reference.name !== name ? `, ${spread(ratios, 2)} of "${reference.name}"` : '';
       process.stdout.write(`${name.padEnd(28)} ${spread(rates, 0)} per second, ${spread(costs, 1)} µs of processor${compared}\n`);
-      if (name.startsWith('__') && median(ratios) > MAX_COST) process.exitCode = 1;
+      // Also if there are no figures: then the median is NaN.
+      if (name.startsWith('__') && !(median(ratios) <= MAX_COST)) process.exitCode = 1;
     }
     process.stdout.write(`${ROUNDS} rounds of ${SECONDS} s, ${CLIENTS} clients; target: at most ${MAX_COST}\n`);
   } finally {
