@@ -11,8 +11,12 @@ const tree = readTree();
 const { core, services } = readingLists(tree);
 const sizes = readingSizes(tree);
 const print = (line = '') => void process.stdout.write(`${line}\n`);
-// A reader that leaves, such as `head`.
-process.stdout.on('error', () => process.exit());
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  // A reader that leaves, such as `head`.
+  if (error.code === 'EPIPE') process.exit(0);
+  process.stderr.write(`the list cannot be written: ${error.message}\n`);
+  process.exit(1);
+});
 
 function printFiles(title: string, files: readonly string[]): void {
   print(`\n${title}`);
