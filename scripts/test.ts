@@ -53,7 +53,7 @@ async function main(): Promise<number> {
 }
 
 function findTests(path: string): string[] {
-  if (!existsSync(path)) throw new SetupError(`There is no ${relative(root, path)}. Name files or folders of test/.`);
+  if (!existsSync(path)) throw new SetupError(`There is no ${relative(root, path)}. Name files or folders of test/ or scripts/.`);
   if (!statSync(path).isDirectory()) return [path];
   const names = readdirSync(path, { encoding: 'utf8', recursive: true });
   return names.filter((name) => name.endsWith('.test.ts')).map((name) => join(path, name)).sort();
