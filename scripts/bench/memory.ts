@@ -5,6 +5,7 @@ import { THIS } from './builds.ts';
 import type { Comparison, Report } from './compare.ts';
 import { type Bench, type Figures, measure, openDatabase } from './measure.ts';
 import { startServices } from './service.ts';
+import { idleMsOf } from './start.ts';
 import { memoryMiB } from './usage.ts';
 
 const SMALLER = '--max-semi-space-size=8';
@@ -23,7 +24,7 @@ export async function memory(bench: Bench): Promise<Report> {
       const environment: Record<string, string> = options === '' ? {} : { NODE_OPTIONS: options };
       const service = await startServices(['identity', 'secrets', 'webhook'], url, environment, build);
       const replay = await prepareSessions(sql, bench.directory);
-      await sleep(bench.isQuick ? 1_000 : 15_000); // as in start.ts
+      await sleep(idleMsOf(bench));
       const idle = memoryMiB(service.processId);
       const { measurement } = await measure(bench, 64, 2 * bench.seconds, { name, service, replay });
       figures.measurements.push(measurement);

@@ -60,9 +60,11 @@ async function freePort(): Promise<number> {
   return typeof address === 'object' && address !== null ? address.port : 0;
 }
 
+/** Before idle memory is read. After 8 s without work, V8 collects the garbage of the start. */
+export const idleMsOf = ({ isQuick }: Bench): number => (isQuick ? 1_000 : 15_000);
+
 export async function start(bench: Bench): Promise<Report> {
-  // After 8 s without work, V8 collects the garbage of the start.
-  const [rounds, idleMs] = bench.isQuick ? [3, 1_000] : [7, 15_000];
+  const [rounds, idleMs] = [bench.isQuick ? 3 : 7, idleMsOf(bench)];
   const [port, secretsPort, webhookPort] = [await freePort(), await freePort(), await freePort()];
   const bareScript = join(import.meta.dirname, 'bare.mjs');
   const bare: Subject = {
