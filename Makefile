@@ -24,7 +24,7 @@ dev: node_modules/.installed ## like start, but run the source and restart after
 dump: node_modules/.installed ## write the data of DATABASE_URL, or of make start, to a new file: make dump FILE=gatehouse.dump
 	@node --import tsx scripts/dump.ts dump $(FILE)
 
-load: node_modules/.installed ## read such a file into a new database, of DATABASE_URL or of make start: make load FILE=gatehouse.dump
+load: node_modules/.installed ## read such a file into the new, empty database of DATABASE_URL or of make start: make load FILE=gatehouse.dump
 	@node --import tsx scripts/dump.ts load $(FILE)
 
 test: node_modules/.installed ## run every test against a PostgreSQL of its own; FILES="test/a.test.ts" runs only some
