@@ -1,6 +1,6 @@
 /**
- * The program before secrets and webhook got the second step of their schemas gives way to this one under load, comes
- * back on the newer schema, and gives way again.
+ * Under load, this program replaces an earlier one that had one step in the schemas of secrets and webhook. The earlier
+ * program then runs on the newer schema, and is replaced again.
  */
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
