@@ -55,7 +55,8 @@ test('a restart does not wait for a change of a token', bounded, async (t) => {
   await (await startGatehouse(t, ['webhook'], url)).stop();
   await sql.begin(async (change) => {
     await change`update webhook.tokens set last_used_at = now()`;
-    await startGatehouse(t, ['webhook'], url);
+    const gatehouse = await startGatehouse(t, ['webhook'], url);
+    assert.equal(await statusOf(gatehouse, WEBHOOK_TOKEN), 200);
   });
 });
 
