@@ -28,7 +28,7 @@ export interface Deployed {
 export const compose: Yaml = only(readYaml(readDeployFile('compose.yaml')));
 
 /** Replaces `${DOMAIN}` and `${DOMAIN:?…}`. @throws if another variable is needed */
-export function withDomain(text: string, domain: string): string {
+function withDomain(text: string, domain: string): string {
   const found = text.replace(/\$\{DOMAIN(:\?[^}]*)?\}/g, domain);
   if (found.includes('$')) throw new Error(`another variable is needed: ${text}`);
   return found;
