@@ -132,9 +132,9 @@ test('make dump and make load between two major versions, there and back', { tim
   t.after(() => rmSync(directory, { recursive: true, force: true }));
   const embedded = await createDatabase(t);
   const { url, stop } = await startGatehouse(t, SERVICES, embedded.url);
-  const books = await startRounds(url, 2);
-  await until(() => books.rounds() >= 6, '6 rounds');
-  await books.balance(embedded.sql);
+  const callers = await startRounds(url, 2);
+  await until(() => callers.rounds() >= 6, '6 rounds');
+  await callers.stopAndCompare(embedded.sql);
   await stop();
 
   const own = await startServer(t);

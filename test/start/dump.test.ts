@@ -36,14 +36,14 @@ async function contents(sql: Sql): Promise<Readonly<Record<string, string>>> {
 test('a dump under load is one state, and its copy serves', bounded, async (t) => {
   const source = await createDatabase(t);
   const { url, stop } = await startGatehouse(t, SERVICES, source.url);
-  const books = await startLoad(url, 4);
-  await until(() => books.rounds() >= 8, '8 rounds');
+  const callers = await startLoad(url, 4);
+  await until(() => callers.rounds() >= 8, '8 rounds');
   const early = join(directory, 'early.dump');
   await dump(source.url, early);
   // What refers to another table's row was written after it: a mixture of two states would be rejected.
   const mixed = await createEmptyDatabase(t);
   await load(mixed.url, early);
-  await books.balance(source.sql);
+  await callers.stopAndCompare(source.sql);
   await stop();
   await source.sql`update identity.users set first_name = ${ODD} where username = 'caller-0'`;
 
@@ -56,7 +56,7 @@ test('a dump under load is one state, and its copy serves', bounded, async (t) =
   assert.deepEqual(await contents(copy.sql), expected);
   assert.deepEqual([...(await copy.sql`select sequencename from pg_sequences`)], [], 'a sequence would have to be dumped, too');
   assert.ok(Object.keys(expected).length >= 20, 'every table is compared');
-  await books.balance(copy.sql);
+  await callers.stopAndCompare(copy.sql);
   const program = buildProgram();
   const { code, stdout } = await runProgram(t, program, ['migrate'], { DATABASE_URL: copy.url });
   assert.deepEqual([code, stdout], [0, 'identity: is up to date\nsecrets: is up to date\nwebhook: is up to date\n']);

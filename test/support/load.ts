@@ -1,4 +1,4 @@
-/** Callers of all three services, who check that each reply is their own, and the books of what was acknowledged. */
+/** Callers of all three services, who check that each reply is their own, and what was acknowledged to them. */
 import assert from 'node:assert/strict';
 import type { Sql } from 'postgres';
 import { type Answer, ask, logIn, WEBHOOK_TOKEN } from './gatehouse.ts';
@@ -8,17 +8,17 @@ type Urls = Readonly<Record<'identity' | 'secrets' | 'webhook', string>>;
 
 const PASSWORD = 'a passphrase for the load';
 
-export interface Books {
+export interface Load {
   /** Rounds of all callers so far. */
   rounds(): number;
   /** What was not as expected, and how often. */
   problems(): Readonly<Record<string, number>>;
   /** Ends the load, and compares what was acknowledged with what is stored. */
-  balance(sql: Sql): Promise<void>;
+  stopAndCompare(sql: Sql): Promise<void>;
 }
 
 /** Starts callers, each with a user of their own. */
-export async function startLoad(url: Urls, callers: number): Promise<Books> {
+export async function startLoad(url: Urls, callers: number): Promise<Load> {
   const admin = await logIn(url.identity);
   const users = await Promise.all(Array.from({ length: callers }, (_, number) => createUser(url, admin, number)));
   const secrets = secretsClient(url.secrets);
@@ -67,12 +67,12 @@ export async function startLoad(url: Urls, callers: number): Promise<Books> {
       rounds += 1;
     }
   });
-  // Reported by `balance`.
+  // Reported by `stopAndCompare`.
   const ended = Promise.allSettled(running);
   return {
     rounds: () => rounds,
     problems: () => Object.fromEntries(problems),
-    async balance(sql) {
+    async stopAndCompare(sql) {
       isOver = true;
       await ended;
       await Promise.all(running);
