@@ -9,7 +9,7 @@ import { createDatabase } from '../support/database.ts';
 import { startKillablePostgres } from '../support/killable-postgres.ts';
 import { kill, openConnections, untilSql } from '../support/connections.ts';
 import { startProxy } from '../support/proxy.ts';
-import { idsOf, makeThings, type Outcome, outcomeOf, someThings, standInTheWay, stored, storing, type Thing } from '../support/things.ts';
+import { blockThing, idsOf, makeThings, type Outcome, outcomeOf, someThings, stored, storing, type Thing } from '../support/things.ts';
 import { bounded, until } from '../support/until.ts';
 
 const file = await createDatabase();
@@ -36,7 +36,7 @@ test('a cut connection fails every call of a shared statement, and the next one 
   const proxy = await startProxy(t, file.url);
   const [database, { store, statements }] = [openConnections(t, proxy.url, 'cut'), storing()];
   const [underWay, waiting] = [someThings(10), someThings(200)];
-  const other = await standInTheWay(t, file.url, underWay[5] ?? assert.fail());
+  const other = await blockThing(t, file.url, underWay[5] ?? assert.fail());
   const calls = underWay.map((thing) => outcomeOf(store(database, thing)));
   await other.met();
   calls.push(...waiting.map((thing) => outcomeOf(store(database, thing))));
@@ -56,7 +56,7 @@ test('a connection cut while items are tried alone leaves the invalid one its ow
   const [database, { store }] = [openConnections(t, proxy.url, 'alone'), storing()];
   const [wrong, before, slow, after] = [...someThings(1, { size: 0 }), ...someThings(3)];
   assert.ok(wrong && before && slow && after);
-  const other = await standInTheWay(t, file.url, slow);
+  const other = await blockThing(t, file.url, slow);
   const calls = [wrong, before, slow, after].map((thing) => outcomeOf(store(database, thing)));
   await other.met();
   const [first, second] = await Promise.all(calls.slice(0, 2));
@@ -124,7 +124,7 @@ test('after kill -9 of PostgreSQL, every acknowledged item is stored and no call
     const [held] = someThings(1);
     assert.ok(held);
     // At any moment, or in the middle of a statement for certain.
-    const other = round === 0 ? null : await standInTheWay(t, killable.url(), held);
+    const other = round === 0 ? null : await blockThing(t, killable.url(), held);
     const call = other && outcomeOf(store(database, held));
     await other?.met();
     const killed = killable.kill();
@@ -152,7 +152,7 @@ test('after kill -9 of PostgreSQL, every acknowledged item is stored and no call
 test('closing lets the statement under way finish, and fails waiting and later calls', async (t) => {
   const [database, { store }] = [openConnections(t, file.url, 'closed'), storing()];
   const [underWay, waiting, late] = [someThings(3), someThings(300), someThings(3)];
-  const other = await standInTheWay(t, file.url, underWay[1] ?? assert.fail());
+  const other = await blockThing(t, file.url, underWay[1] ?? assert.fail());
   const calls = underWay.map((thing) => outcomeOf(store(database, thing)));
   await other.met();
   calls.push(...waiting.map((thing) => outcomeOf(store(database, thing))));
@@ -170,7 +170,7 @@ test('closing lets the statement under way finish, and fails waiting and later c
 test('closing fails the calls of a statement that does not finish', async (t) => {
   const [database, { store }] = [openConnections(t, file.url, 'stuck'), storing()];
   const [underWay, waiting] = [someThings(3), someThings(300)];
-  const other = await standInTheWay(t, file.url, underWay[1] ?? assert.fail());
+  const other = await blockThing(t, file.url, underWay[1] ?? assert.fail());
   const calls = underWay.map((thing) => outcomeOf(store(database, thing)));
   await other.met();
   calls.push(...waiting.map((thing) => outcomeOf(store(database, thing))));

@@ -6,7 +6,7 @@ import { type Database, Duplicate, Rejected } from '../../src/db/pool.ts';
 import { Overloaded, Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
 import { openConnections, untilSql } from '../support/connections.ts';
-import { idsOf, makeThings, outcomeOf, outcomesOf, someThings, standInTheWay, stored, storing, type Thing, turn } from '../support/things.ts';
+import { blockThing, idsOf, makeThings, outcomeOf, outcomesOf, someThings, stored, storing, type Thing, turn } from '../support/things.ts';
 
 const file = await createDatabase();
 const MIB = 1024 * 1024;
@@ -61,7 +61,7 @@ test('two statements are under way, and calls that arrive meanwhile share the ne
   const [database, { store, statements }] = [open(t), storing()];
   const [[held], [second], gathered] = [someThings(1), someThings(1), someThings(30)];
   assert.ok(held && second);
-  const other = await standInTheWay(t, file.url, held);
+  const other = await blockThing(t, file.url, held);
   const calls = [store(database, held)];
   await other.met();
   for (const thing of [second, ...gathered]) {
@@ -170,7 +170,7 @@ test('a statement that times out fails all its calls and delays no later ones', 
   const [database, { store, statements }] = [open(t), storing()];
   await database.write((sql) => sql`set statement_timeout = 300`);
   const [late, later] = [someThings(3), someThings(4)];
-  const other = await standInTheWay(t, file.url, late[1] ?? assert.fail());
+  const other = await blockThing(t, file.url, late[1] ?? assert.fail());
   const calls = outcomesOf(late.map((thing) => store(database, thing)));
   await other.met();
   const next = later.map((thing) => store(database, thing));
@@ -187,7 +187,7 @@ test('an item tried alone may time out, and the others get their own results', a
   await database.write((sql) => sql`set statement_timeout = 300`);
   const [wrong, slow, ...good] = [...someThings(1, { size: 0 }), ...someThings(4)];
   assert.ok(wrong && slow);
-  await standInTheWay(t, file.url, slow);
+  await blockThing(t, file.url, slow);
   const outcomes = await outcomesOf([wrong, ...good.slice(0, 1), slow, ...good.slice(1)].map((thing) => store(database, thing)));
   assert.ok(outcomes[0] instanceof Rejected);
   assert.match(unavailable(outcomes[2]).message, /57014/);
@@ -230,7 +230,7 @@ test('of 10,000 simultaneous calls 1,024 succeed, and the others fail at once', 
   const [database, { store, statements }] = [open(t), storing()];
   const [held] = someThings(1);
   assert.ok(held);
-  const other = await standInTheWay(t, file.url, held);
+  const other = await blockThing(t, file.url, held);
   const first = store(database, held);
   await other.met();
   const crowd = someThings(10_000);
@@ -256,7 +256,7 @@ test('calls of different databases never share a statement', async (t) => {
   const [one, two] = [open(t), open(t)];
   const [held, ...others] = someThings(5);
   assert.ok(held);
-  const other = await standInTheWay(t, file.url, held);
+  const other = await blockThing(t, file.url, held);
   const first = store(one, held);
   await other.met();
   assert.deepEqual(await Promise.all(others.map((thing) => store(two, thing))), told(others));

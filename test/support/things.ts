@@ -26,13 +26,13 @@ export async function makeThings(sql: Sql): Promise<void> {
     )`;
   // Not a wait for a lock, which ends a statement soon.
   await sql`
-    create function stand_in_the_way() returns trigger language plpgsql as $$ begin
+    create function sleep_while_blocked() returns trigger language plpgsql as $$ begin
       while exists (select from pg_locks where locktype = 'advisory' and granted and objid = new.id) loop
         perform pg_sleep(0.005);
       end loop;
       return new;
     end $$`;
-  await sql`create trigger way before insert on things for each row execute function stand_in_the_way()`;
+  await sql`create trigger blocking before insert on things for each row execute function sleep_while_blocked()`;
 }
 
 /** Stores things, and writes down which went by one statement. What a caller is told is made by the database from its own thing. */
@@ -67,8 +67,8 @@ export async function stored(sql: Sql, list: readonly Thing[]): Promise<number[]
   return (await sql<Array<{ id: number }>>`select id from things where id in ${sql(idsOf(list))} order by place`).map(({ id }) => id);
 }
 
-/** Every statement that stores this thing sleeps while another session is in its way. */
-export async function standInTheWay(owner: { after(fn: () => Promise<void>): void }, url: string, { id }: Thing) {
+/** Every statement that stores this thing sleeps while another session holds its advisory lock. */
+export async function blockThing(owner: { after(fn: () => Promise<void>): void }, url: string, { id }: Thing) {
   const other = connect(url);
   owner.after(() => other.end({ timeout: 0 }));
   await other`select pg_advisory_lock(${id})`;
