@@ -109,7 +109,7 @@ test('another version is rejected', () => {
   }
 });
 
-/** Each a row that somebody has edited or swapped, or a key that is not the one. */
+/** Each is an edited or swapped row, or a wrong key. */
 const WRONG: Readonly<Record<string, Partial<Attempt>>> = {
   'the id of another record': { metadata: { ...metadata, id: randomUUID() } },
   'an expiry one millisecond later': { metadata: { ...metadata, expiresAt: 1_893_456_000_001 } },
@@ -148,7 +148,7 @@ test('limits added to a record without limits open nothing', () => {
   }
 });
 
-/** What a row may hold after somebody has edited it, although nothing is ever sealed so: `infinity` arrives as NaN. */
+/** What an edited row may contain, although nothing is sealed with it: `infinity` arrives as NaN. */
 const IMPOSSIBLE: ReadonlyArray<Partial<BoundMetadata>> = [
   { expiresAt: Number.NaN },
   { expiresAt: Number.POSITIVE_INFINITY },

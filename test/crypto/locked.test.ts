@@ -80,7 +80,7 @@ test('a passphrase key that differs in one bit opens nothing', () => {
   for (const wrong of [Buffer.alloc(32), randomBytes(32), stretched.subarray(1), Buffer.alloc(0), clientKey]) assert.equal(open(sealed, wrong), null);
 });
 
-/** A row that somebody has edited or swapped, or a key that is not the one: the passphrase is right each time. */
+/** Each is an edited or swapped row, or a wrong key. The passphrase is right each time. */
 const WRONG: Readonly<Record<string, Partial<Attempt>>> = {
   'the id of another record': { metadata: { ...metadata, id: randomUUID() } },
   'an expiry one millisecond later': { metadata: { ...metadata, expiresAt: 1_893_456_000_001 } },

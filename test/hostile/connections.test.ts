@@ -40,7 +40,7 @@ test('beyond 1,024 bodies: 503 for another body, 200 for a request without one',
   assert.ok(Number(refused.headers.get('retry-after')) >= 1);
   assert.equal((await exchange(url, ['GET /a HTTP/1.1', HOST])).status, 200);
   const complete = await exchange(url, ['POST /a HTTP/1.1', HOST, `Content-Length: ${BODY.length}`], BODY, '127.0.0.9');
-  assert.equal(complete.status, 200, 'a body that arrives with its head takes no place');
+  assert.equal(complete.status, 200, 'a body that arrives with its head takes no slot');
   for (const client of clients) client.leave();
   await until(() => inFlight() === 0, 'all slots are free');
   assert.equal((await postFrom('127.0.0.9')).status, 200);

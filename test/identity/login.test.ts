@@ -86,8 +86,8 @@ test('a disabled user\'s hash is not replaced', async () => {
 });
 
 /**
- * Changes the hash while a login has checked the old one: the login waits for the row that this holds, and goes on when
- * the change is committed.
+ * Changes the hash when a login has checked the old one: the login waits for the row that this transaction has locked,
+ * and continues after the commit.
  */
 async function overtake(username: string, hash: string, start: () => Promise<string>): Promise<string> {
   let slow: Promise<string> = Promise.resolve('');

@@ -132,7 +132,7 @@ test('of simultaneous users with one name exactly one is made', async () => {
   assert.deepEqual(outcomes.sort(), [...Array<string>(11).fill('conflict'), 'created']);
 });
 
-async function everybody(): Promise<User[]> {
+async function allUsers(): Promise<User[]> {
   const users: User[] = [];
   for await (const batch of eachUser(database)) users.push(...batch);
   return users;
@@ -144,7 +144,7 @@ test('users are listed oldest first, without the deleted, whole or by the page',
   await sql`update identity.users set created_at = now() - interval '2 days' where username = 'first'`;
   await sql`update identity.users set created_at = now() - interval '1 day' where username = 'second'`;
   await sql`update identity.users set deleted_at = now() where id = ${ids[2] ?? ''}`;
-  assert.deepEqual((await everybody()).map((user) => user.username), ['first', 'second', 'third']);
+  assert.deepEqual((await allUsers()).map((user) => user.username), ['first', 'second', 'third']);
   const page = async (number: number) => {
     const { rows, total } = await listUsers(database, { page: number, limit: 2 });
     return [total, ...rows.map((user) => user.username)];
@@ -161,5 +161,5 @@ test('a list of many batches has every user once, even if created at the same mo
       timestamptz '2030-01-01T00:00:00Z' + case when n <= 700 then 0 else n end * interval '1 microsecond'
     from generate_series(1, 1500) as n`;
   const inOrder = (await sql`select username from identity.users order by created_at, id`).map((row) => String(row.username));
-  assert.deepEqual((await everybody()).map((user) => user.username), inOrder);
+  assert.deepEqual((await allUsers()).map((user) => user.username), inOrder);
 });

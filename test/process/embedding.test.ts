@@ -59,7 +59,7 @@ test('an instance can be stopped before it is ready, and one after the other can
   assert.deepEqual(next.ports, waiting.ports);
 });
 
-test('wrong settings are told all at once, and the environment is not read', async (t) => {
+test('all wrong settings are reported together, and the environment is not read', async (t) => {
   process.env.AUTH_TOKEN = AUTH_TOKEN;
   t.after(() => delete process.env.AUTH_TOKEN);
   const problems = async (services: readonly string[], settings: StartOptions['settings']) => {

@@ -51,7 +51,7 @@ test('both images are built and run alike', () => {
   assert.equal(run(minimal), run(dockerfile));
 });
 
-/** The layout of the image's final stage, in a directory that nobody may change. */
+/** The layout of the image's final stage, in a read-only directory. */
 function layOut(): string {
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-image-'));
   after(() => {
@@ -67,15 +67,15 @@ function layOut(): string {
 }
 
 const directory = layOut();
-/** Permissions mean nothing to root, so it steps down to `nobody`; everybody else is unprivileged already. */
-const somebody = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
+/** Root ignores permissions, so the program runs as `nobody` then. Other users are unprivileged already. */
+const unprivileged = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
 const listing = () => readdirSync(directory, { recursive: true, encoding: 'utf8' }).filter((name) => !name.startsWith('node_modules/postgres/')).sort();
 
 test('the program runs read-only, unprivileged and with only its own variables', async (t) => {
   const before = listing();
   assert.ok(before.includes('dist/cli.js') && !before.some((name) => name.endsWith('.ts')), 'plain JavaScript');
   const given = { ...variables(file.url), ADMIN_PASSWORD: '', SHARE_PAGES: 'on', SIGNIN_PAGES: 'on' };
-  const running = startProgram(t, directory, ['serve'], given, somebody);
+  const running = startProgram(t, directory, ['serve'], given, unprivileged);
   await running.ready(...SERVICES);
   const url = Object.fromEntries(await Promise.all(SERVICES.map(async (service) => [service, await running.url(service)] as const)));
   for (const service of SERVICES) {
@@ -104,8 +104,8 @@ test('the program runs read-only, unprivileged and with only its own variables',
 
 test('commands work in the image, too', async (t) => {
   const environment = { DATABASE_URL: file.url };
-  assert.equal((await runProgram(t, directory, ['migrate'], environment, somebody)).code, 0);
-  const users = await runProgram(t, directory, ['user', 'list', '--json'], environment, somebody);
+  assert.equal((await runProgram(t, directory, ['migrate'], environment, unprivileged)).code, 0);
+  const users = await runProgram(t, directory, ['user', 'list', '--json'], environment, unprivileged);
   assert.equal(users.code, 0, users.stderr);
 });
 
@@ -133,10 +133,10 @@ test('the health check finds each service by its variables', async (t) => {
       return 'unhealthy';
     }
   };
-  // Port 1 is reserved, and of no use to anybody.
+  // Port 1 is reserved: nothing listens there.
   const nowhere = { IDENTITY_PORT: '1', SECRETS_PORT: '1', PORT: '1', WEBHOOK_PORT: '1' };
   for (const service of SERVICES) {
-    const running = startProgram(t, directory, ['serve', service], variables(file.url), somebody);
+    const running = startProgram(t, directory, ['serve', service], variables(file.url), unprivileged);
     const port = new URL(await running.url(service)).port;
     assert.equal(check({ ...nowhere, [`${service.toUpperCase()}_PORT`]: port }), 'healthy', service);
     if (service === 'webhook') assert.equal(check({ IDENTITY_PORT: '1', SECRETS_PORT: '1', PORT: port }), 'healthy', 'by its own name');

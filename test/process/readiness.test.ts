@@ -52,7 +52,7 @@ test('on a read-only database, as on a standby, a service is not ready', async (
 test('without disk space for new data, a service is not ready', async (t) => {
   const [database, gatehouse] = await start(t);
   const { sql } = database;
-  // The same as a full disk to a statement that needs space: an update in place goes on.
+  // Like a full disk for a statement that needs space. An update in place still succeeds.
   await sql`alter database ${sql(nameOf(database))} set temp_file_limit = 0`;
   await endConnections(database);
   await assertUnready(gatehouse, /the database can be read but not written/);

@@ -200,7 +200,7 @@ test('lost database connections fail requests, but not the process', async (t) =
   }
   assert.deepEqual([...statuses].filter((status) => status !== 200 && status !== 500), []);
   await until(() => running.log().filter(({ message }) => message === 'request').length >= 100);
-  // Whoever sends into a connection whose end has not yet been noticed is told so; a log-in uses two of them.
+  // A login fails if it uses a connection whose end has not been noticed yet. It uses two connections.
   const tryLogIn = () => ask('POST', `${url}/api/auth/login`, { body: { username: 'admin', password: ADMIN_PASSWORD } });
   const tries = [(await tryLogIn()).status, (await tryLogIn()).status, (await tryLogIn()).status];
   assert.ok(tries.every((status) => status === 200 || status === 500) && tries.at(-1) === 200, tries.join(', '));

@@ -1,4 +1,4 @@
-/** Log lines are written together: in few writes, in order, and in bounded memory if nobody reads them. */
+/** Log lines are written together: in few writes, in order, and in bounded memory even if they are not read. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { PassThrough, Writable } from 'node:stream';
@@ -144,7 +144,7 @@ test('flush tells how many lines were dropped last', async () => {
 /** More lines than 4 MiB hold, besides what the pipe holds. */
 const REQUESTS = 18_000;
 
-/** A process whose log nobody reads, and that has answered many requests. */
+/** A process whose log is not read, and that has answered many requests. */
 async function startBusy(t: TestContext, environment: Record<string, string> = {}) {
   const unread = await startUnread(t, program, 'identity', { ...variables(database.url), ...environment });
   const client = await connectTo(unread.url);
@@ -173,7 +173,7 @@ test('a process with an unread log continues, and later logs how many lines are 
     client.send(last);
     more += 1;
     return parsed().some(({ request_id }) => request_id === 'last');
-  }, 'the log goes on');
+  }, 'further log lines');
   const lines = parsed();
   const seen = lines.filter(({ request_id }) => request_id === 'y'.repeat(128)).length;
   const notices = lines.filter(({ message }) => message === DROPPED);

@@ -14,7 +14,7 @@ const MIB = 1024 * 1024;
 const SECRETS = 200_000;
 
 const { url: databaseUrl, sql } = await createDatabase();
-// Without it, V8 lets the young generation of any busy process grow: to 32 MiB with Node 20 and 22, 128 with Node 24.
+// Without this option, V8 lets the young generation of any busy process grow: to 32 MiB with Node 20 and 22, 128 with Node 24.
 const smallYoungGeneration = { NODE_OPTIONS: '--max-semi-space-size=1' };
 const program = startProgram(
   { after }, buildProgram(), ['serve', 'secrets'],

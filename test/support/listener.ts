@@ -17,7 +17,7 @@ export interface TestListener {
   readonly lines: () => ReadonlyArray<Record<string, unknown>>;
   /** The log lines of finished exchanges. */
   readonly requests: () => Array<Record<string, unknown>>;
-  /** As at a shutdown. */
+  /** Closes the listener as a shutdown does. */
   readonly close: (graceMs: number) => Promise<void>;
 }
 

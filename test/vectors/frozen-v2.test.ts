@@ -1,7 +1,7 @@
 /**
- * What is locked with a passphrase (version 2), and every row tag, must open and fit for ever: somebody's database holds
- * it. `frozen-v2.json` was made once, when both came, and is never made again. If a test here fails, the code is wrong
- * and not the file.
+ * What is locked with a passphrase (version 2) must always open, and every row tag must always match, because databases
+ * contain them. `frozen-v2.json` was made once, when both were introduced, and is never made again. If a test here
+ * fails, the code is wrong and not the file.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

@@ -1,5 +1,5 @@
 /**
- * What version 1 has written must open for ever: somebody's database holds it. `frozen-v1.json` was made once, by the
+ * What version 1 has written must always open, because databases contain it. `frozen-v1.json` was made once, by the
  * first release, and is never made again. If a test here fails, the code is wrong and not the file; a new format gets
  * a version and a file of its own, and keeps passing this one.
  */

@@ -128,7 +128,7 @@ test('an event is POSTed byte for byte, with its headers and a Standard Webhooks
     'webhook-id': id,
     'gatehouse-event': encodeURIComponent('seite.geändert\n'),
     'gatehouse-attempt': '1',
-  }, "nothing of the sender's credentials goes on");
+  }, 'no credential of the sender is forwarded');
   assert.ok(Math.abs(Number(time) - Date.now() / 1000) < 300);
   // As specified: an HMAC of `id.timestamp.body` with the bytes of the secret.
   const key = Buffer.from(SECRET.slice('whsec_'.length), 'base64');

@@ -249,7 +249,7 @@ for (const [which, environment] of [
     assert.equal(
       (await send('stripe', stripe.token, { id: `evt_${randomUUID()}`, type: 'x' }, SIGNING_SECRETS.stripe)).status,
       200,
-      'while the service with the right one goes on',
+      'the service with the right secret still accepts events',
     );
   });
 }

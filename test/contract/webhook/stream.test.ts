@@ -174,7 +174,7 @@ test('a stream ends when its token is revoked', bounded, async (t) => {
   const witness = 'witness-operator-0123456789abcdefghijklmno';
   await own.sql`insert into webhook.tokens (id, name, role, digest)
     values (gen_random_uuid(), '', 'operator', ${createHash('sha256').update(witness).digest()})`;
-  await until(() => said().endsWith('0\r\n\r\n') || ids().length > 1, 'the stream ends, or goes on');
+  await until(() => said().endsWith('0\r\n\r\n') || ids().length > 1, 'the stream ends, or sends a further event');
   assert.deepEqual(ids(), [seen]);
 });
 

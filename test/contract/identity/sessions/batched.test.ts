@@ -61,11 +61,11 @@ test('credentials sent at the same moment are each answered for themselves', asy
 });
 
 /** Clients that ask without a pause until they are told to stop. */
-function crowd(tokens: readonly string[]) {
-  let goesOn = true;
+function clients(tokens: readonly string[]) {
+  let isRunning = true;
   const answered = { open: 0, refused: 0, other: 0 };
   const one = async (token: string) => {
-    while (goesOn) {
+    while (isRunning) {
       const { status } = await ask('GET', `${identity}/api/test/`, { bearer: token });
       answered[status === 200 ? 'open' : status === 401 ? 'refused' : 'other'] += 1;
     }
@@ -74,7 +74,7 @@ function crowd(tokens: readonly string[]) {
   return {
     answered,
     async stop() {
-      goesOn = false;
+      isRunning = false;
       await all;
     },
   };
@@ -82,13 +82,13 @@ function crowd(tokens: readonly string[]) {
 
 test('a revoked session or key is rejected after the reply, under concurrent use', async () => {
   const people = await Promise.all(Array.from({ length: 4 }, () => enter()));
-  const others = crowd(people.map(({ token }) => token));
+  const others = clients(people.map(({ token }) => token));
   for (let round = 0; round < 12; round += 1) {
     const person = await enter();
     const own = await key(person);
     // The one that is revoked is asked for all the time, so that a statement with it is always under way.
     const [credential, path] = round % 2 === 0 ? [person.token, `/api/session/revoke?session=${person.token}`] : [own.key, `/api/key/${own.id}/revoke`];
-    const withIt = crowd([credential, credential, credential]);
+    const withIt = clients([credential, credential, credential]);
     while (withIt.answered.open < 10) assert.equal(await isOpen(identity, credential), true);
     assert.equal((await call(admin.token, 'DELETE', path)).status, 200);
     const statuses = await Promise.all(Array.from({ length: 20 }, async () => isOpen(identity, credential)));
@@ -97,6 +97,6 @@ test('a revoked session or key is rejected after the reply, under concurrent use
     assert.equal(withIt.answered.other, 0);
   }
   await others.stop();
-  assert.deepEqual([others.answered.refused, others.answered.other], [0, 0], 'nobody else was refused');
+  assert.deepEqual([others.answered.refused, others.answered.other], [0, 0], 'no other credential was rejected');
   assert.ok(others.answered.open > 200);
 });

@@ -1,4 +1,4 @@
-/** How sessions end without a word of their holder: by time, by what happens to the user, by another replica. */
+/** How sessions end without a logout: by time, by a change of their user, through another replica. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createDatabase } from '../../../support/database.ts';

@@ -16,7 +16,7 @@ const people = [await enter(), await enter(), await enter()] as const;
 type Ending = 'demoted' | 'disabled' | 'deleted';
 const BODIES = { demoted: { super_admin: false }, disabled: { enabled: false } } as const;
 
-/** One ends the right of another, by way of this replica or that. */
+/** `by` ends the right of `of` as an administrator, through the replica at `url`. */
 function end(by: Person, of: { id: string }, ending: Ending, url = identity): Promise<Answer> {
   const path = `${url}/api/user/${of.id}`;
   return ending === 'deleted' ? ask('DELETE', path, { bearer: by.token }) : ask('PATCH', path, { bearer: by.token, body: BODIES[ending] });
@@ -79,7 +79,7 @@ test('the last administrator may be changed in everything else, but not in part'
   assert.deepEqual([data.first_name, data.username], ['Chief', chief.username]);
 });
 
-/** What the one who came too late is told: no administrator any more; out altogether, by the time they were looked up; or the last. */
+/** The other request finds its caller signed out, a user gone, the last administrator, or its caller without the right. */
 function assertLost(answer: Answer) {
   if (answer.status === 401) return assertError(answer, 401, 'unauthorized');
   if (answer.status === 404) return assertError(answer, 404, 'not_found');

@@ -1,4 +1,4 @@
-/** GET /api/auth/verify: what a proxy is told about who asks, for every kind of credential, and that it fails closed. */
+/** GET /api/auth/verify: what a proxy learns about the caller, for every kind of credential, and that it fails closed. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { type Answer, ask, logIn } from '../../../support/gatehouse.ts';
