@@ -47,9 +47,8 @@ export async function showAccount({ caller: { user, session } }: Visit, service:
   return page('Your account', main);
 }
 
-const [BROWSERS, SYSTEMS] = [
-  ['Edg', 'OPR', 'Firefox', 'Chrome', 'Safari'], ['Android', 'iPhone', 'iPad', 'Windows', 'Mac OS X', 'Linux'],
-];
+const BROWSERS = ['Edg', 'OPR', 'Firefox', 'Chrome', 'Safari'];
+const SYSTEMS = ['Android', 'iPhone', 'iPad', 'Windows', 'Mac OS X', 'Linux'];
 
 /** Names that a person recognizes: a browser and its system, or otherwise the name that the program sends. */
 function programOf(agent: string): string {
