@@ -5,8 +5,10 @@ import { after, test } from 'node:test';
 import { createDatabase } from '../support/database.ts';
 import { ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { addOperator, OPERATOR_TOKEN } from '../support/inbox.ts';
+import { PORTAL } from '../support/portal.ts';
 import { addToken, openWebhook, SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
 import { until } from '../support/until.ts';
+import { PASSWORD } from '../support/users.ts';
 
 const database = await createDatabase();
 const { sql } = database;
@@ -15,10 +17,10 @@ await addOperator(sql);
 const EVENT = { event: 'a', data: { page_id: 'b' } };
 
 /** The log lines of one request, without what every request line has. */
-async function linesOf(method: string, target: string, options: Parameters<typeof ask>[2] = {}) {
+async function linesOf(method: string, target: string, options: Parameters<typeof ask>[2] = {}, written = log) {
   const id = randomUUID();
   await ask(method, target, { ...options, headers: { ...options.headers, 'x-request-id': id } });
-  const own = () => log().filter((line) => line.request_id === id);
+  const own = () => written().filter((line) => line.request_id === id);
   await until(() => own().some(({ message }) => message === 'request'), 'the request line');
   return own();
 }
@@ -36,6 +38,18 @@ test('identity: a request line has the ids of user and session, or of user and k
   assert.deepEqual(idsOf(byKey), { user_id: user?.user_id, key_id: created.json.data.id });
   const [denied] = await linesOf('GET', `${url.identity}/api/user/${randomUUID()}?x=1`, { bearer: session });
   assert.deepEqual([denied?.status, idsOf(denied).user_id], [400, user?.user_id], 'also of a request that fails');
+});
+
+test("identity: the request line of an administrators' page has the ids of a caller who may not see it", async (t) => {
+  const pages = await startGatehouse(t, ['identity'], database.url, PORTAL);
+  const user = { username: 'no-administrator', email: 'no-administrator@example.org', password: PASSWORD };
+  await ask('POST', `${url.identity}/api/user/`, { bearer: await logIn(url.identity), body: user });
+  const cookie = `__Host-gatehouse=${await logIn(url.identity, user.username, PASSWORD)}`;
+  const [session] = await sql`select s.user_id, s.id as session_id from identity.users u join identity.sessions s on s.user_id = u.id where u.username = ${user.username}`;
+  for (const path of ['/account/users', `/account/users/${randomUUID()}`, '/account/audit']) {
+    const [line] = await linesOf('GET', pages.url.identity + path, { headers: { cookie } }, pages.log);
+    assert.deepEqual([line?.status, idsOf(line)], [403, { ...session }], path);
+  }
 });
 
 test('webhook: a request line has the id of the token', async () => {

@@ -118,11 +118,14 @@ export const revokeKey = formOf<Person>()({ key_id: uuid() }, async (call, servi
   return revoked instanceof Failure ? revoked : showFirstKeys(call, service);
 });
 
-/** For administrators, as all that follow. */
+type Search = Readonly<{ page: number; search: string }>;
+
+/** For administrators. The guard does not check this, so that the log has the ids of a caller who is refused. */
 export async function showUsers(
-  { query: { page: number, search } }: Visit<unknown, { page: number; search: string }>, { database }: PortalService,
+  { caller, query: { page: number, search } }: Visit<unknown, Search>, { database }: PortalService,
   form = { username: '', email: '', ...again('') },
 ) {
+  if (!may(caller, 'list every user')) return forbidden(caller);
   const { rows, total } = await searchUsers(database, search, { page: number, limit: PAGE_ROWS });
   const pages = pager(`/account/users?search=${encodeURIComponent(search)}&page=`, number, total);
   const list = rows.map((user) => render('user-row', shown(user)));
@@ -150,7 +153,8 @@ export const createUser = formOf<Person>()({ username, email, password }, async 
 
 type OfUser = Visit<unknown, unknown, { readonly user_id: string }>;
 
-export async function showUser({ path: { user_id: id } }: OfUser, { database }: PortalService, message = '') {
+export async function showUser({ caller, path: { user_id: id } }: OfUser, { database }: PortalService, message = '') {
+  if (!may(caller, 'list every user')) return forbidden(caller);
   const user = await findUser(database, id);
   if (!user) return new Failure('not_found');
   const [totp, passkeys] = await Promise.all([findTotp(database, id), listPasskeys(database, id)]);
@@ -180,7 +184,8 @@ async function removeAll({ caller, request, path }: OfUser, service: PortalServi
 }
 
 /** The audit trail, newest first. */
-export async function showAudit({ query }: Visit<unknown, { page: number }>, { database }: PortalService) {
+export async function showAudit({ caller, query }: Visit<unknown, { page: number }>, { database }: PortalService) {
+  if (!may(caller, 'read the audit trail')) return forbidden(caller);
   const all = { userId: null, event: null };
   const { rows: records, total } = await listAudit(database, { ...query, limit: PAGE_ROWS }, all);
   const names = await findUsernames(database, records.flatMap(({ actor_id, user_id }) => [actor_id, user_id]));

@@ -3,7 +3,7 @@ import type { Call, Guard, RequestInfo } from '../../http/call.ts';
 import { Failure } from '../../http/errors.ts';
 import { activeSession, bearerOrCookie, cookieOf, createGuard, sessionCookie } from '../guard.ts';
 import type { User } from '../model.ts';
-import { type Action, type Caller, forbidden, may } from '../policy.ts';
+import type { Caller } from '../policy.ts';
 import type { PortalService } from '../service.ts';
 import { parseSessionToken } from '../token.ts';
 import { DOMAIN_COOKIE, HOST_COOKIE, isFromPortal } from './browser.ts';
@@ -27,9 +27,7 @@ export const portalForm: Guard<PortalService, null> = {
 const FRESH_SECONDS = 600;
 
 /** Everyone else is sent to the sign-in page. @param isSensitive for people who signed in just now (ASVS 7.5) */
-export const signedIn = (
-  kind: 'changes' | 'reads', isSensitive = false, right: Action | null = null,
-): Guard<PortalService, Person> => ({
+export const signedIn = (kind: 'changes' | 'reads', isSensitive = false): Guard<PortalService, Person> => ({
   security: ['portal_cookie'],
   errors: ['signin_needed', 'forbidden', 'service_failed'],
   idsOf: ({ user, session }) => ({ user_id: user.id, session_id: session.id }),
@@ -37,7 +35,6 @@ export const signedIn = (
     if (kind === 'changes' && !isFromPortal(request.headers, service.portal)) return NOT_FROM_PORTAL;
     const person = await personOf(request, service);
     if (!person) return new Failure('signin_needed', { headers: { Location: '/login' } });
-    if (right && !may(person, right)) return forbidden(person);
     const { age, has_factor, methods } = person.session;
     // With all factors that the account has by now: the password alone must not bypass them.
     if (!isSensitive || (age <= FRESH_SECONDS && !(has_factor && methods === 'password'))) return person;

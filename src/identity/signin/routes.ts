@@ -28,8 +28,6 @@ const entry = formFor(portalForm);
 const reader = signedIn('reads');
 const [read, readRecent] = [pageFor(reader), pageFor(signedIn('reads', true))];
 const [change, sensitive] = [formFor(signedIn('changes')), formFor(signedIn('changes', true))];
-const readUsers = pageFor(signedIn('reads', false, 'list every user'));
-const readAudit = pageFor(signedIn('reads', false, 'read the audit trail'));
 
 const ROWS: ReadonlyArray<Route<PortalService>> = [
   route({ ...pageFor(anonymous)('/login', 'the form'), query: loginQuery, handle: portal.showLogin }),
@@ -57,12 +55,12 @@ const ROWS: ReadonlyArray<Route<PortalService>> = [
   route({ ...sensitive('/account/keys', 'create an API key'), ...account.createKey }),
   route({ ...change('/account/keys/revoke', 'revoke an API key'), ...account.revokeKey }),
 
-  route({ ...readUsers('/account/users', 'users'), query: queryParameters({ page: number, search }),
+  route({ ...read('/account/users', 'users'), query: queryParameters({ page: number, search }),
     handle: account.showUsers }),
   route({ ...sensitive('/account/users', 'create a user'), ...account.createUser }),
-  route({ ...readUsers('/account/users/{user_id}', 'one user'), path: userPath, handle: account.showUser }),
+  route({ ...read('/account/users/{user_id}', 'one user'), path: userPath, handle: account.showUser }),
   route({ ...sensitive('/account/users/{user_id}', 'change a user'), path: userPath, ...account.changeUser }),
-  route({ ...readAudit('/account/audit', 'the audit trail'), query: pageQuery, handle: account.showAudit }),
+  route({ ...read('/account/audit', 'the audit trail'), query: pageQuery, handle: account.showAudit }),
 
   // A misspelled parameter must not admit everyone.
   route({ ...row('/api/auth/verify', ''), guard: portalVisitor, query: verifyQuery, handle: verifyOrSignIn,
