@@ -142,14 +142,14 @@ async function checkPasskey(call: Form<{ credential: string }, Waiting | null>, 
   return finish(call, service, account, caller ? 'password, passkey' : 'passkey');
 }
 
-const credential = text({ max: 8_192 });
-const asSecond = step('code', { credential }, checkPasskey);
+const asSecond = step('code', { credential: text({ max: 8_192 }) }, checkPasskey);
 
 /** By passkey: after the password as the second factor, otherwise alone. */
-export const usePasskey = formOf<null>()({ credential, return_to }, (call, service) => {
-  const isSecond = cookieOf(call.request.headers, PENDING_COOKIE) !== null;
-  return isSecond ? asSecond.handle(call, service) : retried(checkPasskey, showForm)(call, service);
-});
+export const usePasskey: typeof asSecond = {
+  ...asSecond,
+  handle: (call, service) => (cookieOf(call.request.headers, PENDING_COOKIE) === null
+    ? retried(checkPasskey, showForm)(call, service) : asSecond.handle(call, service)),
+};
 
 const bindingOf = ({ headers }: RequestInfo): string =>
   cookieOf(headers, PENDING_COOKIE) ?? cookieOf(headers, BROWSER_COOKIE) ?? '';
