@@ -62,8 +62,7 @@ const ROWS: ReadonlyArray<Route<PortalService>> = [
   route({ ...sensitive('/account/users/{user_id}', 'change a user'), path: userPath, ...account.changeUser }),
   route({ ...read('/account/audit', 'the audit trail'), query: pageQuery, handle: account.showAudit }),
 
-  // A misspelled parameter must not admit everyone.
-  route({ ...row('/api/auth/verify', ''), guard: portalVisitor, query: verifyQuery, handle: verifyOrSignIn,
+  route({ ...defaults, pattern: '/api/auth/verify', guard: portalVisitor, query: verifyQuery, handle: verifyOrSignIn,
     summary: 'Forward authentication: the caller, as headers for a proxy, or the way to the sign-in page',
     errors: ['unauthorized', 'signin_needed', 'signin_too_old', 'second_factor_needed', 'forbidden'] }),
 ];

@@ -7,10 +7,11 @@ import { verify } from '../verify.ts';
 import { isNavigation, originalAddress } from './browser.ts';
 import type { Visitor } from './guards.ts';
 
-/** `redirect`: the status with which the proxy sends browsers to the portal; nginx passes on only 401. */
+/** Unknown parameters are rejected, because a misspelled `require` must not admit everyone. */
 export const verifyQuery = queryParameters({
   require: optional(oneOf('super_admin', 'second_factor')),
   max_age: optional(decimal({ min: 1, max: 366 * 86_400, description: 'Seconds since the person signed in' })),
+  // The status with which the proxy sends browsers to the portal; nginx passes on only 401.
   redirect: optional(oneOf('302', '401')),
 });
 
