@@ -46,20 +46,20 @@ export type Handle<Asked, More extends unknown[] = []> = (call: Asked, service: 
   Promise<TextReply | Failure<(typeof FAILURES)[number]>>;
 
 /** A failure of the action is shown on the page, where the user can try again. */
-export const retried = <Asked>(action: Handle<Asked>, again: Handle<Asked, [string]>): Handle<Asked> =>
+export const retried = <Asked>(action: Handle<Asked>, showAgain: Handle<Asked, [string]>): Handle<Asked> =>
   async (call, service) => {
     const outcome = await action(call, service);
     // A user without the right does not see the page either.
     if (!(outcome instanceof Failure) || outcome.details.page || outcome.code === 'forbidden') return outcome;
-    const page = await again(call, service, messageOf(outcome));
-    return page instanceof Failure ? page : new Failure(outcome.code, { ...outcome.details, page });
+    const shown = await showAgain(call, service, messageOf(outcome));
+    return shown instanceof Failure ? shown : new Failure(outcome.code, { ...outcome.details, page: shown });
   };
 
 /** A form that this caller sends: its fields, and what is done with them. */
 export const formOf = <Caller, Path = unknown>() => <M extends Members>(
   fields: M, action: Handle<Call<Caller, Path, unknown, Values<M>>>,
-  again?: Handle<Call<Caller, Path, unknown, Values<M>>, [string]>,
-) => ({ body: form(fields), handle: again ? retried(action, again) : action });
+  showAgain?: Handle<Call<Caller, Path, unknown, Values<M>>, [string]>,
+) => ({ body: form(fields), handle: showAgain ? retried(action, showAgain) : action });
 
 const formPage = (name: string, title: string) => (
   { username = '', return_to }: { username?: string; return_to: string }, message = '', cookies: string[] = [],
@@ -87,8 +87,8 @@ export const codesPage = (codes: readonly string[], next: string, cookies: strin
 export const PAGE_ROWS = 20;
 
 /** @param path with the other parameters of the list, and `page=` at its end */
-export function pager(path: string, page: number, total: number): Html {
+export function pager(path: string, number: number, total: number): Html {
   const last = Math.max(1, Math.ceil(total / PAGE_ROWS));
-  const [previous, next] = [Math.max(1, page - 1), Math.min(last, page + 1)].map((to) => `${path}${to}`);
-  return last === 1 ? NOTHING : render('pages', { page, last, previous: previous ?? '', next: next ?? '' });
+  const [previous, next] = [Math.max(1, number - 1), Math.min(last, number + 1)].map((to) => `${path}${to}`);
+  return last === 1 ? NOTHING : render('pages', { page: number, last, previous: previous ?? '', next: next ?? '' });
 }
