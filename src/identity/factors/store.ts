@@ -13,10 +13,8 @@ export type Passkey = Readonly<{
 }>;
 
 /** Seconds since 1970, by the clock that all replicas share. */
-export async function readClock(database: Database): Promise<number> {
-  const [row] = await database.read((sql) => sql<[{ now: number }]>`select extract(epoch from now())::float8 as now`);
-  return row.now;
-}
+export const readClock = async (database: Database): Promise<number> =>
+  (await database.read((sql) => sql<[{ now: number }]>`select extract(epoch from now())::float8 as now`))[0].now;
 
 /** The secret of an app. It is sealed for the user: in another user's row, it does not open. */
 export const findTotp = async (database: Database, userId: string): Promise<SealedSecret | null> =>

@@ -28,7 +28,7 @@ export async function showAccount({ caller: { user, session } }: Visit, service:
     listAudit(service.database, first, { userId: user.id, event: null }),
     findEarlierSignIn(service.database, user.id, session.id),
   ]);
-  const main = render('account', {
+  return page('Your account', render('account', {
     ...again(message), administration: user.super_admin ? render('administration') : NOTHING, others: render('others'),
     username: user.username, email: user.email, name: `${user.first_name} ${user.last_name}`.trim() || '–',
     sessions: sessions.map(({ id, ip, user_agent: agent, created_at, last_seen_at }) => render('session', {
@@ -43,8 +43,7 @@ export async function showAccount({ caller: { user, session } }: Visit, service:
       what: [event.replace(/[._]/g, ' '), detail].filter(Boolean).join(': '),
       when: `${utc(time)}, from ${ip ?? 'the command line'}`,
     })),
-  });
-  return page('Your account', main);
+  }));
 }
 
 const BROWSERS = ['Edg', 'OPR', 'Firefox', 'Chrome', 'Safari'];
@@ -82,10 +81,10 @@ export const endSessions = formOf<Person>()({ session_id: optional(uuid()) }, as
   return ended instanceof Failure ? ended : continuePage('The session has ended', address, []);
 });
 
+type Paged<More = unknown> = Visit<unknown, Readonly<{ page: number }> & More>;
+
 /** The user's API keys. Here and below, the handlers of the API check permissions and write the audit trail. */
-export async function showKeys(
-  { caller, query }: Visit<unknown, { page: number }>, { database }: PortalService, message = '',
-) {
+export async function showKeys({ caller, query }: Paged, { database }: PortalService, message = '') {
   const { rows, total } = await listKeys(database, { ...query, limit: PAGE_ROWS }, caller.user.id);
   const keys = rows.map((key) => {
     const used = key.last_used_at ? `last used ${utc(key.last_used_at)}` : 'never used';
@@ -118,11 +117,9 @@ export const revokeKey = formOf<Person>()({ key_id: uuid() }, async (call, servi
   return revoked instanceof Failure ? revoked : showFirstKeys(call, service);
 });
 
-type Search = Readonly<{ page: number; search: string }>;
-
 /** For administrators. The guard does not check this, so that the log has the ids of a caller who is refused. */
 export async function showUsers(
-  { caller, query: { page: number, search } }: Visit<unknown, Search>, { database }: PortalService,
+  { caller, query: { page: number, search } }: Paged<{ search: string }>, { database }: PortalService,
   form = { username: '', email: '', ...again('') },
 ) {
   if (!may(caller, 'list every user')) return forbidden(caller);
@@ -184,7 +181,7 @@ async function removeAll({ caller, request, path }: OfUser, service: PortalServi
 }
 
 /** The audit trail, newest first. */
-export async function showAudit({ caller, query }: Visit<unknown, { page: number }>, { database }: PortalService) {
+export async function showAudit({ caller, query }: Paged, { database }: PortalService) {
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
   const all = { userId: null, event: null };
   const { rows: records, total } = await listAudit(database, { ...query, limit: PAGE_ROWS }, all);

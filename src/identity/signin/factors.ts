@@ -38,11 +38,10 @@ export async function showFactors(
     const about = `added ${utc(created_at)}, ${used}, ${is_backup_eligible ? 'synchronized' : 'on one device'}`;
     return render('passkey-item', { name, about, id: id.toString('base64url') });
   });
-  const main = render('factors', {
+  return page('Second factors', render('factors', {
     others: render('others'), totp: render(`totp-${state}`, { return_to }), return_to, passkeys: items, codes,
     renew: totp || passkeys.length > 0 ? render('renew') : NOTHING,
-  });
-  return page('Second factors', main, message, cookies, render('script'));
+  }), message, cookies, render('script'));
 }
 
 /** Who sets up an app. */
