@@ -155,12 +155,19 @@ export async function insertPending(database: Database, token: string, { id, pas
     values (${digest(token)}, ${id}, ${digest(password_hash ?? '')}, now() + interval '10 minutes')`);
 }
 
-/** @param attempts 1 to count one before it is checked  @returns null without such a sign-in or an attempt left */
-export const usePending = async (database: Database, token: string, attempts: 0 | 1) =>
+const isOpen = (sql: Sql, token: string): Fragment =>
+  sql`token_digest = ${digest(token)} and attempts < 5 and expires_at > now()`;
+
+/** Counts an attempt before it is checked. @returns null without such a sign-in or an attempt left */
+export const usePending = async (database: Database, token: string) =>
   (await database.write((sql) => sql<Array<{ user_id: string; password_digest: Buffer }>>`
-    update identity.pending_sign_ins set attempts = attempts + ${attempts}
-    where token_digest = ${digest(token)} and attempts < 5 and expires_at > now()
+    update identity.pending_sign_ins set attempts = attempts + 1 where ${isOpen(sql, token)}
     returning user_id, password_digest`))[0] ?? null;
+
+/** Writes nothing, because nothing limits such requests. @returns the user's id, or null as above */
+export const findPendingUser = async (database: Database, token: string): Promise<string | null> =>
+  (await database.read((sql) => sql<Array<{ user_id: string }>>`
+    select user_id from identity.pending_sign_ins where ${isOpen(sql, token)}`))[0]?.user_id ?? null;
 
 /** @returns false if a concurrent request has ended the sign-in */
 export const removePending = async (database: Database, token: string): Promise<boolean> =>

@@ -95,7 +95,7 @@ const step = <M extends Members>(
   body: form({ ...fields, return_to }),
   async handle(call: Form<Values<M>, null>, service: PortalService) {
     const token = cookieOf(call.request.headers, PENDING_COOKIE) ?? '';
-    const waiting = await pending.usePending(service.database, token, 1);
+    const waiting = await pending.usePending(service.database, token);
     const user = waiting && (await findUser(service.database, waiting.user_id));
     const isSame = user && sameDigest(digest(user.password_hash ?? ''), waiting.password_digest);
     if (!isSame || !mayLogIn(user) || nextStep(service, user) !== name) return startAgain(call);
@@ -157,7 +157,7 @@ const bindingOf = ({ headers }: RequestInfo): string =>
 /** Options for `navigator.credentials.get`. */
 export async function passkeyOptions({ request }: Call<null, unknown, unknown, null>, service: PortalService) {
   const token = cookieOf(request.headers, PENDING_COOKIE);
-  const userId = token === null ? null : (await pending.usePending(service.database, token, 0))?.user_id ?? null;
+  const userId = token === null ? null : await pending.findPendingUser(service.database, token);
   const purpose = token === null ? 'sign in' : 'second factor';
   return { data: await createOptions(service, purpose, bindingOf(request), userId) };
 }

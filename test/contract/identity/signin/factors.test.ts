@@ -160,6 +160,17 @@ test('a passkey signs in alone if it has verified its user, and after the passwo
   assert.equal(methods.headers.get('x-auth-methods'), 'password, passkey');
 });
 
+test('options for a passkey leave the row of the pending sign-in as it is', async () => {
+  const { username, id } = await add();
+  await enrol(username);
+  const pending = await start(username);
+  const versions = async () => [...(await sql`select xmin::text as version, attempts from identity.pending_sign_ins where user_id = ${id}`)];
+  const before = await versions();
+  assert.equal(before.length, 1);
+  for (let times = 0; times < 3; times += 1) await options('/login/passkey', pending);
+  assert.deepEqual(await versions(), before);
+});
+
 test('a passkey is rejected for another browser, purpose, user, counter or site, and after its removal', async () => {
   const [owner, other] = [await add(), await add()];
   const { host } = await signIn(owner.username);
