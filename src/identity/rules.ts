@@ -42,10 +42,10 @@ export const nameShapes = {
 
 /** A user's own names, of which a password must not consist. */
 export type Names = Readonly<{ username: string; email: string; first_name?: string; last_name?: string }>;
-export type PasswordRules = Readonly<{ minLength: number; words: readonly string[] }>;
+type PasswordRules = Readonly<{ minLength: number; words: readonly string[] }>;
 
 /** Lengths count code points (NIST SP 800-63B). There are no composition rules (ASVS 6.2.5). */
-export const PASSWORD_MAX_LENGTH = 1_024;
+const PASSWORD_MAX_LENGTH = 1_024;
 const WORDS = ['gatehouse', 'identity', 'secret', 'secrets', 'webhook', 'admin', 'administrator', 'user', 'password'];
 
 /** @returns why a new password is rejected, or null */

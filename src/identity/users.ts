@@ -36,8 +36,8 @@ export const changedUserShape = object({ ...userMembers, revoked_keys: optional(
 export const deletionShape = object({ message: text(), status: oneOf('DELETED') });
 export const changeShape = object({ message: text(), status: oneOf('CHANGED') });
 
-export type NewUser = Infer<typeof newUserShape>;
-export type UserChange = Infer<typeof userChangeShape>;
+type NewUser = Infer<typeof newUserShape>;
+type UserChange = Infer<typeof userChangeShape>;
 type OfUser = { user_id: string };
 type ListQuery = Record<'page' | 'limit', number | undefined>;
 

@@ -19,7 +19,7 @@ const registrationShape = object({ ...credential, attestationObject: bytes });
 const signInShape = object({ ...credential, authenticatorData: bytes, signature: bytes, userHandle: optional(bytes) });
 
 /** What a challenge was made for. One for another purpose is not accepted (CVE-2026-37982 in Keycloak). */
-export type Purpose = 'sign in' | 'second factor' | 'register';
+type Purpose = 'sign in' | 'second factor' | 'register';
 
 const [RANDOM_BYTES, TIME_BYTES, LIFETIME_SECONDS] = [16, 4, 300];
 

@@ -7,7 +7,7 @@ import { type Actor, audited, changing, insertAudit } from '../store/audit.ts';
 import { endSessions } from '../store/sessions.ts';
 import type { Registered } from './webauthn.ts';
 
-export type Passkey = Readonly<{
+type Passkey = Readonly<{
   id: Buffer; user_id: string; name: string; algorithm: number; spki: Buffer; counter: string;
   is_backup_eligible: boolean; created_at: Date; last_used_at: Date | null;
 }>;

@@ -45,7 +45,7 @@ export async function showFactors(
 }
 
 /** Who sets up an app. */
-export type Enrolling = Pick<Person, 'user' | 'token'>;
+type Enrolling = Pick<Person, 'user' | 'token'>;
 
 function secretOf({ portal }: PortalService, { user, token }: Enrolling): Buffer {
   const [current] = portal.secrets;

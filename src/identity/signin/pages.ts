@@ -22,7 +22,7 @@ export const again = (message: string) => (message === ''
   : { alert: render('alert', { message }), again: render('again'), open: render('open'), invalid: render('invalid') });
 
 /** What went wrong and how long to wait, for the user. */
-export function messageOf({ code, details }: Failure): string {
+function messageOf({ code, details }: Failure): string {
   const nameOf = (path: string) => path.replace(/^\//, '').replaceAll('_', ' ');
   const fields = (details.fields ?? []).map(({ path, message }) => `${nameOf(path)} ${message}`);
   const wait = details.retryAfterSeconds;

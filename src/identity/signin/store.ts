@@ -9,7 +9,7 @@ import { countRows, type Page, type PageOf, userColumns } from '../store/rows.ts
 import { callerColumns, callerOf, type CallerRow, endSessions, findBy } from '../store/sessions.ts';
 
 /** How and when a user signed in. `age` in seconds; `has_factor`: whether the user has a second one. */
-export type Proof = Readonly<{ methods: string; age: number; at: Date; has_factor: boolean }>;
+type Proof = Readonly<{ methods: string; age: number; at: Date; has_factor: boolean }>;
 
 /** How the new session of these tokens was proved. */
 export const insertSignIn = (database: Database, { host, domain }: Tokens, methods: string, at: Date | null) =>

@@ -28,11 +28,8 @@ export function recentFailures(database: Database, userId: string | null): Promi
     order by u.username, a.ip`);
 }
 
-export interface LimitState {
-  readonly key: string; // in hexadecimal digits
-  readonly failures: number;
-  readonly wait: number; // seconds until the next attempt; 0 if one is allowed now
-}
+/** `key`: in hexadecimal digits; `wait`: seconds until the next attempt, 0 if one is allowed now. */
+type LimitState = Readonly<{ key: string; failures: number; wait: number }>;
 
 /** The limits with these keys that have counted failures. */
 export function readLimits(database: Database, keys: readonly Buffer[]): Promise<LimitState[]> {
