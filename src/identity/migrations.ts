@@ -54,7 +54,7 @@ export const MIGRATIONS: readonly Migration[] = [
       // Narrow, because it is read to count the open sessions.
       `create index sessions_open on identity.sessions (expires_at, created_at)
         where not revoked and not logged_out and deleted_at is null`,
-      // From here to the keys: of the sign-in pages and second factors.
+      // The tables from here to the API keys belong to the sign-in pages and second factors.
       // How and when a session was started in the portal, and its second token: only for `verify`.
       `create table identity.sign_ins (
         session_id uuid primary key references identity.sessions (id) on delete cascade,

@@ -64,7 +64,7 @@ type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 
 /** `revoked`: by itself, or with all sessions of its user or of everyone. */
 export type Session = RowOf<Infer<typeof sessionShape>> & Times;
-/** What a bearer check reads of a session. `ended`: revoked, logged out or expired. */
+/** What a check of a session's token reads. `ended`: revoked, logged out or expired. */
 export type CallerSession = Pick<Session, 'id' | 'last_seen_is_old' | 'user'> & { readonly ended: boolean };
 /** `user`: null for a key without a user. `suspended`: its user, or without a user its creator, may not log in. */
 export type ApiKey = Omit<RowOf<Infer<typeof keyShape>>, 'key'> & Times &

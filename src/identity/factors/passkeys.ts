@@ -66,7 +66,7 @@ export async function register(service: PortalService, to: Addition, binding: st
 
 /**
  * @param known whose password was right; null for a sign-in by passkey alone, which needs a verified user
- * @returns the account as it was before the check, so that a factor that was removed meanwhile opens nothing
+ * @returns the account as it was before the check, so that a factor that was removed meanwhile gives no session
  */
 export async function authenticate(
   service: PortalService, request: RequestInfo, known: Account | null, binding: string, json: string,

@@ -122,7 +122,7 @@ const PRIME = 2n ** 255n - 19n;
 /** The y coordinates of the points of small order. The other such points have the negatives of these. */
 const SMALL_ORDER = [0n, 1n, 0x05fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826n];
 
-/** Under such a key, one fixed signature is valid for one message in eight, or for all, and Node accepts it. */
+/** Under such a key, one fixed signature is valid for at least one message in eight, and Node accepts it. */
 function isOfSmallOrder(key: Buffer): boolean {
   // Little-endian, with the sign of x in the highest bit. A coordinate may have a second form, above the prime.
   const y = BigInt.asUintN(255, BigInt(`0x${Buffer.from(key).reverse().toString('hex')}`)) % PRIME;

@@ -83,7 +83,7 @@ export const endSessions = formOf<Person>()({ session_id: optional(uuid()) }, as
 
 type Paged<More = unknown> = Visit<unknown, Readonly<{ page: number }> & More>;
 
-/** The user's API keys. Here and below, the handlers of the API check permissions and write the audit trail. */
+/** The user's API keys. The forms below call the handlers of the API, which check permissions. */
 export async function showKeys({ caller, query }: Paged, { database }: PortalService, message = '') {
   const { rows, total } = await listKeys(database, { ...query, limit: PAGE_ROWS }, caller.user.id);
   const keys = rows.map((key) => {

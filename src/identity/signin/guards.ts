@@ -26,7 +26,7 @@ export const portalForm: Guard<PortalService, null> = {
 
 const FRESH_SECONDS = 600;
 
-/** Everyone else is sent to the sign-in page. @param isSensitive for people who signed in just now (ASVS 7.5) */
+/** People who are not signed in must sign in. @param isSensitive also those who have not done so just now (ASVS 7.5) */
 export const signedIn = (kind: 'changes' | 'reads', isSensitive = false): Guard<PortalService, Person> => ({
   security: ['portal_cookie'],
   errors: ['signin_needed', 'forbidden', 'service_failed'],

@@ -16,7 +16,7 @@ export function page(title: string, main: Html, message = '', cookies: string[] 
   return { text, contentType: HTML, headers };
 }
 
-/** For a form: the message and its location. The first field has the focus. */
+/** What a failure adds to a form: its message, attributes of fields, of which `again` sets the focus, and `open`. */
 export const again = (message: string) => (message === ''
   ? { alert: NOTHING, again: NOTHING, open: NOTHING, invalid: NOTHING }
   : { alert: render('alert', { message }), again: render('again'), open: render('open'), invalid: render('invalid') });

@@ -28,7 +28,7 @@ type Search = Readonly<{ return_to: string | undefined; again: 'on' | undefined 
 type Waiting = Readonly<{ user: Account; token: string }>;
 type Form<Fields = unknown, Caller = unknown> = Call<Caller, unknown, unknown, Fields & { readonly return_to: string }>;
 
-/** The form, or the way back for a signed-in user whose browser has kept all cookies. */
+/** The form. A signed-in user whose browser has kept all cookies continues to the requested address instead. */
 export async function showLogin({ query, request }: Call<null, unknown, Search, null>, service: PortalService) {
   const { return_to: returnTo = '', again } = query;
   if (again === undefined && (await isSignedIn(request, service))) {
@@ -44,7 +44,7 @@ export async function showLogin({ query, request }: Call<null, unknown, Search, 
 const destination = (returnTo: string, { portal }: PortalService): string =>
   returnAddress(returnTo, portal) ?? `${portal.origin}/account`;
 
-/** Without the cookie for the domain, the way back would cause a loop. */
+/** Without the cookie for the domain, `verify` would send the browser back here, in a loop. */
 async function isSignedIn(request: RequestInfo, service: PortalService): Promise<boolean> {
   const person = await personOf(request, service);
   if (person === null || service.portal.cookieDomain === null) return person !== null;
@@ -163,7 +163,7 @@ export async function passkeyOptions({ request }: Call<null, unknown, unknown, n
 }
 
 /**
- * A pending sign-in that was used meanwhile, or has ended with a change of the factors, opens nothing.
+ * A pending sign-in that was used meanwhile, or has ended with a change of the factors, gives no session.
  * @param codes new recovery codes, to be shown before the browser continues
  */
 async function finish(

@@ -9,7 +9,7 @@ import { isExpired, type Sessions } from './sessions.ts';
 /** Tables of the sign-in pages. */
 const EXPIRING = ['pending_sign_ins', 'used_challenges'] as const;
 
-/** Removes what no longer counts. Replicas may run these jobs at once: each row is removed by one of them. */
+/** Jobs that remove what no longer counts, and record uses. Replicas may run them at once: one changes each row. */
 export function createJobs(service: IdentityService): Job[] {
   const { database, metrics, portal, pendingLastSeen, retentionSeconds, auditSeconds } = service;
   const removal = (table: string, remove: (max: number) => Promise<number>) =>
