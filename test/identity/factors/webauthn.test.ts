@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import test from 'node:test';
-import { readCbor } from '../../../src/identity/factors/webauthn.ts';
 import {
-  type Ceremony, type PublicKey, Rejection, verifyRegistration as registration, verifySignIn as assertion,
+  type Ceremony, type PublicKey, readCbor, Rejection, verifyRegistration as registration, verifySignIn as assertion,
 } from '../../../src/identity/factors/webauthn.ts';
 import { type Circumstances, createKey, createPasskey, encodeCbor, orRejection } from '../../support/authenticator.ts';
 

@@ -40,7 +40,7 @@ async function meanwhile(
   return page;
 }
 
-test('no other user learns or replaces the secret of an app that is being set up', async () => {
+test('another session of the user neither learns nor replaces the secret of an app that is being set up', async () => {
   const { username } = await add();
   const [owner, thief] = [await signIn(username), await signIn(username)];
   const secret = secretOn((await visit('/account/totp/start', { fields: {}, cookie: owner.host })).text);

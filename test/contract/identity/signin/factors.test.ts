@@ -178,7 +178,7 @@ test('a passkey is rejected for another browser, purpose, user, counter or site,
   const renewed = cookieFrom(await register(host, passkey, { counter: 5 }), '__Host-gatehouse');
   const { host: otherHost } = await signIn(other.username);
   const taken = await register(otherHost, passkey);
-  assert.equal(taken.status, 401, 'registered for somebody');
+  assert.equal(taken.status, 401, 'registered for another user');
   assert.match(taken.text, /was not accepted/);
   await register(otherHost, stranger);
   const browser = await newBrowser();

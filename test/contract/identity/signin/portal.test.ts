@@ -175,7 +175,7 @@ test('the account page shows its user, changes the password and ends sessions', 
 
 });
 
-test('all other sessions end, and the present one gets new tokens and keeps its expiry and proof', async () => {
+test('all other sessions end, and the current one gets new tokens and keeps its expiry and proof', async () => {
   const { username, id } = await add();
   const [here, there] = [await signIn(username), await signIn(username)];
   const api = await logIn(identity, username, PASSWORD);
