@@ -155,6 +155,33 @@ test('an ended session has expired by the database\'s clock, at the very moment'
   assert.equal((await store.findSessionByToken(sessions, hexDigest(token)))?.expired, true);
 });
 
+test('a check of a token and the view of its session agree on whether it has ended, in every combination of ends', async (t) => {
+  const ENDS = ['revoked', 'logged out', 'expired', 'idle', 'all of the user', 'all', 'all, by a clock that was ahead'] as const;
+  const [{ id, token }, limited] = [await openSession(), { database, idleSeconds: 60 }];
+  await sql`update identity.sessions set created_at = now() - interval '2 hours' where id = ${id}`;
+  t.after(async () => {
+    await sql`update identity.users set sessions_end_at = null`;
+    await sql`update identity.global_revocation set sessions_end_at = null`;
+  });
+  for (let chosen = 0; chosen < 2 ** ENDS.length; chosen += 1) {
+    const has = (end: (typeof ENDS)[number]) => (chosen & (1 << ENDS.indexOf(end))) !== 0;
+    await sql`
+      update identity.sessions set revoked = ${has('revoked')}, logged_out = ${has('logged out')},
+        expires_at = now() + make_interval(mins => ${has('expired') ? -1 : 60}), last_seen_at = now() - make_interval(secs => ${has('idle') ? 61 : 0})
+      where id = ${id}`;
+    await sql`
+      update identity.users u set sessions_end_at = case when ${has('all of the user')} then s.created_at end
+      from identity.sessions s where s.id = ${id} and u.id = s.user_id`;
+    const minutes = has('all, by a clock that was ahead') ? 120 : has('all') ? -30 : null;
+    await sql`update identity.global_revocation set sessions_end_at = now() + make_interval(mins => ${minutes})`;
+    const [caller, session] = await Promise.all([store.findCallerByToken(limited, hexDigest(token)), store.findSessionByToken(limited, hexDigest(token))]);
+    assert.ok(caller && session);
+    const ends = ENDS.filter(has).join(', ');
+    assert.equal(caller.ended, session.revoked || session.logged_out || session.expired, ends);
+    assert.equal(caller.ended, ends !== '', ends);
+  }
+});
+
 test('the owner of a session is found by its id, unless it is deleted or unknown', async () => {
   const { id } = await openSession('user-two');
   assert.equal(await store.findSessionOwner(database, id), two);
