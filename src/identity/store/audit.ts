@@ -87,10 +87,8 @@ export async function insertAudit(sql: Sql, entry: AuditEntry, { userId, targetI
 }
 
 /** Keys the digests of names and networks in the throttles. */
-export async function readThrottleSecret(database: Database): Promise<Buffer> {
-  const [row] = await database.read((sql) => sql<[{ secret: Buffer }]>`select secret from identity.throttle_secret`);
-  return row.secret;
-}
+export const readThrottleSecret = async (database: Database): Promise<Buffer> =>
+  (await database.read((sql) => sql<[{ secret: Buffer }]>`select secret from identity.throttle_secret`))[0].secret;
 
 /** Counts a failure under all limits, with its row in the trail, and a row for the delay that begins. */
 export function recordFailure(database: Database, entry: AuditEntry, userId: string | null, limits: readonly Limit[]) {

@@ -31,7 +31,5 @@ export const idsOfPage = (sql: Sql, table: Fragment, where: Fragment, { page, li
   order by x.created_at desc, x.id desc limit ${limit} offset ${(page - 1) * limit}`;
 
 /** @param table aliased `x` in `where`  @returns the exact number of rows, from an index alone */
-export async function countRows(sql: Sql, table: Fragment, where: Fragment): Promise<number> {
-  const [row] = await sql<[{ n: number }]>`select count(*)::int4 as n from ${table} x where ${where}`;
-  return row.n;
-}
+export const countRows = async (sql: Sql, table: Fragment, where: Fragment): Promise<number> =>
+  (await sql<[{ n: number }]>`select count(*)::int4 as n from ${table} x where ${where}`)[0].n;

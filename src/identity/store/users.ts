@@ -65,10 +65,8 @@ export function listUsers(database: Database, { page, limit }: Page): Promise<Pa
   });
 }
 
-export async function anyUserExists(sql: Sql): Promise<boolean> {
-  const [row] = await sql<[{ found: boolean }]>`select exists (select 1 from identity.users) as found`;
-  return row.found;
-}
+export const anyUserExists = async (sql: Sql): Promise<boolean> =>
+  (await sql<[{ found: boolean }]>`select exists (select 1 from identity.users) as found`)[0].found;
 
 /** In a transaction. @throws Duplicate, with the index's name, if the username or the address is taken */
 export async function insertUser(sql: Sql, actor: Actor, values: UserValues): Promise<User> {
