@@ -6,7 +6,7 @@ import { eventOf } from './reply.ts';
 
 const MAX_CONNECTIONS = 4_096;
 const MAX_PER_NETWORK = MAX_CONNECTIONS / 4;
-/** Requests of a connection, all but one of which wait for the reply before theirs (pipelining); and all that wait. */
+/** Unfinished requests of a connection, all but the first of which wait (pipelining); those that wait in a listener. */
 const [MAX_RUNNING, MAX_WAITING] = [6, 256];
 
 export interface Connection {
@@ -14,14 +14,13 @@ export interface Connection {
   readonly address: string;
   /** Null for a trusted proxy. */
   readonly network: string | null;
-  /** Exchanges that are not finished. */
-  running: number;
+  running: number; // exchanges that are not finished
   latest: { readonly request: IncomingMessage; readonly response: ServerResponse } | null;
 }
 
 /**
- * The open connections of a listener. At a limit, a new connection replaces the one that has been idle for longest,
- * so that idle connections of one client cannot exclude other clients.
+ * The open connections of a listener. At a limit, a new connection replaces the one that has been idle for longest, or
+ * otherwise one whose client is slow to read a reply, so that connections of one client cannot exclude other clients.
  * @param countClosed gets `connections`, `network` or `pipelining`, the limit because of which a connection was closed
  */
 export function createConnections(trustedProxies: BlockList, countClosed: (limit: string) => void) {
@@ -44,7 +43,8 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
       const isShareTaken = network !== null && share.length >= MAX_PER_NETWORK;
       if (isShareTaken || all.size >= MAX_CONNECTIONS) {
         countClosed(isShareTaken ? 'network' : 'connections');
-        const replaced = [...idle].find((one) => !isShareTaken || one.network === network);
+        const isOwn = (one: Connection) => !isShareTaken || one.network === network;
+        const replaced = [...idle, ...[...all.values()].filter(isSending)].find(isOwn);
         if (!replaced) return void socket.destroy();
         remove(replaced);
       }
@@ -58,7 +58,7 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
       connection.latest = latest;
       idle.delete(connection);
     },
-    /** Waits until earlier replies are written: only one reply is prepared for a client that does not read. */
+    /** Only one reply is prepared for a client that does not read. @returns whether the connection is still open */
     async turn(connection: Connection, response: ServerResponse): Promise<boolean> {
       waiting += 1;
       if (connection.running > MAX_RUNNING || waiting > MAX_WAITING) {
@@ -75,7 +75,10 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
   };
 }
 
-/** Whether rejected input is a new request, and not the rest of a request whose reply is incomplete. */
+/** Whether only a reply of known length is to be sent. A list or stream has none, and may be long. */
+const isSending = ({ latest }: Connection) => latest?.response.headersSent === true && !latest.response.chunkedEncoding;
+
+/** Whether an error can be sent for rejected input: no other reply has begun, or the last one is complete. */
 export function isFree({ running, latest }: Connection): boolean {
   if (!latest) return true;
   if (running > 1) return false;

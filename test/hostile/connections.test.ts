@@ -129,6 +129,36 @@ test('one network holds a quarter of the connections, and its own longest idle o
   for (const client of [...clients, other]) client?.leave();
 });
 
+test('at a limit, a client that is slow to read a reply is closed, but no request in progress', { timeout: 60_000 }, async (t) => {
+  let release = () => {};
+  const released = new Promise<void>((resolve) => (release = resolve));
+  // More than the kernel takes for a client that does not read.
+  const large = 'x'.repeat(8 * 1024 * 1024);
+  const endless = async function* () {
+    for (;;) yield await new Promise<string[]>((resolve) => setImmediate(resolve, ['x'.repeat(64 * 1024)]));
+  };
+  const own = await startListener(t, [
+    get('/a', async () => ({ data: 'a' })), get('/slow', async () => (await released, { data: 'slow' })),
+    get('/large', async () => ({ data: large })), get('/list', async () => ({ items: endless() })),
+  ]);
+  const clients = await holdConnections(own.url, SHARE, '127.0.0.2', true);
+  const [list, reader, ...others] = clients;
+  assert.ok(list && reader);
+  for (const other of others) other.send(headOf(['GET /slow HTTP/1.1', HOST]));
+  for (const client of [list, reader]) client.socket.pause();
+  list.send(headOf(['GET /list HTTP/1.1', HOST]));
+  reader.send(headOf(['GET /large HTTP/1.1', HOST]));
+  await until(() => own.inFlight() === SHARE && reader.socket.bytesRead + list.socket.bytesRead > 0, 'all are in progress');
+  assert.equal((await getFrom(own.url, '127.0.0.2')).status, 200);
+  reader.socket.resume();
+  await reader.closed();
+  assert.match(own.metrics(), /^gatehouse_connections_closed_total\{service="test",limit="network"\} 1$/m);
+  assert.ok([list, ...others].every(isOpen));
+  release();
+  for (const other of others) assert.equal((await other.answer()).json, 'slow');
+  for (const client of clients) client.leave();
+});
+
 test('the share of one network does not apply to a trusted proxy', { timeout: 60_000 }, async (t) => {
   const proxies = new BlockList();
   proxies.addAddress('127.0.0.2');
