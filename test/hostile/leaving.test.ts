@@ -166,6 +166,27 @@ test('a reply that a slow client still receives is completed at the shutdown', a
   await closed;
 });
 
+test('a reply below the limit of Node\'s buffer is completed at the shutdown, too', async (t) => {
+  let calls = 0;
+  // Too large for one packet, and below 16 KiB, from which on Node asks to wait.
+  const medium = 'x'.repeat(12 * 1024);
+  const { url, inFlight, close } = await startListener(t, [get('/medium', async () => ({ data: (calls += 1, medium) }))]);
+  const sockets = serverSockets(t);
+  const client = await connectTo(url);
+  client.socket.pause();
+  // Until the kernel has no room for another reply.
+  for (let sent = 1; (sockets[0]?.writableLength ?? 0) === 0; sent += 1) {
+    client.send(headOf(['GET /medium HTTP/1.1', HOST]));
+    await until(() => calls === sent, 'the request is processed');
+  }
+  assert.equal(inFlight(), 1);
+  const closed = close(20_000);
+  client.socket.resume();
+  for (let reply = 0; reply < calls; reply += 1) assert.equal((await client.answer()).json.length, medium.length);
+  assert.equal(await client.closed(), '');
+  await closed;
+});
+
 test('HEAD of a list produces only the first batch', async (t) => {
   const { reply, seen } = endless();
   const { url, inFlight } = await startListener(t, [get('/list', reply)]);
