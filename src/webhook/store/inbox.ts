@@ -32,9 +32,9 @@ const [SCANNED, SEARCHED] = [10_000, 2_000];
 function candidates(sql: Sql, { status, delivery_id, since, until, after, text }: EventFilter): Fragment {
   const isGiven = (value: unknown, condition: Fragment) => (value === undefined ? sql`true` : condition);
   const isSmall = delivery_id === undefined && (status === 'waiting' || status === 'dead');
-  // An earlier program does not write the time into its outcomes: then it is that of the end.
+  // An earlier program does not write received_at into its outcomes: there it is the time of the end.
   const last = sql`select coalesce(o.received_at, e.received_at), id from webhook.events e left join webhook.outcomes o
-    on event_id = id and status = 'dead' and ${isSmall} where id = ${after ?? null}`;
+    on event_id = id and ${isSmall && status === 'dead'} and status = 'dead' where id = ${after ?? null}`;
   const byId = sql`token_id in (select id from webhook.tokens) and delivery_id = ${delivery_id ?? null}`;
   const tables = {
     all: sql`select id, received_at from webhook.events where ${isGiven(delivery_id, byId)}`,
