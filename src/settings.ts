@@ -24,7 +24,7 @@ export interface ServiceSettings<V extends Variables, S> {
 }
 
 /** A service with the type of its settings folded in, so that different services fit one list. */
-export type ServiceReader<Use> = ReturnType<typeof serviceReader<Variables, unknown, Use>>;
+type ServiceReader<Use> = ReturnType<typeof serviceReader<Variables, unknown, Use>>;
 export type ConfiguredService<Use> = ReturnType<ServiceReader<Use>['read']>;
 
 /** All problems of the environment, one sentence each. */
@@ -38,12 +38,12 @@ export class ConfigurationError extends Error {
   }
 }
 
-/** The environment of this process. No other file reads it. */
+/** The environment of this process. No other file uses `process.env`. */
 export const ENVIRONMENT: Environment = process.env;
 
 const checkLine = matching(/^\P{C}{1,300}$/u, 'one line of at most 300 characters');
 
-export const SHARED_VARIABLES = {
+const SHARED_VARIABLES = {
   DATABASE_URL: text(null),
   ...DATABASE_LIMITS,
   MIGRATE: toggle('on'),
@@ -69,7 +69,7 @@ export const SHARED_VARIABLES = {
 } as const;
 
 /** Reads a database URL. Its module is loaded if such a variable is set. */
-export type UrlParser = (text: string) => DatabaseUrl | Expected;
+type UrlParser = (text: string) => DatabaseUrl | Expected;
 const withUrl = <V extends Variables>(variables: V, parse: UrlParser) =>
   ({ ...variables, DATABASE_URL: { fallback: '–', unset: null, parse } satisfies Variable<DatabaseUrl | null> });
 export const readShared = (environment: Environment, parseUrl: UrlParser, findings: Findings) =>

@@ -36,7 +36,7 @@ export const COMMANDS: readonly Command[] = [
     summary: 'Try all services with a PostgreSQL of their own; data and secrets are in ./.data',
     async run() {
       const script = new URL('../start/start-package.js', import.meta.url);
-      if (!existsSync(script)) throw new OperationFailed('only the npm package has "start"; here, use "make start"');
+      if (!existsSync(script)) throw new OperationFailed('only the npm package has it; use "make start" or "serve"');
       await import(script.href);
     },
   },

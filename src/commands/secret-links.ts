@@ -5,6 +5,7 @@ import { connect, connectToSecrets, PassphraseNeeded, textsOf } from './client.t
 import { OperationFailed, type Terminal, UsageError } from './command.ts';
 import { type LineReader, stripControlChars } from './terminal.ts';
 import { isUuid } from '../crypto/text.ts';
+import { codeOf } from '../runtime/errors.ts';
 import { type Content, loadEnvelope } from '../secrets/envelope.ts';
 
 const NO_PASSPHRASE = 'this secret requires a passphrase: send it as the next line. No read was used up';
@@ -83,8 +84,7 @@ async function save(name: string, bytes: Uint8Array): Promise<string> {
   for (const directory of ['.', tmpdir()]) {
     for (let count = 0; count < 100; count += 1) {
       const path = join(directory, count === 0 ? name : `${stem} (${count})${extension}`);
-      const code = await writeFile(path, bytes, { flag: 'wx', mode: 0o600 }).then(() => null, (error: unknown) =>
-        (error instanceof Error && 'code' in error ? error.code : 'unknown'));
+      const code = await writeFile(path, bytes, { flag: 'wx', mode: 0o600 }).then(() => null, codeOf);
       if (code === null) return path;
       if (code !== 'EEXIST') break;
     }

@@ -1,7 +1,7 @@
 import type { SecureContext } from 'node:tls';
 import { number, type Values } from '../runtime/variables.ts';
 
-/** Settings are read before the driver is loaded, so this file does not import it. */
+// Settings are read before the driver is loaded, so this file does not import it.
 export const SSL_MODES = ['disable', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
 export const TARGETS = ['any', 'read-write', 'primary'] as const;
 

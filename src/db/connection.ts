@@ -45,7 +45,7 @@ Object.defineProperty(postgres.PostgresError.prototype, 'routine', { set() {}, c
 
 /**
  * Opens a client, which never connects again. By default, `postgres` 3.4.9 reconnects and resends the statements that
- * the old connection has left, or connects again and again, without a pause, to a proxy that closes at once.
+ * were unanswered on the old one, or connects again and again, without a pause, to a proxy that closes at once.
  * @param host one of the hosts of the address
  * @param onEnd called when the connection has ended or is not fit for use: the client must not be used any more
  * @param kind `read` and `write` are for statements that find their rows by an index, with any values

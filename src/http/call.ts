@@ -81,7 +81,7 @@ interface RouteFacts {
 }
 
 /** One row of a route table, with its types. */
-export interface RouteDefinition<Service, Caller, Path, Search, Body, Data, Code extends ErrorCode> extends RouteFacts {
+interface RouteDefinition<Service, Caller, Path, Search, Body, Data, Code extends ErrorCode> extends RouteFacts {
   readonly guard: Guard<Service, Caller>;
   readonly path: Shape<Path>;
   readonly query: Shape<Search>;
@@ -95,7 +95,7 @@ export interface RouteDefinition<Service, Caller, Path, Search, Body, Data, Code
   handle(call: Call<Caller, Path, Search, Body>, service: Service): Promise<Reply<Data> | Failure<NoInfer<Code>>>;
 }
 
-export interface Hooks {
+interface Hooks {
   /** Called at most once, and only after the guard. */
   readonly readBody: (maxBytes?: number) => Promise<Buffer | Failure>;
   readonly identified: (ids: CallerIds) => void;

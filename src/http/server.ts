@@ -43,7 +43,7 @@ export interface ResponseStyle {
   readonly unavailable: Extract<ErrorCode, 'service_failed' | 'unavailable'>;
 }
 
-export interface ListenerOptions {
+interface ListenerOptions {
   readonly name: string;
   readonly host: string;
   readonly port: number;

@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { codeOf } from './errors.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -70,8 +71,7 @@ function readText(environment: Environment, name: string, { problems }: Findings
   try {
     return utf8.decode(readFileSync(file)).replace(/\r?\n$/, '') || null;
   } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
-    problems.push(`${name}_FILE names a file that cannot be read (${code}).`);
+    problems.push(`${name}_FILE names a file that cannot be read (${codeOf(error)}).`);
     return null;
   }
 }

@@ -194,7 +194,7 @@ async function store(event: NewEvent, requestId: string, service: WebhookService
 }
 
 /**
- * Stores an event once. A repetition of a dead event delivers it again, because it was requested at the sender.
+ * Stores an event once. A repetition of a dead event delivers it again, because the sender repeated it on request.
  * @returns `conflict` if the delivery id belongs to another body; null if the token or signing secret is not active
  */
 export async function accept(database: Database, event: NewEvent) {

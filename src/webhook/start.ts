@@ -39,7 +39,7 @@ async function firstRun(service: WebhookService, given: string | null): Promise<
     if (!signingKeys.some(({ id }) => id === key_id)) log.error(WRONG_SECRET, { key_id, secrets });
     else if (key_id !== signingKeys[0]?.id) log.info(RESEAL, { key_id, secrets });
   }
-  // Without the lock first: it would wait for every change of a token that another replica makes.
+  // Looks without the lock first, because the lock waits for each change of a token that another replica makes.
   const created = (await database.read(anyTokenExists)) ? null : await database.transaction(async (sql) => {
     await lockTable(sql);
     if (await anyTokenExists(sql)) return null;
