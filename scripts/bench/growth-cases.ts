@@ -12,7 +12,7 @@ export interface GrowthCase {
   readonly isCount: boolean;
   /** Found in the text of its statements, and not in that of housekeeping. */
   readonly statements: RegExp;
-  /** @param number counts the requests of the case */
+  /** @param number counts the requests of a round */
   send(ports: Ports, size: number, number: number): Promise<Reply>;
 }
 
