@@ -110,6 +110,9 @@ test('secrets stored in one statement keep their own key, expiry and read limit'
   });
   const answers = await exchangeAtOnce(one, requests.map((wanted) =>
     headAndBody('POST /api/store/encrypt', JSON.stringify(wanted))));
+  const stored = await sql`
+    select distinct xmin::text from secrets.secrets where id = any (${answers.map(({ json }) => String(json.id))})`;
+  assert.equal(stored.length, 1, 'one statement, and so one commit');
   const ids: string[] = [];
   for (const [index, wanted] of requests.entries()) {
     const { status, json, body } = answers[index] ?? assert.fail();
