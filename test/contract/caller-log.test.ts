@@ -7,6 +7,7 @@ import { ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../suppor
 import { addOperator, OPERATOR_TOKEN } from '../support/inbox.ts';
 import { PORTAL } from '../support/portal.ts';
 import { addToken, openWebhook, SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
+import { exchange } from '../support/socket.ts';
 import { until } from '../support/until.ts';
 import { PASSWORD } from '../support/users.ts';
 
@@ -20,6 +21,10 @@ const EVENT = { event: 'a', data: { page_id: 'b' } };
 async function linesOf(method: string, target: string, options: Parameters<typeof ask>[2] = {}, written = log) {
   const id = randomUUID();
   await ask(method, target, { ...options, headers: { ...options.headers, 'x-request-id': id } });
+  return linesWith(id, written);
+}
+
+async function linesWith(id: string, written: typeof log) {
   const own = () => written().filter((line) => line.request_id === id);
   await until(() => own().some(({ message }) => message === 'request'), 'the request line');
   return own();
@@ -50,6 +55,43 @@ test("identity: the request line of an administrators' page has the ids of a cal
     const [line] = await linesOf('GET', pages.url.identity + path, { headers: { cookie } }, pages.log);
     assert.deepEqual([line?.status, idsOf(line)], [403, { ...session }], path);
   }
+});
+
+test('identity: verify with the pages logs its callers and counts refused credentials, as without them', async (t) => {
+  const pages = await startGatehouse(t, ['identity'], database.url, { ...PORTAL, COOKIE_DOMAIN: undefined });
+  const verify = `${pages.url.identity}/api/auth/verify`;
+  const session = await logIn(url.identity);
+  const [known] = await sql`select user_id, id as session_id from identity.sessions order by created_at desc limit 1`;
+  for (const options of [{ bearer: session }, { headers: { cookie: `__Host-gatehouse=${session}` } }]) {
+    const [line, ...others] = await linesOf('GET', verify, options, pages.log);
+    assert.deepEqual([line?.status, idsOf(line), others.length], [200, { ...known }, 0]);
+  }
+  const wrong = `__Host-gatehouse=session:${randomUUID()}`;
+  for (const [target, options, status] of [
+    [verify, { bearer: `session:${SESSION}` }, 401],
+    [verify, { headers: { cookie: wrong } }, 401],
+    [`${pages.url.identity}/account`, { headers: { cookie: wrong } }, 303],
+  ] as const) {
+    const lines = await linesOf('GET', target, options, pages.log);
+    const found = lines.find(({ message }) => message === 'request')?.status;
+    assert.deepEqual([refusedOf(lines).map(({ credential }) => credential), found], [['session'], status], target);
+  }
+  assert.deepEqual(refusedOf(await linesOf('GET', verify, {}, pages.log)), [], 'no credential');
+  const id = randomUUID();
+  const browser = [`Cookie: ${wrong}`, 'Sec-Fetch-Mode: navigate', 'Sec-Fetch-Dest: document'];
+  const head = ['GET /api/auth/verify?redirect=302 HTTP/1.1', 'Host: gatehouse', `X-Request-Id: ${id}`, ...browser];
+  assert.equal((await exchange(pages.url.identity, head)).status, 303);
+  assert.equal(refusedOf(await linesWith(id, pages.log)).length, 1, 'of a browser that is sent to the sign-in page');
+});
+
+test('identity: verify with the pages says 429, not 401, beyond the limit of wrong credentials', async (t) => {
+  const pages = await startGatehouse(t, ['identity'], database.url, PORTAL);
+  const verify = `${pages.url.identity}/api/auth/verify`;
+  const wrong = () => ask('GET', verify, { bearer: `session:${randomUUID()}` });
+  const statuses = await Promise.all(Array.from({ length: 120 }, async () => (await wrong()).status));
+  assert.deepEqual([...new Set(statuses)].sort(), [401, 429]);
+  const right = await ask('GET', verify, { bearer: await logIn(url.identity) });
+  assert.deepEqual([right.status, Number(right.headers.get('retry-after')) > 0], [429, true], 'it was not checked');
 });
 
 test('webhook: a request line has the id of the token', async () => {

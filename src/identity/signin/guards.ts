@@ -34,7 +34,8 @@ export const signedIn = (kind: 'changes' | 'reads', isSensitive = false): Guard<
   async check(request, service) {
     if (kind === 'changes' && !isFromPortal(request.headers, service.portal)) return NOT_FROM_PORTAL;
     const person = await personOf(request, service);
-    if (!person) return new Failure('signin_needed', { headers: { Location: '/login' } });
+    const headers = { Location: '/login' };
+    if (person instanceof Failure) return new Failure('signin_needed', { ...person.details, headers });
     const { age, has_factor, methods } = person.session;
     // With all factors that the account has by now: the password alone must not bypass them.
     if (!isSensitive || (age <= FRESH_SECONDS && !(has_factor && methods === 'password'))) return person;
@@ -46,38 +47,36 @@ export const signedIn = (kind: 'changes' | 'reads', isSensitive = false): Guard<
   },
 });
 
-/** An API key has no session. */
-export type Visitor = Caller & { readonly session: ProvenSession | null };
+/** An API key has no session. `refused` is not the reply yet: the proxy may want a redirect in place of 401. */
+export type Visitor = (Caller & { readonly session: ProvenSession | null }) | { readonly refused: Failure };
 
 const others = createGuard(bearerOrCookie.security, sessionCookie, findByHostToken);
 
-/** Also by a cookie of the portal. Null in place of 401: the handler knows whether the proxy wants a redirect. */
-export const portalVisitor: Guard<PortalService, Visitor | null> = {
+/** Also by a cookie of the portal. */
+export const portalVisitor: Guard<PortalService, Visitor> = {
   security: [...others.security, 'portal_cookie'],
   errors: others.errors,
+  idsOf: (caller) => ('refused' in caller ? {} : others.idsOf?.(caller) ?? {}),
   async check(request, service) {
     const { headers } = request;
     const name = service.portal.cookieDomain === null ? HOST_COOKIE : DOMAIN_COOKIE;
     // Other schemes of `Authorization` are for the program behind the proxy.
     const hasOther = /^bearer\b/i.test(headers.authorization ?? '') || headers['x-api-key'] !== undefined;
-    const token = hasOther ? null : cookieOf(headers, name);
-    if (token !== null) return callerOf(name, token, request, service);
     // A cookie that is sent twice may come from another host: no other cookie replaces it.
-    if (!hasOther && headers.cookie?.includes(`${name}=`)) return null;
-    const caller = await others.check(request, service);
-    return caller instanceof Failure ? null : caller;
+    const isOwn = !hasOther && headers.cookie?.includes(`${name}=`);
+    const caller = isOwn ? await callerOf(name, request, service) : await others.check(request, service);
+    return caller instanceof Failure && caller.code === 'unauthorized' ? { refused: caller } : caller;
   },
 };
 
-export async function personOf(request: RequestInfo, service: PortalService): Promise<Person | null> {
-  const token = cookieOf(request.headers, HOST_COOKIE);
-  return token === null ? null : callerOf(HOST_COOKIE, token, request, service);
-}
+export const personOf = (request: RequestInfo, service: PortalService) => callerOf(HOST_COOKIE, request, service);
 
 /** By the token of one of the portal's cookies. */
-async function callerOf(cookie: string, token: string, { network }: RequestInfo, service: PortalService) {
+async function callerOf(cookie: string, { headers, network }: RequestInfo, service: PortalService) {
+  const token = cookieOf(headers, cookie);
+  if (token === null) return new Failure('unauthorized');
   const session = cookie === HOST_COOKIE
     ? await activeSession(parseSessionToken(token), network, service, findByHostToken)
     : await activeSession(digest(token).toString('hex'), network, service, findByDomainToken);
-  return session instanceof Failure ? null : { session, key: null, user: session.user, token };
+  return session instanceof Failure ? session : { session, key: null, user: session.user, token };
 }

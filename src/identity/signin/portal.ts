@@ -47,7 +47,7 @@ const destination = (returnTo: string, { portal }: PortalService): string =>
 /** Without the cookie for the domain, `verify` would send the browser back here, in a loop. */
 async function isSignedIn(request: RequestInfo, service: PortalService): Promise<boolean> {
   const person = await personOf(request, service);
-  if (person === null || service.portal.cookieDomain === null) return person !== null;
+  if (person instanceof Failure || service.portal.cookieDomain === null) return !(person instanceof Failure);
   const domain = cookieOf(request.headers, DOMAIN_COOKIE);
   const shared = domain === null ? null : await findByDomainToken(service, digest(domain).toString('hex'));
   return shared?.id === person.session.id;
@@ -67,8 +67,7 @@ async function showStep({ caller, body: { return_to } }: Form<unknown, Waiting>,
   return (step === 'code' ? codePage : newPasswordPage)({ username: user.username, return_to }, message, cookies);
 }
 
-const showForm = async ({ body }: Form<{ username?: string }>, _: PortalService, message: string) =>
-  loginPage(body, message);
+const showForm = async ({ body }: Form<{ username?: string }>, _: unknown, message: string) => loginPage(body, message);
 
 const loginName = text({ max: 1_024, check: withoutNul });
 
@@ -193,9 +192,10 @@ export async function createCookies({ database, portal }: PortalService, token: 
 
 async function endCurrent(request: RequestInfo, service: PortalService): Promise<void> {
   const person = await personOf(request, service);
+  if (person instanceof Failure) return;
   // No rights are needed: the session may have ended meanwhile.
   const actor = { ...actorOf(person, request), caller: null };
-  if (person) await endSession(service.database, actor, person.session.id, 'session.logged_out');
+  await endSession(service.database, actor, person.session.id, 'session.logged_out');
 }
 
 /** Idempotent: the cookies are removed in any case. */

@@ -15,11 +15,11 @@ export const verifyQuery = queryParameters({
   redirect: optional(oneOf('302', '401')),
 });
 
+type Ask = Call<Visitor, unknown, Infer<typeof verifyQuery>, null>;
+
 /** Forward authentication with the portal: a browser that must sign in, or again, is sent to the portal. */
-export async function verifyOrSignIn(
-  { caller, request, query }: Call<Visitor | null, unknown, Infer<typeof verifyQuery>, null>, { portal }: PortalService,
-) {
-  if (!caller) return signIn('unauthorized');
+export async function verifyOrSignIn({ caller, request, query }: Ask, { portal }: PortalService) {
+  if ('refused' in caller) return signIn('unauthorized', '/login', caller.refused.details);
   const [{ session: proof }, { require, max_age: maxAge }] = [caller, query];
   // The holder of an API key cannot sign in again.
   if (!proof && (maxAge !== undefined || require === 'second_factor')) return forbidden(caller);
@@ -34,12 +34,13 @@ export async function verifyOrSignIn(
   const time = proof ? String(Math.floor(proof.at.getTime() / 1000)) : '';
   return { data: null, headers: { 'X-Auth-Methods': proof?.methods ?? '', 'X-Auth-Time': time, ...reply.headers } };
 
-  function signIn(code: 'unauthorized' | 'signin_too_old' | 'second_factor_needed', path = '/login') {
-    if (query.redirect === undefined || !isNavigation(request.headers)) return new Failure(code);
+  function signIn(code: 'unauthorized' | 'signin_too_old' | 'second_factor_needed', path = '/login', details = {}) {
+    if (query.redirect === undefined || !isNavigation(request.headers)) return new Failure(code, details);
     const address = originalAddress(request.headers, request.isFromProxy, portal);
     const target = new URL(path, portal.origin);
     if (address !== null) target.searchParams.set('return_to', address);
     if (code !== 'unauthorized' && path === '/login') target.searchParams.set('again', 'on');
-    return new Failure(query.redirect === '302' ? 'signin_needed' : code, { headers: { Location: target.href } });
+    const headers = { Location: target.href };
+    return new Failure(query.redirect === '302' ? 'signin_needed' : code, { ...details, headers });
   }
 }
