@@ -95,7 +95,7 @@ interface RouteDefinition<Service, Caller, Path, Search, Body, Data, Code extend
   handle(call: Call<Caller, Path, Search, Body>, service: Service): Promise<Reply<Data> | Failure<NoInfer<Code>>>;
 }
 
-interface Hooks {
+export interface Hooks {
   /** Called at most once, and only after the guard. */
   readonly readBody: (maxBytes?: number) => Promise<Buffer | Failure>;
   readonly identified: (ids: CallerIds) => void;
