@@ -71,7 +71,7 @@ const SIGNIN = /^src\/(identity\/(signin|factors)\/|http\/form\.ts$)/;
 
 /** Lines, comments included, at most 120 columns wide. */
 export const BUDGET = {
-  core: 3_100, secrets: 4_100, identity: 5_097, webhook: 5_100, signin: 1_600, all: 13_286, file: 300, columns: 120,
+  core: 3_100, secrets: 4_100, identity: 5_100, webhook: 5_100, signin: 1_600, all: 13_289, file: 300, columns: 120,
 } as const;
 
 /** How much there is to read: the core, each service with the core, and everything. */

@@ -20,21 +20,24 @@ export interface Connection {
 
 /**
  * The open connections of a listener. At a limit, a new connection replaces the one that has been idle for longest, or
- * otherwise one whose client is slow to read a reply, so that connections of one client cannot exclude other clients.
+ * otherwise the one that has sent a reply for longest, so that connections of one client cannot exclude other clients.
  * @param countClosed gets `connections`, `network` or `pipelining`, the limit because of which a connection was closed
  */
 export function createConnections(trustedProxies: BlockList, countClosed: (limit: string) => void) {
   const all = new Map<Duplex, Connection>();
   /** Connections without a request in progress, the longest idle first. */
   const idle = new Set<Connection>();
+  const sending = new Set<Connection>(); // a reply of known length, the one that began first comes first
   let waiting = 0;
   const remove = (connection: Connection) => {
     all.delete(connection.socket);
     idle.delete(connection);
+    sending.delete(connection);
     connection.socket.destroy();
   };
   return {
     all,
+    sending,
     open(socket: Socket): void {
       const address = canonicalAddress(socket.remoteAddress ?? '');
       // The limit of a network does not apply to a trusted proxy, because it carries all of its clients.
@@ -43,8 +46,7 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
       const isShareTaken = network !== null && share.length >= MAX_PER_NETWORK;
       if (isShareTaken || all.size >= MAX_CONNECTIONS) {
         countClosed(isShareTaken ? 'network' : 'connections');
-        const isOwn = (one: Connection) => !isShareTaken || one.network === network;
-        const replaced = [...idle, ...[...all.values()].filter(isSending)].find(isOwn);
+        const replaced = [...idle, ...sending].find((one) => !isShareTaken || one.network === network);
         if (!replaced) return void socket.destroy();
         remove(replaced);
       }
@@ -70,13 +72,11 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
     },
     finish(connection: Connection): void {
       connection.running -= 1;
+      sending.delete(connection);
       if (connection.running === 0 && all.has(connection.socket)) idle.add(connection);
     },
   };
 }
-
-/** Whether only a reply of known length is to be sent. A list or stream has none, and may be long. */
-const isSending = ({ latest }: Connection) => latest?.response.headersSent === true && !latest.response.chunkedEncoding;
 
 /** Whether an error can be sent for rejected input: no other reply has begun, or the last one is complete. */
 export function isFree({ running, latest }: Connection): boolean {

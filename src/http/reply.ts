@@ -91,6 +91,7 @@ export async function writeReply(
   requestId: string,
   { status, headers: own, body }: RenderedReply,
   close: boolean,
+  onSend: () => void, // called if a reply of known length may not fit into the kernel's buffer
 ): Promise<void> {
   // A small body that arrives in one packet with its head is complete only a moment later.
   if (isUnread(request)) await new Promise((resolve) => setImmediate(resolve));
@@ -101,6 +102,7 @@ export async function writeReply(
   const size = isWhole ? Buffer.byteLength(body) : Infinity;
   if (isWhole && status !== 204) headers['Content-Length'] = String(size);
   if (isWhole && !discarded && size <= SMALL_REPLY) return void response.writeHead(status, headers).end(body);
+  if (isWhole) onSend();
   // The first piece comes before the head, so that a database that fails is still a proper error.
   for await (const piece of isWhole ? [body] : body) {
     if (!response.headersSent) response.writeHead(status, headers);

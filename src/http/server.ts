@@ -148,7 +148,8 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     const reply = (outcome: RenderedReply | Failure) => {
       const isFailure = outcome instanceof Failure;
       exchange.rendered = isFailure ? renderFailure(outcome, exchange.requestId, exchange.failurePage) : outcome;
-      return writeReply(request, response, exchange.requestId, exchange.rendered, isClosing);
+      const onSend = () => void connections.sending.add(connection);
+      return writeReply(request, response, exchange.requestId, exchange.rendered, isClosing, onSend);
     };
     try {
       if (response.socket === null && !(await connections.turn(connection, response))) return;
