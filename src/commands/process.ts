@@ -35,9 +35,9 @@ export const COMMANDS: readonly Command[] = [
     name: 'start', options: {},
     summary: 'Try all services with a PostgreSQL of their own; data and secrets are in ./.data',
     async run() {
-      const script = new URL('../start/start-package.js', import.meta.url);
-      if (!existsSync(script)) throw new OperationFailed('only the npm package has it; use "make start" or "serve"');
-      await import(script.href);
+      const file = new URL('../start/start-package.js', import.meta.url);
+      if (!existsSync(file)) throw new OperationFailed('only the npm package has "start"; use "make start" or "serve"');
+      await import(file.href);
     },
   },
   {
