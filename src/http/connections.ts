@@ -6,7 +6,7 @@ import { eventOf } from './reply.ts';
 
 const MAX_CONNECTIONS = 4_096;
 const MAX_PER_NETWORK = MAX_CONNECTIONS / 4;
-/** Unfinished requests of a connection, all but the first of which wait (pipelining); those that wait in a listener. */
+/** Unfinished requests of a connection, all but the first of which wait (pipelining), and all that wait. */
 const [MAX_RUNNING, MAX_WAITING] = [6, 256];
 
 export interface Connection {
@@ -60,7 +60,7 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
       connection.latest = latest;
       idle.delete(connection);
     },
-    /** Only one reply is prepared for a client that does not read. @returns whether the connection is still open */
+    /** Waits for earlier replies: one is prepared at a time. @returns whether the connection is still open */
     async turn(connection: Connection, response: ServerResponse): Promise<boolean> {
       waiting += 1;
       if (connection.running > MAX_RUNNING || waiting > MAX_WAITING) {
