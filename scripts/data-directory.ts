@@ -1,7 +1,15 @@
 /** The files of the embedded PostgreSQL, and its programs run on them. */
 import { randomBytes } from 'node:crypto';
 import {
-  chownSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, writeFileSync,
+  chownSync,
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  writeFileSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { Binaries, User } from './binaries.ts';
@@ -32,7 +40,9 @@ export function prepareDirectory(directory: string): void {
     removeTemporary(makeTemporary(directory, draftName));
   } catch (error) {
     const reason = errorCode(error) ?? String(error);
-    throw new SetupError(`Cannot write ${directory} (${reason}). Make it writable, or set DATABASE_URL.`);
+    throw new SetupError(
+      `Cannot write ${directory} (${reason}). Make it writable, or set DATABASE_URL.`,
+    );
   }
 }
 
@@ -87,11 +97,16 @@ export function runProgram(
   const output = openSync(log, 'a', 0o600);
   // Not the environment of this process: PGOPTIONS and similar variables would apply to the server.
   const env = { PATH: process.env.PATH, LC_ALL: 'C', TZ: 'UTC' };
-  const run = supervise(last, join(binaries.path, 'bin', program), ['-D', dataPath(data), ...args], {
-    ...{ cwd: data, env, output },
-    ...(input === undefined ? {} : { input }),
-    ...(user === undefined ? {} : { user }),
-  });
+  const run = supervise(
+    last,
+    join(binaries.path, 'bin', program),
+    ['-D', dataPath(data), ...args],
+    {
+      ...{ cwd: data, env, output },
+      ...(input === undefined ? {} : { input }),
+      ...(user === undefined ? {} : { user }),
+    },
+  );
   closeSync(output);
   return run;
 }

@@ -9,7 +9,14 @@
  * schema, then each table with its rows, as text. `load` applies the same steps first, and `serve` the later ones.
  * Not with COPY: the streams of `postgres` 3.4.9 for it may hang, at the end of a table and after an error.
  */
-import { createReadStream, createWriteStream, existsSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import {
+  createReadStream,
+  createWriteStream,
+  existsSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+} from 'node:fs';
 import { once } from 'node:events';
 import { dirname, join } from 'node:path';
 import { arrayLiteral } from '../src/db/batch.ts';
@@ -43,7 +50,9 @@ interface Table {
 }
 
 const STEPS: ReadonlyMap<string, readonly Migration[]> = new Map([
-  ['identity', identity.MIGRATIONS], ['secrets', secrets.MIGRATIONS], ['webhook', webhook.MIGRATIONS],
+  ['identity', identity.MIGRATIONS],
+  ['secrets', secrets.MIGRATIONS],
+  ['webhook', webhook.MIGRATIONS],
 ]);
 const MAX_ROWS = 500; // at once
 const MAX_BYTES = 4 * 1024 * 1024;
@@ -58,24 +67,32 @@ export async function dump(url: string, file: string): Promise<number> {
     if (!output.write(`${JSON.stringify(value)}\n`)) await once(output, 'drain');
   };
   try {
-    const rows = await withDatabase(url, (database) => database.maintain((_sql, transaction) => transaction(async (sql) => {
-      // All tables are read as they are now.
-      await sql`set transaction isolation level repeatable read read only`;
-      const steps = await appliedSteps(sql);
-      if (Object.keys(steps).length === 0) throw new SetupError('The database has no schema of Gatehouse.');
-      await write({ gatehouse_dump: 1, steps });
-      let count = 0;
-      for (const { name, columns } of await tablesOf(sql, Object.keys(steps))) {
-        await write({ table: name, columns: columns.map((column) => column.name) });
-        const texts = columns.map((column) => `${column.name}::text`).join(', ');
-        for await (const some of sql.unsafe<Row[]>(`select ${texts} from ${name}`).values().cursor(MAX_ROWS)) {
-          for (const row of some) await write(row);
-          count += some.length;
-        }
-      }
-      await write({ rows: count });
-      return count;
-    })));
+    const rows = await withDatabase(url, (database) =>
+      database.maintain((_sql, transaction) =>
+        transaction(async (sql) => {
+          // All tables are read as they are now.
+          await sql`set transaction isolation level repeatable read read only`;
+          const steps = await appliedSteps(sql);
+          if (Object.keys(steps).length === 0)
+            throw new SetupError('The database has no schema of Gatehouse.');
+          await write({ gatehouse_dump: 1, steps });
+          let count = 0;
+          for (const { name, columns } of await tablesOf(sql, Object.keys(steps))) {
+            await write({ table: name, columns: columns.map((column) => column.name) });
+            const texts = columns.map((column) => `${column.name}::text`).join(', ');
+            for await (const some of sql
+              .unsafe<Row[]>(`select ${texts} from ${name}`)
+              .values()
+              .cursor(MAX_ROWS)) {
+              for (const row of some) await write(row);
+              count += some.length;
+            }
+          }
+          await write({ rows: count });
+          return count;
+        }),
+      ),
+    );
     output.end();
     await once(output, 'close');
     renameSync(part, file);
@@ -91,22 +108,30 @@ export async function dump(url: string, file: string): Promise<number> {
 export async function load(url: string, file: string): Promise<number> {
   const values = valuesOf(file);
   const first: unknown = (await values.next()).value;
-  if (!isRecord(first) || first.gatehouse_dump !== 1) throw new SetupError(`${file} was not written by "make dump".`);
+  if (!isRecord(first) || first.gatehouse_dump !== 1)
+    throw new SetupError(`${file} was not written by "make dump".`);
   const steps = readSteps(first.steps, file);
   const names = Object.keys(steps);
   return withDatabase(url, async (database) => {
     const present = Object.keys(await database.maintain(appliedSteps));
     const existing = names.find((name) => present.includes(name));
-    if (existing !== undefined) throw new SetupError(`The database has a schema "${existing}" already. Load into a new database.`);
+    if (existing !== undefined)
+      throw new SetupError(
+        `The database has a schema "${existing}" already. Load into a new database.`,
+      );
     try {
       for (const name of names) {
         const known = (STEPS.get(name) ?? []).slice(0, steps[name]?.length);
         await migrate(database, { name, version: known.length, steps: async () => known });
       }
-      return await database.maintain((_sql, transaction) => transaction((sql) => insertAll(sql, names, values)));
+      return await database.maintain((_sql, transaction) =>
+        transaction((sql) => insertAll(sql, names, values)),
+      );
     } catch (error) {
       // They did not exist before.
-      await database.maintain((sql) => sql.unsafe(names.map((name) => `drop schema if exists ${name} cascade`).join(';')));
+      await database.maintain((sql) =>
+        sql.unsafe(names.map((name) => `drop schema if exists ${name} cascade`).join(';')),
+      );
       throw error;
     }
   });
@@ -119,13 +144,20 @@ function readSteps(given: unknown, file: string): Steps {
     const found = Array.isArray(names) ? names.map(String) : [];
     const known = STEPS.get(schema)?.map(({ name }) => name);
     const unknown = found.find((name, index) => known?.[index] !== name);
-    if (!known || unknown !== undefined) throw new SetupError(`${file} is of another release: this one does not know the step "${unknown}" of ${schema}.`);
+    if (!known || unknown !== undefined)
+      throw new SetupError(
+        `${file} is of another release: this one does not know the step "${unknown}" of ${schema}.`,
+      );
     steps[schema] = found;
   }
   return steps;
 }
 
-async function insertAll(sql: Sql, schemas: readonly string[], values: AsyncGenerator<unknown, void>): Promise<number> {
+async function insertAll(
+  sql: Sql,
+  schemas: readonly string[],
+  values: AsyncGenerator<unknown, void>,
+): Promise<number> {
   // In the order in which they are: each after those that it refers to.
   const tables = await tablesOf(sql, schemas);
   // The steps themselves insert some rows.
@@ -151,18 +183,24 @@ async function insertAll(sql: Sql, schemas: readonly string[], values: AsyncGene
     if (value.table === undefined) break;
     const table = tables.find(({ name }) => name === value.table);
     const listed = JSON.stringify(table?.columns.map(({ name }) => name));
-    if (!table || listed !== JSON.stringify(value.columns)) throw new SetupError(`The file has a table that does not fit: ${String(value.table)}.`);
+    if (!table || listed !== JSON.stringify(value.columns))
+      throw new SetupError(`The file has a table that does not fit: ${String(value.table)}.`);
     insert = (some) => insertRows(sql, table, some);
   }
   throw new SetupError('The file is not complete.');
 }
 
 async function insertRows(sql: Sql, { name, columns }: Table, rows: readonly Row[]): Promise<void> {
-  const lists = columns.map((_column, index) => arrayLiteral(rows.map((row) => row[index] ?? null)));
+  const lists = columns.map((_column, index) =>
+    arrayLiteral(rows.map((row) => row[index] ?? null)),
+  );
   const parameters = columns.map((_column, index) => `$${index + 1}::text::text[]`).join(', ');
   const names = columns.map((column) => column.name).join(', ');
   const typed = columns.map((column) => `${column.name}::${column.type}`).join(', ');
-  await sql.unsafe(`insert into ${name} (${names}) select ${typed} from unnest(${parameters}) as given (${names})`, lists);
+  await sql.unsafe(
+    `insert into ${name} (${names}) select ${typed} from unnest(${parameters}) as given (${names})`,
+    lists,
+  );
 }
 
 const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
@@ -195,7 +233,9 @@ async function appliedSteps(sql: Sql): Promise<Steps> {
     where to_regclass(schema || '.migrations') is not null order by 1`;
   const steps: Record<string, readonly string[]> = {};
   for (const { schema } of found) {
-    const rows = await sql<Array<{ name: string }>>`select name from ${sql(schema)}.migrations order by version`;
+    const rows = await sql<
+      Array<{ name: string }>
+    >`select name from ${sql(schema)}.migrations order by version`;
     steps[schema] = rows.map(({ name }) => name);
   }
   return steps;
@@ -224,7 +264,12 @@ async function withDatabase<T>(url: string, work: (database: Database) => Promis
   const address = parseUrl(url);
   if (address instanceof Expected) throw new SetupError(`DATABASE_URL must be ${address.form}.`);
   const limits = readVariables(DATABASE_LIMITS, {}, new Findings());
-  const database = createDatabase({ ...address, limits }, 'dump', createLog('silent', () => {}), noMetrics);
+  const database = createDatabase(
+    { ...address, limits },
+    'dump',
+    createLog('silent', () => {}),
+    noMetrics,
+  );
   try {
     return await work(database);
   } catch (error) {
@@ -240,7 +285,9 @@ const root = dirname(import.meta.dirname);
 async function withUrl(work: (url: string) => Promise<void>): Promise<void> {
   const state = join(root, '.data');
   const running = join(state, 'database-url');
-  const given = setting(process.env, 'DATABASE_URL') ?? (existsSync(running) ? readFileSync(running, 'utf8').trim() : null);
+  const given =
+    setting(process.env, 'DATABASE_URL') ??
+    (existsSync(running) ? readFileSync(running, 'utf8').trim() : null);
   if (given !== null) return work(given);
   const server = await startPostgres({ directory: state, durable: true });
   try {
@@ -255,10 +302,13 @@ async function withUrl(work: (url: string) => Promise<void>): Promise<void> {
 }
 
 async function main([action, file]: readonly string[]): Promise<number> {
-  if ((action !== 'dump' && action !== 'load') || !file) throw new SetupError('Name a file: make dump FILE=gatehouse.dump');
+  if ((action !== 'dump' && action !== 'load') || !file)
+    throw new SetupError('Name a file: make dump FILE=gatehouse.dump');
   await withUrl(async (url) => {
     const rows = await (action === 'dump' ? dump : load)(url, file);
-    process.stdout.write(`${rows} rows ${action === 'dump' ? 'written to' : 'read from'} ${file}\n`);
+    process.stdout.write(
+      `${rows} rows ${action === 'dump' ? 'written to' : 'read from'} ${file}\n`,
+    );
   });
   return 0;
 }

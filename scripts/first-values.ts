@@ -1,6 +1,15 @@
 /** The secret values of a first start. Those that are not given are generated once and kept in files. */
 import { randomBytes } from 'node:crypto';
-import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  writeSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 import { syncDirectory } from './data-directory.ts';
 import { errorCode, SetupError } from './setup-error.ts';
@@ -42,6 +51,8 @@ export function keep(file: string, value: string): void {
     renameSync(draft, file);
     syncDirectory(dirname(file));
   } catch (error) {
-    throw new SetupError(`Cannot write ${file} (${errorCode(error) ?? String(error)}). Make its directory writable.`);
+    throw new SetupError(
+      `Cannot write ${file} (${errorCode(error) ?? String(error)}). Make its directory writable.`,
+    );
   }
 }

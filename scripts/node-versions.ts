@@ -21,9 +21,20 @@ function installNode(directory: string, version: string): string {
   chmodSync(directory, 0o711);
   // Without a manifest npm would install into a project in a parent directory.
   writeFileSync(join(directory, 'package.json'), '{ "private": true }');
-  const flags = ['--ignore-scripts', '--no-package-lock', '--no-audit', '--no-fund', '--loglevel=error'];
-  const installed = spawnSync('npm', ['install', '--prefix', directory, ...flags, `${name}@${version}`], { encoding: 'utf8' });
-  if (installed.status !== 0) throw new SetupError(`npm cannot install ${name}@${version}:\n${installed.stderr}`);
+  const flags = [
+    '--ignore-scripts',
+    '--no-package-lock',
+    '--no-audit',
+    '--no-fund',
+    '--loglevel=error',
+  ];
+  const installed = spawnSync(
+    'npm',
+    ['install', '--prefix', directory, ...flags, `${name}@${version}`],
+    { encoding: 'utf8' },
+  );
+  if (installed.status !== 0)
+    throw new SetupError(`npm cannot install ${name}@${version}:\n${installed.stderr}`);
   return join(directory, 'node_modules', name, 'bin/node');
 }
 
@@ -37,7 +48,10 @@ async function main(): Promise<number> {
     try {
       const node = installNode(directory, version);
       process.stdout.write(`Node ${spawnSync(node, ['--version'], { encoding: 'utf8' }).stdout}`);
-      const run = spawnSync(node, ['--import', 'tsx', 'scripts/test.ts', ...files], { cwd: root, stdio: 'inherit' });
+      const run = spawnSync(node, ['--import', 'tsx', 'scripts/test.ts', ...files], {
+        cwd: root,
+        stdio: 'inherit',
+      });
       if (run.status !== 0) status = run.status ?? 1;
     } finally {
       removeTemporary(directory);

@@ -14,11 +14,18 @@ export function install(program: string, ...packages: readonly [string, ...strin
   if (!isRoot || !findProgram('apt-get')) return false;
   process.stdout.write(`installing ${packages.join(', ')} with apt-get\n`);
   return withoutServices(() => {
-    for (const words of [['update'], ['install', '--yes', '--no-install-recommends', ...packages]]) {
+    for (const words of [
+      ['update'],
+      ['install', '--yes', '--no-install-recommends', ...packages],
+    ]) {
       const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
-      const { status, stdout, stderr } = spawnSync('apt-get', ['--quiet', ...words], { encoding: 'utf8', env });
+      const { status, stdout, stderr } = spawnSync('apt-get', ['--quiet', ...words], {
+        encoding: 'utf8',
+        env,
+      });
       // An outdated list of packages may be sufficient.
-      if (status !== 0) process.stdout.write(`apt-get ${words.join(' ')} failed:\n${stdout}${stderr}`);
+      if (status !== 0)
+        process.stdout.write(`apt-get ${words.join(' ')} failed:\n${stdout}${stderr}`);
     }
     // The tests start programs themselves. That of the system starts neither now nor at the next boot.
     for (const name of packages) spawnSync('systemctl', ['disable', name]);

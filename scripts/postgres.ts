@@ -14,7 +14,15 @@ import { dirname, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
 import { findBinaries, reachableBinaries, unprivilegedUser } from './binaries.ts';
-import { initialise, pidFile, prepareDirectory, readPidFile, role, runProgram, tail } from './data-directory.ts';
+import {
+  initialise,
+  pidFile,
+  prepareDirectory,
+  readPidFile,
+  role,
+  runProgram,
+  tail,
+} from './data-directory.ts';
 import type { ServerFiles } from './data-directory.ts';
 import { errorCode, SetupError } from './setup-error.ts';
 import type { Supervised } from './supervise.ts';
@@ -51,7 +59,14 @@ export async function startPostgres(options: PostgresOptions): Promise<PostgresS
   await untilPreviousServerEnds({ data, home });
   const user = unprivilegedUser(data, dirname(directory));
   const binaries = reachableBinaries(native, user);
-  const files: ServerFiles = { directory, home, data, log: join(directory, 'postgres.log'), user, binaries };
+  const files: ServerFiles = {
+    directory,
+    home,
+    data,
+    log: join(directory, 'postgres.log'),
+    user,
+    binaries,
+  };
   try {
     rmSync(files.log, { force: true });
     if (!existsSync(home)) await initialise(files, options.durable);
@@ -62,7 +77,8 @@ export async function startPostgres(options: PostgresOptions): Promise<PostgresS
   }
 }
 
-const serverUrl = (password: string, port: number) => `postgres://${role}:${password}@127.0.0.1:${port}/postgres`;
+const serverUrl = (password: string, port: number) =>
+  `postgres://${role}:${password}@127.0.0.1:${port}/postgres`;
 
 export function databaseUrl(server: string, database: string): string {
   const url = new URL(server);
@@ -76,7 +92,10 @@ export function connect(url: string): postgres.Sql {
 }
 
 /** Runs `work` on a connection of its own, which is closed afterwards. */
-export async function withConnection<T>(url: string, work: (sql: postgres.Sql) => Promise<T>): Promise<T> {
+export async function withConnection<T>(
+  url: string,
+  work: (sql: postgres.Sql) => Promise<T>,
+): Promise<T> {
   const sql = connect(url);
   try {
     return await work(sql);
@@ -98,8 +117,11 @@ async function launch(files: ServerFiles, options: PostgresOptions): Promise<Pos
     await stop(run);
     // A simultaneous start may have been faster. Then the log may be that of the other server.
     await untilPreviousServerEnds(files);
-    const isTemporary = /could not bind|already exists|is empty|still in use/.test(readFileSync(files.log, 'utf8'));
-    if (!isTemporary || attempt === 5) throw new SetupError(`PostgreSQL did not start: ${problem}\n${tail(files.log)}`);
+    const isTemporary = /could not bind|already exists|is empty|still in use/.test(
+      readFileSync(files.log, 'utf8'),
+    );
+    if (!isTemporary || attempt === 5)
+      throw new SetupError(`PostgreSQL did not start: ${problem}\n${tail(files.log)}`);
     await sleep(200 * attempt);
   }
 }
@@ -156,7 +178,13 @@ async function untilReady(url: string, run: Supervised): Promise<string | undefi
 }
 
 // 57P03: starting up, recovering or stopping.
-const TEMPORARY = new Set(['ECONNREFUSED', 'ECONNRESET', 'CONNECTION_CLOSED', 'CONNECT_TIMEOUT', '57P03']);
+const TEMPORARY = new Set([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'CONNECTION_CLOSED',
+  'CONNECT_TIMEOUT',
+  '57P03',
+]);
 
 async function tryConnecting(url: string): Promise<string> {
   const sql = connect(url);
@@ -174,14 +202,19 @@ async function tryConnecting(url: string): Promise<string> {
  * PostgreSQL itself rejects data that another server uses. This reports it in terms of `make start`, waits for a server
  * that is shutting down, and removes a stale pid file that PostgreSQL would take for that of a running server.
  */
-async function untilPreviousServerEnds({ data, home }: Pick<ServerFiles, 'data' | 'home'>): Promise<void> {
+async function untilPreviousServerEnds({
+  data,
+  home,
+}: Pick<ServerFiles, 'data' | 'home'>): Promise<void> {
   const deadline = performance.now() + timeLimit;
   for (let file = readPidFile(data); file !== undefined; file = readPidFile(data)) {
     if (isStale(data, file.processId)) return rmSync(pidFile(data), { force: true });
     if (file.processId > 0 && !isAlive(file.processId)) return;
     if ((await answersAt(file.port, home)) || performance.now() > deadline) {
       const server = `its PostgreSQL is process ${file.processId}`;
-      throw new SetupError(`Another "make start" is running in this directory (${server}). Stop it first.`);
+      throw new SetupError(
+        `Another "make start" is running in this directory (${server}). Stop it first.`,
+      );
     }
     await sleep(50);
   }
@@ -208,7 +241,9 @@ function isPostgres(processId: number): boolean {
       return false;
     }
   }
-  return spawnSync('ps', ['-p', String(processId), '-o', 'command='], { encoding: 'utf8' }).stdout.includes('postgres');
+  return spawnSync('ps', ['-p', String(processId), '-o', 'command='], {
+    encoding: 'utf8',
+  }).stdout.includes('postgres');
 }
 
 function freePort(): Promise<number> {
@@ -217,7 +252,9 @@ function freePort(): Promise<number> {
     server.once('error', reject);
     server.listen(0, '127.0.0.1', () => {
       const address = server.address();
-      server.close(() => resolvePort(typeof address === 'object' && address !== null ? address.port : 0));
+      server.close(() =>
+        resolvePort(typeof address === 'object' && address !== null ? address.port : 0),
+      );
     });
   });
 }

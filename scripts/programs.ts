@@ -1,5 +1,14 @@
 /** Starts programs for a test, on free ports. They cannot outlive it. */
-import { accessSync, chmodSync, chownSync, closeSync, constants, mkdirSync, openSync, readFileSync } from 'node:fs';
+import {
+  accessSync,
+  chmodSync,
+  chownSync,
+  closeSync,
+  constants,
+  mkdirSync,
+  openSync,
+  readFileSync,
+} from 'node:fs';
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -75,9 +84,17 @@ export async function start(owner: Owner, program: Program): Promise<Started> {
   const log = join(directory, 'log');
   for (let attempt = 1; ; attempt += 1) {
     const port = await freePort();
-    const { command: [file, ...args], env } = program.prepare(directory, port);
+    const {
+      command: [file, ...args],
+      env,
+    } = program.prepare(directory, port);
     const output = openSync(log, 'w');
-    const options = { cwd: directory, env: { HOME: directory, ...env }, output, ...(user ? { user } : {}) };
+    const options = {
+      cwd: directory,
+      env: { HOME: directory, ...env },
+      output,
+      ...(user ? { user } : {}),
+    };
     run = supervise('TERM', file, args, options);
     closeSync(output);
     const problem = await untilReady(run, port, program);
@@ -103,10 +120,17 @@ async function removeAfter(path: string): Promise<void> {
 }
 
 /** @returns undefined when it is ready, otherwise why it is not */
-async function untilReady(run: Supervised, port: number, program: Program): Promise<string | undefined> {
+async function untilReady(
+  run: Supervised,
+  port: number,
+  program: Program,
+): Promise<string | undefined> {
   const { isReady = async () => true } = program;
   let end: string | undefined;
-  run.ended.then((status) => (end = `it ended with status ${status}`), (error: unknown) => (end = String(error)));
+  run.ended.then(
+    (status) => (end = `it ended with status ${status}`),
+    (error: unknown) => (end = String(error)),
+  );
   const deadline = performance.now() + LIMIT_MS;
   while (end === undefined) {
     if ((await isOpen(port)) && (await isReady(port))) return undefined;

@@ -70,10 +70,16 @@ function needsDatabase(state: string): boolean {
   // A shell that has run a command here may still name our own file in its environment.
   const file = process.env.DATABASE_URL_FILE ?? '';
   if (resolve(file) === join(state, 'database-url')) delete process.env.DATABASE_URL_FILE;
-  return !isSet(process.env, 'DATABASE_URL') && !own.every((variable) => isSet(process.env, variable));
+  return (
+    !isSet(process.env, 'DATABASE_URL') && !own.every((variable) => isSet(process.env, variable))
+  );
 }
 
-async function run(place: Place, state: string, database: PostgresServer | undefined): Promise<number> {
+async function run(
+  place: Place,
+  state: string,
+  database: PostgresServer | undefined,
+): Promise<number> {
   const values: FirstValues = {
     serverSecret: firstValue(process.env, state, 'SERVER_SECRET'),
     token: firstValue(process.env, state, 'AUTH_TOKEN'),
@@ -86,7 +92,8 @@ async function run(place: Place, state: string, database: PostgresServer | undef
     Object.assign(env, { [value.variable]: undefined, [`${value.variable}_FILE`]: value.file });
   }
   for (const [variable, others] of Object.entries(HOSTS)) {
-    if (![variable, ...others].some((one) => isSet(process.env, one))) Object.assign(env, { [variable]: '127.0.0.1' });
+    if (![variable, ...others].some((one) => isSet(process.env, one)))
+      Object.assign(env, { [variable]: '127.0.0.1' });
   }
   // Identity generates the first password itself, because only it knows whether the database has users.
   const directory = setting(process.env, 'FIRST_CREDENTIALS_DIR') ?? state;
@@ -115,7 +122,11 @@ async function createDatabase(server: PostgresServer): Promise<string> {
 }
 
 async function announce(
-  addresses: Addresses, values: FirstValues, directory: string, cli: string, ownDatabase: boolean,
+  addresses: Addresses,
+  values: FirstValues,
+  directory: string,
+  cli: string,
+  ownDatabase: boolean,
 ): Promise<void> {
   const becomeReady = async (address: Address) => {
     while (!(await isReady(address))) await sleep(200);
@@ -129,13 +140,21 @@ async function announce(
 }
 
 /** Runs the services until they end, a signal ends them, or PostgreSQL ends. @returns the exit status */
-async function serve(place: Place, env: NodeJS.ProcessEnv, database: PostgresServer | undefined): Promise<number> {
+async function serve(
+  place: Place,
+  env: NodeJS.ProcessEnv,
+  database: PostgresServer | undefined,
+): Promise<number> {
   const never = new Promise<never>(() => undefined);
   const lost = database?.ended.then(() => 'lost' as const) ?? never;
   for (;;) {
     const changed = place.watched === undefined ? never : nextChange(place.watched);
     const current = startServices(place, env);
-    let end: number | 'lost' | 'changed' | 'stopped' = await Promise.race([current.ended, lost, changed]);
+    let end: number | 'lost' | 'changed' | 'stopped' = await Promise.race([
+      current.ended,
+      lost,
+      changed,
+    ]);
     if (place.watched !== undefined && typeof end === 'number' && !stopping.signal.aborted) {
       process.stderr.write('The services have ended. They start again after the next change.\n');
       end = await Promise.race([stopped, lost, changed]);

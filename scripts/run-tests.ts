@@ -18,7 +18,8 @@ const interruption = new AbortController();
 setMaxListeners(0, interruption.signal);
 
 async function main(): Promise<number> {
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => interruption.abort());
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+    process.on(signal, () => interruption.abort());
   const files = process.argv.slice(2);
   const problems: string[] = [];
   let [passed, failed] = [0, 0];
@@ -43,7 +44,8 @@ async function main(): Promise<number> {
   });
   events.on('test:dequeue', ({ name }) => begun.set(name, performance.now()));
   events.on('test:complete', ({ name }) => {
-    if (files.includes(name)) seconds.set(name, (performance.now() - (begun.get(name) ?? 0)) / 1000);
+    if (files.includes(name))
+      seconds.set(name, (performance.now() - (begun.get(name) ?? 0)) / 1000);
   });
   for await (const text of events.compose(new spec())) process.stdout.write(text);
 
@@ -57,7 +59,9 @@ async function main(): Promise<number> {
     const slowest = [...seconds].sort(([, one], [, other]) => other - one).slice(0, SLOWEST);
     process.stdout.write('\nslowest files:\n');
     for (const [name, taken] of slowest) {
-      process.stdout.write(`${taken.toFixed(1).padStart(6)} s  ${relative('', name).replace(/js$/, 'ts')}\n`);
+      process.stdout.write(
+        `${taken.toFixed(1).padStart(6)} s  ${relative('', name).replace(/js$/, 'ts')}\n`,
+      );
     }
   }
   for (const problem of problems) process.stderr.write(`${problem}\n`);

@@ -9,7 +9,10 @@ import { start } from './run-start.ts';
 import { runMain } from './setup-error.ts';
 
 const root = dirname(import.meta.dirname);
-const source = { program: ['--import', 'tsx', join(root, 'src/cli.ts')], watched: join(root, 'src') };
+const source = {
+  program: ['--import', 'tsx', join(root, 'src/cli.ts')],
+  watched: join(root, 'src'),
+};
 const compiled = { program: [join(root, 'dist/cli.js')] };
 
 const place = process.argv.includes('--watch') ? source : compiled;

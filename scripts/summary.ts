@@ -49,7 +49,9 @@ export function origin({ host, port }: Address): string {
 
 export async function isReady(address: Address): Promise<boolean> {
   try {
-    const response = await fetch(`${origin(address)}/readyz`, { signal: AbortSignal.timeout(5000) });
+    const response = await fetch(`${origin(address)}/readyz`, {
+      signal: AbortSignal.timeout(5000),
+    });
     await response.arrayBuffer();
     return response.status === 200;
   } catch {
@@ -65,7 +67,10 @@ export function isTaken({ host, port }: Address): Promise<boolean> {
       socket.destroy();
       resolve(taken);
     };
-    socket.once('connect', () => settle(true)).once('error', () => settle(false)).once('timeout', () => settle(false));
+    socket
+      .once('connect', () => settle(true))
+      .once('error', () => settle(false))
+      .once('timeout', () => settle(false));
   });
 }
 
@@ -85,14 +90,19 @@ interface Page {
 /** @param cli how to run a command for this database */
 export function pagesOf(env: Environment, addresses: Addresses, cli: string): Page[] {
   const pages = {
-    SIGNIN_PAGES: { service: 'identity', text: `sign-in pages at ${origin(addresses.identity)}/login` },
+    SIGNIN_PAGES: {
+      service: 'identity',
+      text: `sign-in pages at ${origin(addresses.identity)}/login`,
+    },
     SHARE_PAGES: { service: 'secrets', text: `share pages at ${origin(addresses.secrets)}/` },
     INBOX_PAGE: {
       service: 'webhook',
       text: `inbox at ${origin(addresses.webhook)}/inbox; for its token: ${cli} token create --role operator`,
     },
   } as const;
-  return Object.entries(pages).flatMap(([variable, page]) => (setting(env, variable) === 'on' ? [page] : []));
+  return Object.entries(pages).flatMap(([variable, page]) =>
+    setting(env, variable) === 'on' ? [page] : [],
+  );
 }
 
 export function summary(
@@ -106,21 +116,34 @@ export function summary(
 ): string {
   const { token, webhookToken } = values;
   const password = values.password ?? { variable: 'ADMIN_PASSWORD', given: 'value' };
-  const [identity, secrets, webhook] = [addresses.identity, addresses.secrets, addresses.webhook].map(origin);
+  const [identity, secrets, webhook] = [
+    addresses.identity,
+    addresses.secrets,
+    addresses.webhook,
+  ].map(origin);
   const login = paste(`{"username":${JSON.stringify(administrator)},"password":"`, password, '"}');
   const json = `-H 'Content-Type: application/json'`;
   const bearer = (value: FirstValue) => `-H ${paste('Authorization: Bearer ', value)}`;
   const secret = `'{"password":"hunter2 is not enough"}'`;
   const event = `'{"event":"page.updated","data":{"page_id":"42"}}'`;
   // A database that was used before already has its first user and token.
-  const condition = (what: string) => (ownDatabase ? '' : ` (if this database had no ${what} before)`);
+  const condition = (what: string) =>
+    ownDatabase ? '' : ` (if this database had no ${what} before)`;
   const shown = (service: keyof Addresses) =>
-    pages.filter((page) => page.service === service).map(({ text }) => `\n            ${text}`).join('');
+    pages
+      .filter((page) => page.service === service)
+      .map(({ text }) => `\n            ${text}`)
+      .join('');
   const reset = `${cli} user password ${quote(administrator)}`;
-  const first = values.password === null
-    ? `the database has users already; to set a password: ${reset}`
-    : `administrator ${administrator}, first password ${show(password)}${password.given === 'nowhere' ? `
-            it expires 24 hours after the first start unless you change it; to set another: ${reset}` : condition('user')}`;
+  const first =
+    values.password === null
+      ? `the database has users already; to set a password: ${reset}`
+      : `administrator ${administrator}, first password ${show(password)}${
+          password.given === 'nowhere'
+            ? `
+            it expires 24 hours after the first start unless you change it; to set another: ${reset}`
+            : condition('user')
+        }`;
   const commands = `Commands for this database, in a second terminal:
 
   ${cli} user list
@@ -153,7 +176,8 @@ function show(value: FirstValue): string {
 /** A quoted word of a shell command. A given value is replaced by a reference to its variable. */
 function paste(before: string, value: FirstValue, after = ''): string {
   if (value.given === 'nowhere') return quote(before + value.value + after);
-  const reference = value.given === 'value' ? `"$${value.variable}"` : `"$(cat "$${value.variable}_FILE")"`;
+  const reference =
+    value.given === 'value' ? `"$${value.variable}"` : `"$(cat "$${value.variable}_FILE")"`;
   return quote(before) + reference + (after && quote(after));
 }
 

@@ -17,9 +17,12 @@ export function removeTemporary(path: string): void {
 function removeStale(parent: string, purpose: string): void {
   for (const name of readdirSync(parent)) {
     const path = join(parent, name);
-    const owner = name.startsWith(`${purpose}-`) ? Number(name.slice(purpose.length + 1).split('-')[0]) : NaN;
+    const owner = name.startsWith(`${purpose}-`)
+      ? Number(name.slice(purpose.length + 1).split('-')[0])
+      : NaN;
     if (!(owner > 0) || isAlive(owner)) continue;
-    if (lstatSync(path, { throwIfNoEntry: false })?.uid === process.getuid?.()) removeTemporary(path);
+    if (lstatSync(path, { throwIfNoEntry: false })?.uid === process.getuid?.())
+      removeTemporary(path);
   }
 }
 

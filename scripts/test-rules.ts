@@ -24,7 +24,9 @@ export function findNarrowing(file: string, source: string): string[] {
   const narrowing = /\.only\s*\(|\bonly\s*:\s*true\b|\brunOnly\s*\(\s*true\b/;
   return source
     .split('\n')
-    .flatMap((line, index) => (narrowing.test(line) ? [`narrowed with only: ${file}:${index + 1}`] : []));
+    .flatMap((line, index) =>
+      narrowing.test(line) ? [`narrowed with only: ${file}:${index + 1}`] : [],
+    );
 }
 
 /**
@@ -37,7 +39,8 @@ export function findLateAwait(file: string, source: string): string[] {
     // Code at the margin, and in loops and conditions that begin there, runs while the file is loaded.
     if (/^\S/.test(line)) isBlock = /^(for|if|while|try|\{)\b.*\{$/.test(line);
     const isLoaded = /^\S/.test(line) || (isBlock && /^ {2}\S/.test(line));
-    const isFound = isLate && isLoaded && /\bawait\b/.test(line) && !/\basync\b|^\s*(\/\/|\*)/.test(line);
+    const isFound =
+      isLate && isLoaded && /\bawait\b/.test(line) && !/\basync\b|^\s*(\/\/|\*)/.test(line);
     isLate ||= /^\s*test\(/.test(line);
     return isFound ? [`waits between tests: ${file}:${index + 1}`] : [];
   });

@@ -5,7 +5,15 @@
  * than most tests. The tests run in the copy, on one PostgreSQL: that of TEST_POSTGRES_URL, or one started for the run.
  */
 import { randomBytes } from 'node:crypto';
-import { cpSync, existsSync, readdirSync, readFileSync, statfsSync, statSync, symlinkSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  statfsSync,
+  statSync,
+  symlinkSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative, resolve } from 'node:path';
 import { databaseUrl, startPostgres, withConnection } from './postgres.ts';
@@ -27,7 +35,9 @@ let current: readonly Supervised[] = [];
 async function main(): Promise<number> {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, interrupt);
   const named = process.argv.slice(2);
-  const files = (named.length > 0 ? named : [join(root, 'test')]).flatMap((path) => findTests(resolve(path)));
+  const files = (named.length > 0 ? named : [join(root, 'test')]).flatMap((path) =>
+    findTests(resolve(path)),
+  );
   const problems = files.flatMap((file) => {
     const [name, source] = [relative(root, file), readFileSync(file, 'utf8')];
     return [...findNarrowing(name, source), ...findLateAwait(name, source)];
@@ -53,10 +63,16 @@ async function main(): Promise<number> {
 }
 
 function findTests(path: string): string[] {
-  if (!existsSync(path)) throw new SetupError(`There is no ${relative(root, path)}. Name files or folders of test/ or scripts/.`);
+  if (!existsSync(path))
+    throw new SetupError(
+      `There is no ${relative(root, path)}. Name files or folders of test/ or scripts/.`,
+    );
   if (!statSync(path).isDirectory()) return [path];
   const names = readdirSync(path, { encoding: 'utf8', recursive: true });
-  return names.filter((name) => name.endsWith('.test.ts')).map((name) => join(path, name)).sort();
+  return names
+    .filter((name) => name.endsWith('.test.ts'))
+    .map((name) => join(path, name))
+    .sort();
 }
 
 /** The sources as copies, since the compiled files are written beside them; everything else as links. */
@@ -68,13 +84,25 @@ function copyTree(copy: string): void {
 
 /** Compiles the tests without checking types (`make typecheck` does), and builds `dist/` as users do. */
 async function compile(copy: string): Promise<void> {
-  const emit = ['--noEmit', 'false', '--noCheck', '--rootDir', '.', '--outDir', copy, '--sourceMap'];
-  const { scripts }: { scripts: { build: string } } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+  const emit = [
+    '--noEmit',
+    'false',
+    '--noCheck',
+    '--rootDir',
+    '.',
+    '--outDir',
+    copy,
+    '--sourceMap',
+  ];
+  const { scripts }: { scripts: { build: string } } = JSON.parse(
+    readFileSync(join(root, 'package.json'), 'utf8'),
+  );
   const env = { ...process.env, PATH };
   // Compiled from the tree itself: the source maps lead stack traces to the files that a person edits.
   const tests = supervise('TERM', 'tsc', ['-p', 'tsconfig.json', ...emit], { cwd: root, env });
   const program = supervise('TERM', 'sh', ['-c', scripts.build], { cwd: copy, env });
-  if ((await untilEnded(tests, program)) !== 0) throw new SetupError('The tests cannot be compiled.');
+  if ((await untilEnded(tests, program)) !== 0)
+    throw new SetupError('The tests cannot be compiled.');
 }
 
 async function withServer(work: (server: string) => Promise<number>): Promise<number> {
@@ -106,12 +134,16 @@ function hasRoom(directory: string): boolean {
 async function runTests(copy: string, files: readonly string[], server: string): Promise<number> {
   const template = `test_template_${randomBytes(8).toString('hex')}`;
   const isOurs = (file: string) => file.startsWith(`${root}/`);
-  const compiled = files.map((file) => (isOurs(file) ? file.replace(root, copy).replace(/\.ts$/, '.js') : file));
+  const compiled = files.map((file) =>
+    isOurs(file) ? file.replace(root, copy).replace(/\.ts$/, '.js') : file,
+  );
   const run = (args: readonly string[], env: NodeJS.ProcessEnv) =>
     untilEnded(supervise('TERM', process.execPath, args, { cwd: copy, env }));
   await withConnection(server, (sql) => sql`create database ${sql(template)}`);
   try {
-    const migrated = await run(['dist/cli.js', 'migrate'], { DATABASE_URL: databaseUrl(server, template) });
+    const migrated = await run(['dist/cli.js', 'migrate'], {
+      DATABASE_URL: databaseUrl(server, template),
+    });
     if (migrated !== 0) throw new SetupError('The template database cannot be migrated.');
     const env = { ...process.env, TEST_POSTGRES_URL: server, TEST_TEMPLATE: template };
     // Source maps cost a tenth of the whole run. Run a file by its name to see the lines of the source in its stacks.

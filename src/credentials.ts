@@ -11,6 +11,8 @@ export function writeCredential(directory: string, name: string, secret: string)
     writeFileSync(file, `${secret}\n`, { mode: 0o600, flag: 'wx', flush: true });
     return `in ${file}`;
   } catch (error) {
-    throw new StartupError(`cannot write ${file} (${codeOf(error)}). Make FIRST_CREDENTIALS_DIR writable.`);
+    throw new StartupError(
+      `cannot write ${file} (${codeOf(error)}). Make FIRST_CREDENTIALS_DIR writable.`,
+    );
   }
 }

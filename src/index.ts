@@ -28,7 +28,11 @@ export interface Gatehouse {
  * @returns once the listeners are open
  * @throws ConfigurationError for wrong settings  @throws StartupError if a port is not available
  */
-export async function start({ services, settings, output = process }: StartOptions): Promise<Gatehouse> {
+export async function start({
+  services,
+  settings,
+  output = process,
+}: StartOptions): Promise<Gatehouse> {
   const isKnown = services.every((name) => SERVICE_NAMES.includes(name));
   if (!isKnown || services.length === 0) {
     throw new ConfigurationError([`services must be a list of ${SERVICE_NAMES.join(', ')}.`]);

@@ -11,7 +11,10 @@ const LAST_LINES_MS = 750;
 type Given = { readonly positionals: readonly string[] };
 
 const SERVE = {
-  name: 'serve', positionals: '[SERVICE…]', among: SERVICE_NAMES, options: {},
+  name: 'serve',
+  positionals: '[SERVICE…]',
+  among: SERVICE_NAMES,
+  options: {},
   summary: `Serve ${SERVICE_NAMES.join(', ')}: those named, or all, in one process`,
   async run({ positionals: names }: Given) {
     const configuration = await configure(names.length > 0 ? names : SERVICE_NAMES, 'serve');
@@ -32,7 +35,10 @@ const GROUPS = {
   all: [/^(migrate|check|start|version)$/, () => [import('./commands/process.ts')]],
   identity: [/^(user|key|audit|throttle|restored)$/, () => [import('./commands/identity.ts')]],
   secrets: [/^(secret|restored)$/, () => [import('./commands/secrets.ts')]],
-  webhook: [/^(token|event|restored)$/, () => [import('./commands/webhook.ts'), import('./commands/events.ts')]],
+  webhook: [
+    /^(token|event|restored)$/,
+    () => [import('./commands/webhook.ts'), import('./commands/events.ts')],
+  ],
 } as const;
 
 let isRead = true;
@@ -48,17 +54,27 @@ const terminal = {
 async function main(words: readonly string[]): Promise<number> {
   try {
     const [first = '', ...rest] = words;
-    const isPlain = rest.length <= SERVICE_NAMES.length && rest.every((word) => SERVICE_NAMES.includes(word));
+    const isPlain =
+      rest.length <= SERVICE_NAMES.length && rest.every((word) => SERVICE_NAMES.includes(word));
     // Without options or mistakes, a service starts without reading the code of the commands.
-    if (first === SERVE.name && isPlain) return await SERVE.run({ positionals: rest }).then(() => 0);
+    if (first === SERVE.name && isPlain)
+      return await SERVE.run({ positionals: rest }).then(() => 0);
     const { runCommand } = await import('./commands/command.ts');
     const groups = Object.values(GROUPS);
     const named = groups.filter(([words]) => words.test(first));
-    const modules = await Promise.all((named.length > 0 ? named : groups).flatMap(([, load]) => load()));
-    return await runCommand([SERVE, ...modules.flatMap((module) => module.COMMANDS)], words, terminal);
+    const modules = await Promise.all(
+      (named.length > 0 ? named : groups).flatMap(([, load]) => load()),
+    );
+    return await runCommand(
+      [SERVE, ...modules.flatMap((module) => module.COMMANDS)],
+      words,
+      terminal,
+    );
   } catch (error) {
-    if (error instanceof ConfigurationError) return fail(EXIT.configuration, error.problems.join('\ngatehouse: '));
-    if (error instanceof StartupError || error instanceof Unavailable) return fail(EXIT.failed, error.message);
+    if (error instanceof ConfigurationError)
+      return fail(EXIT.configuration, error.problems.join('\ngatehouse: '));
+    if (error instanceof StartupError || error instanceof Unavailable)
+      return fail(EXIT.failed, error.message);
     const { error: reason, stack = '' } = describeError(error);
     return fail(EXIT.failed, `internal error: ${reason} ${stack}`);
   }

@@ -15,7 +15,12 @@ import { createLineWriter, createLog } from './runtime/log.ts';
 import { noMetrics } from './runtime/metrics.ts';
 import type { Variables } from './runtime/variables.ts';
 import {
-  ConfigurationError, type ConfiguredService, ENVIRONMENT, readSettings, serviceReader, type ServiceSettings,
+  ConfigurationError,
+  type ConfiguredService,
+  ENVIRONMENT,
+  readSettings,
+  serviceReader,
+  type ServiceSettings,
 } from './settings.ts';
 
 /** What a service's `start` returns. */
@@ -36,9 +41,18 @@ type Open = (context: ServiceContext) => Promise<Service>;
 
 /** Only the modules of served services are loaded, but the settings of all, so that their names are known. */
 export const SERVICES = {
-  identity: register(() => import('./identity/settings.ts'), () => import('./identity/start.ts')),
-  secrets: register(() => import('./secrets/settings.ts'), () => import('./secrets/start.ts')),
-  webhook: register(() => import('./webhook/settings.ts'), () => import('./webhook/start.ts')),
+  identity: register(
+    () => import('./identity/settings.ts'),
+    () => import('./identity/start.ts'),
+  ),
+  secrets: register(
+    () => import('./secrets/settings.ts'),
+    () => import('./secrets/start.ts'),
+  ),
+  webhook: register(
+    () => import('./webhook/settings.ts'),
+    () => import('./webhook/start.ts'),
+  ),
 } as const;
 
 export type ServiceName = keyof typeof SERVICES;
@@ -46,10 +60,15 @@ export const SERVICE_NAMES: readonly string[] = Object.keys(SERVICES);
 
 function register<V extends Variables, S>(
   settings: () => Promise<ServiceSettings<V, S>>,
-  modules: () => Promise<{ readonly start: (settings: S, context: ServiceContext) => Service | Promise<Service> }>,
+  modules: () => Promise<{
+    readonly start: (settings: S, context: ServiceContext) => Service | Promise<Service>;
+  }>,
 ) {
   return async (name: string) => {
-    const open = (values: S): Open => async (context) => (await modules()).start(values, context);
+    const open =
+      (values: S): Open =>
+      async (context) =>
+        (await modules()).start(values, context);
     return serviceReader(name, await settings(), open);
   };
 }
@@ -58,7 +77,9 @@ export type Configuration = ReturnType<typeof readSettings<Open>>;
 
 /** Reads the settings of the named services. @throws ConfigurationError */
 export async function configure(
-  names: readonly string[], purpose: 'serve' | 'administer', environment = ENVIRONMENT,
+  names: readonly string[],
+  purpose: 'serve' | 'administer',
+  environment = ENVIRONMENT,
 ): Promise<Configuration> {
   const readers = await Promise.all(Object.entries(SERVICES).map(([name, load]) => load(name)));
   const isUrlSet = Object.keys(environment).some((name) => /DATABASE_URL(_FILE)?$/.test(name));
@@ -88,10 +109,23 @@ export async function createProcessContext({ shared }: Configuration, output: Ou
   const isText = shared.LOG_FORMAT === 'auto' ? output.stdout.isTTY : shared.LOG_FORMAT === 'text';
   const text = isText ? await import('./runtime/text-log.ts') : null;
   const lines = createLineWriter(output.stdout, text?.formatLine);
-  const metrics = shared.METRICS_PORT === null ? noMetrics : (await import('./runtime/prometheus.ts')).createMetrics();
+  const metrics =
+    shared.METRICS_PORT === null
+      ? noMetrics
+      : (await import('./runtime/prometheus.ts')).createMetrics();
   const hashing = createLimiter(shared.PASSWORD_HASHES, HASHES_WAITING, 'a password hash');
-  metrics.gauge('gatehouse_password_hashes_running', 'Password hashes being computed.', {}, hashing.running);
-  metrics.gauge('gatehouse_password_hashes_waiting', 'Password hashes waiting for a slot.', {}, hashing.waiting);
+  metrics.gauge(
+    'gatehouse_password_hashes_running',
+    'Password hashes being computed.',
+    {},
+    hashing.running,
+  );
+  metrics.gauge(
+    'gatehouse_password_hashes_waiting',
+    'Password hashes waiting for a slot.',
+    {},
+    hashing.waiting,
+  );
   const log = createLog(shared.LOG_LEVEL, lines.write);
   const stopping = new AbortController();
   return { shared, output, log, lines, metrics, hashing, stopping, readBody: createBodyReader() };
@@ -99,7 +133,8 @@ export async function createProcessContext({ shared }: Configuration, output: Ou
 
 /** On a listener of its own, because metrics are for the operator and not for the services' callers. */
 const METRICS = {
-  style: { envelope: 'bare', unavailable: 'unavailable' }, logFields: {},
+  style: { envelope: 'bare', unavailable: 'unavailable' },
+  logFields: {},
   use: async (context: ServiceContext) => (await import('./http/metrics.ts')).start(context),
 } as const;
 
@@ -109,15 +144,21 @@ const METRICS = {
  * @throws StartupError if a port is in use, or if the database rejects a service and waiting does not help
  */
 export async function serve(
-  configuration: Configuration, output: Output, signal: AbortSignal,
-  progress: { readonly onListening?: (ports: Record<string, number>) => void; readonly onReady?: () => void } = {},
+  configuration: Configuration,
+  output: Output,
+  signal: AbortSignal,
+  progress: {
+    readonly onListening?: (ports: Record<string, number>) => void;
+    readonly onReady?: () => void;
+  } = {},
 ): Promise<void> {
   const context = await createProcessContext(configuration, output);
   const { log, lines } = context;
   // Writes the last lines however this process ends, except by kill -9.
   process.once('exit', lines.flush);
   for (const warning of configuration.warnings) log.warn(warning);
-  const metrics = configuration.metrics && createRunning({ ...METRICS, ...configuration.metrics }, context);
+  const metrics =
+    configuration.metrics && createRunning({ ...METRICS, ...configuration.metrics }, context);
   const running = configuration.services.map((service) => createRunning(service, context));
   // The signal may have come while modules were loaded.
   const stopped: Promise<unknown> = signal.aborted ? Promise.resolve() : once(signal, 'abort');
@@ -125,7 +166,8 @@ export async function serve(
   try {
     // Listeners open first: the process is alive, and says so, while modules load and databases are connected.
     const ports: Record<string, number> = {};
-    for (const service of [...(metrics ? [metrics] : []), ...running]) ports[service.name] = await service.listen();
+    for (const service of [...(metrics ? [metrics] : []), ...running])
+      ports[service.name] = await service.listen();
     progress.onListening?.(ports);
     for (const service of running) await service.load();
     prepared = Promise.all(running.map((service) => service.prepare()));
@@ -141,7 +183,9 @@ export async function serve(
       await metrics?.stop(graceMs);
     };
     const late = new AbortController();
-    const limit = sleep(graceMs + SHUTDOWN_LATE_MS, 'late', { signal: late.signal }).catch(() => {});
+    const limit = sleep(graceMs + SHUTDOWN_LATE_MS, 'late', { signal: late.signal }).catch(
+      () => {},
+    );
     const isLate = (await Promise.race([stopAll(), limit])) === 'late';
     if (isLate) log.warn('shutdown took too long: work is left unfinished');
     late.abort();
@@ -166,15 +210,26 @@ export function createRunning(configured: ConfiguredService<Open>, context: Proc
     announce: (line) => void output.stderr.write(`${line}\n`),
     async handOut(file, secret) {
       const directory = shared.FIRST_CREDENTIALS_DIR;
-      return directory === null ? secret : (await import('./credentials.ts')).writeCredential(directory, file, secret);
+      return directory === null
+        ? secret
+        : (await import('./credentials.ts')).writeCredential(directory, file, secret);
     },
     stdout: output.stdout,
   };
   let loading: Promise<Service> | null = null;
   const load = () => (loading ??= open(serviceContext));
   const listener = createListener({
-    name, host, port, style, log, metrics, readBody, routes: async () => (await load()).routes,
-    maxBodyBytes: shared.MAX_BODY_BYTES, trustedProxies: shared.TRUSTED_PROXIES, logProbes: shared.LOG_PROBES,
+    name,
+    host,
+    port,
+    style,
+    log,
+    metrics,
+    readBody,
+    routes: async () => (await load()).routes,
+    maxBodyBytes: shared.MAX_BODY_BYTES,
+    trustedProxies: shared.TRUSTED_PROXIES,
+    logProbes: shared.LOG_PROBES,
   });
   /** Schema, first run, background work. May be called again after a failure. */
   async function prepareOnce(): Promise<void> {

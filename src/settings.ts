@@ -1,12 +1,30 @@
 import {
-  DATABASE_LIMITS, type DatabaseAddress, type DatabaseUrl, hostList, isThisHost, NO_DATABASE,
+  DATABASE_LIMITS,
+  type DatabaseAddress,
+  type DatabaseUrl,
+  hostList,
+  isThisHost,
+  NO_DATABASE,
 } from './db/address.ts';
 import { networks } from './http/address.ts';
 import type { ResponseStyle } from './http/server.ts';
 import { LOG_LEVELS, type LogLevel } from './runtime/log.ts';
 import {
-  type Environment, Expected, Findings, matching, number, numberOrNull, oneOf, readVariables, SECRET_ADVICE,
-  type SettingsInput, text, toggle, type Values, type Variable, type Variables,
+  type Environment,
+  Expected,
+  Findings,
+  matching,
+  number,
+  numberOrNull,
+  oneOf,
+  readVariables,
+  SECRET_ADVICE,
+  type SettingsInput,
+  text,
+  toggle,
+  type Values,
+  type Variable,
+  type Variables,
 } from './runtime/variables.ts';
 
 /** What `<service>/settings.ts` exports. */
@@ -70,27 +88,37 @@ const SHARED_VARIABLES = {
 
 /** Reads a database URL. Its module is loaded if such a variable is set. */
 type UrlParser = (text: string) => DatabaseUrl | Expected;
-const withUrl = <V extends Variables>(variables: V, parse: UrlParser) =>
-  ({ ...variables, DATABASE_URL: { fallback: '–', unset: null, parse } satisfies Variable<DatabaseUrl | null> });
+const withUrl = <V extends Variables>(variables: V, parse: UrlParser) => ({
+  ...variables,
+  DATABASE_URL: { fallback: '–', unset: null, parse } satisfies Variable<DatabaseUrl | null>,
+});
 export const readShared = (environment: Environment, parseUrl: UrlParser, findings: Findings) =>
   readVariables(withUrl(SHARED_VARIABLES, parseUrl), environment, findings);
 
 type Given = Omit<SettingsInput<Variables, DatabaseAddress>, 'values' | 'database' | 'userHeader'>;
 /** `isAlone`: the only service of the process. */
-type CommonInput = Given & Readonly<{ shared: ReturnType<typeof readShared>; parseUrl: UrlParser; isAlone: boolean }>;
+type CommonInput = Given &
+  Readonly<{ shared: ReturnType<typeof readShared>; parseUrl: UrlParser; isAlone: boolean }>;
 
-const LINK = new Expected('a port number, not a Kubernetes service link; set enableServiceLinks: false in the pod');
+const LINK = new Expected(
+  'a port number, not a Kubernetes service link; set enableServiceLinks: false in the pod',
+);
 
 /** @param bind receives the settings; what it returns is the `use` of the configured service */
 export function serviceReader<V extends Variables, S, Use>(
-  name: string, module: ServiceSettings<V, S>, bind: (settings: S) => Use,
+  name: string,
+  module: ServiceSettings<V, S>,
+  bind: (settings: S) => Use,
 ) {
   const prefix = `${name.toUpperCase()}_`;
   const port = numberOrNull(module.PORT, 0, 65_535);
   const address = {
     HOST: { ...text(null), fallback: '0.0.0.0' },
     // For a service named "identity", Kubernetes sets IDENTITY_PORT=tcp://… in every container of the namespace.
-    PORT: { ...port, parse: (text: string) => (text.startsWith('tcp://') ? LINK : port.parse(text)) },
+    PORT: {
+      ...port,
+      parse: (text: string) => (text.startsWith('tcp://') ? LINK : port.parse(text)),
+    },
     DATABASE_URL: text(null),
   };
   const prefixed = Object.entries(address).map(([variable, one]) => [prefix + variable, one]);
@@ -100,7 +128,10 @@ export function serviceReader<V extends Variables, S, Use>(
     prefixes: [prefix, ...module.PREFIXES],
     /** The variables of the service, its listener and its database. */
     variables,
-    read(environment: Environment, { shared, parseUrl, purpose, isAlone, foreign, findings }: CommonInput) {
+    read(
+      environment: Environment,
+      { shared, parseUrl, purpose, isAlone, foreign, findings }: CommonInput,
+    ) {
       const own = readVariables(withUrl(address, parseUrl), environment, findings, prefix);
       const values = readVariables(module.VARIABLES, environment, findings);
       checkSecrets(module.VARIABLES, values, shared.ALLOW_WEAK_SECRETS, findings);
@@ -108,9 +139,19 @@ export function serviceReader<V extends Variables, S, Use>(
       if (purpose === 'administer' || (module.needsDatabase?.(values) ?? true)) {
         checkDatabase(`${prefix}DATABASE_URL`, database, findings);
       }
-      const limited = { ...(database ?? NO_DATABASE), limits: readVariables(DATABASE_LIMITS, environment, findings) };
+      const limited = {
+        ...(database ?? NO_DATABASE),
+        limits: readVariables(DATABASE_LIMITS, environment, findings),
+      };
       const { TRUSTED_USER_HEADER: userHeader } = shared;
-      const settings = module.read({ values, database: limited, userHeader, purpose, foreign, findings });
+      const settings = module.read({
+        values,
+        database: limited,
+        userHeader,
+        purpose,
+        foreign,
+        findings,
+      });
       const short = isAlone || module.OWNS_HOST_AND_PORT ? shared : { HOST: null, PORT: null };
       return {
         name,
@@ -128,14 +169,18 @@ const ADVISED_LENGTH = 32;
 
 /** Guesses at a secret are fast: it is compared, or keys are derived from it, without a slow hash. */
 function checkSecrets(
-  variables: Variables, values: Readonly<Record<string, unknown>>, allowsWeak: boolean, findings: Findings,
+  variables: Variables,
+  values: Readonly<Record<string, unknown>>,
+  allowsWeak: boolean,
+  findings: Findings,
 ): void {
   for (const [name, { minLength }] of Object.entries(variables)) {
     if (minLength === undefined) continue;
     const length = Math.min(...[values[name] ?? []].flat().map((one) => String(one).length));
     const isTooShort = length < minLength && !allowsWeak;
     const fact = `${name} has fewer than ${isTooShort ? minLength : ADVISED_LENGTH} characters; ${SECRET_ADVICE}`;
-    if (isTooShort) findings.problems.push(`${fact}. Only for tests, ALLOW_WEAK_SECRETS=on accepts it.`);
+    if (isTooShort)
+      findings.problems.push(`${fact}. Only for tests, ALLOW_WEAK_SECRETS=on accepts it.`);
     else if (length < ADVISED_LENGTH) findings.warnings.push(fact);
   }
 }
@@ -147,12 +192,15 @@ function checkDatabase(name: string, database: DatabaseUrl | null, findings: Fin
     findings.warnings.push(`${fact}; add ?sslmode=verify-full to its URL.`);
   }
   if (database || findings.reports('DATABASE_URL') || findings.reports(name)) return;
-  findings.problems.push(`${name} or DATABASE_URL must be set, as postgres://user:password@host:5432/database.`);
+  findings.problems.push(
+    `${name} or DATABASE_URL must be set, as postgres://user:password@host:5432/database.`,
+  );
 }
 
 /** Every variable of the process and of these services. The documentation is checked against it, both ways. */
-export const allVariables = (readers: ReadonlyArray<Pick<ServiceReader<unknown>, 'variables'>>): Variables =>
-  Object.assign({}, SHARED_VARIABLES, ...readers.map(({ variables }) => variables));
+export const allVariables = (
+  readers: ReadonlyArray<Pick<ServiceReader<unknown>, 'variables'>>,
+): Variables => Object.assign({}, SHARED_VARIABLES, ...readers.map(({ variables }) => variables));
 
 /**
  * Reads the settings of a process from its environment.
@@ -160,15 +208,21 @@ export const allVariables = (readers: ReadonlyArray<Pick<ServiceReader<unknown>,
  * @throws ConfigurationError with every problem at once
  */
 export function readSettings<Use>(
-  all: ReadonlyArray<ServiceReader<Use>>, names: readonly string[], purpose: 'serve' | 'administer',
-  parseUrl: UrlParser, environment = ENVIRONMENT,
+  all: ReadonlyArray<ServiceReader<Use>>,
+  names: readonly string[],
+  purpose: 'serve' | 'administer',
+  parseUrl: UrlParser,
+  environment = ENVIRONMENT,
 ) {
   const findings = new Findings();
   const { problems, warnings } = findings;
   const shared = readShared(environment, parseUrl, findings);
   const known = allVariables(all);
-  const isKnown = (name: string) => Object.hasOwn(known, name) || Object.hasOwn(known, name.replace(/_FILE$/, ''));
-  const foreign = Object.fromEntries(Object.entries(environment).filter(([name]) => !isKnown(name)));
+  const isKnown = (name: string) =>
+    Object.hasOwn(known, name) || Object.hasOwn(known, name.replace(/_FILE$/, ''));
+  const foreign = Object.fromEntries(
+    Object.entries(environment).filter(([name]) => !isKnown(name)),
+  );
   checkNames(foreign, Object.keys(known), all, shared.IGNORE_VARIABLES, problems);
   const unused = Object.keys(foreign).filter((name) => /^PG(?!DATA$)(CONNECT_)?[A-Z]+$/.test(name));
   if (unused.length > 0) warnings.push(`${unused.join(', ')}: not used. Set DATABASE_URL instead.`);
@@ -176,9 +230,12 @@ export function readSettings<Use>(
   const readers = all.filter(({ name }) => names.includes(name));
   const common = { shared, parseUrl, purpose, isAlone: readers.length === 1, foreign, findings };
   const { DATABASE_STATEMENT_TIMEOUT: statement, DATABASE_DEAD_AFTER: dead } = shared;
-  if (dead <= statement) problems.push('DATABASE_DEAD_AFTER must be more than DATABASE_STATEMENT_TIMEOUT.');
-  const isUserBelieved = shared.TRUSTED_USER_HEADER === null || shared.TRUSTED_PROXIES.rules.length > 0;
-  if (!isUserBelieved) problems.push('TRUSTED_USER_HEADER requires TRUSTED_PROXIES: no other sender is believed.');
+  if (dead <= statement)
+    problems.push('DATABASE_DEAD_AFTER must be more than DATABASE_STATEMENT_TIMEOUT.');
+  const isUserBelieved =
+    shared.TRUSTED_USER_HEADER === null || shared.TRUSTED_PROXIES.rules.length > 0;
+  if (!isUserBelieved)
+    problems.push('TRUSTED_USER_HEADER requires TRUSTED_PROXIES: no other sender is believed.');
   const services = readers.map((reader) => reader.read(environment, common));
   const { METRICS_HOST: host, METRICS_PORT: port } = shared;
   const metrics = port === null ? null : { name: 'metrics', host, port };
@@ -186,7 +243,10 @@ export function readSettings<Use>(
   for (const [index, { name, port }] of purpose === 'serve' ? listeners.entries() : []) {
     // Port 0 is any free port.
     const other = listeners.slice(0, index).find((one) => one.port === port && port !== 0);
-    if (other) problems.push(`${other.name} and ${name} cannot both listen on port ${port}. Change one of them.`);
+    if (other)
+      problems.push(
+        `${other.name} and ${name} cannot both listen on port ${port}. Change one of them.`,
+      );
   }
   if (problems.length > 0) throw new ConfigurationError(problems);
   /** `metrics` is null if they are not served; `warnings` are about allowed settings that an operator should know. */
@@ -195,23 +255,37 @@ export function readSettings<Use>(
 
 /** Rejects unknown names, because a misspelled variable would silently keep its default. */
 function checkNames(
-  foreign: Environment, known: readonly string[], readers: ReadonlyArray<ServiceReader<unknown>>,
-  ignored: string | null, problems: string[],
+  foreign: Environment,
+  known: readonly string[],
+  readers: ReadonlyArray<ServiceReader<unknown>>,
+  ignored: string | null,
+  problems: string[],
 ): void {
   const { PGTARGETSESSIONATTRS: targets } = foreign;
-  if (targets) problems.push('PGTARGETSESSIONATTRS must not be set: use target_session_attrs in DATABASE_URL.');
+  if (targets)
+    problems.push(
+      'PGTARGETSESSIONATTRS must not be set: use target_session_attrs in DATABASE_URL.',
+    );
   const exempt = ['SESSION_MANAGER', ...(ignored ?? '').split(',').map((name) => name.trim())];
-  const isServiceLink = new RegExp(`^(${readers.map(({ name }) => name.toUpperCase()).join('|')})_(SERVICE|PORT)_`);
+  const isServiceLink = new RegExp(
+    `^(${readers.map(({ name }) => name.toUpperCase()).join('|')})_(SERVICE|PORT)_`,
+  );
   const prefixes = readers.flatMap((reader) => reader.prefixes);
   for (const [name, value] of Object.entries(foreign)) {
     if (!value || exempt.includes(name) || isServiceLink.test(name)) continue;
     const bare = name.replace(/_FILE$/, '');
     // Short names are similar by chance: HOME is not a misspelled HOST.
-    const similar = known.find((one) => Math.min(bare.length, one.length) >= 6 && isWithin(2, bare, one));
-    const advice = similar === undefined ? 'Remove it' : `Did you mean ${similar}? If not, remove it`;
-    if (name === 'WORKERS') problems.push('WORKERS was removed: run one process per container and add replicas.');
+    const similar = known.find(
+      (one) => Math.min(bare.length, one.length) >= 6 && isWithin(2, bare, one),
+    );
+    const advice =
+      similar === undefined ? 'Remove it' : `Did you mean ${similar}? If not, remove it`;
+    if (name === 'WORKERS')
+      problems.push('WORKERS was removed: run one process per container and add replicas.');
     else if (similar !== undefined || prefixes.some((prefix) => name.startsWith(prefix))) {
-      problems.push(`${name} is not a variable of Gatehouse. ${advice}, or add it to IGNORE_VARIABLES.`);
+      problems.push(
+        `${name} is not a variable of Gatehouse. ${advice}, or add it to IGNORE_VARIABLES.`,
+      );
     }
   }
 }
@@ -221,5 +295,9 @@ export function isWithin(edits: number, a: string, b: string): boolean {
   if (a === b || Math.abs(a.length - b.length) > edits || edits === 0) return a === b;
   const [restA, restB] = [a.slice(1), b.slice(1)];
   if (a[0] === b[0]) return isWithin(edits, restA, restB);
-  return isWithin(edits - 1, restA, restB) || isWithin(edits - 1, restA, b) || isWithin(edits - 1, a, restB);
+  return (
+    isWithin(edits - 1, restA, restB) ||
+    isWithin(edits - 1, restA, b) ||
+    isWithin(edits - 1, a, restB)
+  );
 }

@@ -27,16 +27,25 @@ interface Row {
   readonly evidence: string;
 }
 
-const rows: readonly Row[] = read('docs/asvs.md').split('\n').filter((line) => /^\| \d/.test(line)).map((line) => {
-  const [id = '', level = '', requirement = '', verdict = '', evidence = '', ...others] = line.slice(1, -1).split('|');
-  assert.deepEqual(others, [], `a row with too many cells: ${line}`);
-  const [first = '', ...rest] = [id, level, requirement, verdict, evidence].map((cell) => cell.trim());
-  const [second = '', third = '', fourth = '', fifth = ''] = rest;
-  return { id: first, level: second, requirement: third, verdict: fourth, evidence: fifth };
-});
+const rows: readonly Row[] = read('docs/asvs.md')
+  .split('\n')
+  .filter((line) => /^\| \d/.test(line))
+  .map((line) => {
+    const [id = '', level = '', requirement = '', verdict = '', evidence = '', ...others] = line
+      .slice(1, -1)
+      .split('|');
+    assert.deepEqual(others, [], `a row with too many cells: ${line}`);
+    const [first = '', ...rest] = [id, level, requirement, verdict, evidence].map((cell) =>
+      cell.trim(),
+    );
+    const [second = '', third = '', fourth = '', fifth = ''] = rest;
+    return { id: first, level: second, requirement: third, verdict: fourth, evidence: fifth };
+  });
 
 const filesOf = ({ evidence }: Row) =>
-  [...evidence.matchAll(/`((?:src|test|scripts|docs)\/[^`]+|[A-Z]+\.md)`/g)].map(([, name = '']) => name);
+  [...evidence.matchAll(/`((?:src|test|scripts|docs)\/[^`]+|[A-Z]+\.md)`/g)].map(
+    ([, name = '']) => name,
+  );
 
 test('every requirement is listed once, with a level and a sentence', () => {
   const ids = rows.map(({ id }) => id);
@@ -60,11 +69,15 @@ test('every verdict is one of three, and has its evidence or its reason', () => 
     const { id, verdict, evidence } = row;
     assert.ok(['met', 'not met', 'not applicable'].includes(verdict), `${id}: "${verdict}"`);
     if (verdict !== 'met') {
-      assert.ok(evidence.replaceAll(/`[^`]*`/g, '').split(/\s+/).length >= 4, `${id} has no reason`);
+      assert.ok(
+        evidence.replaceAll(/`[^`]*`/g, '').split(/\s+/).length >= 4,
+        `${id} has no reason`,
+      );
       continue;
     }
     const [tests, sources] = [true, false].map((isTest) =>
-      filesOf(row).filter((name) => name.endsWith('.test.ts') === isTest));
+      filesOf(row).filter((name) => name.endsWith('.test.ts') === isTest),
+    );
     assert.ok(sources && sources.length > 0, `${id} names neither a source file nor a document`);
     assert.ok(tests && tests.length > 0, `${id} names no test`);
   }
@@ -72,7 +85,8 @@ test('every verdict is one of three, and has its evidence or its reason', () => 
 
 test('every file that the evidence names exists', () => {
   for (const row of rows) {
-    for (const name of filesOf(row)) assert.ok(existsSync(join(root, name)), `${row.id} names ${name}`);
+    for (const name of filesOf(row))
+      assert.ok(existsSync(join(root, name)), `${row.id} names ${name}`);
   }
 });
 
@@ -80,7 +94,10 @@ test('SECURITY.md lists the requirements that are not met, and no other', () => 
   const text = read('SECURITY.md');
   assert.match(text, /\]\(docs\/asvs\.md\)/);
   const list = text.slice(text.indexOf('\n## ASVS shortfalls'));
-  const cells = list.split('\n').filter((line) => /^\| \d/.test(line)).map((line) => line.split('|')[1] ?? '');
+  const cells = list
+    .split('\n')
+    .filter((line) => /^\| \d/.test(line))
+    .map((line) => line.split('|')[1] ?? '');
   const listed = cells.flatMap((cell) => cell.match(/\d+\.\d+\.\d+/g) ?? []);
   const notMet = rows.filter(({ verdict }) => verdict === 'not met').map(({ id }) => id);
   assert.deepEqual(listed.sort(), notMet.sort());

@@ -25,7 +25,14 @@ import { SITE } from './support/context.ts';
 
 const identity = await createIdentityRoutes(SITE);
 const webhook = await createWebhookRoutes(SITE);
-const secrets = await createRoutes({ expires_in: { default: 1, max: 1 }, max_reads: { default: 1, max: 1 }, password: { max_bytes: 64_512 } }, SITE);
+const secrets = await createRoutes(
+  {
+    expires_in: { default: 1, max: 1 },
+    max_reads: { default: 1, max: 1 },
+    password: { max_bytes: 64_512 },
+  },
+  SITE,
+);
 const run = promisify(execFile);
 const root = dirname(import.meta.dirname);
 const PAGES = readdirSync(join(root, 'docs')).map((name) => `docs/${name}`);
@@ -46,11 +53,18 @@ test('configuration.md lists every variable with its default, and no other', () 
 });
 
 test('operations.md lists every error code with its status, and no other', () => {
-  const documented = rowsUnder('docs/operations.md', 'code | status').map(([code, status]) => [code, status]);
-  assert.deepEqual(documented, Object.entries(ERRORS).map(([code, { status }]) => [code, String(status)]));
+  const documented = rowsUnder('docs/operations.md', 'code | status').map(([code, status]) => [
+    code,
+    status,
+  ]);
+  assert.deepEqual(
+    documented,
+    Object.entries(ERRORS).map(([code, { status }]) => [code, String(status)]),
+  );
 });
 
-const isProbe = ({ pattern }: Route<never>) => ['/livez', '/readyz', '/openapi.json'].includes(pattern);
+const isProbe = ({ pattern }: Route<never>) =>
+  ['/livez', '/readyz', '/openapi.json'].includes(pattern);
 const namesOf = (routes: ReadonlyArray<Route<never>>) =>
   routes.map(({ method, pattern }) => `${method} ${pattern}`).sort();
 const ROUTES: ReadonlyArray<readonly [document: string, routes: ReadonlyArray<Route<never>>]> = [
@@ -67,7 +81,12 @@ for (const [document, routes] of ROUTES) {
 
 test('the documents list every command, and no other', async () => {
   const documented = PAGES.flatMap((page) => rowsUnder(page, 'command | purpose'));
-  const services = [...IDENTITY_COMMANDS, ...SECRETS_COMMANDS, ...WEBHOOK_COMMANDS, ...EVENT_COMMANDS];
+  const services = [
+    ...IDENTITY_COMMANDS,
+    ...SECRETS_COMMANDS,
+    ...WEBHOOK_COMMANDS,
+    ...EVENT_COMMANDS,
+  ];
   const names = ['serve', ...[...PROCESS_COMMANDS, ...services].map(({ name }) => name)];
   assert.deepEqual(firstCells(documented), names.sort());
   const program = [join(root, 'dist/cli.js')];
@@ -77,45 +96,66 @@ test('the documents list every command, and no other', async () => {
   assert.deepEqual(helped.sort(), firstCells(documented));
 });
 
-const SOURCES = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
+const SOURCES = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' }).filter(
+  (name) => name.endsWith('.ts'),
+);
 
 test('operations.md lists every metric, and no other', () => {
   const source = SOURCES.map((name) => read(join('src', name))).join('\n');
   const declared = source.match(/(?<=')(gatehouse|process|nodejs)_[a-z0-9_]+(?=')/g) ?? [];
-  assert.deepEqual(documentedMetrics().map(({ name }) => name).sort(), [...new Set(declared)].sort());
+  assert.deepEqual(
+    documentedMetrics()
+      .map(({ name }) => name)
+      .sort(),
+    [...new Set(declared)].sort(),
+  );
 });
 
 test('the unit of a metric is that of its name', () => {
   for (const { name, unit } of documentedMetrics()) {
-    for (const one of ['seconds', 'bytes']) assert.equal(unit === one, new RegExp(`_${one}$`).test(name), name);
+    for (const one of ['seconds', 'bytes'])
+      assert.equal(unit === one, new RegExp(`_${one}$`).test(name), name);
     assert.notEqual(unit, '', name);
   }
 });
 
 /** Calls that write a warning or an error, and functions that pass their message on. The level is that of the log. */
-const WRITES = /\b(?:log\.(warn|error|limited)|(warn)|(serverFailure))\(\s*(?:'[a-z_]+', )?((?:'[^']*'|[^,()'])+)/g;
+const WRITES =
+  /\b(?:log\.(warn|error|limited)|(warn)|(serverFailure))\(\s*(?:'[a-z_]+', )?((?:'[^']*'|[^,()'])+)/g;
 /** Messages that are not a constant where they are written: parameters, and the warnings about settings. */
 const PASSED_ON = ['message', 'message', 'warning'];
 /** `log[…]` with a template, in one place. */
 const FACTORS = ['second factor wrong', 'second factor throttled'];
 
 test('operations.md lists every warning and error of the log with its level, and no other', () => {
-  const texts = SOURCES.map((name) => read(join('src', name)).replace(/\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm, ''));
-  const constantsOf = (text: string) => [...text.matchAll(/const ([A-Z_]+) =\s*'([^']*)';/g)].map(([, name = '', value = '']) => [name, value] as const);
+  const texts = SOURCES.map((name) =>
+    read(join('src', name)).replace(/\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm, ''),
+  );
+  const constantsOf = (text: string) =>
+    [...text.matchAll(/const ([A-Z_]+) =\s*'([^']*)';/g)].map(
+      ([, name = '', value = '']) => [name, value] as const,
+    );
   const passedOn: string[] = [];
   const found = texts.flatMap((text) => {
     // Those of the file itself go before those that it imports.
     const constants = new Map([...texts, text].flatMap(constantsOf));
     return [...text.matchAll(WRITES)].flatMap(([, level, warn, , argument = '']) => {
-      const named = [...argument.matchAll(/'([^']*)'|\b([A-Z][A-Z_]+)\b/g)].map(([, given, name = '']) => given ?? constants.get(name) ?? name);
+      const named = [...argument.matchAll(/'([^']*)'|\b([A-Z][A-Z_]+)\b/g)].map(
+        ([, given, name = '']) => given ?? constants.get(name) ?? name,
+      );
       if (named.length === 0) passedOn.push(argument.trim());
-      return named.map((message) => `${level === 'limited' ? 'warn' : level ?? (warn ? 'warn' : 'error')}: ${message}`);
+      return named.map(
+        (message) =>
+          `${level === 'limited' ? 'warn' : (level ?? (warn ? 'warn' : 'error'))}: ${message}`,
+      );
     });
   });
   assert.deepEqual(passedOn.sort(), PASSED_ON.sort());
   assert.equal(texts.join('').match(/\blog\[/g)?.length, 1);
   found.push(...FACTORS.map((text) => `warn: ${text}`));
-  const documented = rowsUnder('docs/operations.md', 'log message').map(([text, level]) => `${level}: ${text}`);
+  const documented = rowsUnder('docs/operations.md', 'log message').map(
+    ([text, level]) => `${level}: ${text}`,
+  );
   assert.deepEqual(documented.sort(), [...new Set(found)].sort());
 });
 
@@ -143,16 +183,27 @@ test('every file that a document names exists', () => {
   const isName = /^(src|test|scripts|docs)\/[A-Za-z0-9_.*/-]+$|^[A-Z][A-Za-z]+\.md$/;
   for (const document of DOCUMENTS) {
     for (const name of codeOf(document).filter((word) => isName.test(word))) {
-      const pattern = new RegExp(`^${name.replace(/\/$/, '').replaceAll('.', '\\.').replaceAll('*', '[^/]*')}$`);
-      assert.ok(all.some((file) => pattern.test(file)), `${document} names ${name}, which does not exist`);
+      const pattern = new RegExp(
+        `^${name.replace(/\/$/, '').replaceAll('.', '\\.').replaceAll('*', '[^/]*')}$`,
+      );
+      assert.ok(
+        all.some((file) => pattern.test(file)),
+        `${document} names ${name}, which does not exist`,
+      );
     }
   }
 });
 
 /** The anchors of a document's headings, as the usual viewers make them. */
 function anchorsOf(document: string): string[] {
-  const headings = read(document).replaceAll(/```[\s\S]*?```/g, '').matchAll(/^#+ (.*)$/gm);
-  const anchorOf = (text: string) => text.toLowerCase().replaceAll(/[^\p{L}\p{N} _-]/gu, '').replaceAll(' ', '-');
+  const headings = read(document)
+    .replaceAll(/```[\s\S]*?```/g, '')
+    .matchAll(/^#+ (.*)$/gm);
+  const anchorOf = (text: string) =>
+    text
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
+      .replaceAll(' ', '-');
   return [...headings].map(([, text = '']) => anchorOf(text));
 }
 
@@ -161,9 +212,15 @@ test('every link between documents leads to a file, and to a heading of it', () 
     for (const [, link = ''] of read(document).matchAll(/\]\((?!https?:)([^)]+)\)/g)) {
       const [path = '', anchor] = link.split('#');
       const target = path === '' ? document : normalize(join(dirname(document), path));
-      assert.ok(existsSync(join(root, target)), `${document} links to ${link}, which does not exist`);
+      assert.ok(
+        existsSync(join(root, target)),
+        `${document} links to ${link}, which does not exist`,
+      );
       if (anchor === undefined) continue;
-      assert.ok(anchorsOf(target).includes(anchor), `${document} links to ${link}, and there is no such heading`);
+      assert.ok(
+        anchorsOf(target).includes(anchor),
+        `${document} links to ${link}, and there is no such heading`,
+      );
     }
   }
 });
@@ -198,21 +255,29 @@ function comparable(value: unknown): unknown {
   const withoutMessage = (key: string, member: unknown): unknown =>
     key === 'error' ? { ...Object(member), message: '…' } : member;
   const text = JSON.stringify(value, withoutMessage);
-  return JSON.parse(text
-    .replaceAll(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, '<uuid>')
-    .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g, '<time>')
-    .replaceAll(/"([A-Za-z0-9_-]{43}|key:[A-Za-z0-9_-]{49})"/g, '"<key>"')
-    .replaceAll(/"curl\/[0-9.]+"/g, '"curl"'));
+  return JSON.parse(
+    text
+      .replaceAll(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, '<uuid>')
+      .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g, '<time>')
+      .replaceAll(/"([A-Za-z0-9_-]{43}|key:[A-Za-z0-9_-]{49})"/g, '"<key>"')
+      .replaceAll(/"curl\/[0-9.]+"/g, '"curl"'),
+  );
 }
 
 /** @returns each series of Prometheus's text format as its metric's name, type and labels */
 function seriesOf(text: string): string[] {
-  const types = new Map([...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => [name, type]));
-  const series = [...text.matchAll(/^([a-z0-9_]+)(?:\{(.*)\})? \S+$/gm)].map(([, name = '', labels = '']) => {
-    const family = types.has(name) ? name : name.replace(/_(bucket|sum|count)$/, '');
-    const names = [...labels.matchAll(/([a-z_]+)="/g)].map(([, label = '']) => label).filter((label) => label !== 'le');
-    return `${family} ${types.get(family)} ${names.join()}`;
-  });
+  const types = new Map(
+    [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => [name, type]),
+  );
+  const series = [...text.matchAll(/^([a-z0-9_]+)(?:\{(.*)\})? \S+$/gm)].map(
+    ([, name = '', labels = '']) => {
+      const family = types.has(name) ? name : name.replace(/_(bucket|sum|count)$/, '');
+      const names = [...labels.matchAll(/([a-z_]+)="/g)]
+        .map(([, label = '']) => label)
+        .filter((label) => label !== 'le');
+      return `${family} ${types.get(family)} ${names.join()}`;
+    },
+  );
   return [...new Set(series)];
 }
 
@@ -223,14 +288,21 @@ test('every command of the tour, pasted in order, gets the printed reply, and th
   const state = join(directory, '.data');
   mkdirSync(state);
   const environment = { ADMIN_PASSWORD: undefined, FIRST_CREDENTIALS_DIR: state };
-  const { url } = await startGatehouse(context, ['identity', 'secrets', 'webhook'], database.url, environment);
+  const { url } = await startGatehouse(
+    context,
+    ['identity', 'secrets', 'webhook'],
+    database.url,
+    environment,
+  );
   writeFileSync(join(directory, '.data/auth-token'), AUTH_TOKEN);
   writeFileSync(join(directory, '.data/webhook-token'), WEBHOOK_TOKEN);
   const tour = ['README.md', 'docs/secrets.md', 'docs/identity.md'].map(read).join('\n');
   const steps = [...tour.matchAll(/```sh\n([\s\S]*?)```(?:\n```json\n([\s\S]*?)```)?/g)];
   assert.ok(steps.length >= 10, 'the tour has its steps');
   // One shell for all steps, as in a terminal.
-  const script = steps.map(([, commands = '']) => `${commands}echo ----`).join('\n')
+  const script = steps
+    .map(([, commands = '']) => `${commands}echo ----`)
+    .join('\n')
     .replace('http://localhost:3000', url.identity)
     .replace('http://localhost:8080', url.secrets)
     .replace('http://localhost:8000', url.webhook);
@@ -241,7 +313,13 @@ test('every command of the tour, pasted in order, gets the printed reply, and th
     steps.map(([, , reply = 'null']) => jsonValues(reply).map(comparable)),
   );
   const series = seriesOf(await (await fetch(`${url.metrics}/metrics`)).text());
-  const documented = documentedMetrics().map(({ name, type, labels }) => `${name} ${type} ${labels.join()}`);
-  assert.deepEqual(series.filter((one) => !documented.includes(one)), [], 'metrics with other types or labels');
+  const documented = documentedMetrics().map(
+    ({ name, type, labels }) => `${name} ${type} ${labels.join()}`,
+  );
+  assert.deepEqual(
+    series.filter((one) => !documented.includes(one)),
+    [],
+    'metrics with other types or labels',
+  );
   assert.ok(series.length >= 18, `the tour leads to most metrics, not only ${series.length}`);
 });

@@ -17,7 +17,9 @@ test('commands and all services run on ARM', { timeout: 280_000 }, async (t) => 
   t.after(() => removeTemporary(directory));
   const node = fetchNode(directory);
   const [program, ...words] = node;
-  const facts = execFileSync(program, [...words, '-p', 'process.arch + " " + process.version'], { encoding: 'utf8' });
+  const facts = execFileSync(program, [...words, '-p', 'process.arch + " " + process.version'], {
+    encoding: 'utf8',
+  });
   assert.match(facts, /^arm64 v/);
   t.diagnostic(facts.trim());
 
@@ -26,18 +28,30 @@ test('commands and all services run on ARM', { timeout: 280_000 }, async (t) => 
   const { PASSWORD_SCRYPT: _cost, ...environment } = variables(database.url);
   for (const command of [['migrate'], ['check'], ['user', 'list']]) {
     const one = startProgram(t, buildProgram(), command, environment, { node });
-    assert.deepEqual(await one.ended, { code: 0, signal: null }, `${command.join(' ')}: ${one.stderr()}`);
+    assert.deepEqual(
+      await one.ended,
+      { code: 0, signal: null },
+      `${command.join(' ')}: ${one.stderr()}`,
+    );
   }
   const running = startProgram(t, buildProgram(), ['serve'], environment, { node });
   await running.ready(...SERVICES);
-  const [identity, secrets, webhook] = [await running.url('identity'), await running.url('secrets'), await running.url('webhook')];
+  const [identity, secrets, webhook] = [
+    await running.url('identity'),
+    await running.url('secrets'),
+    await running.url('webhook'),
+  ];
   const session = await logIn(identity);
   assert.equal((await ask('GET', `${identity}/api/test/`, { bearer: session })).status, 200);
   const client = secretsClient(secrets);
   const { id, secret } = await client.keep('for one reader', { max_reads: 1 });
   assert.equal((await client.decrypt(id, secret)).json.password, 'for one reader');
   assert.equal((await client.decrypt(id, secret)).status, 404);
-  const event = { bearer: WEBHOOK_TOKEN, headers: { 'webhook-id': 'one' }, body: { event: 'x', data: { page_id: 'p' } } };
+  const event = {
+    bearer: WEBHOOK_TOKEN,
+    headers: { 'webhook-id': 'one' },
+    body: { event: 'x', data: { page_id: 'p' } },
+  };
   assert.equal((await ask('POST', `${webhook}/webhook`, event)).json.status, 'accepted');
   assert.equal((await ask('POST', `${webhook}/webhook`, event)).json.status, 'duplicate');
   running.signal('SIGTERM');

@@ -36,7 +36,11 @@ async function hold(port: number, text: string, sockets: Socket[]): Promise<void
 
 /** Sends requests on each connection, one after the other, and reads the replies or does not. */
 async function flood(
-  port: number, connections: number, sockets: Socket[], text: (number: number) => string, reads = true,
+  port: number,
+  connections: number,
+  sockets: Socket[],
+  text: (number: number) => string,
+  reads = true,
 ): Promise<void> {
   let isOver = false;
   for (let number = 0; number < connections; number += 1) {
@@ -60,16 +64,21 @@ const post = (path: string, body: string, length = body.length) => {
 };
 const get = (path: string, headers = '') => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n${headers}`;
 const wrongPassword = (number: number) =>
-  post('/api/auth/login', JSON.stringify({ username: `nobody-${number}`, password: 'wrong for measuring' }));
+  post(
+    '/api/auth/login',
+    JSON.stringify({ username: `nobody-${number}`, password: 'wrong for measuring' }),
+  );
 
 export const ATTACKS: readonly Attack[] = [
   {
     name: '1,000 bodies of 8 KiB without their last byte',
-    run: ({ identity }, sockets) => hold(identity, post('/api/auth/login', ' '.repeat(8_191), 8_192), sockets),
+    run: ({ identity }, sockets) =>
+      hold(identity, post('/api/auth/login', ' '.repeat(8_191), 8_192), sockets),
   },
   {
     name: '1,000 bodies of 64 KiB without their last byte',
-    run: ({ webhook }, sockets) => hold(webhook, post('/webhook', ' '.repeat(65_535), 65_536), sockets),
+    run: ({ webhook }, sockets) =>
+      hold(webhook, post('/webhook', ' '.repeat(65_535), 65_536), sockets),
   },
   {
     name: '1,000 heads of 15 KiB without their end',
@@ -81,6 +90,7 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     name: '500 connections that send 100 requests each and do not read',
-    run: ({ secrets }, sockets) => flood(secrets, 500, sockets, () => get('/openapi.json', '\r\n'), false),
+    run: ({ secrets }, sockets) =>
+      flood(secrets, 500, sockets, () => get('/openapi.json', '\r\n'), false),
   },
 ];

@@ -4,7 +4,14 @@
  * With one connection `postgres` pipelines the statements; with ten, each statement uses a free one.
  */
 import {
-  createCipheriv, createDecipheriv, createHash, createHmac, hkdfSync, randomBytes, randomUUID, timingSafeEqual,
+  createCipheriv,
+  createDecipheriv,
+  createHash,
+  createHmac,
+  hkdfSync,
+  randomBytes,
+  randomUUID,
+  timingSafeEqual,
 } from 'node:crypto';
 import { createServer } from 'node:http';
 import postgres from 'postgres';
@@ -87,7 +94,13 @@ async function encrypt(request) {
   text.copy(padded, 4);
   const cipher = createCipheriv('aes-256-gcm', key, nonce, TAG_LENGTH);
   cipher.setAAD(associatedData(id, expiresAt, maxReads, 1));
-  const blob = Buffer.concat([Buffer.of(1), nonce, cipher.update(padded), cipher.final(), cipher.getAuthTag()]);
+  const blob = Buffer.concat([
+    Buffer.of(1),
+    nonce,
+    cipher.update(padded),
+    cipher.final(),
+    cipher.getAuthTag(),
+  ]);
   const tag = rowTag(associatedData(id, expiresAt, maxReads, 0), commitment, blob);
   await sql`
     insert into baseline.secrets (id, commitment, blob, tag, expires_at, max_reads)
@@ -98,7 +111,10 @@ async function encrypt(request) {
 async function decrypt(request) {
   if (!isAuthorized(request)) return undefined;
   const id = new URL(request.url, 'http://localhost').searchParams.get('id');
-  const { key, commitment } = derive(Buffer.from(JSON.parse(await bodyOf(request)).secret, 'base64url'), id);
+  const { key, commitment } = derive(
+    Buffer.from(JSON.parse(await bodyOf(request)).secret, 'base64url'),
+    id,
+  );
   const [row] = await sql`
     update baseline.secrets set reads = reads + 1, last_read_at = now()
     where id = ${id} and commitment = ${commitment} and expires_at > now() and (max_reads is null or reads < max_reads)
@@ -113,13 +129,21 @@ async function decrypt(request) {
   return { password: padded.toString('utf8', 4, 4 + padded.readUInt32BE(0)) };
 }
 
-const routes = { bearer: [bearer, 200], webhook: [webhook, 200], encrypt: [encrypt, 201], decrypt: [decrypt, 200] };
+const routes = {
+  bearer: [bearer, 200],
+  webhook: [webhook, 200],
+  encrypt: [encrypt, 201],
+  decrypt: [decrypt, 200],
+};
 const [handle, success] = routes[route];
 const [store] = routes.encrypt;
 const server = createServer((request, response) => {
   const send = (status, value) => {
     const text = JSON.stringify(value);
-    const headers = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(text) };
+    const headers = {
+      'Content-Type': 'application/json',
+      'Content-Length': Buffer.byteLength(text),
+    };
     response.writeHead(status, headers).end(text);
   };
   // What is decrypted was stored by the same process.
@@ -132,6 +156,8 @@ const server = createServer((request, response) => {
 // An orderly exit, which writes a CPU profile if one was asked for.
 process.on('SIGTERM', () => process.exit());
 server.listen(0, '127.0.0.1', () => {
-  console.log(JSON.stringify({ message: 'listening', service: 'baseline', port: server.address().port }));
+  console.log(
+    JSON.stringify({ message: 'listening', service: 'baseline', port: server.address().port }),
+  );
   console.log(JSON.stringify({ message: 'ready', service: 'baseline' }));
 });

@@ -35,13 +35,21 @@ export async function prepareSessions(sql: Sql, directory: string): Promise<Repl
   const requests = tokens.map((token) => {
     return { method: 'GET', path: '/api/test/', headers: { Authorization: `Bearer ${token}` } };
   });
-  return { file: writeRequests(join(directory, 'bearer'), requests), status: 200, text: `"last_name":"${lastName}"` };
+  return {
+    file: writeRequests(join(directory, 'bearer'), requests),
+    status: 200,
+    text: `"last_name":"${lastName}"`,
+  };
 }
 
 export const bearerCheck: LoadCase = {
-  name: 'bearer check', service: 'identity', baseline: 'bearer', hasSizes: false,
+  name: 'bearer check',
+  service: 'identity',
+  baseline: 'bearer',
+  hasSizes: false,
   targets: { rate: 1, p99: 1, single: 0.85 },
-  caveat: '1,000 sessions fit in memory. It does not say what a login costs, nor a check that reads from disk.',
+  caveat:
+    '1,000 sessions fit in memory. It does not say what a login costs, nor a check that reads from disk.',
   prepare: ({ directory }, { sql }) => prepareSessions(sql, directory),
 };
 

@@ -9,7 +9,8 @@ export function writeBlock(document: string, name: string, text: string): void {
   const [begin, end] = [`<!-- begin ${name} -->`, `<!-- end ${name} -->`];
   const [before, rest] = readFileSync(path, 'utf8').split(begin);
   const after = rest?.split(end)[1];
-  if (before === undefined || after === undefined) throw new Error(`${document} has no ${begin} or no ${end}`);
+  if (before === undefined || after === undefined)
+    throw new Error(`${document} has no ${begin} or no ${end}`);
   writeFileSync(path, `${before}${begin}\n\n${text.trim()}\n\n${end}${after}`);
 }
 

@@ -15,7 +15,11 @@ export interface Build {
 export const THIS: Build = { name: 'gatehouse', directory: root };
 
 const git = (...args: string[]) =>
-  execFileSync('git', args, { cwd: root, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }).trim();
+  execFileSync('git', args, {
+    cwd: root,
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'pipe'],
+  }).trim();
 
 /** A commit that Git does not know, or that does not build. */
 export class BuildError extends Error {}
@@ -36,18 +40,23 @@ export function buildCommit(ref: string, parent: string): Build {
   try {
     commit = git('rev-parse', '--verify', '--short', '--end-of-options', `${ref}^{commit}`);
   } catch (error) {
-    const reason = errorCode(error) === 'ENOENT' ? 'git is not installed' : 'Git knows no such commit in this clone';
+    const reason =
+      errorCode(error) === 'ENOENT'
+        ? 'git is not installed'
+        : 'Git knows no such commit in this clone';
     throw new BuildError(`--against=${ref}: ${reason}`);
   }
   const directory = join(parent, `build-${commit}`);
   mkdirSync(directory);
   const archive = join(parent, `${commit}.tar`);
   git('archive', '--format=tar', `--output=${archive}`, commit);
-  const run = (program: string, ...args: string[]) => execFileSync(program, args, { cwd: directory, stdio: 'pipe' });
+  const run = (program: string, ...args: string[]) =>
+    execFileSync(program, args, { cwd: directory, stdio: 'pipe' });
   try {
     run('tar', '-xf', archive);
     const lock = (folder: string) => readFileSync(join(folder, 'package-lock.json'), 'utf8');
-    if (lock(directory) === lock(root)) symlinkSync(join(root, 'node_modules'), join(directory, 'node_modules'));
+    if (lock(directory) === lock(root))
+      symlinkSync(join(root, 'node_modules'), join(directory, 'node_modules'));
     else run('npm', 'ci', '--ignore-scripts', '--no-audit', '--no-fund');
     run('npm', 'run', '--silent', 'build');
   } catch (error) {

@@ -35,7 +35,11 @@ export interface Point {
 /** Rate and latency of each subject by the number of clients. */
 export interface Curve {
   readonly name: string;
-  readonly lines: ReadonlyArray<{ readonly name: string; readonly role: Role; readonly points: readonly Point[] }>;
+  readonly lines: ReadonlyArray<{
+    readonly name: string;
+    readonly role: Role;
+    readonly points: readonly Point[];
+  }>;
 }
 
 /** The first row is that of the headings. */
@@ -58,21 +62,44 @@ type Pick = (measurement: Measurement) => number;
 type Target = { readonly min?: number; readonly max?: number };
 
 /** Divides the rate by that of the better baseline, or of the other build, in each round. */
-export const compareRates = (name: string, figures: readonly Figures[], target: Target = {}): Comparison =>
-  compare(`${name}, rate`, figures, ({ rate }) => rate, (one, other) => one > other, target);
+export const compareRates = (
+  name: string,
+  figures: readonly Figures[],
+  target: Target = {},
+): Comparison =>
+  compare(
+    `${name}, rate`,
+    figures,
+    ({ rate }) => rate,
+    (one, other) => one > other,
+    target,
+  );
 
 /** The same for the 99th percentile of the latency. */
-export const compareP99 = (name: string, figures: readonly Figures[], target: Target = {}): Comparison =>
-  compare(`${name}, p99`, figures, ({ p99 }) => p99, (one, other) => one < other, target);
+export const compareP99 = (
+  name: string,
+  figures: readonly Figures[],
+  target: Target = {},
+): Comparison =>
+  compare(
+    `${name}, p99`,
+    figures,
+    ({ p99 }) => p99,
+    (one, other) => one < other,
+    target,
+  );
 
 /** Processor time per request of two builds: less noisy than the rate, because other programs take none of it. */
 export function compareCpu(name: string, figures: readonly Figures[]): Comparison[] {
   const isLess = (one: number, other: number) => one < other;
   const picks: ReadonlyArray<readonly [string, Pick]> = [
-    ['server CPU', ({ serverCpu }) => serverCpu ?? 0], ['PostgreSQL CPU', ({ databaseCpu }) => databaseCpu ?? 0],
+    ['server CPU', ({ serverCpu }) => serverCpu ?? 0],
+    ['PostgreSQL CPU', ({ databaseCpu }) => databaseCpu ?? 0],
   ];
   return picks.flatMap(([what, pick]) => {
-    const isMeasured = figures.every(({ measurements }) => measurements.every((one) => pick(one) >= 1));
+    const isMeasured = figures.every(({ measurements }) =>
+      measurements.every((one) => pick(one) >= 1),
+    );
     return isMeasured ? [compare(`${name}, ${what}`, figures, pick, isLess, {})] : [];
   });
 }
@@ -80,24 +107,34 @@ export function compareCpu(name: string, figures: readonly Figures[]): Compariso
 type IsBetter = (one: number, other: number) => boolean;
 
 function compare(
-  name: string, figures: readonly Figures[], pick: Pick, isBetter: IsBetter, target: Target,
+  name: string,
+  figures: readonly Figures[],
+  pick: Pick,
+  isBetter: IsBetter,
+  target: Target,
 ): Comparison {
   const typical = ({ measurements }: Figures) => median(measurements.map(pick));
   const find = (role: Role) => figures.find((one) => one.role === role);
   const others = figures.filter(({ role }) => role === 'baseline' || role === 'other');
-  const best = others.find((one) => others.every((other) => one === other || !isBetter(typical(other), typical(one))));
+  const best = others.find((one) =>
+    others.every((other) => one === other || !isBetter(typical(other), typical(one))),
+  );
   const [ours, oursAgain, otherAgain] = [find('ours'), find('ours again'), find('other again')];
   if (!ours || !best) throw new Error(`${name}: a comparison needs two subjects`);
   const valuesOf = ({ measurements }: Figures) => measurements.map(pick);
-  const noise = [[ours, oursAgain], [best, otherAgain]].flatMap(([one, again]) => {
+  const noise = [
+    [ours, oursAgain],
+    [best, otherAgain],
+  ].flatMap(([one, again]) => {
     return one && again ? [{ name: one.name, values: divide(valuesOf(one), valuesOf(again)) }] : [];
   });
   // Two builds are compared by both processes of each.
   const added = (one: Figures, again: Figures) =>
     valuesOf(one).map((value, round) => value + (valuesOf(again)[round] ?? Number.NaN));
-  const values = oursAgain && otherAgain
-    ? divide(added(ours, oursAgain), added(best, otherAgain))
-    : divide(valuesOf(ours), valuesOf(best));
+  const values =
+    oursAgain && otherAgain
+      ? divide(added(ours, oursAgain), added(best, otherAgain))
+      : divide(valuesOf(ours), valuesOf(best));
   return { name, comparedWith: best.name, values, unit: 'times', noise, ...target };
 }
 
@@ -115,7 +152,8 @@ export function targetOf({ min, max, unit }: Comparison): string {
 export function resultOf(comparison: Comparison): string {
   if (comparison.values.length === 0) return 'not measured';
   if (targetOf(comparison) === '–' && comparison.noise.length === 0) return '–';
-  if (targetOf(comparison) === '–') return isBeyondNoise(comparison) ? 'differs' : 'within the noise';
+  if (targetOf(comparison) === '–')
+    return isBeyondNoise(comparison) ? 'differs' : 'within the noise';
   return isMet(comparison) ? 'yes' : 'no';
 }
 
@@ -124,24 +162,38 @@ function isBeyondNoise({ values, noise, unit }: Comparison): boolean {
   const swapped = (value: number) => (unit === 'times' ? 1 / value : -value);
   const itself = noise.flatMap((one) => one.values.flatMap((value) => [value, swapped(value)]));
   const middle = median(values);
-  return itself.length > 0 && itself.every((value) => value < middle) !== itself.every((value) => value > middle);
+  return (
+    itself.length > 0 &&
+    itself.every((value) => value < middle) !== itself.every((value) => value > middle)
+  );
 }
 
 export const valuesOf = ({ values, unit }: Comparison): string => `${spread(values)} ${unit}`;
 
 export const noiseOf = ({ noise }: Comparison): string =>
-  noise.map((one) => `${noise.length === 1 ? '' : `${one.name}: `}${spread(one.values)}`).join('; ') || '–';
+  noise
+    .map((one) => `${noise.length === 1 ? '' : `${one.name}: `}${spread(one.values)}`)
+    .join('; ') || '–';
 
 export const COLUMNS = [
-  '', 'requests/s', 'server CPU, µs/request', 'PostgreSQL CPU, µs/request', 'median, ms', 'p99, ms',
+  '',
+  'requests/s',
+  'server CPU, µs/request',
+  'PostgreSQL CPU, µs/request',
+  'median, ms',
+  'p99, ms',
   'peak memory, MiB',
 ] as const;
 
 /** One row of a table of absolute figures, for the terminal and for the document. */
 export function cellsOf({ name, measurements }: Figures): string[] {
   const column = (pick: (measurement: Measurement) => number | null, digits: number) =>
-    spread(measurements.map(pick).filter((value) => value !== null), digits);
-  const middle = (pick: (measurement: Measurement) => number | null) => column(pick, 0).split(' ')[0] ?? '';
+    spread(
+      measurements.map(pick).filter((value) => value !== null),
+      digits,
+    );
+  const middle = (pick: (measurement: Measurement) => number | null) =>
+    column(pick, 0).split(' ')[0] ?? '';
   const rates = column(({ rate }) => rate, measurements.some(({ rate }) => rate < 100) ? 1 : 0);
   const cpus = [middle(({ serverCpu }) => serverCpu), middle(({ databaseCpu }) => databaseCpu)];
   const latencies = [column(({ p50 }) => p50, 2), column(({ p99 }) => p99, 2)];

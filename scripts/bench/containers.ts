@@ -22,7 +22,9 @@ function documentedSettings(): Record<string, string> {
   const [, block = ''] = /For 64 MiB[^`]*```\n([^`]*)```/.exec(text) ?? [];
   const found = [...block.matchAll(/([A-Z_]+)=("([^"]*)"|\S+)/g)];
   if (found.length === 0) throw new Error('docs/operations.md has no settings for 64 MiB');
-  return Object.fromEntries(found.map(([, name = '', bare = '', quoted]) => [name, quoted ?? bare]));
+  return Object.fromEntries(
+    found.map(([, name = '', bare = '', quoted]) => [name, quoted ?? bare]),
+  );
 }
 
 /** @returns the directory of a new group with this limit, which includes swap where the kernel counts it */
@@ -41,7 +43,10 @@ function anonymousMiB(group: string): number {
 
 async function isAnswering(service: Service): Promise<boolean> {
   const { send, close } = createClient(service);
-  const status = await send('GET', '/livez').then((reply) => reply.status, () => 0);
+  const status = await send('GET', '/livez').then(
+    (reply) => reply.status,
+    () => 0,
+  );
   close();
   return status === 200;
 }
@@ -92,7 +97,9 @@ export async function containers(bench: Bench): Promise<Report> {
         const peak = await run(attack, service, group);
         const isAlive = await isAnswering(service);
         const end = killedIn(group) > 0 ? 'ENDED by the kernel' : 'ENDED';
-        remarks.push(`${container}, ${attack.name}: ${peak.toFixed(0)} MiB, ${isAlive ? 'answers afterwards' : end}`);
+        remarks.push(
+          `${container}, ${attack.name}: ${peak.toFixed(0)} MiB, ${isAlive ? 'answers afterwards' : end}`,
+        );
         survived += isAlive ? 1 : 0;
         if (!isAlive) service = await start();
       }
@@ -103,7 +110,11 @@ export async function containers(bench: Bench): Promise<Report> {
       rmdirSync(group);
     }
     comparisons.push({
-      name: 'attacks survived', comparedWith: container, values: [survived], unit: 'attacks', min: ATTACKS.length,
+      name: 'attacks survived',
+      comparedWith: container,
+      values: [survived],
+      unit: 'attacks',
+      min: ATTACKS.length,
       noise: [],
     });
   }

@@ -1,13 +1,25 @@
 /** Shared by the benchmarks: a PostgreSQL with durable settings, removed afterwards. */
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { connect, databaseUrl, type PostgresServer, startPostgres, withConnection } from '../postgres.ts';
+import {
+  connect,
+  databaseUrl,
+  type PostgresServer,
+  startPostgres,
+  withConnection,
+} from '../postgres.ts';
 import { makeTemporary, removeTemporary } from '../temporary.ts';
 
 /** @param run gets the server and a temporary directory */
-export async function withPostgres(run: (server: PostgresServer, directory: string) => Promise<void>): Promise<void> {
+export async function withPostgres(
+  run: (server: PostgresServer, directory: string) => Promise<void>,
+): Promise<void> {
   const directory = makeTemporary(tmpdir(), 'gatehouse-bench');
-  const server = await startPostgres({ directory: join(directory, 'state'), durable: true, maxConnections: 300 });
+  const server = await startPostgres({
+    directory: join(directory, 'state'),
+    durable: true,
+    maxConnections: 300,
+  });
   try {
     await run(server, directory);
   } finally {

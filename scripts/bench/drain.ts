@@ -78,7 +78,8 @@ async function prepare(server: string, history: number): Promise<Subject> {
 
 /** Inserts the waiting events. @returns the seconds until all are delivered */
 async function drain({ history, database, sql }: Subject): Promise<number> {
-  if (history === 0) await sql`truncate webhook.events, webhook.outcomes, webhook.failures, webhook.work`;
+  if (history === 0)
+    await sql`truncate webhook.events, webhook.outcomes, webhook.failures, webhook.work`;
   await sql`
     with created as (
       insert into webhook.events (id, token_id, event, headers, ip, body)
@@ -115,9 +116,14 @@ async function drainPage({ database, sql }: Subject, page: string): Promise<numb
   const [token] = await sql<[TestToken]>`select id, digest from webhook.tokens`;
   const total = IN_ORDER + BEHIND;
   for (let first = 0; first < total; first += 1_000) {
-    const numbers = Array.from({ length: Math.min(1_000, total - first) }, (_, index) => first + index);
+    const numbers = Array.from(
+      { length: Math.min(1_000, total - first) },
+      (_, index) => first + index,
+    );
     const body = Buffer.alloc(300, ' ');
-    const events = numbers.map((number) => newEvent(token, { event: String(number), orderKey: page, body }));
+    const events = numbers.map((number) =>
+      newEvent(token, { event: String(number), orderKey: page, body }),
+    );
     await Promise.all(events.map((event) => insertEvent(database, event)));
   }
   await sql`vacuum analyze`;
@@ -128,7 +134,8 @@ async function drainPage({ database, sql }: Subject, page: string): Promise<numb
   const target: typeof handler = {
     deliver(task, stop) {
       // The rest fails, and its page waits.
-      if (delivered.length === IN_ORDER) return Promise.resolve({ error: 'enough', retryAfter: 3_600 });
+      if (delivered.length === IN_ORDER)
+        return Promise.resolve({ error: 'enough', retryAfter: 3_600 });
       delivered.push(Number(task.event));
       seconds = (performance.now() - startedAt) / 1_000;
       return handler.deliver(task, stop);
@@ -144,7 +151,9 @@ async function drainPage({ database, sql }: Subject, page: string): Promise<numb
 }
 
 async function countDone(sql: Sql): Promise<number> {
-  const [row] = await sql<[{ n: number }]>`select count(*)::int as n from webhook.outcomes where status = 'done'`;
+  const [row] = await sql<
+    [{ n: number }]
+  >`select count(*)::int as n from webhook.outcomes where status = 'done'`;
   return row.n;
 }
 
@@ -164,7 +173,9 @@ await withPostgres(async (postgres) => {
     const ratio = median(filled.seconds) / median(empty.seconds);
     const machine = `Node ${process.version}, ${process.platform} ${process.arch}, ${cpus().length} processors`;
     console.log(`${machine}, ${ROUNDS} rounds in alternation; median (min to max)`);
-    console.log(`${WAITING} waiting events, with ${DONE} delivered / with none: ${ratio.toFixed(2)} times`);
+    console.log(
+      `${WAITING} waiting events, with ${DONE} delivered / with none: ${ratio.toFixed(2)} times`,
+    );
     for (const { history, seconds } of subjects) {
       const rate = (WAITING / median(seconds)).toFixed(0);
       console.log(`with ${history} delivered: ${spread(seconds)} s, ${rate} events/s`);

@@ -16,12 +16,21 @@ export type Rates = Readonly<Record<string, number>>;
 
 let isOver = false;
 
-async function runClient(number: number, { port, names }: FloodOptions, counts: Map<string, number>): Promise<void> {
+async function runClient(
+  number: number,
+  { port, names }: FloodOptions,
+  counts: Map<string, number>,
+): Promise<void> {
   const { send, close } = createClient({ port });
   for (let attempt = 1; !isOver; attempt += 1) {
     const username = names === 'one' ? 'admin' : `nobody-${number}-${attempt}`;
     const body = JSON.stringify({ username, password: `wrong password ${attempt}` });
-    const { status } = await send('POST', '/api/auth/login', { 'content-type': 'application/json' }, body);
+    const { status } = await send(
+      'POST',
+      '/api/auth/login',
+      { 'content-type': 'application/json' },
+      body,
+    );
     if (!isOver) counts.set(String(status), (counts.get(String(status)) ?? 0) + 1);
   }
   close();
@@ -33,9 +42,13 @@ process.once('message', async (options: FloodOptions) => {
   process.once('message', () => {
     isOver = true;
     const seconds = (performance.now() - startedAt) / 1_000;
-    process.send?.(Object.fromEntries([...counts].map(([status, count]) => [status, count / seconds])));
+    process.send?.(
+      Object.fromEntries([...counts].map(([status, count]) => [status, count / seconds])),
+    );
   });
   process.send?.('started');
-  await Promise.all(Array.from({ length: options.clients }, (_, number) => runClient(number, options, counts)));
+  await Promise.all(
+    Array.from({ length: options.clients }, (_, number) => runClient(number, options, counts)),
+  );
   process.disconnect();
 });

@@ -11,7 +11,16 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { connect } from '../postgres.ts';
 import { withPostgres } from './database.ts';
 import type { FloodOptions, Rates } from './flood-clients.ts';
-import { type Client, createClient, median, PASSWORD, percentile, spread, startServices, stopAll } from './service.ts';
+import {
+  type Client,
+  createClient,
+  median,
+  PASSWORD,
+  percentile,
+  spread,
+  startServices,
+  stopAll,
+} from './service.ts';
 import { memoryMiB } from './usage.ts';
 
 const ROUNDS = 5;
@@ -39,9 +48,12 @@ const summaryOf = ({ medians, p99s, peakMiB }: Figures) =>
 /** Sends one request after the other. @returns their latencies in milliseconds */
 async function measureLatencies(client: Client, token: string, seconds: number): Promise<number[]> {
   const times: number[] = [];
-  for (const end = performance.now() + seconds * 1_000; performance.now() < end; ) {
-    const { status, text, ms } = await client.send('GET', '/api/test/', { authorization: `Bearer ${token}` });
-    if (status !== 200 || JSON.parse(text).data?.user?.username !== 'admin') throw new Error(`${status}: ${text}`);
+  for (const end = performance.now() + seconds * 1_000; performance.now() < end;) {
+    const { status, text, ms } = await client.send('GET', '/api/test/', {
+      authorization: `Bearer ${token}`,
+    });
+    if (status !== 200 || JSON.parse(text).data?.user?.username !== 'admin')
+      throw new Error(`${status}: ${text}`);
     times.push(ms);
   }
   return times;
@@ -49,7 +61,9 @@ async function measureLatencies(client: Client, token: string, seconds: number):
 
 /** Starts a flood, and runs some work one second later. */
 async function duringFlood(options: FloodOptions, work: () => Promise<void>): Promise<Rates> {
-  const clients = fork(join(import.meta.dirname, 'flood-clients.ts'), { execArgv: ['--import', 'tsx'] });
+  const clients = fork(join(import.meta.dirname, 'flood-clients.ts'), {
+    execArgv: ['--import', 'tsx'],
+  });
   const ended = once(clients, 'exit');
   try {
     clients.send(options);
@@ -76,9 +90,12 @@ await withPostgres(async (postgres) => {
     await measureLatencies(client, token, 3);
 
     const measure = async (figures: Figures): Promise<void> => {
-      const sample = () => (figures.peakMiB = Math.max(figures.peakMiB, memoryMiB(service.processId) ?? Number.NaN));
+      const sample = () =>
+        (figures.peakMiB = Math.max(figures.peakMiB, memoryMiB(service.processId) ?? Number.NaN));
       const sampler = setInterval(sample, 50);
-      const times = await measureLatencies(client, token, SECONDS).finally(() => clearInterval(sampler));
+      const times = await measureLatencies(client, token, SECONDS).finally(() =>
+        clearInterval(sampler),
+      );
       figures.medians.push(median(times));
       figures.p99s.push(percentile(times, 0.99));
     };
@@ -91,13 +108,17 @@ await withPostgres(async (postgres) => {
         await sql`delete from identity.throttles`;
         const options = { port: service.port, clients: CLIENTS, names };
         figures.rates.push(await duringFlood(options, () => measure(figures)));
-        figures.ratios.push((figures.medians.at(-1) ?? Number.NaN) / (quiet.medians.at(-1) ?? Number.NaN));
+        figures.ratios.push(
+          (figures.medians.at(-1) ?? Number.NaN) / (quiet.medians.at(-1) ?? Number.NaN),
+        );
         // Hashes that are still queued must not disturb the next measurement.
         await sleep(3_000);
       }
     }
     const machine = `Node ${process.version}, ${process.platform} ${process.arch}, ${cpus().length} processors`;
-    console.log(`${machine}, ${CLIENTS} clients, ${ROUNDS} rounds in alternation; median (min to max)`);
+    console.log(
+      `${machine}, ${CLIENTS} clients, ${ROUNDS} rounds in alternation; median (min to max)`,
+    );
     for (const { name, figures } of floods) {
       console.log(`median of GET /api/test/, ${name} / quiet: ${spread(figures.ratios)} times`);
     }
@@ -106,7 +127,9 @@ await withPostgres(async (postgres) => {
     console.log(`quiet: ${summaryOf(quiet)}`);
     for (const { name, figures } of floods) {
       const statuses = [...new Set(figures.rates.flatMap((rates) => Object.keys(rates)))].sort();
-      const rates = statuses.map((status) => `${status}: ${spread(figures.rates.map((one) => one[status] ?? 0))}`);
+      const rates = statuses.map(
+        (status) => `${status}: ${spread(figures.rates.map((one) => one[status] ?? 0))}`,
+      );
       console.log(`${name}: ${summaryOf(figures)}; replies/s ${rates.join(', ')}`);
     }
     client.close();

@@ -38,7 +38,11 @@ async function expect(status: number, text: string, reply: Promise<Reply>): Prom
 }
 
 const encrypt = (send: Send) =>
-  expect(201, '"secret":"', send('POST', '/api/store/encrypt', json, '{"password":"for measuring only"}'));
+  expect(
+    201,
+    '"secret":"',
+    send('POST', '/api/store/encrypt', json, '{"password":"for measuring only"}'),
+  );
 
 const at = <T>(values: readonly T[], number: number): T => {
   const value = values[number % values.length];
@@ -46,8 +50,17 @@ const at = <T>(values: readonly T[], number: number): T => {
   return value;
 };
 
-const list = (name: string, service: keyof Ports, path: string, token: string, statements: RegExp): GrowthCase => ({
-  name, requests: 40, isCount: false, statements,
+const list = (
+  name: string,
+  service: keyof Ports,
+  path: string,
+  token: string,
+  statements: RegExp,
+): GrowthCase => ({
+  name,
+  requests: 40,
+  isCount: false,
+  statements,
   send: (ports) => expect(200, '"id":"', ports[service]('GET', path, bearer(token))),
 });
 
@@ -58,20 +71,32 @@ const EVENT = JSON.stringify({ event: 'page.updated', data: { page_id: 'for meas
 
 export const CASES: readonly GrowthCase[] = [
   {
-    name: 'bearer check', requests: 100, isCount: false, statements: /token_digest/,
+    name: 'bearer check',
+    requests: 100,
+    isCount: false,
+    statements: /token_digest/,
     send: ({ identity }, _, number) =>
       expect(200, '"username":"', identity('GET', '/api/test/', bearer(at(userTokens, number)))),
   },
   {
-    name: 'webhook accept', requests: 100, isCount: false, statements: /webhook\.(tokens|events)/,
+    name: 'webhook accept',
+    requests: 100,
+    isCount: false,
+    statements: /webhook\.(tokens|events)/,
     send: ({ webhook }) => expect(200, '"accepted"', webhook('POST', '/webhook', json, EVENT)),
   },
   {
-    name: 'encrypt', requests: 100, isCount: false, statements: /insert into secrets\.secrets/,
+    name: 'encrypt',
+    requests: 100,
+    isCount: false,
+    statements: /insert into secrets\.secrets/,
     send: ({ secrets }) => encrypt(secrets),
   },
   {
-    name: 'decrypt', requests: 100, isCount: false, statements: /commitment/,
+    name: 'decrypt',
+    requests: 100,
+    isCount: false,
+    statements: /commitment/,
     send: ({ secrets }, size, number) => {
       const [path, body] = at(knownSecrets.get(size) ?? [], number);
       return expect(200, 'for measuring only', secrets('POST', path, json, body));
@@ -79,14 +104,38 @@ export const CASES: readonly GrowthCase[] = [
   },
   list('list of secrets', 'secrets', '/api/store?limit=100', TOKEN, /order by id/),
   list('list of events', 'webhook', '/events?limit=100', operatorToken, /order by c\.received_at/),
-  list('list of dead events', 'webhook', '/events?limit=100&status=dead', operatorToken, /order by c\.received_at/),
+  list(
+    'list of dead events',
+    'webhook',
+    '/events?limit=100&status=dead',
+    operatorToken,
+    /order by c\.received_at/,
+  ),
   {
     ...list('list of own sessions', 'identity', '/api/session/', '', /identity\.sessions x/),
     send: ({ identity }, _, number) =>
       expect(200, '"id":"', identity('GET', '/api/session/', bearer(at(userTokens, number)))),
   },
-  counted(list('list of all sessions', 'identity', '/api/session/', administratorToken, /identity\.sessions x/)),
-  counted(list('list of users', 'identity', '/api/user/', administratorToken, /identity\.users[^]*(limit|count)/)),
-  counted(list('list of API keys', 'identity', '/api/key/', administratorToken, /identity\.api_keys x/)),
+  counted(
+    list(
+      'list of all sessions',
+      'identity',
+      '/api/session/',
+      administratorToken,
+      /identity\.sessions x/,
+    ),
+  ),
+  counted(
+    list(
+      'list of users',
+      'identity',
+      '/api/user/',
+      administratorToken,
+      /identity\.users[^]*(limit|count)/,
+    ),
+  ),
+  counted(
+    list('list of API keys', 'identity', '/api/key/', administratorToken, /identity\.api_keys x/),
+  ),
   counted(list('audit trail', 'identity', '/api/audit/', administratorToken, /identity\.audit x/)),
 ];

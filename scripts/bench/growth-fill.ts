@@ -79,9 +79,15 @@ export async function fillIdentity(sql: Sql, size: number): Promise<void> {
       now() + interval '9 days'
     from unnest(${tokens.map(digestOf)}::text[]) with ordinality known (digest, n)
     join (${sql.unsafe(owners)}) o using (n)`;
-  await insertSessions([administratorToken], "select id, 1 as n from identity.users where username = 'user-1'");
+  await insertSessions(
+    [administratorToken],
+    "select id, 1 as n from identity.users where username = 'user-1'",
+  );
   const step = Math.max(1, Math.floor(users / KNOWN_SESSIONS));
-  await insertSessions(userTokens, `select id, 1 + (n - 1) / ${step} as n from owners where n % ${step} = 0`);
+  await insertSessions(
+    userTokens,
+    `select id, 1 + (n - 1) / ${step} as n from owners where n % ${step} = 0`,
+  );
   await sql`drop table owners`;
 }
 

@@ -26,8 +26,12 @@ export async function logPlans(url: string): Promise<void> {
   const sql = connect(url);
   const database = new URL(url).pathname.slice(1);
   const settings = {
-    session_preload_libraries: 'auto_explain', 'auto_explain.log_min_duration': '0', 'auto_explain.log_analyze': 'on',
-    'auto_explain.log_buffers': 'on', 'auto_explain.log_timing': 'off', 'auto_explain.log_format': 'json',
+    session_preload_libraries: 'auto_explain',
+    'auto_explain.log_min_duration': '0',
+    'auto_explain.log_analyze': 'on',
+    'auto_explain.log_buffers': 'on',
+    'auto_explain.log_timing': 'off',
+    'auto_explain.log_format': 'json',
   };
   try {
     // The settings of a module are known once it is loaded.
@@ -41,7 +45,11 @@ export async function logPlans(url: string): Promise<void> {
 }
 
 /** @param about selects the statements by their text  @returns what one call of `request` made PostgreSQL execute */
-export async function executed(log: string, about: RegExp, request: () => Promise<unknown>): Promise<Executed> {
+export async function executed(
+  log: string,
+  about: RegExp,
+  request: () => Promise<unknown>,
+): Promise<Executed> {
   const before = readFileSync(log).length;
   await request();
   // The log is written by another process.
@@ -51,7 +59,8 @@ export async function executed(log: string, about: RegExp, request: () => Promis
   const parsed = entries.map((json): { 'Query Text': string; Plan: Node } => JSON.parse(json));
   const ours = parsed.filter((entry) => about.test(entry['Query Text'])).map(({ Plan }) => Plan);
   const plan = [...new Set(ours.flatMap(accessesOf))];
-  const pagesOf = (node: Node) => (node['Shared Hit Blocks'] ?? 0) + (node['Shared Read Blocks'] ?? 0);
+  const pagesOf = (node: Node) =>
+    (node['Shared Hit Blocks'] ?? 0) + (node['Shared Read Blocks'] ?? 0);
   return { plan, pages: ours.reduce((sum, node) => sum + pagesOf(node), 0) };
 }
 
@@ -60,7 +69,8 @@ function accessesOf(node: Node): string[] {
   if (node['Actual Loops'] === 0) return [];
   const below = (node.Plans ?? []).flatMap(accessesOf);
   const [table, index] = [node['Relation Name'], node['Index Name']];
-  if (node['Node Type'] === 'ModifyTable' && table !== undefined) return [`${node.Operation} ${table}`, ...below];
+  if (node['Node Type'] === 'ModifyTable' && table !== undefined)
+    return [`${node.Operation} ${table}`, ...below];
   if (index !== undefined) return [`${node['Node Type']} ${index}`, ...below];
   return table === undefined ? below : [`${node['Node Type']} ${table}`, ...below];
 }

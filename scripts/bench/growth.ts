@@ -15,13 +15,26 @@ import { conditionsOf } from './document.ts';
 import { fillIdentity, fillSecrets, fillWebhook } from './growth-fill.ts';
 import { CASES, type GrowthCase, type Ports, storeKnownSecrets } from './growth-cases.ts';
 import { type Executed, executed, logPlans } from './growth-plans.ts';
-import { createClient, median, type Service, type ServiceName, spread, startServices, stopAll } from './service.ts';
+import {
+  createClient,
+  median,
+  type Service,
+  type ServiceName,
+  spread,
+  startServices,
+  stopAll,
+} from './service.ts';
 
 const SERVICES: readonly ServiceName[] = ['identity', 'secrets', 'webhook'];
 /** Nothing but a full count may grow by more. */
 const LIMIT = 1.5;
 const TABLES = [
-  'identity.users', 'identity.sessions', 'identity.api_keys', 'identity.audit', 'secrets.secrets', 'webhook.events',
+  'identity.users',
+  'identity.sessions',
+  'identity.api_keys',
+  'identity.audit',
+  'secrets.secrets',
+  'webhook.events',
   'webhook.outcomes',
 ] as const;
 
@@ -33,10 +46,18 @@ interface Subject {
 
 type TableSize = Readonly<{ name: string; table: number; indexes: number }>;
 
-async function startAll(url: string, environment: Readonly<Record<string, string>> = {}): Promise<[Ports, Service[]]> {
+async function startAll(
+  url: string,
+  environment: Readonly<Record<string, string>> = {},
+): Promise<[Ports, Service[]]> {
   // Nothing that was loaded is removed during the run.
   const days = String(90 * 86_400);
-  const settings = { SESSION_RETENTION: days, EVENT_RETENTION: days, WEBHOOK_RATE: '1000000', ...environment };
+  const settings = {
+    SESSION_RETENTION: days,
+    EVENT_RETENTION: days,
+    WEBHOOK_RATE: '1000000',
+    ...environment,
+  };
   const services = await Promise.all(SERVICES.map((name) => startServices([name], url, settings)));
   const [identity, secrets, webhook] = services.map((service) => createClient(service).send);
   if (!identity || !secrets || !webhook) throw new Error('three services');
@@ -47,7 +68,10 @@ async function startAll(url: string, environment: Readonly<Record<string, string
 async function prepare(server: PostgresServer, size: number): Promise<Subject> {
   const url = await createDatabase(server.url, `growth_${size}`);
   const command = [join(root, 'dist/cli.js'), 'migrate'];
-  execFileSync(process.execPath, command, { env: { PATH: process.env.PATH, DATABASE_URL: url }, stdio: 'ignore' });
+  execFileSync(process.execPath, command, {
+    env: { PATH: process.env.PATH, DATABASE_URL: url },
+    stdio: 'ignore',
+  });
   const [ports, services] = await startAll(url);
   await storeKnownSecrets(size, ports.secrets);
   await Promise.all(services.map((service) => service.stop()));
@@ -56,7 +80,9 @@ async function prepare(server: PostgresServer, size: number): Promise<Subject> {
     for (const [name, fill] of Object.entries({ fillIdentity, fillSecrets, fillWebhook })) {
       const startedAt = performance.now();
       await fill(sql, size);
-      console.log(`${size} rows, ${name}: ${((performance.now() - startedAt) / 1_000).toFixed(0)} s`);
+      console.log(
+        `${size} rows, ${name}: ${((performance.now() - startedAt) / 1_000).toFixed(0)} s`,
+      );
     }
     await sql`vacuum analyze`;
   } finally {
@@ -68,12 +94,14 @@ async function prepare(server: PostgresServer, size: number): Promise<Subject> {
 async function tableSizes({ url, size }: Subject): Promise<TableSize[]> {
   const sql = connect(url);
   try {
-    return await Promise.all(TABLES.map(async (name): Promise<TableSize> => {
-      const [row] = await sql<[{ table: number; indexes: number }]>`
+    return await Promise.all(
+      TABLES.map(async (name): Promise<TableSize> => {
+        const [row] = await sql<[{ table: number; indexes: number }]>`
         select pg_table_size(${name})::float8 / n as table, pg_indexes_size(${name})::float8 / n as indexes
         from (select count(*) as n from ${sql(name)}) counted`;
-      return { name, ...row };
-    }));
+        return { name, ...row };
+      }),
+    );
   } catch (error) {
     throw new Error(`the sizes of the tables with ${size} rows: ${String(error)}`);
   } finally {
@@ -85,10 +113,14 @@ async function tableSizes({ url, size }: Subject): Promise<TableSize[]> {
  * Calls twice, for the same rows, and measures the second time: full counts in between have pushed the rows out of
  * PostgreSQL's memory. @returns the median latency in milliseconds
  */
-async function measure({ size, ports }: Subject, { send, requests, isCount }: GrowthCase): Promise<number> {
+async function measure(
+  { size, ports }: Subject,
+  { send, requests, isCount }: GrowthCase,
+): Promise<number> {
   for (let number = 0; number < requests && !isCount; number += 1) await send(ports, size, number);
   const times: number[] = [];
-  for (let number = 0; number < requests; number += 1) times.push((await send(ports, size, number)).ms);
+  for (let number = 0; number < requests; number += 1)
+    times.push((await send(ports, size, number)).ms);
   return median(times);
 }
 
@@ -104,12 +136,19 @@ interface Result {
 const divided = (values: readonly number[], divisors: readonly number[]): number[] =>
   values.map((value, round) => value / (divisors[round] ?? Number.NaN));
 
-function reportOf(results: readonly Result[], subjects: readonly Subject[], sizes: readonly TableSize[]): string {
+function reportOf(
+  results: readonly Result[],
+  subjects: readonly Subject[],
+  sizes: readonly TableSize[],
+): string {
   const shown = (size: number) => size.toLocaleString('en-US');
   const larger = subjects.slice(1);
   const head = [
-    'call', `${shown(subjects[0]?.size ?? 0)} rows, ms`, 'against itself',
-    ...larger.map(({ size }) => `${shown(size)} rows`), `pages, ${subjects.map(({ size }) => shown(size)).join(' / ')}`,
+    'call',
+    `${shown(subjects[0]?.size ?? 0)} rows, ms`,
+    'against itself',
+    ...larger.map(({ size }) => `${shown(size)} rows`),
+    `pages, ${subjects.map(({ size }) => shown(size)).join(' / ')}`,
   ];
   const rows = results.map(({ one, times, again, executed: found }) => {
     const [small = []] = times;
@@ -126,12 +165,18 @@ function reportOf(results: readonly Result[], subjects: readonly Subject[], size
     const byPlan = new Map<string, string[]>();
     for (const [index, { plan }] of found.entries()) {
       const text = plan.join(', ');
-      byPlan.set(text, [...byPlan.get(text) ?? [], shown(subjects[index]?.size ?? 0)]);
+      byPlan.set(text, [...(byPlan.get(text) ?? []), shown(subjects[index]?.size ?? 0)]);
     }
-    const texts = [...byPlan].map(([text, at]) => `${byPlan.size > 1 ? `${at.join(', ')} rows: ` : ''}${text}`);
+    const texts = [...byPlan].map(
+      ([text, at]) => `${byPlan.size > 1 ? `${at.join(', ')} rows: ` : ''}${text}`,
+    );
     return `- ${one.name}: ${texts.join('; ')}`;
   });
-  const bytes = sizes.map(({ name, ...size }) => [`\`${name}\``, size.table.toFixed(0), size.indexes.toFixed(0)]);
+  const bytes = sizes.map(({ name, ...size }) => [
+    `\`${name}\``,
+    size.table.toFixed(0),
+    size.indexes.toFixed(0),
+  ]);
   return `${table([head, ...rows])}
 How each call reads its tables (node types and indexes of PostgreSQL's plans; the same at every size unless said):
 
@@ -143,12 +188,21 @@ ${table([['table', 'table', 'indexes'], ...bytes])}`;
 }
 
 const { values: options } = parseArgs({
-  options: { sizes: { type: 'string', default: '10000,1000000,10000000' }, rounds: { type: 'string', default: '5' } },
+  options: {
+    sizes: { type: 'string', default: '10000,1000000,10000000' },
+    rounds: { type: 'string', default: '5' },
+  },
 });
 const wanted = options.sizes.split(',').map(Number);
 const rounds = Number(options.rounds);
-if (wanted.some((size) => !Number.isInteger(size) || size < 10_000) || !Number.isInteger(rounds) || rounds < 1) {
-  process.stderr.write('--sizes is a list of whole numbers of at least 10,000, --rounds a positive whole number\n');
+if (
+  wanted.some((size) => !Number.isInteger(size) || size < 10_000) ||
+  !Number.isInteger(rounds) ||
+  rounds < 1
+) {
+  process.stderr.write(
+    '--sizes is a list of whole numbers of at least 10,000, --rounds a positive whole number\n',
+  );
   process.exit(2);
 }
 
@@ -157,7 +211,9 @@ await withPostgres(async (postgres, directory) => {
   try {
     await sql`alter system set max_wal_size = '8GB'`;
     await sql`select pg_reload_conf()`;
-    const [{ server_version: postgresVersion }] = await sql<[{ server_version: string }]>`show server_version`;
+    const [{ server_version: postgresVersion }] = await sql<
+      [{ server_version: string }]
+    >`show server_version`;
     const subjects: Subject[] = [];
     for (const size of wanted) subjects.push(await prepare(postgres, size));
     const [smallest, largest] = [subjects[0], subjects.at(-1)];
@@ -165,7 +221,12 @@ await withPostgres(async (postgres, directory) => {
     const sizes = await tableSizes(largest);
     await sql`checkpoint`;
     for (const subject of subjects) [subject.ports] = await startAll(subject.url);
-    const results = CASES.map((one): Result => ({ one, times: subjects.map(() => []), again: [], executed: [] }));
+    const results = CASES.map((one): Result => ({
+      one,
+      times: subjects.map(() => []),
+      again: [],
+      executed: [],
+    }));
     // The first round is a warm-up.
     for (let round = 0; round <= rounds; round += 1) {
       for (const { one, times, again } of results) {
@@ -183,16 +244,23 @@ await withPostgres(async (postgres, directory) => {
       [subject.ports] = await startAll(subject.url);
       for (const { one, executed: found } of results) {
         // PostgreSQL settles on a plan after five executions of a prepared statement.
-        for (let number = 0; number < 8; number += 1) await one.send(subject.ports, subject.size, number);
+        for (let number = 0; number < 8; number += 1)
+          await one.send(subject.ports, subject.size, number);
         const log = join(directory, 'state/postgres.log');
-        found.push(await executed(log, one.statements, () => one.send(subject.ports, subject.size, 8)));
+        found.push(
+          await executed(log, one.statements, () => one.send(subject.ports, subject.size, 8)),
+        );
       }
       await stopAll();
     }
     const [machine, versions] = conditionsOf({ postgresVersion, rounds, seconds: 0 });
     const text = reportOf(results, subjects, sizes);
     console.log(`\n${machine}\n${versions}\n\n${text}`);
-    writeBlock('docs/scaling.md', 'growth', `${machine}, ${versions}, ${rounds} rounds in alternation.\n\n${text}`);
+    writeBlock(
+      'docs/scaling.md',
+      'growth',
+      `${machine}, ${versions}, ${rounds} rounds in alternation.\n\n${text}`,
+    );
   } finally {
     await stopAll();
     await sql.end();

@@ -38,14 +38,23 @@ const WRITTEN_BY_NODE = new Set(['date', 'connection', 'keep-alive']);
 /** Starts node:http alone with the headers and the body that Gatehouse sends. */
 async function startBare(ours: Target): Promise<Target> {
   const { headers: fields, body, bytes } = await fetchOnce(ours.service);
-  const headers = Object.fromEntries(fields.filter(([name]) => !WRITTEN_BY_NODE.has(name.toLowerCase())));
+  const headers = Object.fromEntries(
+    fields.filter(([name]) => !WRITTEN_BY_NODE.has(name.toLowerCase())),
+  );
   const keepAlive = fields.find(([name]) => name.toLowerCase() === 'keep-alive')?.[1] ?? '';
-  const parameter = (name: string) => Number(new RegExp(`${name}=(\\d+)`).exec(keepAlive)?.[1] ?? 0);
-  const reply = { headers, body, keepAliveSeconds: parameter('timeout'), maxRequests: parameter('max') };
+  const parameter = (name: string) =>
+    Number(new RegExp(`${name}=(\\d+)`).exec(keepAlive)?.[1] ?? 0);
+  const reply = {
+    headers,
+    body,
+    keepAliveSeconds: parameter('timeout'),
+    maxRequests: parameter('max'),
+  };
   const script = join(import.meta.dirname, 'same-bytes.mjs');
   const service = await startProgram([script], ['same-bytes'], { REPLY: JSON.stringify(reply) });
   const bare = await fetchOnce(service);
-  if (bare.bytes !== bytes) throw new Error(`node:http sends ${bare.bytes} bytes and gatehouse ${bytes}`);
+  if (bare.bytes !== bytes)
+    throw new Error(`node:http sends ${bare.bytes} bytes and gatehouse ${bytes}`);
   return { name: 'bare node:http, same bytes', role: 'baseline', service, sql: ours.sql };
 }
 
@@ -57,16 +66,24 @@ export async function livez(bench: Bench): Promise<Report> {
   const file = writeRequests(join(bench.directory, 'livez'), [{ method: 'GET', path: '/livez' }]);
   const replay = { file, status: 200, text: '"status":"alive"' };
   const all = isAgainst ? targets : [await startBare(ours), ...targets];
-  const figures = await measureRounds(bench, CLIENTS, all.map((target): Subject => ({ ...target, replay })));
+  const figures = await measureRounds(
+    bench,
+    CLIENTS,
+    all.map((target): Subject => ({ ...target, replay })),
+  );
   const { bytes } = await fetchOnce(ours.service);
   return {
     comparisons: isAgainst
       ? [compareRates('`/livez`', figures), ...compareCpu('`/livez`', figures)]
       : [compareRates('`/livez`', figures, { min: 0.9 })],
-    tables: [{
-      heading: `\`/livez\`, ${CLIENTS} clients, ${bytes} bytes`, figures,
-      caveat: 'The load generator uses more CPU than either server, and both change their speed from one second to'
-        + ' the next. It does not say what a route with work costs.',
-    }],
+    tables: [
+      {
+        heading: `\`/livez\`, ${CLIENTS} clients, ${bytes} bytes`,
+        figures,
+        caveat:
+          'The load generator uses more CPU than either server, and both change their speed from one second to' +
+          ' the next. It does not say what a route with work costs.',
+      },
+    ],
   };
 }

@@ -43,8 +43,15 @@ export interface RequestTemplate {
 /** Writes raw HTTP requests, separated by NUL bytes. @returns the file */
 export function writeRequests(file: string, templates: readonly RequestTemplate[]): string {
   const raw = templates.map(({ method, path, headers = {}, body }) => {
-    const length = { 'Content-Type': 'application/json', 'Content-Length': String(Buffer.byteLength(body ?? '')) };
-    const fields = Object.entries({ Host: 'localhost', ...headers, ...(body === undefined ? {} : length) });
+    const length = {
+      'Content-Type': 'application/json',
+      'Content-Length': String(Buffer.byteLength(body ?? '')),
+    };
+    const fields = Object.entries({
+      Host: 'localhost',
+      ...headers,
+      ...(body === undefined ? {} : length),
+    });
     const lines = fields.map(([name, value]) => `${name}: ${value}\r\n`).join('');
     return `${method} ${path} HTTP/1.1\r\n${lines}\r\n${body ?? ''}`;
   });
@@ -52,10 +59,12 @@ export function writeRequests(file: string, templates: readonly RequestTemplate[
   return file;
 }
 
-const printed = process.env.LOAD === 'own' ? '' : spawnSync('wrk', ['-v'], { encoding: 'utf8' }).stdout;
+const printed =
+  process.env.LOAD === 'own' ? '' : spawnSync('wrk', ['-v'], { encoding: 'utf8' }).stdout;
 const wrk = /^wrk (\S+)/.exec(printed ?? '')?.[1];
 
-export const generator = wrk === undefined ? 'replay.mjs in a worker thread' : `wrk ${wrk}, one thread`;
+export const generator =
+  wrk === undefined ? 'replay.mjs in a worker thread' : `wrk ${wrk}, one thread`;
 
 /** @throws if a reply was wrong or a connection broke: such a result would be worthless */
 export async function load(options: LoadOptions): Promise<LoadResult> {
@@ -70,10 +79,23 @@ export async function load(options: LoadOptions): Promise<LoadResult> {
 
 async function runWrk({ port, clients, seconds, replay }: LoadOptions): Promise<LoadResult> {
   const script = join(import.meta.dirname, 'replay.lua');
-  const flags = ['-t1', `-c${clients}`, `-d${Math.ceil(seconds)}s`, '--timeout', '30s', '-s', script];
+  const flags = [
+    '-t1',
+    `-c${clients}`,
+    `-d${Math.ceil(seconds)}s`,
+    '--timeout',
+    '30s',
+    '-s',
+    script,
+  ];
   const expectation = [replay.file, String(replay.status), replay.text];
   const url = `http://127.0.0.1:${port}`;
-  const { stdout, stderr } = await promisify(execFile)('wrk', [...flags, url, '--', ...expectation]);
+  const { stdout, stderr } = await promisify(execFile)('wrk', [
+    ...flags,
+    url,
+    '--',
+    ...expectation,
+  ]);
   const line = stdout.split('\n').find((text) => text.startsWith('{'));
   if (line === undefined) throw new Error(`wrk printed no result: ${stdout}${stderr}`);
   return JSON.parse(line);
@@ -82,7 +104,10 @@ async function runWrk({ port, clients, seconds, replay }: LoadOptions): Promise<
 async function runWorker(options: LoadOptions): Promise<LoadResult> {
   const worker = new Worker(join(import.meta.dirname, 'replay.mjs'), { workerData: options });
   // Both listeners are needed from the start: "exit" may follow "message" at once.
-  const [[result]]: [LoadResult[], unknown] = await Promise.all([once(worker, 'message'), once(worker, 'exit')]);
+  const [[result]]: [LoadResult[], unknown] = await Promise.all([
+    once(worker, 'message'),
+    once(worker, 'exit'),
+  ]);
   if (!result) throw new Error('replay.mjs sent no result');
   return result;
 }

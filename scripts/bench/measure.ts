@@ -5,7 +5,13 @@ import { connect, type PostgresServer } from '../postgres.ts';
 import type { Build } from './builds.ts';
 import { createDatabase, dropDatabase } from './database.ts';
 import { load, type Replay } from './load.ts';
-import { atEnd, type Environment, type Service, type ServiceName, startProgram } from './service.ts';
+import {
+  atEnd,
+  type Environment,
+  type Service,
+  type ServiceName,
+  startProgram,
+} from './service.ts';
 import { startServices, TOKEN } from './service.ts';
 import { cpuMicros, memoryMiB, ownCpuMicros } from './usage.ts';
 
@@ -72,7 +78,9 @@ export interface Operation {
 let databases = 0;
 
 /** A database that is removed when the part of the benchmark ends. */
-export async function openDatabase({ postgres }: Pick<Bench, 'postgres'>): Promise<{ url: string; sql: Sql }> {
+export async function openDatabase({
+  postgres,
+}: Pick<Bench, 'postgres'>): Promise<{ url: string; sql: Sql }> {
   databases += 1;
   const name = `bench_${databases}`;
   const url = await createDatabase(postgres.url, name);
@@ -101,25 +109,39 @@ export async function openTargets(bench: Bench, operation: Operation): Promise<T
   const [url] = urls;
   if (!first || url === undefined) throw new Error('no build');
   if (operation.baseline === undefined || bench.builds.length > 1) return ours;
-  return [...await startBaselines(url, operation.baseline, first.sql), ...ours];
+  return [...(await startBaselines(url, operation.baseline, first.sql)), ...ours];
 }
 
 /** Starts the baseline twice: with one pipelined connection and with a pool of ten. */
 function startBaselines(databaseUrl: string, route: string, sql: Sql): Promise<Target[]> {
-  const variants = [['baseline, one connection', '1'], ['baseline, pool of ten', '10']] as const;
+  const variants = [
+    ['baseline, one connection', '1'],
+    ['baseline, pool of ten', '10'],
+  ] as const;
   const environment = { DATABASE_URL: databaseUrl, AUTH_TOKEN: TOKEN };
   const script = join(import.meta.dirname, 'baseline.mjs');
-  return Promise.all(variants.map(async ([name, connections]): Promise<Target> => {
-    const service = await startProgram([script, route, connections], ['baseline'], environment);
-    return { name, role: 'baseline', service, sql };
-  }));
+  return Promise.all(
+    variants.map(async ([name, connections]): Promise<Target> => {
+      const service = await startProgram([script, route, connections], ['baseline'], environment);
+      return { name, role: 'baseline', service, sql };
+    }),
+  );
 }
 
 type Pace = Pick<Bench, 'postgres' | 'sql' | 'rounds' | 'seconds' | 'warmUp'>;
 
 /** Measures each subject once per round. The first round is a warm-up. The order rotates every round. */
-export async function measureRounds(bench: Pace, clients: number, subjects: readonly Subject[]): Promise<Figures[]> {
-  const figures = subjects.map(({ name, role }): Figures => ({ name, role, measurements: [], requests: 0 }));
+export async function measureRounds(
+  bench: Pace,
+  clients: number,
+  subjects: readonly Subject[],
+): Promise<Figures[]> {
+  const figures = subjects.map(({ name, role }): Figures => ({
+    name,
+    role,
+    measurements: [],
+    requests: 0,
+  }));
   for (let round = bench.warmUp > 0 ? 0 : 1; round <= bench.rounds; round += 1) {
     for (let position = 0; position < subjects.length; position += 1) {
       const index = (round + position) % subjects.length;
@@ -135,24 +157,50 @@ export async function measureRounds(bench: Pace, clients: number, subjects: read
 }
 
 export async function measure(
-  { postgres, sql }: Pick<Bench, 'postgres' | 'sql'>, clients: number, seconds: number,
+  { postgres, sql }: Pick<Bench, 'postgres' | 'sql'>,
+  clients: number,
+  seconds: number,
   { name, service, replay }: Pick<Subject, 'name' | 'service' | 'replay'>,
 ): Promise<{ requests: number; measurement: Measurement }> {
   // No subject pays for what another one has left to be written.
   await sql`checkpoint`;
-  const cpu = () => [cpuMicros(service.processId), cpuMicros(postgres.processId), ownCpuMicros(process.pid)] as const;
+  const cpu = () =>
+    [
+      cpuMicros(service.processId),
+      cpuMicros(postgres.processId),
+      ownCpuMicros(process.pid),
+    ] as const;
   let memory = memoryMiB(service.processId);
-  const sample = () => (memory = memory === null ? null : Math.max(memory, memoryMiB(service.processId) ?? 0));
+  const sample = () =>
+    (memory = memory === null ? null : Math.max(memory, memoryMiB(service.processId) ?? 0));
   const sampler = setInterval(sample, 100);
   const before = cpu();
   try {
-    const { requests, p50, p99, seconds: elapsed } = await load({ name, port: service.port, clients, seconds, replay });
+    const {
+      requests,
+      p50,
+      p99,
+      seconds: elapsed,
+    } = await load({ name, port: service.port, clients, seconds, replay });
     sample();
     const after = cpu();
     const perRequest = (index: 0 | 1 | 2) =>
-      after[index] === null || before[index] === null ? null : (after[index] - before[index]) / requests;
+      after[index] === null || before[index] === null
+        ? null
+        : (after[index] - before[index]) / requests;
     const [serverCpu, databaseCpu, clientCpu] = [perRequest(0), perRequest(1), perRequest(2)];
-    return { requests, measurement: { rate: requests / elapsed, p50, p99, serverCpu, databaseCpu, clientCpu, memory } };
+    return {
+      requests,
+      measurement: {
+        rate: requests / elapsed,
+        p50,
+        p99,
+        serverCpu,
+        databaseCpu,
+        clientCpu,
+        memory,
+      },
+    };
   } finally {
     clearInterval(sampler);
   }

@@ -48,7 +48,11 @@ function createClock() {
   let [now, count] = [0, 0];
   const isBefore = (one: number, other: number) => {
     const [a, b] = [heap[one], heap[other]];
-    return a !== undefined && b !== undefined && (a.time < b.time || (a.time === b.time && a.order < b.order));
+    return (
+      a !== undefined &&
+      b !== undefined &&
+      (a.time < b.time || (a.time === b.time && a.order < b.order))
+    );
   };
   const swap = (one: number, other: number) => {
     const [a, b] = [heap[one], heap[other]];
@@ -58,7 +62,7 @@ function createClock() {
     now: () => now,
     at(delay: number, action: Action): void {
       heap.push({ time: now + delay, order: (count += 1), action });
-      for (let child = heap.length - 1; child > 0; ) {
+      for (let child = heap.length - 1; child > 0;) {
         const parent = (child - 1) >> 1;
         if (!isBefore(child, parent)) break;
         swap(child, parent);
@@ -71,7 +75,7 @@ function createClock() {
       const last = heap.pop();
       if (!first || !last) throw new Error('nothing happens any more');
       if (heap.length > 0) heap[0] = last;
-      for (let parent = 0; ; ) {
+      for (let parent = 0; ;) {
         const [left, right] = [2 * parent + 1, 2 * parent + 2];
         const child = isBefore(right, left) ? right : left;
         if (!isBefore(child, parent)) break;
@@ -150,13 +154,16 @@ export function simulate(costs: Costs, machines: Machines, repliesPerClient = 30
         waiting = waiting.slice(machines.callsPerStatement);
         statements += 1;
         calls += taken.length;
-        const answer = () => clock.at(half, () => {
-          underWay -= 1;
-          for (const done of taken) done();
-          sendStatement();
-        });
+        const answer = () =>
+          clock.at(half, () => {
+            underWay -= 1;
+            for (const done of taken) done();
+            sendStatement();
+          });
         const micros = costs.databaseStatement + taken.length * costs.databaseCall;
-        clock.at(half, () => database.run(micros, () => (costs.commits ? disk.commit(answer) : answer())));
+        clock.at(half, () =>
+          database.run(micros, () => (costs.commits ? disk.commit(answer) : answer())),
+        );
       });
     };
     const call = () => {
@@ -165,10 +172,11 @@ export function simulate(costs: Costs, machines: Machines, repliesPerClient = 30
         latencies.push(clock.now() - sentAt);
         call();
       };
-      const arrive = () => server.run(costs.serverCall, () => {
-        waiting.push(reply);
-        sendStatement();
-      });
+      const arrive = () =>
+        server.run(costs.serverCall, () => {
+          waiting.push(reply);
+          sendStatement();
+        });
       if (shared) shared.run(costs.clientCall, arrive);
       else arrive();
     };
@@ -176,7 +184,8 @@ export function simulate(costs: Costs, machines: Machines, repliesPerClient = 30
   }
 
   const used = () => ({
-    servers: servers.reduce((sum, server) => sum + server.busyMicros(), 0), database: database.busyMicros(),
+    servers: servers.reduce((sum, server) => sum + server.busyMicros(), 0),
+    database: database.busyMicros(),
     disk: disk.busyMicros(),
   });
   const wanted = machines.replicas * machines.clientsPerReplica * repliesPerClient;

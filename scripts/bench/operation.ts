@@ -2,7 +2,13 @@
 import { compareCpu, compareP99, compareRates } from './compare.ts';
 import type { Comparison, Curve, Report, Table } from './compare.ts';
 import type { Replay } from './load.ts';
-import { type Bench, type Figures, type Measurement, measureRounds, openTargets } from './measure.ts';
+import {
+  type Bench,
+  type Figures,
+  type Measurement,
+  measureRounds,
+  openTargets,
+} from './measure.ts';
 import type { Operation, Target } from './measure.ts';
 import { median } from './service.ts';
 
@@ -24,14 +30,18 @@ export interface LoadCase extends Operation {
 
 /** @param check runs at the end, with the requests that each target has answered */
 export async function measureCase(
-  bench: Bench, one: LoadCase,
-  check: (answered: ReadonlyArray<{ target: Target; requests: number }>) => Promise<readonly string[]> = async () => [],
+  bench: Bench,
+  one: LoadCase,
+  check: (
+    answered: ReadonlyArray<{ target: Target; requests: number }>,
+  ) => Promise<readonly string[]> = async () => [],
 ): Promise<Report> {
   const targets = await openTargets(bench, one);
   const answered = targets.map((target) => ({ target, requests: 0 }));
   const count = (figures: readonly Figures[]) => {
     for (const entry of answered) {
-      for (const { name, requests } of figures) if (name === entry.target.name) entry.requests += requests;
+      for (const { name, requests } of figures)
+        if (name === entry.target.name) entry.requests += requests;
     }
     return figures;
   };
@@ -39,18 +49,29 @@ export async function measureCase(
   const tables: Table[] = [];
   const curves: Curve[] = [];
   const isAgainst = bench.builds.length > 1;
-  for (const [index, bytes] of (one.hasSizes && !bench.isQuick ? SIZES : SIZES.slice(0, 1)).entries()) {
+  for (const [index, bytes] of (one.hasSizes && !bench.isQuick
+    ? SIZES
+    : SIZES.slice(0, 1)
+  ).entries()) {
     const subjects = [];
-    for (const target of targets) subjects.push({ ...target, replay: await one.prepare(bench, target, bytes) });
-    const size = one.hasSizes ? `, ${bytes < 1_024 ? `${bytes} bytes` : `${bytes / 1_024} KB`}` : '';
+    for (const target of targets)
+      subjects.push({ ...target, replay: await one.prepare(bench, target, bytes) });
+    const size = one.hasSizes
+      ? `, ${bytes < 1_024 ? `${bytes} bytes` : `${bytes / 1_024} KB`}`
+      : '';
     // Every process is warm after the first size.
     const pace = index === 0 ? bench : { ...bench, rounds: Math.min(3, bench.rounds), warmUp: 0 };
     const name = `${one.name}${size}`;
     const figures = count(await measureRounds(pace, CLIENTS, subjects));
-    const target = (limits: { min?: number; max?: number }) => (isAgainst || index > 0 ? {} : limits);
-    comparisons.push(compareRates(`${name}, ${CLIENTS} clients`, figures, target({ min: one.targets.rate })));
+    const target = (limits: { min?: number; max?: number }) =>
+      isAgainst || index > 0 ? {} : limits;
+    comparisons.push(
+      compareRates(`${name}, ${CLIENTS} clients`, figures, target({ min: one.targets.rate })),
+    );
     if (index === 0 && one.targets.p99 !== undefined) {
-      comparisons.push(compareP99(`${name}, ${CLIENTS} clients`, figures, target({ max: one.targets.p99 })));
+      comparisons.push(
+        compareP99(`${name}, ${CLIENTS} clients`, figures, target({ max: one.targets.p99 })),
+      );
     }
     if (isAgainst) comparisons.push(...compareCpu(`${name}, ${CLIENTS} clients`, figures));
     tables.push({ heading: `${name}, ${CLIENTS} clients`, figures, caveat: one.caveat });
@@ -59,12 +80,18 @@ export async function measureCase(
     if (one.targets.single !== undefined) {
       const single = count(await measureRounds({ ...bench, warmUp: 0 }, 1, subjects));
       comparisons.push(compareRates(`${name}, 1 client`, single, { min: one.targets.single }));
-      const caveat = 'With one request at a time, no statement is shared. It does not say what the server can do.';
+      const caveat =
+        'With one request at a time, no statement is shared. It does not say what the server can do.';
       tables.push({ heading: `${name}, 1 client`, figures: single, caveat });
     }
     const byClients = new Map<number, readonly Figures[]>([[CLIENTS, figures]]);
     const shown = subjects.filter(({ role }) => role !== 'ours again');
-    const short = { ...bench, rounds: bench.isQuick ? 1 : 2, seconds: Math.min(2, bench.seconds), warmUp: 0 };
+    const short = {
+      ...bench,
+      rounds: bench.isQuick ? 1 : 2,
+      seconds: Math.min(2, bench.seconds),
+      warmUp: 0,
+    };
     for (const clients of bench.isQuick ? [1] : OTHER_CLIENTS) {
       byClients.set(clients, count(await measureRounds(short, clients, shown)));
     }
@@ -73,16 +100,24 @@ export async function measureCase(
   return { comparisons, tables, curves, remarks: await check(answered) };
 }
 
-function curveOf(name: string, shown: readonly Target[], byClients: ReadonlyMap<number, readonly Figures[]>): Curve {
+function curveOf(
+  name: string,
+  shown: readonly Target[],
+  byClients: ReadonlyMap<number, readonly Figures[]>,
+): Curve {
   const counts = [...byClients.keys()].sort((one, other) => one - other);
   const lines = shown.map((target) => {
     const points = counts.map((clients) => {
-      const measurements = byClients.get(clients)?.find((figures) => figures.name === target.name)?.measurements ?? [];
+      const measurements =
+        byClients.get(clients)?.find((figures) => figures.name === target.name)?.measurements ?? [];
       const middle = (pick: (measurement: Measurement) => number | null) =>
         median(measurements.map((one) => pick(one) ?? 0));
       return {
-        clients, rate: middle(({ rate }) => rate), p99: middle(({ p99 }) => p99),
-        serverCpu: middle(({ serverCpu }) => serverCpu), databaseCpu: middle(({ databaseCpu }) => databaseCpu),
+        clients,
+        rate: middle(({ rate }) => rate),
+        p99: middle(({ p99 }) => p99),
+        serverCpu: middle(({ serverCpu }) => serverCpu),
+        databaseCpu: middle(({ databaseCpu }) => databaseCpu),
         clientCpu: middle(({ clientCpu }) => clientCpu),
       };
     });

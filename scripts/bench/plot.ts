@@ -3,7 +3,11 @@
 /** One line. `label` is written beside a point. */
 export interface Series {
   readonly name: string;
-  readonly points: ReadonlyArray<{ readonly x: number; readonly y: number; readonly label: string }>;
+  readonly points: ReadonlyArray<{
+    readonly x: number;
+    readonly y: number;
+    readonly label: string;
+  }>;
 }
 
 export interface Panel {
@@ -26,7 +30,9 @@ export interface Axis {
 
 // Told apart by the dashes, too.
 const STYLES = [
-  { color: '#3b82f6', dash: '' }, { color: '#d97706', dash: '6 3' }, { color: '#0d9488', dash: '2 3' },
+  { color: '#3b82f6', dash: '' },
+  { color: '#d97706', dash: '6 3' },
+  { color: '#0d9488', dash: '2 3' },
 ] as const;
 const GREY = '#808080';
 const [WIDTH, HEIGHT, MARGIN, TOP] = [400, 260, { left: 62, right: 26, top: 30, bottom: 44 }, 40];
@@ -40,7 +46,10 @@ function ticksOf(values: readonly number[], { isLogarithmic }: Axis): number[] {
   const max = Math.max(...values, 1e-9);
   if (isLogarithmic) {
     const [first, last] = [Math.floor(Math.log10(Math.min(...values))), Math.ceil(Math.log10(max))];
-    return Array.from({ length: Math.max(2, last - first + 1) }, (_, index) => 10 ** (first + index));
+    return Array.from(
+      { length: Math.max(2, last - first + 1) },
+      (_, index) => 10 ** (first + index),
+    );
   }
   const rough = max / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -61,8 +70,13 @@ function panelOf({ title, series }: Panel, index: number, { xAxis, yAxis }: Plot
   const points = series.flatMap((one) => one.points);
   const xValues = [...new Set(points.map(({ x }) => x))];
   // A logarithmic x axis shows the measured values themselves.
-  const xTicks = xAxis.isLogarithmic ? xValues.sort((one, other) => one - other) : ticksOf(xValues, xAxis);
-  const yTicks = ticksOf(points.map(({ y }) => y), yAxis);
+  const xTicks = xAxis.isLogarithmic
+    ? xValues.sort((one, other) => one - other)
+    : ticksOf(xValues, xAxis);
+  const yTicks = ticksOf(
+    points.map(({ y }) => y),
+    yAxis,
+  );
   const [left, right, bottom] = [MARGIN.left, WIDTH - MARGIN.right, HEIGHT - MARGIN.bottom];
   const [x, y] = [scaleOf(xTicks, xAxis, left, right), scaleOf(yTicks, yAxis, bottom, MARGIN.top)];
   const shown = (value: number) => value.toLocaleString('en-US');
@@ -74,7 +88,12 @@ function panelOf({ title, series }: Panel, index: number, { xAxis, yAxis }: Plot
     ]),
     ...xTicks.map((tick) => text(x(tick), bottom + 16, shown(tick), 'text-anchor="middle"')),
     text((left + right) / 2, bottom + 34, xAxis.name, 'text-anchor="middle"'),
-    text(-(MARGIN.top + bottom) / 2, 12, yAxis.name, 'text-anchor="middle" transform="rotate(-90)"'),
+    text(
+      -(MARGIN.top + bottom) / 2,
+      12,
+      yAxis.name,
+      'text-anchor="middle" transform="rotate(-90)"',
+    ),
     ...series.map((one, style) => lineOf(one, style, x, y)),
   ];
   const [column, row] = [index % COLUMNS, Math.floor(index / COLUMNS)];
@@ -85,11 +104,14 @@ type Scale = (value: number) => number;
 
 function lineOf({ points }: Series, style: number, x: Scale, y: Scale): string {
   const { color, dash } = STYLES[style % STYLES.length] ?? STYLES[0];
-  const path = points.map((point, index) => `${index === 0 ? 'M' : 'L'}${number(x(point.x))} ${number(y(point.y))}`);
+  const path = points.map(
+    (point, index) => `${index === 0 ? 'M' : 'L'}${number(x(point.x))} ${number(y(point.y))}`,
+  );
   const marks = points.map((point) => {
     const at = `cx="${number(x(point.x))}" cy="${number(y(point.y))}"`;
     // Labels only on the first line: on all of them they would cover each other.
-    const label = style === 0 ? text(x(point.x) + 5, y(point.y) - 6, point.label, 'font-size="10"') : '';
+    const label =
+      style === 0 ? text(x(point.x) + 5, y(point.y) - 6, point.label, 'font-size="10"') : '';
     return `<circle ${at} r="3" fill="${color}"/>${label}`;
   });
   const stroke = `fill="none" stroke="${color}" stroke-width="2" stroke-dasharray="${dash}"`;

@@ -20,7 +20,11 @@ interface Frame {
 
 /** What `node --cpu-prof` writes. Times are in microseconds. */
 interface Profile {
-  readonly nodes: ReadonlyArray<{ readonly id: number; readonly callFrame: Frame; readonly children?: number[] }>;
+  readonly nodes: ReadonlyArray<{
+    readonly id: number;
+    readonly callFrame: Frame;
+    readonly children?: number[];
+  }>;
   readonly samples: readonly number[];
   readonly timeDeltas: readonly number[];
 }
@@ -36,12 +40,16 @@ function kindOf({ functionName, url }: Frame): string | null {
   if (url.startsWith('node:')) return "Node's HTTP, streams and timers";
   if (url.includes('/node_modules/')) return 'the driver';
   const [, folder] = /\/dist\/([a-z]+)\//.exec(url) ?? [];
-  if (folder !== undefined || url !== '') return folder === undefined ? 'its own code' : `src/${folder}`;
+  if (folder !== undefined || url !== '')
+    return folder === undefined ? 'its own code' : `src/${folder}`;
   return functionName.startsWith('(') ? 'the rest of Node' : null;
 }
 
 /** @returns microseconds by kind, of the last part of the profile, when the server was warm */
-function sharesOf({ nodes, samples, timeDeltas }: Profile, microseconds: number): Map<string, number> {
+function sharesOf(
+  { nodes, samples, timeDeltas }: Profile,
+  microseconds: number,
+): Map<string, number> {
   const kinds = new Map<number, string>();
   const byId = new Map(nodes.map((node) => [node.id, node]));
   const pending = nodes.slice(0, 1).map((node) => ({ node, kind: 'the rest of Node' }));
@@ -68,16 +76,38 @@ function sharesOf({ nodes, samples, timeDeltas }: Profile, microseconds: number)
 type Database = Awaited<ReturnType<typeof openDatabase>>;
 
 /** Runs one program under load. @returns its name, and its microseconds per request by kind */
-async function profileOne(bench: Bench, one: LoadCase, { url, sql }: Database, baseline: string | null) {
-  const directory = join(bench.directory, `profile-${one.name.replaceAll(' ', '-')}-${baseline ?? 'ours'}`);
+async function profileOne(
+  bench: Bench,
+  one: LoadCase,
+  { url, sql }: Database,
+  baseline: string | null,
+) {
+  const directory = join(
+    bench.directory,
+    `profile-${one.name.replaceAll(' ', '-')}-${baseline ?? 'ours'}`,
+  );
   mkdirSync(directory);
-  const flags = ['--cpu-prof', `--cpu-prof-interval=${INTERVAL_MICROSECONDS}`, `--cpu-prof-dir=${directory}`];
-  const name = baseline === null ? 'gatehouse' : `baseline, ${baseline === '1' ? 'one connection' : 'pool of ten'}`;
-  const service = baseline === null
-    ? await startProgram([...flags, join(THIS.directory, 'dist/cli.js'), 'serve', one.service], [one.service],
-      { ...settingsOf([one.service], url), ...one.settings })
-    : await startProgram([...flags, join(import.meta.dirname, 'baseline.mjs'), one.baseline ?? '', baseline],
-      ['baseline'], { DATABASE_URL: url, AUTH_TOKEN: TOKEN });
+  const flags = [
+    '--cpu-prof',
+    `--cpu-prof-interval=${INTERVAL_MICROSECONDS}`,
+    `--cpu-prof-dir=${directory}`,
+  ];
+  const name =
+    baseline === null
+      ? 'gatehouse'
+      : `baseline, ${baseline === '1' ? 'one connection' : 'pool of ten'}`;
+  const service =
+    baseline === null
+      ? await startProgram(
+          [...flags, join(THIS.directory, 'dist/cli.js'), 'serve', one.service],
+          [one.service],
+          { ...settingsOf([one.service], url), ...one.settings },
+        )
+      : await startProgram(
+          [...flags, join(import.meta.dirname, 'baseline.mjs'), one.baseline ?? '', baseline],
+          ['baseline'],
+          { DATABASE_URL: url, AUTH_TOKEN: TOKEN },
+        );
   const target: Target = { name, role: baseline === null ? 'ours' : 'baseline', service, sql };
   const replay = await one.prepare(bench, target, BYTES);
   const subject = { name, service, replay };
@@ -90,13 +120,18 @@ async function profileOne(bench: Bench, one: LoadCase, { url, sql }: Database, b
   const shares = sharesOf(profile, seconds * 1e6);
   const sampled = sum([...shares.values()]);
   const total = measurement.serverCpu ?? sampled / requests;
-  return { name, perRequest: new Map([...shares].map(([kind, part]) => [kind, (total * part) / sampled])) };
+  return {
+    name,
+    perRequest: new Map([...shares].map(([kind, part]) => [kind, (total * part) / sampled])),
+  };
 }
 
-const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
+const sum = (values: readonly number[]): number =>
+  values.reduce((total, value) => total + value, 0);
 
-const CAVEAT = 'Microseconds of processor time of the process per request, divided by samples of its event loop. The'
-  + ' profiler itself is included, so the rates above do not follow from these sums.';
+const CAVEAT =
+  'Microseconds of processor time of the process per request, divided by samples of its event loop. The' +
+  ' profiler itself is included, so the rates above do not follow from these sums.';
 
 /** Measures nothing that can be compared: a profiled program is slower. */
 export async function profile(bench: Bench): Promise<Report> {
@@ -105,15 +140,27 @@ export async function profile(bench: Bench): Promise<Report> {
     const database = await openDatabase(bench);
     const programs: Array<Awaited<ReturnType<typeof profileOne>>> = [];
     // Gatehouse comes first: a baseline reads its tables.
-    for (const baseline of [null, '1', '10']) programs.push(await profileOne(bench, one, database, baseline));
+    for (const baseline of [null, '1', '10'])
+      programs.push(await profileOne(bench, one, database, baseline));
     await stopAll();
     const kinds = new Set(programs.flatMap(({ perRequest }) => [...perRequest.keys()]));
     const all = (kind: string) => sum(programs.map(({ perRequest }) => perRequest.get(kind) ?? 0));
-    const rows = [...kinds].sort((a, b) => all(b) - all(a)).map((kind) =>
-      [kind, ...programs.map(({ perRequest }) => perRequest.get(kind)?.toFixed(1) ?? '–')]);
-    rows.push(['**together**', ...programs.map(({ perRequest }) => sum([...perRequest.values()]).toFixed(1))]);
+    const rows = [...kinds]
+      .sort((a, b) => all(b) - all(a))
+      .map((kind) => [
+        kind,
+        ...programs.map(({ perRequest }) => perRequest.get(kind)?.toFixed(1) ?? '–'),
+      ]);
+    rows.push([
+      '**together**',
+      ...programs.map(({ perRequest }) => sum([...perRequest.values()]).toFixed(1)),
+    ]);
     const heading = `${one.name}, ${CLIENTS} clients: where the time of the server goes`;
-    profiles.push({ heading, rows: [['', ...programs.map(({ name }) => name)], ...rows], caveat: CAVEAT });
+    profiles.push({
+      heading,
+      rows: [['', ...programs.map(({ name }) => name)], ...rows],
+      caveat: CAVEAT,
+    });
   }
   return { comparisons: [], tables: [], profiles };
 }

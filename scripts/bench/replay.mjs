@@ -20,9 +20,12 @@ function parseReply(bytes) {
   if (start === 3) return null;
   const head = bytes.toString('latin1', 0, start);
   const contentLength = /\r\ncontent-length: *(\d+)\r\n/i.exec(head)?.[1];
-  if (contentLength === undefined) return { head, body: '(without a Content-Length)', length: bytes.length };
+  if (contentLength === undefined)
+    return { head, body: '(without a Content-Length)', length: bytes.length };
   const length = start + Number(contentLength);
-  return bytes.length < length ? null : { head, body: bytes.toString('utf8', start, length), length };
+  return bytes.length < length
+    ? null
+    : { head, body: bytes.toString('utf8', start, length), length };
 }
 
 function openConnection() {

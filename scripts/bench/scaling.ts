@@ -15,16 +15,31 @@ const MANY = 64;
 const BATCH = { statementsUnderWay: 2, callsPerStatement: 32 } as const;
 /** The machine of the benchmark. */
 const ONE_MACHINE: Machines = {
-  replicas: 1, clientsPerReplica: MANY, databaseCores: 2, sharedCores: 2, roundTripMicros: 0, flushMicros: 150,
+  replicas: 1,
+  clientsPerReplica: MANY,
+  databaseCores: 2,
+  sharedCores: 2,
+  roundTripMicros: 0,
+  flushMicros: 150,
   ...BATCH,
 };
 /** A database server in the same data center, with a disk that flushes in a millisecond. */
 const DATA_CENTER: Machines = {
-  replicas: 1, clientsPerReplica: 256, databaseCores: 16, sharedCores: null, roundTripMicros: 500, flushMicros: 1_000,
+  replicas: 1,
+  clientsPerReplica: 256,
+  databaseCores: 16,
+  sharedCores: null,
+  roundTripMicros: 500,
+  flushMicros: 1_000,
   ...BATCH,
 };
 /** With few clients each, statements are small, and PostgreSQL does more for each call. */
-const FLEETS = [[1, 256], [10, 256], [100, 256], [100, 4]] as const;
+const FLEETS = [
+  [1, 256],
+  [10, 256],
+  [100, 256],
+  [100, 4],
+] as const;
 /** A process opens so many, by service; docs/scaling.md lists them. */
 const connectionsOf = (name: string) => (name.startsWith('webhook') ? 9 : 8);
 const WRITES = /webhook|encrypt|decrypt/;
@@ -53,7 +68,13 @@ function costsOf({ name, one, many }: Measured, share: number): Costs {
   const [databaseStatement, databaseCall] = split(one.databaseCpu, many.databaseCpu);
   const clientCall = many.clientCpu;
   return {
-    name, serverStatement, serverCall, databaseStatement, databaseCall, clientCall, commits: WRITES.test(name),
+    name,
+    serverStatement,
+    serverCall,
+    databaseStatement,
+    databaseCall,
+    clientCall,
+    commits: WRITES.test(name),
   };
 }
 
@@ -70,7 +91,10 @@ const whole = (value: number) => Math.round(value).toLocaleString('en-US');
 const percent = (value: number) => `${Math.round(value * 100)} %`;
 
 function limitOf({ replicas, database, flush }: Outcome): string {
-  const cpus = [['replica CPU', replicas], ['PostgreSQL CPU', database]] as const;
+  const cpus = [
+    ['replica CPU', replicas],
+    ['PostgreSQL CPU', database],
+  ] as const;
   const [name, used] = cpus[replicas > database ? 0 : 1];
   if (used > 0.9) return name;
   // The latency of the few statements that a replica has under way bounds its rate. On a busy disk, a commit waits for
@@ -89,22 +113,45 @@ export function scalingOf(parts: readonly Part[]): string {
     const cells = [many.serverCpu, many.databaseCpu, one.serverCpu, one.databaseCpu].map(whole);
     return [name, ...cells, whole(many.rate), `${(predicted / many.rate).toFixed(2)} times`];
   });
-  const rows = costs.flatMap((model) => FLEETS.map(([replicas, clientsPerReplica]) => {
-    const outcome = simulate(model, { ...DATA_CENTER, replicas, clientsPerReplica });
-    const cells = [outcome.replicas, outcome.database, outcome.flush].map(percent);
-    const share = outcome.callsPerStatement.toFixed(0);
-    return [
-      model.name, whole(replicas), whole(clientsPerReplica), whole(outcome.rate), ...cells, share,
-      outcome.p99Ms.toFixed(1), limitOf(outcome), whole(replicas * connectionsOf(model.name)),
-    ];
-  }));
+  const rows = costs.flatMap((model) =>
+    FLEETS.map(([replicas, clientsPerReplica]) => {
+      const outcome = simulate(model, { ...DATA_CENTER, replicas, clientsPerReplica });
+      const cells = [outcome.replicas, outcome.database, outcome.flush].map(percent);
+      const share = outcome.callsPerStatement.toFixed(0);
+      return [
+        model.name,
+        whole(replicas),
+        whole(clientsPerReplica),
+        whole(outcome.rate),
+        ...cells,
+        share,
+        outcome.p99Ms.toFixed(1),
+        limitOf(outcome),
+        whole(replicas * connectionsOf(model.name)),
+      ];
+    }),
+  );
   const costHead = [
-    'call', `server, µs, ${MANY} clients`, 'PostgreSQL, µs', 'server, µs, 1 client', 'PostgreSQL, µs',
-    `measured/s, ${MANY} clients`, 'model compared with it',
+    'call',
+    `server, µs, ${MANY} clients`,
+    'PostgreSQL, µs',
+    'server, µs, 1 client',
+    'PostgreSQL, µs',
+    `measured/s, ${MANY} clients`,
+    'model compared with it',
   ];
   const head = [
-    'call', 'replicas', 'clients each', 'requests/s', 'replica CPU', 'PostgreSQL CPU', 'disk', 'calls per statement',
-    'p99, ms', 'what saturates first', 'connections',
+    'call',
+    'replicas',
+    'clients each',
+    'requests/s',
+    'replica CPU',
+    'PostgreSQL CPU',
+    'disk',
+    'calls per statement',
+    'p99, ms',
+    'what saturates first',
+    'connections',
   ];
   const { databaseCores, roundTripMicros, flushMicros } = DATA_CENTER;
   return `CPU time per request, as \`make bench\` measured it on ${parts[0]?.date.slice(0, 10) ?? ''}:
@@ -123,12 +170,16 @@ ${table([head, ...rows])}`;
 /** Rewrites the part of the document, if the results suffice. @returns whether they do */
 export function writeScaling(): boolean {
   const parts = readResults();
-  const isComplete = parts.some(({ report }) => (report.curves ?? []).some((curve) => measuredOf(curve).length > 0));
+  const isComplete = parts.some(({ report }) =>
+    (report.curves ?? []).some((curve) => measuredOf(curve).length > 0),
+  );
   if (isComplete) writeBlock('docs/scaling.md', 'scaling', scalingOf(parts));
   return isComplete;
 }
 
 if (process.argv[1] === import.meta.filename && !writeScaling()) {
-  process.stderr.write('docs/benchmarks.json has no CPU times with 1 and 64 clients. Run make bench on Linux first.\n');
+  process.stderr.write(
+    'docs/benchmarks.json has no CPU times with 1 and 64 clients. Run make bench on Linux first.\n',
+  );
   process.exitCode = 1;
 }

@@ -28,7 +28,12 @@ async function storeSecrets({ service }: Target, bytes: number): Promise<Request
   const run = async () => {
     const { send, close } = createClient(service);
     while (reads.length < count) {
-      const { status, text } = await send(method, path, { ...headers, 'content-type': 'application/json' }, body);
+      const { status, text } = await send(
+        method,
+        path,
+        { ...headers, 'content-type': 'application/json' },
+        body,
+      );
       if (status !== 201) throw new Error(`encrypt: ${status} ${text}`);
       const { id, secret }: { id: string; secret: string } = JSON.parse(text);
       const decryptPath = `/api/store/decrypt?id=${id}`;
@@ -53,19 +58,33 @@ async function createTable({ sql, role }: Target): Promise<void> {
 }
 
 export const decryptCase: LoadCase = {
-  name: 'decrypt', service: 'secrets', baseline: 'decrypt', hasSizes: true, targets: { rate: 1.3 },
-  caveat: 'Every read counts in a row of its own. It does not say how fast one secret can be read by many at a time,'
-    + ' nor what a passphrase costs.',
+  name: 'decrypt',
+  service: 'secrets',
+  baseline: 'decrypt',
+  hasSizes: true,
+  targets: { rate: 1.3 },
+  caveat:
+    'Every read counts in a row of its own. It does not say how fast one secret can be read by many at a time,' +
+    ' nor what a passphrase costs.',
   async prepare({ directory }, target, bytes) {
     await createTable(target);
     const file = join(directory, `decrypt-${target.service.port}`);
-    return { file: writeRequests(file, await storeSecrets(target, bytes)), status: 200, text: TEXT };
+    return {
+      file: writeRequests(file, await storeSecrets(target, bytes)),
+      status: 200,
+      text: TEXT,
+    };
   },
 };
 
 export const encryptCase: LoadCase = {
-  name: 'encrypt', service: 'secrets', baseline: 'encrypt', hasSizes: true, targets: { rate: 1.4 },
-  caveat: 'It does not say what the removal of expired secrets costs later, nor what a passphrase costs.',
+  name: 'encrypt',
+  service: 'secrets',
+  baseline: 'encrypt',
+  hasSizes: true,
+  targets: { rate: 1.4 },
+  caveat:
+    'It does not say what the removal of expired secrets costs later, nor what a passphrase costs.',
   async prepare({ directory }, target, bytes) {
     await createTable(target);
     const file = writeRequests(join(directory, `encrypt-${bytes}`), [encryptRequest(bytes)]);
@@ -87,7 +106,11 @@ export async function list(bench: Bench): Promise<Report> {
     const file = writeRequests(join(bench.directory, 'list'), [page]);
     subjects.push({ ...target, replay: { file, status: 200, text: '"secret":"' } });
   }
-  const figures = await measureRounds({ ...bench, rounds: Math.min(3, bench.rounds) }, CLIENTS, subjects);
+  const figures = await measureRounds(
+    { ...bench, rounds: Math.min(3, bench.rounds) },
+    CLIENTS,
+    subjects,
+  );
   const caveat = 'The list is streamed. It does not say how long a whole table takes.';
   const heading = `list, a page of 100 secrets of 1 KB, ${CLIENTS} clients`;
   return { comparisons: [], tables: [{ heading, figures, caveat }] };

@@ -11,7 +11,10 @@ export const PASSWORD = 'for measuring only';
 
 /** The settings that a service requires or would generate. */
 export const SETTINGS = {
-  SERVER_SECRET: TOKEN, AUTH_TOKEN: TOKEN, ADMIN_PASSWORD: PASSWORD, WEBHOOK_TOKEN: TOKEN,
+  SERVER_SECRET: TOKEN,
+  AUTH_TOKEN: TOKEN,
+  ADMIN_PASSWORD: PASSWORD,
+  WEBHOOK_TOKEN: TOKEN,
 } as const;
 
 export interface Service {
@@ -30,19 +33,32 @@ export type ServiceName = 'identity' | 'secrets' | 'webhook';
  * @param group the directory of a cgroup that the process joins before it starts
  */
 export function startServices(
-  names: readonly ServiceName[], databaseUrl: string, environment: Environment = {}, build: Build = THIS,
+  names: readonly ServiceName[],
+  databaseUrl: string,
+  environment: Environment = {},
+  build: Build = THIS,
   group?: string,
 ): Promise<Service> {
   const settings = { ...settingsOf(names, databaseUrl), ...environment };
-  return startProgram([join(build.directory, 'dist/cli.js'), 'serve', ...names], names, settings, group);
+  return startProgram(
+    [join(build.directory, 'dist/cli.js'), 'serve', ...names],
+    names,
+    settings,
+    group,
+  );
 }
 
 /** The settings of services that listen on free ports. */
 export function settingsOf(names: readonly ServiceName[], databaseUrl: string): Environment {
-  const listeners = Object.fromEntries(names.flatMap((name) => {
-    const prefix = name.toUpperCase();
-    return [[`${prefix}_HOST`, '127.0.0.1'], [`${prefix}_PORT`, '0']];
-  }));
+  const listeners = Object.fromEntries(
+    names.flatMap((name) => {
+      const prefix = name.toUpperCase();
+      return [
+        [`${prefix}_HOST`, '127.0.0.1'],
+        [`${prefix}_PORT`, '0'],
+      ];
+    }),
+  );
   return { DATABASE_URL: databaseUrl, ...SETTINGS, ...listeners };
 }
 
@@ -60,11 +76,18 @@ export async function stopAll(): Promise<void> {
 
 /** @param names the services whose log lines "listening" (with a port) and "ready" are awaited */
 export async function startProgram(
-  script: readonly string[], names: readonly string[], environment: Environment, group?: string,
+  script: readonly string[],
+  names: readonly string[],
+  environment: Environment,
+  group?: string,
 ): Promise<Service> {
   const env = { PATH: process.env.PATH, ...environment };
   const joining = ['sh', '-c', 'echo $$ > "$0" && exec "$@"', `${group}/cgroup.procs`];
-  const [program = '', ...args] = [...(group === undefined ? [] : joining), process.execPath, ...script];
+  const [program = '', ...args] = [
+    ...(group === undefined ? [] : joining),
+    process.execPath,
+    ...script,
+  ];
   const child = spawn(program, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
   const ended = once(child, 'exit');
   const stop = async () => {
@@ -88,8 +111,10 @@ export async function startProgram(
       const lines = (rest + chunk.toString('utf8')).split('\n');
       rest = lines.pop() ?? '';
       for (const line of lines) {
-        const { message, service, port }: { message?: string; service?: string; port?: number } = JSON.parse(line);
-        if (message === 'listening' && service !== undefined && port !== undefined) ports.set(service, port);
+        const { message, service, port }: { message?: string; service?: string; port?: number } =
+          JSON.parse(line);
+        if (message === 'listening' && service !== undefined && port !== undefined)
+          ports.set(service, port);
         if (message === 'ready' && service !== undefined) ready.add(service);
       }
       if (!names.every((name) => ports.has(name) && ready.has(name))) return;
@@ -115,23 +140,36 @@ export type Client = ReturnType<typeof createClient>;
 /** One keep-alive connection with one request at a time. */
 export function createClient({ port }: Pick<Service, 'port'>) {
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
-  const send = (method: string, path: string, headers: Environment = {}, body?: string): Promise<Reply> =>
+  const send = (
+    method: string,
+    path: string,
+    headers: Environment = {},
+    body?: string,
+  ): Promise<Reply> =>
     new Promise((resolve, reject) => {
       const startedAt = performance.now();
-      const sent = httpRequest({ agent, host: '127.0.0.1', port, method, path, headers }, (response) => {
-        let text = '';
-        response.setEncoding('utf8').on('data', (chunk: string) => (text += chunk)).on('error', reject);
-        response.on('end', () => {
-          resolve({ status: response.statusCode ?? 0, text, ms: performance.now() - startedAt });
-        });
-      });
+      const sent = httpRequest(
+        { agent, host: '127.0.0.1', port, method, path, headers },
+        (response) => {
+          let text = '';
+          response
+            .setEncoding('utf8')
+            .on('data', (chunk: string) => (text += chunk))
+            .on('error', reject);
+          response.on('end', () => {
+            resolve({ status: response.statusCode ?? 0, text, ms: performance.now() - startedAt });
+          });
+        },
+      );
       sent.on('error', reject).end(body);
     });
   return { send, close: () => agent.destroy() };
 }
 
 export function percentile(values: readonly number[], share: number): number {
-  return [...values].sort((one, other) => one - other)[Math.floor(values.length * share)] ?? Number.NaN;
+  return (
+    [...values].sort((one, other) => one - other)[Math.floor(values.length * share)] ?? Number.NaN
+  );
 }
 
 export const median = (values: readonly number[]): number => percentile(values, 0.5);

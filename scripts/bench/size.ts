@@ -11,7 +11,9 @@ interface Size {
 
 function sizeOf(folder: string): Size {
   const names = readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' });
-  const files = names.map((name) => statSync(join(root, folder, name))).filter((file) => file.isFile());
+  const files = names
+    .map((name) => statSync(join(root, folder, name)))
+    .filter((file) => file.isFile());
   return { files: files.length, bytes: files.reduce((sum, { size }) => sum + size, 0) };
 }
 
@@ -20,6 +22,10 @@ export async function size(): Promise<Report> {
     `size, ${name}: ${(bytes / 1024).toFixed(0)} KiB in ${files} files`;
   const [dist, driver] = [sizeOf('dist'), sizeOf('node_modules/postgres')];
   const total = { files: dist.files + driver.files, bytes: dist.bytes + driver.bytes };
-  const remarks = [remark('dist', dist), remark('node_modules/postgres', driver), remark('total', total)];
+  const remarks = [
+    remark('dist', dist),
+    remark('node_modules/postgres', driver),
+    remark('total', total),
+  ];
   return { comparisons: [], tables: [], remarks };
 }

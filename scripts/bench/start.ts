@@ -24,18 +24,24 @@ interface Subject {
 }
 
 /** Measures the time from spawn to the first reply, and the resident memory after an idle time. */
-async function measure({ script, environment, port, readyPath }: Subject, idleMs: number): Promise<Figures> {
+async function measure(
+  { script, environment, port, readyPath }: Subject,
+  idleMs: number,
+): Promise<Figures> {
   const env = { PATH: process.env.PATH, ...environment };
   const startedAt = performance.now();
   const child = spawn(process.execPath, script, { env, stdio: ['ignore', 'ignore', 'inherit'] });
   try {
     while (!(await answers(port, '/livez'))) {
-      if (child.exitCode !== null) throw new Error(`${script.join(' ')} exited with ${child.exitCode}`);
+      if (child.exitCode !== null)
+        throw new Error(`${script.join(' ')} exited with ${child.exitCode}`);
     }
     const startMs = performance.now() - startedAt;
     while (readyPath !== null && !(await answers(port, readyPath))) await sleep(20);
     await sleep(idleMs);
-    const kibibytes = execFileSync('ps', ['-o', 'rss=', '-p', String(child.pid)], { encoding: 'utf8' });
+    const kibibytes = execFileSync('ps', ['-o', 'rss=', '-p', String(child.pid)], {
+      encoding: 'utf8',
+    });
     return { startMs, idleMiB: Number(kibibytes) / 1024 };
   } finally {
     child.kill('SIGTERM');
@@ -68,15 +74,25 @@ export async function start(bench: Bench): Promise<Report> {
   const [port, secretsPort, webhookPort] = [await freePort(), await freePort(), await freePort()];
   const bareScript = join(import.meta.dirname, 'bare.mjs');
   const bare: Subject = {
-    name: 'bare node:http', script: [bareScript], environment: { PORT: `${port}` }, port, readyPath: null,
+    name: 'bare node:http',
+    script: [bareScript],
+    environment: { PORT: `${port}` },
+    port,
+    readyPath: null,
   };
-  const ports = { IDENTITY_PORT: `${port}`, SECRETS_PORT: `${secretsPort}`, WEBHOOK_PORT: `${webhookPort}` };
-  const ours = await Promise.all(bench.builds.map(async ({ name, directory }): Promise<Subject> => {
-    const { url } = await openDatabase(bench);
-    const environment = { DATABASE_URL: url, ...SETTINGS, ...ports };
-    const script = [join(directory, 'dist/cli.js'), 'serve'];
-    return { name: `${name}, three services`, script, environment, port, readyPath: '/readyz' };
-  }));
+  const ports = {
+    IDENTITY_PORT: `${port}`,
+    SECRETS_PORT: `${secretsPort}`,
+    WEBHOOK_PORT: `${webhookPort}`,
+  };
+  const ours = await Promise.all(
+    bench.builds.map(async ({ name, directory }): Promise<Subject> => {
+      const { url } = await openDatabase(bench);
+      const environment = { DATABASE_URL: url, ...SETTINGS, ...ports };
+      const script = [join(directory, 'dist/cli.js'), 'serve'];
+      return { name: `${name}, three services`, script, environment, port, readyPath: '/readyz' };
+    }),
+  );
   // The first start is not counted: it migrates and creates the first administrator.
   for (const subject of ours) await measure(subject, 0);
   const all = [bare, ...ours, ...ours];
@@ -89,25 +105,43 @@ export async function start(bench: Bench): Promise<Report> {
       if (subject) found[index]?.push(await measure(subject, idleMs));
     }
   }
-  const valuesOf = (index: number, key: keyof Figures) => (found[index] ?? []).map((figures) => figures[key]);
+  const valuesOf = (index: number, key: keyof Figures) =>
+    (found[index] ?? []).map((figures) => figures[key]);
   const divided = (one: number, other: number) =>
-    valuesOf(one, 'startMs').map((ms, round) => ms / (valuesOf(other, 'startMs')[round] ?? Number.NaN));
+    valuesOf(one, 'startMs').map(
+      (ms, round) => ms / (valuesOf(other, 'startMs')[round] ?? Number.NaN),
+    );
   const added = (one: number, other: number) =>
-    valuesOf(one, 'idleMiB').map((mib, round) => mib - (valuesOf(other, 'idleMiB')[round] ?? Number.NaN));
+    valuesOf(one, 'idleMiB').map(
+      (mib, round) => mib - (valuesOf(other, 'idleMiB')[round] ?? Number.NaN),
+    );
   const isAgainst = ours.length > 1;
   // Compared with bare Node, or with the other build; the second half of the list is the same again.
   const other = isAgainst ? 2 : 0;
   const noiseOf = (itself: typeof divided) =>
     ours.map(({ name }, index) => ({ name, values: itself(1 + index, 1 + index + ours.length) }));
-  const comparisons: Comparison[] = [{
-    name: 'start to the first `/livez` reply, three services', comparedWith: all[other]?.name ?? '',
-    values: divided(1, other), unit: 'times', noise: noiseOf(divided), ...(isAgainst ? {} : { max: 1.35 }),
-  }, {
-    name: 'idle memory, three services', comparedWith: all[other]?.name ?? '',
-    values: added(1, other), unit: 'MiB more', noise: noiseOf(added), ...(isAgainst ? {} : { max: 12 }),
-  }];
-  const remarks = [bare, ...ours].map(({ name }, index) =>
-    `start, ${name}: ${spread(valuesOf(index, 'startMs'))} ms to the first reply,`
-      + ` ${spread(valuesOf(index, 'idleMiB'))} MiB idle`);
+  const comparisons: Comparison[] = [
+    {
+      name: 'start to the first `/livez` reply, three services',
+      comparedWith: all[other]?.name ?? '',
+      values: divided(1, other),
+      unit: 'times',
+      noise: noiseOf(divided),
+      ...(isAgainst ? {} : { max: 1.35 }),
+    },
+    {
+      name: 'idle memory, three services',
+      comparedWith: all[other]?.name ?? '',
+      values: added(1, other),
+      unit: 'MiB more',
+      noise: noiseOf(added),
+      ...(isAgainst ? {} : { max: 12 }),
+    },
+  ];
+  const remarks = [bare, ...ours].map(
+    ({ name }, index) =>
+      `start, ${name}: ${spread(valuesOf(index, 'startMs'))} ms to the first reply,` +
+      ` ${spread(valuesOf(index, 'idleMiB'))} MiB idle`,
+  );
   return { comparisons, tables: [], remarks };
 }

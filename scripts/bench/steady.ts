@@ -10,7 +10,11 @@ const NAME = 'bearer check after 2,000,000 requests';
 export async function steady(bench: Bench): Promise<Report> {
   const { url, sql } = await openDatabase(bench);
   const service = await startServices(['identity'], url);
-  const subject = { name: 'gatehouse', service, replay: await prepareSessions(sql, bench.directory) };
+  const subject = {
+    name: 'gatehouse',
+    service,
+    replay: await prepareSessions(sql, bench.directory),
+  };
   let answered = 0;
   const measureTenSeconds = async (): Promise<Measurement> => {
     const { requests, measurement } = await measure(bench, 64, 10, subject);
@@ -33,10 +37,22 @@ export async function steady(bench: Bench): Promise<Report> {
     { name: `after ${REQUESTS} requests`, role: 'ours', measurements: last, requests: 0 },
   ];
   return {
-    comparisons: [{ name: NAME, comparedWith: 'its own first minute', values, unit: 'times', min: 0.95, noise: [] }],
-    tables: [{
-      heading: 'bearer check over a long time, 64 clients, six measurements of 10 s each', figures,
-      caveat: 'Two minutes apart, other load on the machine counts as much as the process.',
-    }],
+    comparisons: [
+      {
+        name: NAME,
+        comparedWith: 'its own first minute',
+        values,
+        unit: 'times',
+        min: 0.95,
+        noise: [],
+      },
+    ],
+    tables: [
+      {
+        heading: 'bearer check over a long time, 64 clients, six measurements of 10 s each',
+        figures,
+        caveat: 'Two minutes apart, other load on the machine counts as much as the process.',
+      },
+    ],
   };
 }

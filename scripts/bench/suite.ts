@@ -30,7 +30,19 @@ import { webhook } from './webhook.ts';
 
 const PARTS = new Map<string, (bench: Bench) => Promise<Report>>(
   Object.entries({
-    start, bearer, webhook, encrypt, decrypt, list, livez, login, memory, containers, profile, steady, size,
+    start,
+    bearer,
+    webhook,
+    encrypt,
+    decrypt,
+    list,
+    livez,
+    login,
+    memory,
+    containers,
+    profile,
+    steady,
+    size,
   }),
 );
 /** Absolute figures of this tree alone. */
@@ -46,41 +58,60 @@ function fail(message: string): never {
 }
 
 const unknown = positionals.filter((name) => !PARTS.has(name));
-if (unknown.length > 0) fail(`unknown part: ${unknown.join(', ')}. Known: ${[...PARTS.keys()].join(', ')}`);
-if (options.against !== undefined && options.write) fail('a comparison of two commits is not written: omit --write');
+if (unknown.length > 0)
+  fail(`unknown part: ${unknown.join(', ')}. Known: ${[...PARTS.keys()].join(', ')}`);
+if (options.against !== undefined && options.write)
+  fail('a comparison of two commits is not written: omit --write');
 const names = [...PARTS.keys()].filter((name) => {
   if (positionals.length > 0) return positionals.includes(name);
   if (name === 'steady' && !options.long) return false;
   return options.against === undefined || !NOT_COMPARED.has(name);
 });
-const writes = options.write || (positionals.length === 0 && !options.quick && options.against === undefined);
+const writes =
+  options.write || (positionals.length === 0 && !options.quick && options.against === undefined);
 
 await withPostgres(async (postgres, directory) => {
   const sql = connect(postgres.url);
   try {
     const builds: Build[] = [THIS];
     if (options.against !== undefined) builds.push(buildCommit(options.against, directory));
-    const [{ server_version: postgresVersion }] = await sql<[{ server_version: string }]>`show server_version`;
-    const pace = options.quick ? { rounds: 3, seconds: 1, warmUp: 1 } : { rounds: 5, seconds: 3, warmUp: 3 };
+    const [{ server_version: postgresVersion }] = await sql<
+      [{ server_version: string }]
+    >`show server_version`;
+    const pace = options.quick
+      ? { rounds: 3, seconds: 1, warmUp: 1 }
+      : { rounds: 5, seconds: 3, warmUp: 3 };
     const bench: Bench = { directory, postgres, sql, builds, ...pace, isQuick: options.quick };
     const args = process.argv.slice(2).join(' ');
-    const run = { command: args === '' ? 'make bench' : `make bench ARGS="${args}"`, postgresVersion, ...pace };
+    const run = {
+      command: args === '' ? 'make bench' : `make bench ARGS="${args}"`,
+      postgresVersion,
+      ...pace,
+    };
     const conditions = conditionsOf(run);
     const commit = currentCommit();
     console.log([`commit ${commit}`, ...conditions].join('\n'));
     for (const name of names) {
       const startedAt = performance.now();
       const part = PARTS.get(name);
-      const result: Report | { failure: string } | undefined = await part?.(bench).catch((error: unknown) => {
-        process.exitCode = 1;
-        return { failure: error instanceof Error ? error.message : String(error) };
-      }).finally(stopAll);
+      const result: Report | { failure: string } | undefined = await part?.(bench)
+        .catch((error: unknown) => {
+          process.exitCode = 1;
+          return { failure: error instanceof Error ? error.message : String(error) };
+        })
+        .finally(stopAll);
       if (!result) continue;
       const seconds = ((performance.now() - startedAt) / 1_000).toFixed(0);
       const text = 'failure' in result ? `FAILED: ${result.failure}` : textOf(result);
       console.log(`\n${name}, ${seconds} s\n${text}`);
       // After each part, so that an interrupted run keeps what it has measured.
-      const about = { name, command: run.command, commit, date: new Date().toISOString(), conditions };
+      const about = {
+        name,
+        command: run.command,
+        commit,
+        date: new Date().toISOString(),
+        conditions,
+      };
       if (writes) writeResults({ ...about, result });
     }
     if (writes) writeScaling();

@@ -17,16 +17,20 @@ export const ownCpuMicros = (processId: number): number | null =>
 /** utime, stime, cutime, cstime */
 function fieldsOf(processId: number): number[] {
   // The process name is in parentheses and may contain anything. Field 3 follows it.
-  const fields = readFileSync(`/proc/${processId}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+  const fields =
+    readFileSync(`/proc/${processId}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
   return fields.slice(11, 15).map(Number);
 }
 
-const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
+const sum = (values: readonly number[]): number =>
+  values.reduce((total, value) => total + value, 0);
 
 function ticks(processId: number): number {
   try {
     const own = sum(fieldsOf(processId));
-    const children = readFileSync(`/proc/${processId}/task/${processId}/children`, 'utf8').split(' ');
+    const children = readFileSync(`/proc/${processId}/task/${processId}/children`, 'utf8').split(
+      ' ',
+    );
     return own + sum(children.filter((id) => id !== '').map((id) => ticks(Number(id))));
   } catch {
     // It has just ended.

@@ -12,7 +12,8 @@ const headers = { Authorization: `Bearer ${TOKEN}` };
 
 /** An event of exactly this many bytes. */
 function bodyOf(bytes: number): string {
-  const withText = (text: string) => JSON.stringify({ event: 'page.updated', data: { page_id: PAGE_ID, text } });
+  const withText = (text: string) =>
+    JSON.stringify({ event: 'page.updated', data: { page_id: PAGE_ID, text } });
   return withText('x'.repeat(bytes - withText('').length));
 }
 
@@ -21,15 +22,21 @@ const CLIENTS = 64;
 const EVENTS_PER_CLIENT = 25;
 
 export const accept: LoadCase = {
-  name: 'webhook accept', service: 'webhook', baseline: 'webhook', hasSizes: true,
+  name: 'webhook accept',
+  service: 'webhook',
+  baseline: 'webhook',
+  hasSizes: true,
   // The default limit per token is lower than what the database can store.
   settings: { WEBHOOK_RATE: '1000000' },
   targets: { rate: 1.6, p99: 1 },
-  caveat: 'No target is set, so nothing is delivered, and one token sends everything without a signature.'
-    + ' It does not say how long such a rate lasts on a disk that flushes more slowly.',
+  caveat:
+    'No target is set, so nothing is delivered, and one token sends everything without a signature.' +
+    ' It does not say how long such a rate lasts on a disk that flushes more slowly.',
   async prepare({ directory }, { sql, role }, bytes) {
     if (role === 'baseline') await createTable({ sql });
-    const file = writeRequests(join(directory, `webhook-${bytes}`), [{ ...EVENT, body: bodyOf(bytes) }]);
+    const file = writeRequests(join(directory, `webhook-${bytes}`), [
+      { ...EVENT, body: bodyOf(bytes) },
+    ]);
     return { file, status: 200, text: '"status":"accepted"' };
   },
 };
@@ -52,47 +59,64 @@ export function webhook(bench: Bench): Promise<Report> {
     const tables = new Map<string, Array<{ target: Target; requests: number }>>();
     for (const entry of answered) {
       const key = entry.target.role === 'baseline' ? 'the baselines' : entry.target.name;
-      tables.set(key, [...tables.get(key) ?? [], entry]);
+      tables.set(key, [...(tables.get(key) ?? []), entry]);
     }
     for (const [name, entries] of tables) {
       const requests = entries.reduce((sum, entry) => sum + entry.requests, 0);
-      remarks.push(await checkStored(name, entries.map(({ target }) => target), requests));
+      remarks.push(
+        await checkStored(
+          name,
+          entries.map(({ target }) => target),
+          requests,
+        ),
+      );
     }
     return remarks;
   });
 }
 
 /** @throws if an event that was acknowledged is not stored */
-async function checkStored(name: string, targets: readonly Target[], accepted: number): Promise<string> {
+async function checkStored(
+  name: string,
+  targets: readonly Target[],
+  accepted: number,
+): Promise<string> {
   const [target] = targets;
   if (!target) throw new Error('no target');
   const table = target.role === 'baseline' ? 'baseline.events' : 'webhook.events';
   const countStored = async (): Promise<number> => {
-    const [row] = await target.sql<[{ n: number }]>`select count(*)::int as n from ${target.sql(table)}`;
+    const [row] = await target.sql<
+      [{ n: number }]
+    >`select count(*)::int as n from ${target.sql(table)}`;
     return row.n;
   };
   const before = await countStored();
-  if (before < accepted) throw new Error(`${name} accepted ${accepted} events and stored ${before}`);
+  if (before < accepted)
+    throw new Error(`${name} accepted ${accepted} events and stored ${before}`);
   // Those in flight could hide a few lost events. Here every reply is awaited, so the numbers must be equal.
   let sent = 0;
   for (const one of targets) sent += await sendEvents(one);
   const added = (await countStored()) - before;
   if (added !== sent) throw new Error(`${name} accepted ${sent} events and stored ${added}`);
-  return `webhook accept: ${name} accepted ${accepted} events and stored ${before}, including those in flight at the`
-    + ` end of a measurement; of ${sent} more with every reply awaited, ${added} are stored`;
+  return (
+    `webhook accept: ${name} accepted ${accepted} events and stored ${before}, including those in flight at the` +
+    ` end of a measurement; of ${sent} more with every reply awaited, ${added} are stored`
+  );
 }
 
 /** @returns the number of accepted events */
 async function sendEvents({ service }: Target): Promise<number> {
   const jsonHeaders = { ...headers, 'Content-Type': 'application/json' };
   const body = bodyOf(1_024);
-  await Promise.all(Array.from({ length: CLIENTS }, async () => {
-    const { send, close } = createClient(service);
-    for (let count = 0; count < EVENTS_PER_CLIENT; count += 1) {
-      const { status, text } = await send(EVENT.method, EVENT.path, jsonHeaders, body);
-      if (status !== 200) throw new Error(`an event was not accepted: ${status} ${text}`);
-    }
-    close();
-  }));
+  await Promise.all(
+    Array.from({ length: CLIENTS }, async () => {
+      const { send, close } = createClient(service);
+      for (let count = 0; count < EVENTS_PER_CLIENT; count += 1) {
+        const { status, text } = await send(EVENT.method, EVENT.path, jsonHeaders, body);
+        if (status !== 200) throw new Error(`an event was not accepted: ${status} ${text}`);
+      }
+      close();
+    }),
+  );
   return CLIENTS * EVENTS_PER_CLIENT;
 }

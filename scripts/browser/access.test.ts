@@ -3,16 +3,36 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { AUTH_TOKEN } from '../../test/support/gatehouse.ts';
 import {
-  assertFocusVisible, checkAppearance, enlargeText, lowestContrast, openState, overflowing, type PageState,
-  setColorScheme, setViewport,
+  assertFocusVisible,
+  checkAppearance,
+  enlargeText,
+  lowestContrast,
+  openState,
+  overflowing,
+  type PageState,
+  setColorScheme,
+  setViewport,
 } from './accessibility.ts';
 import {
-  checkAfterEach, createLink, focused, noteKeys, openLink, openPage, reveal, saveScreenshot, startChromium,
-  startService, untilEnded, untilProblem,
+  checkAfterEach,
+  createLink,
+  focused,
+  noteKeys,
+  openLink,
+  openPage,
+  reveal,
+  saveScreenshot,
+  startChromium,
+  startService,
+  untilEnded,
+  untilProblem,
 } from './setup.ts';
 import { KEYS } from './webdriver.ts';
 
-const service = await startService({ SITE_NAME: 'Example Ltd', SITE_FOOTER: 'Imprint: https://example.org/imprint' });
+const service = await startService({
+  SITE_NAME: 'Example Ltd',
+  SITE_FOOTER: 'Imprint: https://example.org/imprint',
+});
 const browser = await startChromium();
 checkAfterEach(browser, service);
 
@@ -35,7 +55,15 @@ async function focusOrder(...keys: ReadonlyArray<string | readonly string[]>): P
 
 // Tab reaches the chosen one of the radio buttons; arrow keys choose another.
 const FORM = [
-  'token', 'kind-text', 'secret', 'generate', 'expires-in', 'max-reads', 'passphrase', 'suggest', 'end-to-end',
+  'token',
+  'kind-text',
+  'secret',
+  'generate',
+  'expires-in',
+  'max-reads',
+  'passphrase',
+  'suggest',
+  'end-to-end',
   'submit',
 ];
 
@@ -45,9 +73,19 @@ test('Tab visits every control in order, in both directions, with a visible focu
   assert.deepEqual(await focusOrder([Shift, Tab]), [...FORM].reverse());
   const link = await createLink(browser, service, 'confidential', 'said by phone');
   const made = [
-    'link', 'copy', 'made-passphrase', 'copy-passphrase', 'receipt', 'copy-receipt', 'open-receipt', 'again',
+    'link',
+    'copy',
+    'made-passphrase',
+    'copy-passphrase',
+    'receipt',
+    'copy-receipt',
+    'open-receipt',
+    'again',
   ];
-  assert.deepEqual((await focusOrder(Tab)).filter((id) => id !== 'share'), made);
+  assert.deepEqual(
+    (await focusOrder(Tab)).filter((id) => id !== 'share'),
+    made,
+  );
   const receipt = await browser.value('receipt');
   noteKeys(service, receipt);
   await openPage(browser, receipt);
@@ -63,8 +101,29 @@ test('Tab visits every control in order, in both directions, with a visible focu
 
 test('the keyboard alone stores and reveals a secret, and the focus follows', async () => {
   await openPage(browser, `${service.url}/`);
-  await browser.press(Tab, ...AUTH_TOKEN, Tab, Tab, ...'by keyboard', Enter, ...'in two lines', Tab, Tab);
-  await browser.press(Down, Tab, [KEYS.Control, 'a'], '3', Tab, ...'said by phone', Tab, Tab, Tab, Enter);
+  await browser.press(
+    Tab,
+    ...AUTH_TOKEN,
+    Tab,
+    Tab,
+    ...'by keyboard',
+    Enter,
+    ...'in two lines',
+    Tab,
+    Tab,
+  );
+  await browser.press(
+    Down,
+    Tab,
+    [KEYS.Control, 'a'],
+    '3',
+    Tab,
+    ...'said by phone',
+    Tab,
+    Tab,
+    Tab,
+    Enter,
+  );
   await browser.untilVisible('made');
   assert.equal(await focused(browser), 'made-heading');
   assert.match(await browser.text('made'), /It can be opened 3 times, until \S/);
@@ -88,14 +147,23 @@ test('the focus moves to the field with an error', async () => {
   await browser.until('document.activeElement.id === "token"');
 });
 
-const FORM_STATE: PageState = ['make', () => openPage(browser, `${service.url}/`), {
-  token: ['textbox', 'Access token'], 'kind-text': ['radio', 'Text'], 'kind-file': ['radio', 'File'],
-  secret: ['textbox', 'Secret'], generate: ['button', 'Generate a password'],
-  'expires-in': ['combobox', 'Expires after'],
-  'max-reads': ['spinbutton', 'Views'], passphrase: ['textbox', 'Passphrase (optional)'],
-  suggest: ['button', 'Generate a passphrase'], 'end-to-end': ['checkbox', 'Encrypt end to end'],
-  submit: ['button', 'Create link'],
-}];
+const FORM_STATE: PageState = [
+  'make',
+  () => openPage(browser, `${service.url}/`),
+  {
+    token: ['textbox', 'Access token'],
+    'kind-text': ['radio', 'Text'],
+    'kind-file': ['radio', 'File'],
+    secret: ['textbox', 'Secret'],
+    generate: ['button', 'Generate a password'],
+    'expires-in': ['combobox', 'Expires after'],
+    'max-reads': ['spinbutton', 'Views'],
+    passphrase: ['textbox', 'Passphrase (optional)'],
+    suggest: ['button', 'Generate a passphrase'],
+    'end-to-end': ['checkbox', 'Encrypt end to end'],
+    submit: ['button', 'Create link'],
+  },
+];
 
 async function openReceipt(): Promise<void> {
   await createLink(browser, service, 'confidential');
@@ -107,60 +175,116 @@ async function openReceipt(): Promise<void> {
 
 const STATES: readonly PageState[] = [
   FORM_STATE,
-  ['make-file', async () => {
-    await FORM_STATE[1]();
-    await browser.click('kind-file');
-    await browser.untilVisible('file');
-  }, { submit: ['button', 'Create link'] }],
-  ['make-refused', async () => {
-    await FORM_STATE[1]();
-    await browser.fill('token', 'wrong');
-    await browser.press(Tab);
-    await untilProblem(browser, /./);
-  }, { token: ['textbox', 'Access token'], 'token-error': ['alert', ''] }],
-  ['made', async () => {
-    await createLink(browser, service, 'confidential', 'said by phone');
-    await browser.run('document.getElementById("code").open = true');
-    await browser.click('copy');
-    await browser.until('document.getElementById("copy").innerText !== "Copy link"');
-  }, {
-    link: ['textbox', 'Link for the recipient'], 'made-passphrase': ['textbox', 'Passphrase for the recipient'],
-    receipt: ['textbox', 'Shows whether the link was opened, and can delete it'],
-    'open-receipt': ['link', 'Open receipt'], again: ['button', 'Create another link'],
-  }],
+  [
+    'make-file',
+    async () => {
+      await FORM_STATE[1]();
+      await browser.click('kind-file');
+      await browser.untilVisible('file');
+    },
+    { submit: ['button', 'Create link'] },
+  ],
+  [
+    'make-refused',
+    async () => {
+      await FORM_STATE[1]();
+      await browser.fill('token', 'wrong');
+      await browser.press(Tab);
+      await untilProblem(browser, /./);
+    },
+    { token: ['textbox', 'Access token'], 'token-error': ['alert', ''] },
+  ],
+  [
+    'made',
+    async () => {
+      await createLink(browser, service, 'confidential', 'said by phone');
+      await browser.run('document.getElementById("code").open = true');
+      await browser.click('copy');
+      await browser.until('document.getElementById("copy").innerText !== "Copy link"');
+    },
+    {
+      link: ['textbox', 'Link for the recipient'],
+      'made-passphrase': ['textbox', 'Passphrase for the recipient'],
+      receipt: ['textbox', 'Shows whether the link was opened, and can delete it'],
+      'open-receipt': ['link', 'Open receipt'],
+      again: ['button', 'Create another link'],
+    },
+  ],
   ['receipt', openReceipt, { delete: ['button', 'Delete now'] }],
-  ['receipt-delete', async () => {
-    await openReceipt();
-    await browser.click('delete');
-    await browser.untilVisible('sure');
-  }, { confirm: ['button', 'Yes, delete it'], cancel: ['button', 'Keep it'] }],
-  ['receipt-unknown', async () => {
-    await openPage(browser, `${service.url}/r/00000000-0000-4000-8000-000000000000#${'A'.repeat(43)}`);
-    await browser.until('document.title === "No such receipt"');
-  }, { 'receipt-heading': ['heading', 'No such receipt'] }],
-  ['reveal', async () => openLink(browser, (await service.store('confidential')).link), {
-    submit: ['button', 'Show secret'],
-  }],
-  ['reveal-locked', async () => {
-    await openLink(browser, (await service.store('confidential', { passphrase: 'said by phone' })).link);
-    await browser.fill('passphrase', 'wrong');
-    await browser.click('submit');
-    await untilProblem(browser, /wrong/);
-  }, { passphrase: ['textbox', 'Passphrase'], submit: ['button', 'Show secret'], 'passphrase-error': ['alert', ''] }],
-  ['revealed', async () => {
-    const { link } = await service.store(`a long line: ${'x'.repeat(200)}\nand a short one`);
-    await reveal(browser, link);
-  }, { text: ['textbox', 'Secret'], copy: ['button', 'Copy secret'], delete: ['button', 'Delete now'] }],
-  ['ended-cut', async () => {
-    await openPage(browser, (await service.store('confidential')).link.slice(0, -1));
-    await untilEnded(browser, /wrong/);
-  }, { 'ended-heading': ['heading', 'This link is incomplete or wrong'] }],
-  ['ended-deleted', async () => {
-    const { id, link } = await service.store('confidential');
-    await service.remove(id);
-    await openPage(browser, link);
-    await untilEnded(browser, /deleted/);
-  }, { 'ended-heading': ['heading', 'This secret was deleted'] }],
+  [
+    'receipt-delete',
+    async () => {
+      await openReceipt();
+      await browser.click('delete');
+      await browser.untilVisible('sure');
+    },
+    { confirm: ['button', 'Yes, delete it'], cancel: ['button', 'Keep it'] },
+  ],
+  [
+    'receipt-unknown',
+    async () => {
+      await openPage(
+        browser,
+        `${service.url}/r/00000000-0000-4000-8000-000000000000#${'A'.repeat(43)}`,
+      );
+      await browser.until('document.title === "No such receipt"');
+    },
+    { 'receipt-heading': ['heading', 'No such receipt'] },
+  ],
+  [
+    'reveal',
+    async () => openLink(browser, (await service.store('confidential')).link),
+    {
+      submit: ['button', 'Show secret'],
+    },
+  ],
+  [
+    'reveal-locked',
+    async () => {
+      await openLink(
+        browser,
+        (await service.store('confidential', { passphrase: 'said by phone' })).link,
+      );
+      await browser.fill('passphrase', 'wrong');
+      await browser.click('submit');
+      await untilProblem(browser, /wrong/);
+    },
+    {
+      passphrase: ['textbox', 'Passphrase'],
+      submit: ['button', 'Show secret'],
+      'passphrase-error': ['alert', ''],
+    },
+  ],
+  [
+    'revealed',
+    async () => {
+      const { link } = await service.store(`a long line: ${'x'.repeat(200)}\nand a short one`);
+      await reveal(browser, link);
+    },
+    {
+      text: ['textbox', 'Secret'],
+      copy: ['button', 'Copy secret'],
+      delete: ['button', 'Delete now'],
+    },
+  ],
+  [
+    'ended-cut',
+    async () => {
+      await openPage(browser, (await service.store('confidential')).link.slice(0, -1));
+      await untilEnded(browser, /wrong/);
+    },
+    { 'ended-heading': ['heading', 'This link is incomplete or wrong'] },
+  ],
+  [
+    'ended-deleted',
+    async () => {
+      const { id, link } = await service.store('confidential');
+      await service.remove(id);
+      await openPage(browser, link);
+      await untilEnded(browser, /deleted/);
+    },
+    { 'ended-heading': ['heading', 'This secret was deleted'] },
+  ],
 ];
 
 for (const state of STATES) {
@@ -175,7 +299,8 @@ for (const state of STATES) {
       return controls.filter((one) => one.checkVisibility()).map(({ id }) => id);`);
     for (const id of visible) assert.notEqual(await browser.nameOf(id), '', id);
     const images: string[] = await browser.run(
-      'return [...document.querySelectorAll("svg")].map((one) => one.getAttribute("aria-label"))');
+      'return [...document.querySelectorAll("svg")].map((one) => one.getAttribute("aria-label"))',
+    );
     for (const label of images) assert.equal(label, 'The link as a QR code');
     await checkAppearance(browser, name);
     // WCAG 2.2, 1.4.4.

@@ -11,7 +11,9 @@ export interface Contrast {
 }
 
 /** The lowest contrast of a text against its background, and of a control's border against the page. */
-export function lowestContrast(browser: Browser): Promise<{ readonly text: Contrast; readonly border: Contrast }> {
+export function lowestContrast(
+  browser: Browser,
+): Promise<{ readonly text: Contrast; readonly border: Contrast }> {
   return browser.run(`
     // Mixed colors are computed as color(srgb …), with parts from 0 to 1.
     const parts = (color) => {
@@ -97,10 +99,13 @@ export async function setViewport(browser: Browser, name: Viewport): Promise<voi
 }
 
 export const setColorScheme = (browser: Browser, value: ColorScheme): Promise<void> =>
-  browser.devtools('Emulation.setEmulatedMedia', { features: [
-    // Without motion, a color does not change slowly while it is measured.
-    { name: 'prefers-color-scheme', value }, { name: 'prefers-reduced-motion', value: 'reduce' },
-  ] });
+  browser.devtools('Emulation.setEmulatedMedia', {
+    features: [
+      // Without motion, a color does not change slowly while it is measured.
+      { name: 'prefers-color-scheme', value },
+      { name: 'prefers-reduced-motion', value: 'reduce' },
+    ],
+  });
 
 export const enlargeText = (browser: Browser): Promise<void> =>
   browser.run('document.documentElement.style.fontSize = "200%"');

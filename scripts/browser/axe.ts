@@ -16,9 +16,19 @@ function loadAxe(): string {
   try {
     // Without a manifest npm would install into a project in a parent directory.
     writeFileSync(join(directory, 'package.json'), '{ "private": true }');
-    const flags = ['--ignore-scripts', '--no-package-lock', '--no-audit', '--no-fund', '--loglevel=error'];
+    const flags = [
+      '--ignore-scripts',
+      '--no-package-lock',
+      '--no-audit',
+      '--no-fund',
+      '--loglevel=error',
+    ];
     const options = { cwd: directory, encoding: 'utf8', timeout: 120_000 } as const;
-    const { status, stderr } = spawnSync('npm', ['install', '--prefix', directory, ...flags, AXE], options);
+    const { status, stderr } = spawnSync(
+      'npm',
+      ['install', '--prefix', directory, ...flags, AXE],
+      options,
+    );
     if (status !== 0) throw new SetupError(`npm install ${AXE} failed: ${stderr}`);
     return (source = readFileSync(join(directory, 'node_modules/axe-core/axe.min.js'), 'utf8'));
   } finally {

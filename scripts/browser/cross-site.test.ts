@@ -20,7 +20,10 @@ after(() => attacker.close());
 const address = attacker.address();
 assert.ok(typeof address === 'object' && address !== null);
 
-for (const [site, host] of [['another site', '127.0.0.1'], ['another origin of the same site', 'localhost']] as const) {
+for (const [site, host] of [
+  ['another site', '127.0.0.1'],
+  ['another origin of the same site', 'localhost'],
+] as const) {
   test(`a page of ${site} gets 403 and uses up no login attempt`, async () => {
     const target = `${gatehouse.url.identity.replace('127.0.0.1', 'localhost')}/api/auth/login`;
     await browser.open(`http://${host}:${address.port}/`);

@@ -32,11 +32,15 @@ await sql`
 async function usage(): Promise<{ readonly heap: number; readonly nodes: number }> {
   await browser.devtools('HeapProfiler.collectGarbage', {});
   const { usedSize } = await browser.devtools('Runtime.getHeapUsage', {});
-  return { heap: Math.round(usedSize / 1024), nodes: (await browser.devtools('Memory.getDOMCounters', {})).nodes };
+  return {
+    heap: Math.round(usedSize / 1024),
+    nodes: (await browser.devtools('Memory.getDOMCounters', {})).nodes,
+  };
 }
 
 /** The numbers of those live events that were shown in a row at some time. */
-const shownNumbers = (): Promise<number[]> => browser.run('return [...window.seen.keys()].filter((at) => window.seen[at])');
+const shownNumbers = (): Promise<number[]> =>
+  browser.run('return [...window.seen.keys()].filter((at) => window.seen[at])');
 
 /** How many rows say "waiting" of events that were delivered more than ten seconds ago. */
 async function countStale(): Promise<number> {
@@ -44,9 +48,11 @@ async function countStale(): Promise<number> {
     const rows = [...document.querySelectorAll('#rows tr')];
     return rows.filter((row) => row.innerText.includes('waiting')).map((row) => row.dataset.id);`);
   if (waiting.length === 0) return 0;
-  return (await sql`
+  return (
+    await sql`
     select from webhook.outcomes
-    where event_id in ${sql(waiting)} and ended_at < now() - interval '10 seconds'`).length;
+    where event_id in ${sql(waiting)} and ended_at < now() - interval '10 seconds'`
+  ).length;
 }
 
 async function open(): Promise<void> {
@@ -74,7 +80,9 @@ test('10,000 events: the first rows, and the way to older ones', async () => {
     await open();
     times.push(Math.round(await browser.run('return window.firstMs')));
   }
-  process.stdout.write(`first rows of ${STORED} events after the sign-in: ${times.join(', ')} ms\n`);
+  process.stdout.write(
+    `first rows of ${STORED} events after the sign-in: ${times.join(', ')} ms\n`,
+  );
   await browser.fill('by-delivery', `stored-${STORED}`);
   await browser.until('document.querySelectorAll("#rows tr").length === 1');
   await browser.fill('by-delivery', '');
@@ -106,7 +114,9 @@ test(`${RATE} new events a second: each is shown, none is stale, and the page do
   const report = async (minute: number) => {
     const { heap, nodes } = await usage();
     const stale = await countStale();
-    process.stdout.write(`minute ${minute}: heap ${heap} KiB, ${nodes} nodes, ${stale} stale rows\n`);
+    process.stdout.write(
+      `minute ${minute}: heap ${heap} KiB, ${nodes} nodes, ${stale} stale rows\n`,
+    );
     return stale;
   };
   let stale = await report(0);
@@ -127,14 +137,21 @@ test(`${RATE} new events a second: each is shown, none is stale, and the page do
   await browser.until(`[...document.querySelectorAll("#rows tr")].every(${isDone})`);
   const seen = new Set(await shownNumbers());
   const missed = ids.filter((_id, number) => !seen.has(number));
-  const shown: string[] = await browser.run('return [...document.querySelectorAll("#rows tr")].map((row) => row.dataset.id)');
+  const shown: string[] = await browser.run(
+    'return [...document.querySelectorAll("#rows tr")].map((row) => row.dataset.id)',
+  );
   const stored = await sql<Array<{ id: string }>>`
     select id from webhook.events order by received_at desc, id desc limit ${shown.length}`;
   const { heap, nodes } = await usage();
-  process.stdout.write(`${ids.length} events in ${seconds.toFixed(1)} s, ${missed.length} never shown, ${stale} stale; `
-    + `${shown.length} rows at the end; heap ${before.heap} to ${heap} KiB, ${before.nodes} to ${nodes} nodes\n`);
+  process.stdout.write(
+    `${ids.length} events in ${seconds.toFixed(1)} s, ${missed.length} never shown, ${stale} stale; ` +
+      `${shown.length} rows at the end; heap ${before.heap} to ${heap} KiB, ${before.nodes} to ${nodes} nodes\n`,
+  );
   assert.deepEqual(missed, []);
   assert.equal(stale, 0, 'no row is stale');
-  assert.deepEqual(shown, stored.map(({ id }) => id));
+  assert.deepEqual(
+    shown,
+    stored.map(({ id }) => id),
+  );
   assert.ok(shown.length <= 500, 'the number of rows is bounded');
 });

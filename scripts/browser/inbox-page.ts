@@ -26,8 +26,10 @@ export function drivePage(inbox: Pick<Inbox, 'url'>, browser: Browser): InboxPag
     url,
     listed: () => browser.run(`return ${ROWS}.map((row) => row.innerText.replace(/\\s+/g, ' '))`),
     untilRows: (count) => browser.until(`${ROWS}.length === ${count}`),
-    untilListed: (text) => browser.until(`${ROWS}.some((row) => row.innerText.includes(${JSON.stringify(text)}))`),
-    untilText: (id, pattern) => browser.until(`${pattern}.test(document.getElementById('${id}').innerText)`),
+    untilListed: (text) =>
+      browser.until(`${ROWS}.some((row) => row.innerText.includes(${JSON.stringify(text)}))`),
+    untilText: (id, pattern) =>
+      browser.until(`${pattern}.test(document.getElementById('${id}').innerText)`),
     async list(search = '', token = OPERATOR_TOKEN) {
       await openPage(browser, `${url}/inbox${search}`);
       await browser.fill('token', token);

@@ -3,9 +3,15 @@ import { after, test } from 'node:test';
 import { openInbox } from '../../test/support/inbox.ts';
 import { checkAfterEach, openPage, startChromium } from './setup.ts';
 
-const inbox = await openInbox({ after }, {
-  INBOX_PAGE: 'on', TRUSTED_PROXIES: '127.0.0.1,::1', TRUSTED_USER_HEADER: 'X-Auth-Username', INBOX_USERS: 'alice',
-});
+const inbox = await openInbox(
+  { after },
+  {
+    INBOX_PAGE: 'on',
+    TRUSTED_PROXIES: '127.0.0.1,::1',
+    TRUSTED_USER_HEADER: 'X-Auth-Username',
+    INBOX_USERS: 'alice',
+  },
+);
 const url = inbox.url.replace('127.0.0.1', 'localhost');
 await inbox.put({ event: 'for alice', status: 'dead' });
 const browser = await startChromium();
@@ -22,6 +28,10 @@ test('a listed user needs no token, and another one sees the sign-in', async () 
   await browser.until('document.getElementById("rows").innerText.includes("for alice")');
   await openAs('mallory');
   await browser.untilVisible('signin');
-  await browser.until('performance.getEntriesByType("resource").some(({ name }) => name.endsWith("/events/delivery"))');
-  await browser.until('document.getElementById("list").hidden && document.getElementById("token-error").hidden');
+  await browser.until(
+    'performance.getEntriesByType("resource").some(({ name }) => name.endsWith("/events/delivery"))',
+  );
+  await browser.until(
+    'document.getElementById("list").hidden && document.getElementById("token-error").hidden',
+  );
 });

@@ -11,30 +11,53 @@ import { drivePage, ROWS } from './inbox-page.ts';
 import { checkAfterEach, focused, openPage, setOffline, startChromium } from './setup.ts';
 import { KEYS } from './webdriver.ts';
 
-const inbox = await openInbox({ after }, {
-  INBOX_PAGE: 'on',
-  WEBHOOK_COMMAND: JSON.stringify([process.execPath, '-e', 'console.log("taken over")']),
-  // New events are not delivered: only a redelivery is.
-  WEBHOOK_EVENTS: 'none',
-});
+const inbox = await openInbox(
+  { after },
+  {
+    INBOX_PAGE: 'on',
+    WEBHOOK_COMMAND: JSON.stringify([process.execPath, '-e', 'console.log("taken over")']),
+    // New events are not delivered: only a redelivery is.
+    WEBHOOK_EVENTS: 'none',
+  },
+);
 const { put, send, sql } = inbox;
 const browser = await startChromium();
-const { list, listed, listRows, show, untilListed, untilRows, untilText, url } = drivePage(inbox, browser);
+const { list, listed, listRows, show, untilListed, untilRows, untilText, url } = drivePage(
+  inbox,
+  browser,
+);
 await setViewport(browser, 'desktop');
 const { Tab, Enter, Escape, Space } = KEYS;
 
 const LONG = `order.${'a-very-long-name-'.repeat(12)}`;
 const body = `{\n  "event": "push",\n  "data": { "page_id": "<b>not markup</b> 名前", "it's": "a 'quote' $HOME \`id\` \\\\" },
   "n": 12345678901234567890, "list": [1.50, null]\n}`;
-const errors = ['the target answered 500', 'the target answered 502', `the target answered ${'x'.repeat(200)}`];
+const errors = [
+  'the target answered 500',
+  'the target answered 502',
+  `the target answered ${'x'.repeat(200)}`,
+];
 const dead = await put({
-  event: 'push', source: 'github', status: 'dead', attempts: 3, deliveryId: 'msg_dead', body, age: 20, errors,
+  event: 'push',
+  source: 'github',
+  status: 'dead',
+  attempts: 3,
+  deliveryId: 'msg_dead',
+  body,
+  age: 20,
+  errors,
 });
 await sql`update webhook.failures set duration_ms = 1234, answer_status = 500, answer = '<i>oops</i>'
   where event_id = ${dead} and attempt = 2`;
-const hostile = await put({ event: '<img src=x onerror=alert(1)>', status: 'done', attempts: 1, age: 30 });
+const hostile = await put({
+  event: '<img src=x onerror=alert(1)>',
+  status: 'done',
+  attempts: 1,
+  age: 30,
+});
 await put({ event: LONG, status: 'waiting', attempts: 1, age: 10, errors: ['was busy'] });
-for (let i = 0; i < 60; i += 1) await put({ event: 'page.updated', status: 'skipped', age: 100 + i * 3 });
+for (let i = 0; i < 60; i += 1)
+  await put({ event: 'page.updated', status: 'skipped', age: 100 + i * 3 });
 
 checkAfterEach(browser);
 
@@ -42,7 +65,10 @@ const query = async () => new URL(await browser.address()).search;
 
 /** Puts the dead event back to how it was. */
 async function reset(): Promise<void> {
-  await untilSql(async () => (await sql`select from webhook.work where lease is not null`).length === 0, 'no attempt');
+  await untilSql(
+    async () => (await sql`select from webhook.work where lease is not null`).length === 0,
+    'no attempt',
+  );
   await sql`delete from webhook.work where event_id = ${dead}`;
   await sql`delete from webhook.failures where event_id = ${dead} and run > 1`;
   await sql`insert into webhook.outcomes (event_id, status, attempts) values (${dead}, 'dead', 3)
@@ -61,8 +87,14 @@ test('a first-time user enters the token, finds a failed event and redelivers it
   assert.equal(browser.takeActions(), 4);
   // It is no longer among the failed ones.
   await untilRows(0);
-  await untilSql(async () => (await sql`
-    select from webhook.outcomes where event_id = ${dead} and status = 'done' and run = 2`).length === 1, 'a redelivery');
+  await untilSql(
+    async () =>
+      (
+        await sql`
+    select from webhook.outcomes where event_id = ${dead} and status = 'done' and run = 2`
+      ).length === 1,
+    'a redelivery',
+  );
   await reset();
 });
 
@@ -82,7 +114,8 @@ test('from the open list, a look at the failed event and its redelivery take thr
 
 test('without a connection, each action says so at its place, and is repeated by hand', async () => {
   const offline = /The service did not answer\. Check the connection/;
-  const errorsAt = (id: string) => browser.run(`return document.getElementById(arguments[0]).innerText`, id);
+  const errorsAt = (id: string) =>
+    browser.run(`return document.getElementById(arguments[0]).innerText`, id);
   await listRows('?status=dead');
   await setOffline(browser, true);
   await browser.clickOn('#rows button');
@@ -104,13 +137,20 @@ test('without a connection, each action says so at its place, and is repeated by
   await browser.until('document.getElementById("one-problem").hidden');
   assert.match(await errorsAt('action-problem'), offline);
   assert.equal((await sql`select from webhook.pause`).length, 0);
-  assert.equal((await sql`select from webhook.outcomes where event_id = ${dead} and status = 'dead'`).length, 1);
+  assert.equal(
+    (await sql`select from webhook.outcomes where event_id = ${dead} and status = 'dead'`).length,
+    1,
+  );
 });
 
 test('a link to an event that was cut says so, and offers nothing to redeliver', async () => {
   const cut = /^The address of this event is incomplete or wrong\./;
   const unknown = /^There is no event with this id, or it is no longer kept\.$/;
-  for (const [id, problem] of [[dead.slice(0, -1), cut], ['x', cut], [randomUUID(), unknown]] as const) {
+  for (const [id, problem] of [
+    [dead.slice(0, -1), cut],
+    ['x', cut],
+    [randomUUID(), unknown],
+  ] as const) {
     await list(`?id=${id}`);
     await untilText('one-problem', problem);
     assert.equal(await browser.isVisible('found'), false);
@@ -121,35 +161,54 @@ test('events are listed newest first, 50 at a time, to the last', async () => {
   await listRows();
   await untilRows(50);
   const [first = '', second = '', third = ''] = await listed();
-  assert.ok(first.includes(LONG) && first.includes('waiting') && first.includes('was busy') && /next in/.test(first));
-  assert.match(second, /ago push dead the target answered x+ 3 attempts Redeliver github msg_dead first/);
+  assert.ok(
+    first.includes(LONG) &&
+      first.includes('waiting') &&
+      first.includes('was busy') &&
+      /next in/.test(first),
+  );
+  assert.match(
+    second,
+    /ago push dead the target answered x+ 3 attempts Redeliver github msg_dead first/,
+  );
   assert.match(third, /<img src=x onerror=alert\(1\)> done 1 attempt generic/);
   await browser.click('more');
   await untilRows(63);
   assert.equal(await browser.isVisible('more'), false);
   assert.equal(await browser.run(`return new Set(${ROWS}.map((row) => row.dataset.id)).size`), 63);
-  assert.match(await browser.text('statuses'), /waiting\s+1\s+dead\s+1\s+done\s+1\s+skipped\s+60\s+stored\s+0/);
-  assert.match(await browser.run('return document.getElementById("chart").getAttribute("aria-label")'),
-    /^63 events received and 1 dead in the last hour\.$/);
+  assert.match(
+    await browser.text('statuses'),
+    /waiting\s+1\s+dead\s+1\s+done\s+1\s+skipped\s+60\s+stored\s+0/,
+  );
+  assert.match(
+    await browser.run('return document.getElementById("chart").getAttribute("aria-label")'),
+    /^63 events received and 1 dead in the last hour\.$/,
+  );
   await browser.run('document.getElementById("span-day").click()');
   await browser.until('document.querySelectorAll("#chart g").length === 24');
 });
 
-const FILTERS: ReadonlyArray<readonly [id: string, value: string, search: string, count: number]> = [
-  ['by-text', '<b>not', '?text=%3Cb%3Enot', 1],
-  ['by-event', 'page.*', '?event=page.*', 50],
-  ['by-delivery', 'msg_dead', '?delivery_id=msg_dead', 1],
-  ['by-source', 'github', '?source=github', 1],
-  ['by-age', '15m', '?age=15m', 50],
-  ['by-event', 'no such name', '?event=no+such+name', 0],
-];
+const FILTERS: ReadonlyArray<readonly [id: string, value: string, search: string, count: number]> =
+  [
+    ['by-text', '<b>not', '?text=%3Cb%3Enot', 1],
+    ['by-event', 'page.*', '?event=page.*', 50],
+    ['by-delivery', 'msg_dead', '?delivery_id=msg_dead', 1],
+    ['by-source', 'github', '?source=github', 1],
+    ['by-age', '15m', '?age=15m', 50],
+    ['by-event', 'no such name', '?event=no+such+name', 0],
+  ];
 for (const [id, value, search, count] of FILTERS) {
   test(`the filter ${id} applies at once, is in the address, and survives a reload`, async () => {
     await listRows();
     const type = await browser.run('return document.getElementById(arguments[0]).tagName', id);
     if (type === 'INPUT') await browser.fill(id, value);
-    else await browser.run(`const field = document.getElementById(arguments[0]);
-      field.value = arguments[1]; field.dispatchEvent(new Event('input'))`, id, value);
+    else
+      await browser.run(
+        `const field = document.getElementById(arguments[0]);
+      field.value = arguments[1]; field.dispatchEvent(new Event('input'))`,
+        id,
+        value,
+      );
     await browser.until(`location.search === ${JSON.stringify(search)}`);
     await untilRows(count);
     await listRows(search);
@@ -165,7 +224,10 @@ for (const [id, value, search, count] of FILTERS) {
 test('the view and an event have addresses; Back and Forward lead through them', async () => {
   await listRows('?status=dead');
   await untilRows(1);
-  assert.equal(await browser.run('return document.getElementById("status-dead").ariaPressed'), 'true');
+  assert.equal(
+    await browser.run('return document.getElementById("status-dead").ariaPressed'),
+    'true',
+  );
   await browser.clickOn('#rows a');
   await browser.untilVisible('one');
   assert.equal(await query(), `?status=dead&id=${dead}`);
@@ -180,7 +242,10 @@ test('the view and an event have addresses; Back and Forward lead through them',
 test('a missing, wrong or sender token is reported at its field', async () => {
   await openPage(browser, `${url}/inbox`);
   await browser.click('open');
-  assert.equal(await browser.run('return document.getElementById("signin").checkValidity()'), false);
+  assert.equal(
+    await browser.run('return document.getElementById("signin").checkValidity()'),
+    false,
+  );
   for (const token of ['wrong', WEBHOOK_TOKEN]) {
     await list('', token);
     await untilText('token-error', /^This operator token is not valid\./);
@@ -203,17 +268,29 @@ test('a token that is revoked while the page is open leads back to the sign-in',
 test('an event shows its body, headers, and each attempt with its answer', async () => {
   await show(dead);
   const json = await browser.text('json');
-  for (const text of ['"page_id": "<b>not markup</b> 名前"', '12345678901234567890', '1.50', 'null']) {
+  for (const text of [
+    '"page_id": "<b>not markup</b> 名前"',
+    '12345678901234567890',
+    '1.50',
+    'null',
+  ]) {
     assert.ok(json.includes(text), `${text} in ${json}`);
   }
   await browser.run('document.getElementById("form-raw").click()');
   assert.equal(await browser.run('return document.getElementById("raw").textContent'), body);
   const facts = await browser.text('facts');
-  for (const fact of ['github', dead, 'msg_dead', '192.0.2.7', 'first']) assert.ok(facts.includes(fact), fact);
+  for (const fact of ['github', dead, 'msg_dead', '192.0.2.7', 'first'])
+    assert.ok(facts.includes(fact), fact);
   assert.match(await browser.text('headers'), /user-agent\s+a test/);
   const attempts = await browser.text('attempts');
-  assert.match(attempts, /Attempt 1[\s\S]*answered 500[\s\S]*Attempt 2[\s\S]*1\.2 s[\s\S]*status 500[\s\S]*Attempt 3/);
-  assert.equal(await browser.run('return document.querySelector("#attempts pre").textContent'), '<i>oops</i>');
+  assert.match(
+    attempts,
+    /Attempt 1[\s\S]*answered 500[\s\S]*Attempt 2[\s\S]*1\.2 s[\s\S]*status 500[\s\S]*Attempt 3/,
+  );
+  assert.equal(
+    await browser.run('return document.querySelector("#attempts pre").textContent'),
+    '<i>oops</i>',
+  );
   await show(hostile);
   await untilText('one-heading', /^<img src=x onerror=alert\(1\)>$/);
 });
@@ -239,17 +316,24 @@ test('the body can be copied as curl, and a shell sends the same bytes', async (
   assert.equal(execFileSync('sh', ['-c', script], { encoding: 'utf8' }), body);
   await browser.click('copy-link');
   await untilText('copy-link', /^Copied$/);
-  assert.equal(await browser.runAsync('return navigator.clipboard.readText()'), `${url}/inbox?id=${dead}`);
+  assert.equal(
+    await browser.runAsync('return navigator.clipboard.readText()'),
+    `${url}/inbox?id=${dead}`,
+  );
 });
 
 test('rows change in place, new ones appear once, and the focus stays', async () => {
   const id = await put({ event: 'changes', status: 'waiting', attempts: 1, age: 5 });
   await listRows();
   await untilListed('changes');
-  await browser.run(`${ROWS}.find((row) => row.innerText.includes('changes')).querySelector('a').focus()`);
+  await browser.run(
+    `${ROWS}.find((row) => row.innerText.includes('changes')).querySelector('a').focus()`,
+  );
   await sql`with removed as (delete from webhook.work where event_id = ${id} returning event_id)
     insert into webhook.outcomes (event_id, status, attempts) select event_id, 'dead', 2 from removed`;
-  await browser.until(`${ROWS}.some((row) => /changes\\s+dead\\s+2 attempts/.test(row.innerText.replace(/\\s+/g, ' ')))`);
+  await browser.until(
+    `${ROWS}.some((row) => /changes\\s+dead\\s+2 attempts/.test(row.innerText.replace(/\\s+/g, ' ')))`,
+  );
   assert.equal(await browser.run('return document.activeElement.innerText'), 'changes');
   for (const name of ['live one', 'a line\u2028separator', 'live two']) await send(name);
   await untilListed('live two');
@@ -257,7 +341,10 @@ test('rows change in place, new ones appear once, and the focus stays', async ()
   for (const name of ['live one', 'separator', 'live two']) {
     assert.equal(rows.filter((row) => row.includes(name)).length, 1, name);
   }
-  assert.ok(rows.findIndex((row) => row.includes('live two')) < rows.findIndex((row) => row.includes('live one')));
+  assert.ok(
+    rows.findIndex((row) => row.includes('live two')) <
+      rows.findIndex((row) => row.includes('live one')),
+  );
   assert.equal(await browser.run('return document.activeElement.innerText'), 'changes');
   await sql`delete from webhook.events where event in ('changes', 'live one', 'live two') or event like 'a line%'`;
 });
@@ -277,9 +364,14 @@ test('a reader further down is not disturbed: new events wait behind a button', 
 });
 
 test('selected events, and all that match, are redelivered after a confirmation with their number', async () => {
-  const ids = await Promise.all([1, 2, 3].map(() => put({ event: 'bulk', status: 'dead', attempts: 3, age: 8 })));
-  const done = async () => (await sql`
-    select from webhook.outcomes where event_id in ${sql(ids)} and status = 'done'`).length;
+  const ids = await Promise.all(
+    [1, 2, 3].map(() => put({ event: 'bulk', status: 'dead', attempts: 3, age: 8 })),
+  );
+  const done = async () =>
+    (
+      await sql`
+    select from webhook.outcomes where event_id in ${sql(ids)} and status = 'done'`
+    ).length;
   await listRows('?event=bulk');
   await untilRows(3);
   await browser.clickOn('#rows input');
@@ -319,7 +411,11 @@ test('the keyboard alone operates the page', async () => {
   await browser.press('/', ...'not markup');
   await untilRows(1);
   await browser.press(Tab, 'j');
-  assert.equal(await browser.run('return document.activeElement.tagName'), 'INPUT', 'letters in a field are text');
+  assert.equal(
+    await browser.run('return document.activeElement.tagName'),
+    'INPUT',
+    'letters in a field are text',
+  );
   await untilRows(0);
   await browser.fill('by-event', '');
   await browser.run('document.activeElement.blur()');

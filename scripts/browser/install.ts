@@ -18,7 +18,9 @@ async function main(): Promise<number> {
   const still = missing.filter(isMissing).map(([, , name]) => name);
   if (still.length === 0) return 0;
   const names = still.join(' and ');
-  throw new SetupError(`make test-browser needs ${names}: install it from your system's packages${ROOT_MAY}`);
+  throw new SetupError(
+    `make test-browser needs ${names}: install it from your system's packages${ROOT_MAY}`,
+  );
 }
 
 await runMain(main);

@@ -4,14 +4,24 @@ import { after, test } from 'node:test';
 import { createDatabase } from '../../test/support/database.ts';
 import { startGatehouse } from '../../test/support/gatehouse.ts';
 import { PORTAL } from '../../test/support/portal.ts';
-import { checkAppearance, enlargeText, openState, overflowing, setViewport } from './accessibility.ts';
+import {
+  checkAppearance,
+  enlargeText,
+  openState,
+  overflowing,
+  setViewport,
+} from './accessibility.ts';
 import { checkAfterEach, focused, openPage, startChromium } from './setup.ts';
 import { KEYS } from './webdriver.ts';
 
 const { url: databaseUrl } = await createDatabase();
 const SITE = { SITE_NAME: 'Example Ltd', SITE_FOOTER: 'Imprint: https://example.org/imprint' };
 const plain = await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], databaseUrl);
-const pages = await startGatehouse({ after }, ['identity', 'webhook'], databaseUrl, { ...PORTAL, ...SITE, INBOX_PAGE: 'on' });
+const pages = await startGatehouse({ after }, ['identity', 'webhook'], databaseUrl, {
+  ...PORTAL,
+  ...SITE,
+  INBOX_PAGE: 'on',
+});
 const browser = await startChromium();
 checkAfterEach(browser);
 
@@ -29,11 +39,16 @@ for (const [name, url, title, paths] of CASES) {
     await openState(browser, [name, () => openPage(browser, `${url}/`), {}]);
     assert.equal(await browser.title(), title);
     const linked: string[] = await browser.run(
-      'return [...document.querySelectorAll("main a")].map((link) => link.getAttribute("href"))');
+      'return [...document.querySelectorAll("main a")].map((link) => link.getAttribute("href"))',
+    );
     assert.deepEqual(linked, paths);
     await checkAppearance(browser, `landing-${name}`);
     await enlargeText(browser);
-    assert.deepEqual(await overflowing(browser), [], 'nothing overflows on a phone at twice the text size');
+    assert.deepEqual(
+      await overflowing(browser),
+      [],
+      'nothing overflows on a phone at twice the text size',
+    );
     await setViewport(browser, 'desktop');
   });
 }

@@ -27,7 +27,10 @@ export interface SecretsService {
   output(): string;
   log(): Array<Record<string, unknown>>;
   /** Stores a secret through the API. */
-  store(password: string, options?: { max_reads?: number; passphrase?: string }): Promise<StoredSecret>;
+  store(
+    password: string,
+    options?: { max_reads?: number; passphrase?: string },
+  ): Promise<StoredSecret>;
   storeExpired(): Promise<StoredSecret>;
   remove(id: string): Promise<void>;
   /** A sender's token of its own. */
@@ -40,7 +43,9 @@ export interface SecretsService {
 }
 
 /** Call at the top level of a test file. The service stops after the file's tests. */
-export async function startService(environment: Readonly<Record<string, string>> = {}): Promise<SecretsService> {
+export async function startService(
+  environment: Readonly<Record<string, string>> = {},
+): Promise<SecretsService> {
   const { url: databaseUrl, sql } = await createDatabase();
   const settings = { ...variables(databaseUrl), SHARE_PAGES: 'on', ...environment };
   const program = startProgram({ after }, root, ['serve', 'secrets'], settings);
@@ -59,7 +64,10 @@ export async function startService(environment: Readonly<Record<string, string>>
     log: program.log,
     async store(password, options = {}) {
       const body = { password, ...options };
-      const { status, json, text } = await ask('POST', `${apiUrl}/api/store/encrypt`, { bearer: AUTH_TOKEN, body });
+      const { status, json, text } = await ask('POST', `${apiUrl}/api/store/encrypt`, {
+        bearer: AUTH_TOKEN,
+        body,
+      });
       assert.equal(status, 201, text);
       return stored(json.id, json.secret);
     },
@@ -68,22 +76,33 @@ export async function startService(environment: Readonly<Record<string, string>>
       return stored(id, secret);
     },
     async remove(id) {
-      assert.equal((await ask('DELETE', `${apiUrl}/api/store/${id}`, { bearer: AUTH_TOKEN })).status, 200);
+      assert.equal(
+        (await ask('DELETE', `${apiUrl}/api/store/${id}`, { bearer: AUTH_TOKEN })).status,
+        200,
+      );
     },
     async addToken() {
       const [id, text] = [randomUUID(), `share:${randomBytes(32).toString('base64url')}`];
       const digest = createHash('sha256').update(text).digest();
       await sql`insert into secrets.tokens (id, name, role, digest) values (${id}, 'a sender', 'sender', ${digest})`;
-      return { text, revoke: async () => sql`update secrets.tokens set revoked_at = now() where id = ${id}` };
+      return {
+        text,
+        revoke: async () => sql`update secrets.tokens set revoked_at = now() where id = ${id}`,
+      };
     },
     async decrypt(id, secret, passphrase) {
       const body = { secret, ...(passphrase === undefined ? {} : { passphrase }) };
-      const answer = await ask('POST', `${apiUrl}/api/store/decrypt?id=${id}`, { bearer: AUTH_TOKEN, body });
+      const answer = await ask('POST', `${apiUrl}/api/store/decrypt?id=${id}`, {
+        bearer: AUTH_TOKEN,
+        body,
+      });
       assert.equal(answer.status, 200, answer.text);
       return answer.json.password;
     },
-    reads: async (id) => (await sql`select reads::int as reads from secrets.secrets where id = ${id}`)[0]?.reads,
-    row: async (id) => (await sql`select s::text as row from secrets.secrets s where id = ${id}`)[0]?.row,
+    reads: async (id) =>
+      (await sql`select reads::int as reads from secrets.secrets where id = ${id}`)[0]?.reads,
+    row: async (id) =>
+      (await sql`select s::text as row from secrets.secrets s where id = ${id}`)[0]?.row,
   };
 }
 
@@ -95,34 +114,53 @@ export const INSECURE_HOST = 'gatehouse.test';
  * @param hosts where names lead, as `--host-resolver-rules`
  */
 export async function startChromium(
-  hosts = `MAP ${INSECURE_HOST} 127.0.0.1`, more: readonly string[] = [],
+  hosts = `MAP ${INSECURE_HOST} 127.0.0.1`,
+  more: readonly string[] = [],
 ): Promise<Browser> {
   const env = { PATH: process.env.PATH ?? '', TZ: 'UTC' };
   // Started here and not by chromedriver, which leaves its browser running when it is stopped.
-  const chromium = await start({ after }, {
-    name: 'chromium',
-    unprivileged: true,
-    prepare: (directory, port) => ({
-      command: [
-        findProgram('chromium') ?? 'chromium', '--headless=new', `--remote-debugging-port=${port}`,
-        `--user-data-dir=${join(directory, 'profile')}`,
-        // It loads only our own pages. Containers often lack sandbox support and have little shared memory.
-        '--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu', '--no-first-run', '--disable-background-networking',
-        '--disable-breakpad', `--host-resolver-rules=${hosts}`, '--lang=en-GB', ...more, 'about:blank',
-      ],
-      env: { ...env, TMPDIR: directory },
-    }),
-    isReady: async (port) => (await ask('GET', `http://127.0.0.1:${port}/json/version`)).status === 200,
-  });
-  const driver = await start({ after }, {
-    name: 'chromedriver',
-    unprivileged: true,
-    prepare: (directory, port) => ({
-      command: [findProgram('chromedriver') ?? 'chromedriver', `--port=${port}`],
-      env: { ...env, TMPDIR: directory },
-    }),
-    isReady: async (port) => (await ask('GET', `http://127.0.0.1:${port}/status`)).json?.value?.ready === true,
-  });
+  const chromium = await start(
+    { after },
+    {
+      name: 'chromium',
+      unprivileged: true,
+      prepare: (directory, port) => ({
+        command: [
+          findProgram('chromium') ?? 'chromium',
+          '--headless=new',
+          `--remote-debugging-port=${port}`,
+          `--user-data-dir=${join(directory, 'profile')}`,
+          // It loads only our own pages. Containers often lack sandbox support and have little shared memory.
+          '--no-sandbox',
+          '--disable-dev-shm-usage',
+          '--disable-gpu',
+          '--no-first-run',
+          '--disable-background-networking',
+          '--disable-breakpad',
+          `--host-resolver-rules=${hosts}`,
+          '--lang=en-GB',
+          ...more,
+          'about:blank',
+        ],
+        env: { ...env, TMPDIR: directory },
+      }),
+      isReady: async (port) =>
+        (await ask('GET', `http://127.0.0.1:${port}/json/version`)).status === 200,
+    },
+  );
+  const driver = await start(
+    { after },
+    {
+      name: 'chromedriver',
+      unprivileged: true,
+      prepare: (directory, port) => ({
+        command: [findProgram('chromedriver') ?? 'chromedriver', `--port=${port}`],
+        env: { ...env, TMPDIR: directory },
+      }),
+      isReady: async (port) =>
+        (await ask('GET', `http://127.0.0.1:${port}/status`)).json?.value?.ready === true,
+    },
+  );
   return driveBrowser(`http://127.0.0.1:${driver.port}`, `127.0.0.1:${chromium.port}`);
 }
 
@@ -134,7 +172,10 @@ export async function openPage(browser: Browser, address: string): Promise<void>
 
 /** Stores a secret with the form. @returns its link */
 export async function createLink(
-  browser: Browser, service: SecretsService, password: string, passphrase = '',
+  browser: Browser,
+  service: SecretsService,
+  password: string,
+  passphrase = '',
 ): Promise<string> {
   await openPage(browser, `${service.url}/`);
   await enterToken(browser, AUTH_TOKEN);
@@ -149,7 +190,8 @@ export async function createLink(
 
 /** Remembers the keys of a link, which must not be logged, and that of its receipt. */
 export function noteKeys(service: SecretsService, ...links: readonly string[]): void {
-  for (const link of links) for (const key of new URL(link).hash.slice(1).split('.')) service.keys.add(key);
+  for (const link of links)
+    for (const key of new URL(link).hash.slice(1).split('.')) service.keys.add(key);
 }
 
 /** @returns the text as the page shows it */
@@ -188,7 +230,11 @@ export async function untilProblem(browser: Browser, pattern: RegExp): Promise<v
 }
 
 /** Waits until the field has an error message of its own, which screen readers announce with it. */
-export async function untilFieldProblem(browser: Browser, id: string, pattern: RegExp): Promise<void> {
+export async function untilFieldProblem(
+  browser: Browser,
+  id: string,
+  pattern: RegExp,
+): Promise<void> {
   await browser.until(`${pattern}.test(document.getElementById('${id}-error')?.innerText ?? '')`);
   const [invalid, described] = await browser.run(`
     const field = document.getElementById('${id}');
@@ -197,7 +243,8 @@ export async function untilFieldProblem(browser: Browser, id: string, pattern: R
 }
 
 /** The second time: the first one is sent without a token. */
-export const OPTIONS_LOADED = 'performance.getEntriesByName(location.origin + "/api/store/options").length > 1';
+export const OPTIONS_LOADED =
+  'performance.getEntriesByName(location.origin + "/api/store/options").length > 1';
 
 /** Enters the access token and waits until the page has loaded the operator's limits. */
 export async function enterToken(browser: Browser, token: string): Promise<void> {
@@ -208,7 +255,9 @@ export async function enterToken(browser: Browser, token: string): Promise<void>
 
 /** The id of the focused element. */
 export const focused = (browser: Browser): Promise<string> =>
-  browser.run('return document.activeElement === document.body ? "body" : document.activeElement.id');
+  browser.run(
+    'return document.activeElement === document.body ? "body" : document.activeElement.id',
+  );
 
 /** What Chromium says of a request without a network. Only `setOffline` takes it away. */
 const OFFLINE = 'net::ERR_INTERNET_DISCONNECTED';
@@ -224,10 +273,14 @@ export async function setOffline(browser: Browser, offline: boolean): Promise<vo
 /** Console messages except for expected 4xx replies: policy violations and script errors remain. */
 export async function browserErrors(browser: Browser): Promise<string[]> {
   const path = /\/([sr]\/[0-9a-f-]{36}(\/\w+)?|api\/store\/(encrypt|options)|events\S*)/.source;
-  const expected = new RegExp(`${path} - Failed to load resource: the server responded with a status of 4\\d\\d `);
+  const expected = new RegExp(
+    `${path} - Failed to load resource: the server responded with a status of 4\\d\\d `,
+  );
   const entries = await browser.log();
   const isExpected = (message: string) => expected.test(message) || message.includes(OFFLINE);
-  const errors = entries.filter(({ source, message }) => source !== 'network' || !isExpected(message));
+  const errors = entries.filter(
+    ({ source, message }) => source !== 'network' || !isExpected(message),
+  );
   return errors.map(({ level, message }) => `${level} ${message}`);
 }
 

@@ -9,8 +9,21 @@ import { AUTH_TOKEN } from '../../test/support/gatehouse.ts';
 import { until } from '../../test/support/until.ts';
 import { plainKeys, plainOpen } from '../../test/vectors/plain-envelope.ts';
 import {
-  checkAfterEach, createLink, enterToken, focused, INSECURE_HOST, noteKeys, openLink, openPage, reveal, setOffline,
-  startChromium, startService, untilEnded, untilFieldProblem, untilProblem,
+  checkAfterEach,
+  createLink,
+  enterToken,
+  focused,
+  INSECURE_HOST,
+  noteKeys,
+  openLink,
+  openPage,
+  reveal,
+  setOffline,
+  startChromium,
+  startService,
+  untilEnded,
+  untilFieldProblem,
+  untilProblem,
 } from './setup.ts';
 import { KEYS } from './webdriver.ts';
 
@@ -43,7 +56,10 @@ test('a first-time user makes a link and copies it in three actions: text, butto
   await browser.click('copy');
   assert.equal(browser.takeActions(), 3);
   await browser.until('document.getElementById("copy").innerText === "Copied"');
-  assert.equal(await browser.runAsync('return navigator.clipboard.readText()'), await browser.value('link'));
+  assert.equal(
+    await browser.runAsync('return navigator.clipboard.readText()'),
+    await browser.value('link'),
+  );
   const link = await browser.value('link');
   noteKeys(open, link, await browser.value('receipt'));
   assert.equal(await reveal(browser, link), 'confidential');
@@ -51,7 +67,10 @@ test('a first-time user makes a link and copies it in three actions: text, butto
 
 test('a link reveals its secret once, and then says that it was read', async () => {
   const link = await createLink(browser, service, 'confidential, "ß" & <b>名前</b>');
-  assert.match(link, new RegExp(`^${service.url}/s/[0-9a-f-]{36}#[A-Za-z0-9_-]{43}\\.[A-Za-z0-9_-]{48}$`));
+  assert.match(
+    link,
+    new RegExp(`^${service.url}/s/[0-9a-f-]{36}#[A-Za-z0-9_-]{43}\\.[A-Za-z0-9_-]{48}$`),
+  );
   assert.match(await browser.text('made'), /It can be opened once, until \S/);
   assert.equal(await browser.isVisible('locked'), false);
   await openLink(browser, link);
@@ -60,20 +79,32 @@ test('a link reveals its secret once, and then says that it was read', async () 
   await browser.untilVisible('revealed');
   assert.equal(await browser.value('text'), 'confidential, "ß" & <b>名前</b>');
   assert.equal(await focused(browser), 'revealed-heading');
-  assert.match(await browser.text('left'), /^This was the last view\. The service has deleted the secret/);
+  assert.match(
+    await browser.text('left'),
+    /^This was the last view\. The service has deleted the secret/,
+  );
   assert.equal(await browser.isVisible('delete'), false);
   await openPage(browser, link);
   await untilEnded(browser, READ);
-  assert.match(await browser.text('ended-text'), /opened on .+ If that was not you, tell the sender at once/);
+  assert.match(
+    await browser.text('ended-text'),
+    /opened on .+ If that was not you, tell the sender at once/,
+  );
 });
 
 test('the service never sees the text, and node:crypto opens what it stores', async () => {
   const link = await createLink(browser, service, 'marked-text-of-mine', 'marked-passphrase');
   const [key = '', envelopeKey = ''] = new URL(link).hash.slice(1).split('.');
-  assert.doesNotMatch(`${service.output()}${JSON.stringify(await service.row(idOf(link)))}`, /marked-/);
+  assert.doesNotMatch(
+    `${service.output()}${JSON.stringify(await service.row(idOf(link)))}`,
+    /marked-/,
+  );
   const { content, proof } = plainKeys(envelopeKey, 'marked-passphrase');
   const opened = plainOpen(content, await service.decrypt(idOf(link), key, proof));
-  assert.deepEqual([opened.about, opened.bytes.toString()], [{ kind: 'text' }, 'marked-text-of-mine']);
+  assert.deepEqual(
+    [opened.about, opened.bytes.toString()],
+    [{ kind: 'text' }, 'marked-text-of-mine'],
+  );
 });
 
 test('without end-to-end encryption the API returns the text as it is', async () => {
@@ -104,7 +135,10 @@ test('a file keeps its bytes and its name, and is saved, never shown', async () 
   const link = await browser.value('link');
   noteKeys(service, link);
   const downloads = join(files, 'downloads');
-  await browser.devtools('Browser.setDownloadBehavior', { behavior: 'allow', downloadPath: downloads });
+  await browser.devtools('Browser.setDownloadBehavior', {
+    behavior: 'allow',
+    downloadPath: downloads,
+  });
   await openLink(browser, link);
   await browser.click('submit');
   await browser.untilVisible('revealed');
@@ -128,10 +162,15 @@ test('a file over the limit is named at the field, with the limit, before anythi
   await browser.click('submit');
   await untilFieldProblem(browser, 'file', /^Choose a file\.$/);
   await browser.attach('file', path);
-  const requests = () => service.log().filter(({ route }) => route === 'POST /api/store/encrypt').length;
+  const requests = () =>
+    service.log().filter(({ route }) => route === 'POST /api/store/encrypt').length;
   const before = requests();
   await browser.click('submit');
-  await untilFieldProblem(browser, 'file', /^58\.5 KiB is too much: the limit is about 41\.\d KiB\.$/);
+  await untilFieldProblem(
+    browser,
+    'file',
+    /^58\.5 KiB is too much: the limit is about 41\.\d KiB\.$/,
+  );
   assert.equal(requests(), before);
   assert.equal(await browser.value('passphrase'), 'is not lost');
 });
@@ -140,7 +179,8 @@ test('a wrong key, a cut link and a link with a mistake say so without using any
   const { id, link, key } = await service.store('still there', { max_reads: 1 });
   await openPage(browser, link.replace(key, randomBytes(32).toString('base64url')));
   await untilEnded(browser, WRONG);
-  const statuses = () => service.log().filter(({ route }) => route === 'POST /s/{id}/status').length;
+  const statuses = () =>
+    service.log().filter(({ route }) => route === 'POST /s/{id}/status').length;
   const before = statuses();
   const cut = [link.replace(`#${key}`, ''), link.slice(0, -key.length), link.slice(0, -1)];
   for (const damaged of [...cut, `${link}.`, link.replace(/\/s\/./, '/s/')]) {
@@ -236,7 +276,11 @@ test('a passphrase is asked for at once, and a wrong one uses no read and is sai
   await untilFieldProblem(browser, 'passphrase', /^Enter the passphrase\.$/);
   assert.equal(await focused(browser), 'passphrase');
   await browser.press(...'wrong', KEYS.Enter);
-  await untilFieldProblem(browser, 'passphrase', /^This passphrase is wrong\. Nothing was used up\.$/);
+  await untilFieldProblem(
+    browser,
+    'passphrase',
+    /^This passphrase is wrong\. Nothing was used up\.$/,
+  );
   assert.equal(await browser.value('passphrase'), 'wrong', 'what was typed is kept');
   assert.equal(await service.reads(idOf(link)), 0);
   await browser.fill('passphrase', 'said by phone');
@@ -250,10 +294,15 @@ test('too many wrong passphrases are reported with the time to wait', async () =
   const { link } = await service.store('locked away', { passphrase: 'said by phone' });
   await openLink(browser, link);
   for (let i = 0; i < 6; i += 1) {
-    await browser.run('for (const one of document.querySelectorAll("#problem, .error")) one.textContent = ""');
+    await browser.run(
+      'for (const one of document.querySelectorAll("#problem, .error")) one.textContent = ""',
+    );
     await browser.fill('passphrase', `wrong ${i}`);
     await browser.press(KEYS.Enter);
-    await untilProblem(browser, i < 5 ? /wrong/ : /^Too many attempts\. Try again in 1\d minutes\.$/);
+    await untilProblem(
+      browser,
+      i < 5 ? /wrong/ : /^Too many attempts\. Try again in 1\d minutes\.$/,
+    );
   }
 });
 
@@ -324,7 +373,10 @@ test('without a connection the form keeps what was typed, and a link is not lost
   await openLink(browser, link);
   await setOffline(browser, true);
   await browser.click('submit');
-  await untilProblem(browser, /^The service did not answer\..* If a view was under way, it may have been used up\.$/);
+  await untilProblem(
+    browser,
+    /^The service did not answer\..* If a view was under way, it may have been used up\.$/,
+  );
   await setOffline(browser, false);
   await browser.click('submit');
   await browser.untilVisible('revealed');
@@ -345,10 +397,15 @@ test('a text over the limit is said at the field, before anything is sent', asyn
   await openPage(browser, `${service.url}/`);
   await enterToken(browser, AUTH_TOKEN);
   await browser.run('document.getElementById("secret").value = "x".repeat(60_000)');
-  const requests = () => service.log().filter(({ route }) => route === 'POST /api/store/encrypt').length;
+  const requests = () =>
+    service.log().filter(({ route }) => route === 'POST /api/store/encrypt').length;
   const before = requests();
   await browser.click('submit');
-  await untilFieldProblem(browser, 'secret', /^58\.5 KiB is too much: the limit is about 41\.\d KiB\.$/);
+  await untilFieldProblem(
+    browser,
+    'secret',
+    /^58\.5 KiB is too much: the limit is about 41\.\d KiB\.$/,
+  );
   assert.deepEqual([requests(), (await browser.value('secret')).length], [before, 60_000]);
 });
 
@@ -360,11 +417,17 @@ test('a token that was revoked meanwhile is said at its field, and nothing typed
   await token.revoke();
   await browser.click('submit');
   await untilFieldProblem(browser, 'token', /^This access token is not valid\./);
-  assert.deepEqual([await browser.value('secret'), await browser.value('token')], ['typed before', token.text]);
+  assert.deepEqual(
+    [await browser.value('secret'), await browser.value('token')],
+    ['typed before', token.text],
+  );
 });
 
 test('without a connection a passphrase is kept, and neither it nor a view is used up', async () => {
-  const { id, link } = await service.store('locked away', { passphrase: 'said by phone', max_reads: 1 });
+  const { id, link } = await service.store('locked away', {
+    passphrase: 'said by phone',
+    max_reads: 1,
+  });
   await openLink(browser, link);
   await browser.fill('passphrase', 'said by phone');
   await setOffline(browser, true);
@@ -398,15 +461,24 @@ test('without a connection a receipt says so and deletes nothing', async () => {
 test('the receiver sees who runs the site', async () => {
   const { link } = await open.store('confidential');
   await openLink(browser, link);
-  assert.match(await browser.run('return document.querySelector("header").innerText'), /^Example & Sons$/);
+  assert.match(
+    await browser.run('return document.querySelector("header").innerText'),
+    /^Example & Sons$/,
+  );
   assert.match(await browser.text('reveal'), /Someone sent you this through Example & Sons\./);
 });
 
 test('without HTTPS the pages say what that means, and offer no file', async () => {
   const insecure = service.url.replace('localhost', INSECURE_HOST);
   await openPage(browser, `${insecure}/`);
-  assert.match(await browser.text('insecure'), /^This page was opened without HTTPS\..* Open this page with HTTPS/);
-  assert.deepEqual(await Promise.all(['kind-file', 'end-to-end'].map((id) => browser.isEnabled(id))), [false, false]);
+  assert.match(
+    await browser.text('insecure'),
+    /^This page was opened without HTTPS\..* Open this page with HTTPS/,
+  );
+  assert.deepEqual(
+    await Promise.all(['kind-file', 'end-to-end'].map((id) => browser.isEnabled(id))),
+    [false, false],
+  );
   const link = await createLink(browser, service, 'end to end');
   await openPage(browser, link.replace('localhost', INSECURE_HOST));
   await untilEnded(browser, /^This link needs HTTPS$/);

@@ -11,7 +11,15 @@ import { AUTH_TOKEN } from '../../test/support/gatehouse.ts';
 import { until } from '../../test/support/until.ts';
 import { findProgram } from '../programs.ts';
 import {
-  browserErrors, checkAfterEach, createLink, focused, INSECURE_HOST, openPage, reveal, startChromium, startService,
+  browserErrors,
+  checkAfterEach,
+  createLink,
+  focused,
+  INSECURE_HOST,
+  openPage,
+  reveal,
+  startChromium,
+  startService,
   untilEnded,
 } from './setup.ts';
 import { KEYS } from './webdriver.ts';
@@ -32,7 +40,8 @@ test('the QR code encodes the link', async () => {
   try {
     writeFileSync(file, await browser.screenshot('qr'));
     const decoded = execFileSync(findProgram('zbarimg') ?? 'zbarimg', ['--quiet', '--raw', file], {
-      encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'],
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
     });
     assert.equal(decoded.trim(), link);
   } finally {
@@ -43,7 +52,8 @@ test('the QR code encodes the link', async () => {
 test('loading, reloading and prefetching a link reveal and change nothing', async (t) => {
   const { id, link } = await service.store('unread', { max_reads: 1 });
   const before = await service.row(id);
-  const loads = () => service.log().filter(({ route, status }) => route === 'GET /s/{id}' && status === 200).length;
+  const loads = () =>
+    service.log().filter(({ route, status }) => route === 'GET /s/{id}' && status === 200).length;
   const first = loads();
   await openPage(browser, link);
   await browser.reload();
@@ -51,9 +61,12 @@ test('loading, reloading and prefetching a link reveal and change nothing', asyn
   await until(() => loads() === first + 3, 'three loads');
   assert.equal(await browser.isVisible('revealed'), false);
   // Stands for a web mail client, whose messages are pages of another origin.
-  const html = '<!doctype html><title>mail</title><link rel="icon" href="data:,">'
-    + `<link rel="prefetch" href="${link}"><a href="${link}">a secret</a>`;
-  const mail = createServer((_request, response) => void response.setHeader('Content-Type', 'text/html').end(html));
+  const html =
+    '<!doctype html><title>mail</title><link rel="icon" href="data:,">' +
+    `<link rel="prefetch" href="${link}"><a href="${link}">a secret</a>`;
+  const mail = createServer(
+    (_request, response) => void response.setHeader('Content-Type', 'text/html').end(html),
+  );
   mail.listen(0, '127.0.0.1');
   await once(mail, 'listening');
   t.after(() => void mail.close().closeAllConnections());
@@ -64,7 +77,10 @@ test('loading, reloading and prefetching a link reveal and change nothing', asyn
   await browser.until('document.title === "mail"');
   // The other page cannot read what it has prefetched.
   const blocked = 'net::ERR_BLOCKED_BY_RESPONSE.NotSameOrigin';
-  assert.deepEqual((await browserErrors(browser)).filter((text) => !text.endsWith(blocked)), []);
+  assert.deepEqual(
+    (await browserErrors(browser)).filter((text) => !text.endsWith(blocked)),
+    [],
+  );
   assert.equal(await reveal(browser, link), 'unread');
 });
 
@@ -73,7 +89,10 @@ test('revealing removes the key from the address and from the history', async ()
   await reveal(browser, link);
   assert.equal(await browser.address(), `${service.url}/s/${id}`);
   const { entries } = await browser.devtools('Page.getNavigationHistory', {});
-  assert.deepEqual(entries.filter(({ url }: { url: string }) => url.includes(key)), []);
+  assert.deepEqual(
+    entries.filter(({ url }: { url: string }) => url.includes(key)),
+    [],
+  );
   await browser.open(`${service.url}/`);
   await browser.back();
   assert.equal(await browser.address(), `${service.url}/s/${id}`);
@@ -102,7 +121,8 @@ test('without clipboard access the page selects the text and says how to copy it
   await browser.click('copy');
   await browser.until('document.getElementById("copy").innerText === "Selected: press Ctrl+C"');
   await browser.press([KEYS.Control, 'c']);
-  const ignored = /The Cross-Origin-Opener-Policy header has been ignored, because the URL's origin was untrustworthy/;
+  const ignored =
+    /The Cross-Origin-Opener-Policy header has been ignored, because the URL's origin was untrustworthy/;
   for (const error of await browserErrors(browser)) assert.match(error, ignored);
   await openPage(browser, `${service.url}/`);
   assert.equal(await clipboard(), 'by hand');
@@ -113,7 +133,11 @@ test('"Create another link" keeps the token and clears everything about the last
   await browser.click('again');
   await browser.untilVisible('make');
   assert.equal(await focused(browser), 'make-heading');
-  const values = await Promise.all(['token', 'secret', 'passphrase', 'link', 'receipt', 'made-passphrase'].map((id) => browser.value(id)));
+  const values = await Promise.all(
+    ['token', 'secret', 'passphrase', 'link', 'receipt', 'made-passphrase'].map((id) =>
+      browser.value(id),
+    ),
+  );
   assert.deepEqual(values, [AUTH_TOKEN, '', '', '', '', '']);
   assert.equal(await browser.run('return document.querySelectorAll("svg").length'), 0);
 });
@@ -129,5 +153,8 @@ test('the browser reports an inline style as a policy violation', async () => {
   await browser.run(`
     const style = Object.assign(document.createElement('style'), { textContent: 'body { color: red }' });
     document.head.append(style);`);
-  assert.match((await browserErrors(browser)).join('\n'), /violates the following Content Security Policy directive/);
+  assert.match(
+    (await browserErrors(browser)).join('\n'),
+    /violates the following Content Security Policy directive/,
+  );
 });

@@ -3,8 +3,15 @@ import assert from 'node:assert/strict';
 
 /** Keys that have no character of their own (WebDriver 17.4.2). */
 export const KEYS = {
-  Tab: '\ue004', Enter: '\ue007', Shift: '\ue008', Control: '\ue009', Escape: '\ue00c', Space: ' ', Up: '\ue013',
-  Down: '\ue015', Backspace: '\ue003',
+  Tab: '\ue004',
+  Enter: '\ue007',
+  Shift: '\ue008',
+  Control: '\ue009',
+  Escape: '\ue00c',
+  Space: ' ',
+  Up: '\ue013',
+  Down: '\ue015',
+  Backspace: '\ue003',
 } as const;
 
 export interface LogEntry {
@@ -82,7 +89,9 @@ export async function driveBrowser(driver: string, debuggerAddress: string): Pro
   const created = await call('POST', '/session', {
     capabilities: {
       alwaysMatch: {
-        browserName: 'chrome', 'goog:loggingPrefs': { browser: 'ALL' }, 'goog:chromeOptions': { debuggerAddress },
+        browserName: 'chrome',
+        'goog:loggingPrefs': { browser: 'ALL' },
+        'goog:chromeOptions': { debuggerAddress },
       },
     },
   });
@@ -95,7 +104,8 @@ export async function driveBrowser(driver: string, debuggerAddress: string): Pro
     return `/element/${found[ELEMENT]}`;
   };
   const find = (id: string) => select(`#${id}`);
-  const run = (script: string, ...values: unknown[]) => post('/execute/sync', { script, args: values });
+  const run = (script: string, ...values: unknown[]) =>
+    post('/execute/sync', { script, args: values });
   const browser: Browser = {
     open: (address) => post('/url', { url: address }),
     reload: () => post('/refresh'),
@@ -106,11 +116,15 @@ export async function driveBrowser(driver: string, debuggerAddress: string): Pro
       const limit = Date.now() + 10_000;
       while ((await run(`return ${expression}`)) !== true) {
         if (Date.now() < limit) continue;
-        assert.fail(`timed out: ${expression}; the page shows: ${await run('return document.body.innerText')}`);
+        assert.fail(
+          `timed out: ${expression}; the page shows: ${await run('return document.body.innerText')}`,
+        );
       }
     },
-    untilVisible: (id) => browser.until(`document.getElementById('${id}')?.checkVisibility() === true`),
-    isVisible: (id) => run('return document.getElementById(arguments[0])?.checkVisibility() === true', id),
+    untilVisible: (id) =>
+      browser.until(`document.getElementById('${id}')?.checkVisibility() === true`),
+    isVisible: (id) =>
+      run('return document.getElementById(arguments[0])?.checkVisibility() === true', id),
     takeActions() {
       const taken = actionCount;
       actionCount = 0;
@@ -149,26 +163,38 @@ export async function driveBrowser(driver: string, debuggerAddress: string): Pro
       await post('/actions', { actions: [{ type: 'key', id: 'keyboard', actions }] });
     },
     run,
-    runAsync: (script, ...values) => post('/execute/async', {
-      script: `
+    runAsync: (script, ...values) =>
+      post('/execute/async', {
+        script: `
         const done = arguments[arguments.length - 1];
         (async (...values) => { ${script} })(...arguments).then(done, (error) => done(String(error)));`,
-      args: values,
-    }),
+        args: values,
+      }),
     async screenshot(id) {
-      const clip = await run(`
+      const clip = await run(
+        `
         const element = document.getElementById(arguments[0]) ?? document.documentElement;
         const { x, y, width, height } = element.getBoundingClientRect();
-        return { x: x + scrollX, y: y + scrollY, width, height, scale: 1 };`, id);
-      const { data } = await browser.devtools('Page.captureScreenshot', { clip, captureBeyondViewport: true });
+        return { x: x + scrollX, y: y + scrollY, width, height, scale: 1 };`,
+        id,
+      );
+      const { data } = await browser.devtools('Page.captureScreenshot', {
+        clip,
+        captureBeyondViewport: true,
+      });
       return Buffer.from(data, 'base64');
     },
     log: () => post('/se/log', { type: 'browser' }),
-    devtools: (command, parameters) => post('/goog/cdp/execute', { cmd: command, params: parameters }),
-    addAuthenticator: (verifiesUser) => post('/webauthn/authenticator', {
-      protocol: 'ctap2', transport: 'internal', hasResidentKey: true, hasUserVerification: verifiesUser,
-      isUserVerified: verifiesUser,
-    }),
+    devtools: (command, parameters) =>
+      post('/goog/cdp/execute', { cmd: command, params: parameters }),
+    addAuthenticator: (verifiesUser) =>
+      post('/webauthn/authenticator', {
+        protocol: 'ctap2',
+        transport: 'internal',
+        hasResidentKey: true,
+        hasUserVerification: verifiesUser,
+        isUserVerified: verifiesUser,
+      }),
     removeAuthenticator: (id) => call('DELETE', `${session}/webauthn/authenticator/${id}`),
     newTab: async () => (await post('/window/new', { type: 'tab' })).handle,
     tabs: () => get('/window/handles'),

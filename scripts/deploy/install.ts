@@ -4,15 +4,23 @@ import { findProgram } from '../programs.ts';
 import { runMain, SetupError } from '../setup-error.ts';
 
 const TOOLS = [
-  ['caddy', 'caddy'], ['docker-compose', 'docker-compose'], ['promtool', 'prometheus'], ['psql', 'postgresql-client'],
-  ['strace', 'strace'], ['systemd-analyze', 'systemd'],
+  ['caddy', 'caddy'],
+  ['docker-compose', 'docker-compose'],
+  ['promtool', 'prometheus'],
+  ['psql', 'postgresql-client'],
+  ['strace', 'strace'],
+  ['systemd-analyze', 'systemd'],
 ] as const;
 
 async function main(): Promise<number> {
-  const missing = TOOLS.filter(([program, name]) => !findProgram(program) && !install(program, name));
+  const missing = TOOLS.filter(
+    ([program, name]) => !findProgram(program) && !install(program, name),
+  );
   if (missing.length > 0) {
     const names = missing.map(([program]) => program).join(', ');
-    throw new SetupError(`make test-deploy needs ${names}: install it from your system's packages${ROOT_MAY}`);
+    throw new SetupError(
+      `make test-deploy needs ${names}: install it from your system's packages${ROOT_MAY}`,
+    );
   }
   return 0;
 }

@@ -28,7 +28,11 @@ test('every alert is silent before the trouble of its test, and fires in it', ()
 
 test('a rule that does not fire, or fires too early, is noticed', () => {
   const rules = readFileSync(file('rules.yaml'), 'utf8');
-  for (const [from, to] of [['> 900', '> 9000'], ['> 900', '> 800'], ['"GET /readyz", status="200"', '"GET /ready", status="200"']]) {
+  for (const [from, to] of [
+    ['> 900', '> 9000'],
+    ['> 900', '> 800'],
+    ['"GET /readyz", status="200"', '"GET /ready", status="200"'],
+  ]) {
     assert.ok(from && to && rules.includes(from));
     writeFileSync(file('rules.yaml'), rules.replace(from, to));
     assert.notEqual(runTool('promtool', ['test', 'rules', file('rules.test.yaml')]).code, 0, to);
@@ -47,5 +51,9 @@ test('Prometheus can read every query of the dashboard', () => {
   };
   const { code, output } = check(rules.join(''));
   assert.equal(code, 0, output);
-  assert.notEqual(check(rules.join('').replace('sum by', 'summe by')).code, 0, 'a wrong query is noticed');
+  assert.notEqual(
+    check(rules.join('').replace('sum by', 'summe by')).code,
+    0,
+    'a wrong query is noticed',
+  );
 });

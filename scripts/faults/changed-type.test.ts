@@ -6,8 +6,11 @@ import { scenario } from './scenario.ts';
 const CHANGES = 20;
 /** Columns that the services read at each request, by the tables they are in. */
 const COLUMNS = [
-  ['identity.users', 'first_name'], ['identity.sessions', 'user_agent'], ['secrets.secrets', 'key_id'],
-  ['webhook.tokens', 'name'], ['webhook.events', 'event'],
+  ['identity.users', 'first_name'],
+  ['identity.sessions', 'user_agent'],
+  ['secrets.secrets', 'key_id'],
+  ['webhook.tokens', 'name'],
+  ['webhook.events', 'event'],
 ] as const;
 
 scenario('a column type changed under load', async ({ database, load, random }) => {

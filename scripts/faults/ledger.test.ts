@@ -12,7 +12,12 @@ import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startProxy } from '../../test/support/proxy.ts';
-import { buildProgram, type Running, runProgram, startProgram } from '../../test/support/process.ts';
+import {
+  buildProgram,
+  type Running,
+  runProgram,
+  startProgram,
+} from '../../test/support/process.ts';
 import { until } from '../../test/support/until.ts';
 import { connect, type PostgresServer, startPostgres } from '../postgres.ts';
 import { makeTemporary, removeTemporary } from '../temporary.ts';
@@ -30,9 +35,16 @@ const BACKOFF_MS = 100;
 const MAX_BACKOFF_MS = BACKOFF_MS * 2 ** MAX_ATTEMPTS;
 const SIGNING_SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
 /** The event names that handler.mjs knows, most of them successful. */
-const NAMES = [...Array.from({ length: 6 }, () => 'succeeds'), 'fails at first', 'takes its time', 'always fails'];
+const NAMES = [
+  ...Array.from({ length: 6 }, () => 'succeeds'),
+  'fails at first',
+  'takes its time',
+  'always fails',
+];
 /** For the suspended receiver: the second attempt begins elsewhere before the first one ends. */
-const SLOW_NAMES = Array.from({ length: 8 }, (_, number) => (number % 2 ? 'succeeds slowly' : 'fails slowly'));
+const SLOW_NAMES = Array.from({ length: 8 }, (_, number) =>
+  number % 2 ? 'succeeds slowly' : 'fails slowly',
+);
 const SUSPENDED_MS = LEASE_MS + 3_500;
 
 /** PostgreSQL behind a fixed address: after each restart it listens on another port. */
@@ -76,7 +88,10 @@ test(`acknowledged events are stored and end, whatever is killed (FAULTS_SEED=${
   writeFileSync(secretFile, SIGNING_SECRET);
   const database = await startDatabase(t, join(directory, 'database'));
   const program = buildProgram();
-  const base = { DATABASE_URL: database.url, WEBHOOK_SECRET: 'a secret for the ledger of 36 characters' };
+  const base = {
+    DATABASE_URL: database.url,
+    WEBHOOK_SECRET: 'a secret for the ledger of 36 characters',
+  };
   const environment = {
     ...base,
     LEDGER: ledger,
@@ -128,7 +143,11 @@ test(`acknowledged events are stored and end, whatever is killed (FAULTS_SEED=${
         repeated.add(id);
         continue;
       }
-      assert.equal(eventId, acknowledged.get(id) ?? eventId, `${id} was acknowledged under two ids`);
+      assert.equal(
+        eventId,
+        acknowledged.get(id) ?? eventId,
+        `${id} was acknowledged under two ids`,
+      );
       acknowledged.set(id, eventId);
       return;
     }
@@ -138,14 +157,20 @@ test(`acknowledged events are stored and end, whatever is killed (FAULTS_SEED=${
     const time = String(Math.floor(Date.now() / 1000));
     const hmac = createHmac('sha256', Buffer.from(SIGNING_SECRET.slice('whsec_'.length), 'base64'));
     const headers = {
-      authorization: `Bearer ${token}`, 'content-type': 'application/json', 'webhook-id': id, 'webhook-timestamp': time,
+      authorization: `Bearer ${token}`,
+      'content-type': 'application/json',
+      'webhook-id': id,
+      'webhook-timestamp': time,
       'webhook-signature': `v1,${hmac.update(`${id}.${time}.${body}`).digest('base64')}`,
     };
     try {
       const options = { method: 'POST', headers, body, signal: AbortSignal.timeout(20_000) };
       const response = await fetch(`${url}/webhook`, options);
       const reply: { id?: string } = JSON.parse(await response.text());
-      assert.ok(response.status === 200 || response.status === 503, `${response.status} ${JSON.stringify(reply)}`);
+      assert.ok(
+        response.status === 200 || response.status === 503,
+        `${response.status} ${JSON.stringify(reply)}`,
+      );
       return response.status === 200 ? (reply.id ?? null) : null;
     } catch (error) {
       if (error instanceof assert.AssertionError) throw error;
@@ -179,7 +204,10 @@ test(`acknowledged events are stored and end, whatever is killed (FAULTS_SEED=${
     urls[index] = await receivers[index].url('webhook');
     kills.receiver += 1;
   }
-  const activities = Promise.all([...Array.from({ length: SENDERS }, (_, sender) => send(sender)), suspend()]);
+  const activities = Promise.all([
+    ...Array.from({ length: SENDERS }, (_, sender) => send(sender)),
+    suspend(),
+  ]);
   const failed = activities.then(() => new Promise<never>(() => {}));
   const deadline = Date.now() + SECONDS * 1000;
   const total = () => kills.receiver + kills.connection + kills.database;
@@ -188,7 +216,8 @@ test(`acknowledged events are stored and end, whatever is killed (FAULTS_SEED=${
     // The first three kills are one of each kind.
     const choice = [0.7, 0.9, 0][total()] ?? random();
     if (choice < 0.6) await killReceiver();
-    else if (choice < 0.85) kills.connection += (await database.killConnection(random).catch(() => false)) ? 1 : 0;
+    else if (choice < 0.85)
+      kills.connection += (await database.killConnection(random).catch(() => false)) ? 1 : 0;
     else await database.kill().then(() => (kills.database += 1));
   }
   const lastKill = Date.now();
@@ -215,7 +244,9 @@ test(`acknowledged events are stored and end, whatever is killed (FAULTS_SEED=${
   const attempts = [...calls.values()].flat().flatMap((series) => [...series.values()]);
   const cut = attempts.filter(({ ends }) => ends === null).length;
   t.diagnostic(`seed ${SEED}: ${acknowledged.size} events acknowledged, ${stored.length} stored`);
-  t.diagnostic(`kills: ${JSON.stringify(kills)}; handler calls: ${attempts.length}, cut short: ${cut}`);
+  t.diagnostic(
+    `kills: ${JSON.stringify(kills)}; handler calls: ${attempts.length}, cut short: ${cut}`,
+  );
   t.diagnostic(`all events ended ${took} ms after the last kill`);
 
   const hasInterrupted = total() >= MIN_KILLS && Math.min(...Object.values(kills)) > 0 && cut > 0;
@@ -228,6 +259,10 @@ test(`acknowledged events are stored and end, whatever is killed (FAULTS_SEED=${
   }
   for (const entry of stored) {
     const mayRepeat = repeated.has(entry.delivery_id);
-    checkEntry(entry, calls.get(entry.id) ?? [], { maxAttempts: MAX_ATTEMPTS, mayRepeat, interrupted });
+    checkEntry(entry, calls.get(entry.id) ?? [], {
+      maxAttempts: MAX_ATTEMPTS,
+      mayRepeat,
+      interrupted,
+    });
   }
 });

@@ -26,7 +26,9 @@ export function readLedger(text: string): ReadonlyMap<string, readonly AttemptSe
       if (current && !current.has(attempt)) current.set(attempt, call);
       else series.push(new Map([[attempt, call]]));
     } else {
-      const call = series.map((one) => one.get(attempt)).findLast((one) => one?.process === process);
+      const call = series
+        .map((one) => one.get(attempt))
+        .findLast((one) => one?.process === process);
       if (call) call.ends = time;
     }
   }
@@ -52,7 +54,11 @@ export interface Expectation {
   readonly interrupted: ReadonlyMap<number, number>;
 }
 
-export function checkEntry(entry: Entry, series: readonly AttemptSeries[], expectation: Expectation): void {
+export function checkEntry(
+  entry: Entry,
+  series: readonly AttemptSeries[],
+  expectation: Expectation,
+): void {
   const { id, event, status, attempts, failures } = entry;
   const { maxAttempts, mayRepeat, interrupted } = expectation;
   const calls = series.at(-1);
@@ -61,7 +67,10 @@ export function checkEntry(entry: Entry, series: readonly AttemptSeries[], expec
   const message = (what: string) => `${event} ${id}: ${what}; ${details}`;
   const isOneSeries = series.length === 1 || (mayRepeat && event === 'always fails');
   assert.ok(isOneSeries, message(`${series.length} series of attempts`));
-  assert.ok(calls && numbers.length >= 1 && numbers.length <= maxAttempts, message(`${numbers.length} calls`));
+  assert.ok(
+    calls && numbers.length >= 1 && numbers.length <= maxAttempts,
+    message(`${numbers.length} calls`),
+  );
   assert.ok(status === 'done' || status === 'dead', message(`status ${status}`));
   const last = Math.max(...numbers);
   assert.ok(last <= attempts && attempts <= maxAttempts, message('wrong attempt counter'));
@@ -72,9 +81,15 @@ export function checkEntry(entry: Entry, series: readonly AttemptSeries[], expec
     if (before && attempt) {
       // A killed process, or one suspended for longer than its lease, has lost its work.
       const released = interrupted.get(before.process) ?? before.ends;
-      assert.ok(released !== null, message(`attempt ${number} began although the previous one had not ended`));
+      assert.ok(
+        released !== null,
+        message(`attempt ${number} began although the previous one had not ended`),
+      );
       const earliest = Math.min(released, before.ends ?? released);
-      assert.ok(attempt.begins >= earliest, message(`attempt ${number} began during the previous one`));
+      assert.ok(
+        attempt.begins >= earliest,
+        message(`attempt ${number} began during the previous one`),
+      );
     }
     before = attempt;
   }
@@ -87,7 +102,10 @@ export function checkEntry(entry: Entry, series: readonly AttemptSeries[], expec
     assert.ok(hasEnded, message('done before its last attempt ended'));
   } else {
     assert.equal(attempts, maxAttempts, message('dead before its last attempt'));
-    assert.ok(event === 'always fails' || isCut, message('dead although its attempts should have succeeded'));
+    assert.ok(
+      event === 'always fails' || isCut,
+      message('dead although its attempts should have succeeded'),
+    );
   }
   const isUnique = new Set(failures).size === failures.length;
   assert.ok(series.length > 1 || isUnique, message('a failure is recorded twice'));

@@ -14,7 +14,10 @@ export function createRandom(seed: number): () => number {
 }
 
 /** Draws by weight: `pick(random, { often: 9, seldom: 1 })`. */
-export function pick<Name extends string>(random: () => number, weights: Readonly<Record<Name, number>>): Name {
+export function pick<Name extends string>(
+  random: () => number,
+  weights: Readonly<Record<Name, number>>,
+): Name {
   let rest = random() * Object.values<number>(weights).reduce((sum, weight) => sum + weight, 0);
   for (const name in weights) if ((rest -= weights[name]) < 0) return name;
   throw new Error('there is nothing to choose from');

@@ -18,7 +18,8 @@ const TABLES = { identity: 'users', secrets: 'secrets', webhook: 'events' } as c
 function buildNewer(directory: string): string {
   const program = buildProgram();
   cpSync(join(program, 'dist'), join(directory, 'dist'), { recursive: true });
-  for (const name of ['node_modules', 'package.json']) symlinkSync(join(program, name), join(directory, name));
+  for (const name of ['node_modules', 'package.json'])
+    symlinkSync(join(program, name), join(directory, name));
   for (const service of SERVICES) {
     const table = `${service}.${TABLES[service]}`;
     const statements = [
@@ -41,10 +42,13 @@ scenario('a rolling upgrade', async ({ t, system, database, load }) => {
 
   const pair = [start(newer), start(newer)];
   await Promise.all(pair.map((one) => one.ready(...SERVICES)));
-  const steps = await withConnection(database.server().url, (sql) => sql<Array<{ name: string }>>`
+  const steps = await withConnection(
+    database.server().url,
+    (sql) => sql<Array<{ name: string }>>`
     select name from identity.migrations where name = 'newer' union all
     select name from secrets.migrations where name = 'newer' union all
-    select name from webhook.migrations where name = 'newer'`);
+    select name from webhook.migrations where name = 'newer'`,
+  );
   assert.equal(steps.length, SERVICES.length, 'each step was applied once');
   // The old processes.
   await system.untilReady();

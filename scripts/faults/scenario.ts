@@ -27,25 +27,38 @@ export interface Options {
 const TIMEOUT_MS = 280_000;
 
 /** @param cause causes the fault and ends it  @returns a test that needs no clean-up */
-export function scenario(name: string, cause: (scenario: Scenario) => Promise<void>, options: Options = {}): void {
-  test(`${name} (FAULTS_SEED=${SEED})`, { timeout: TIMEOUT_MS, skip: options.skip ?? false }, async (t) => {
-    const database = await options.database?.(t);
-    const system = await startSystem(t, database, options.program?.(t));
-    const load = await startLoad(t, system);
-    await load.progress(100);
-    const begun = Date.now();
-    await cause({ t, system, database: system.database, load, random: createRandom(SEED) });
-    await system.untilReady();
-    await load.progress(100);
-    const recovered = Date.now();
-    await load.stop();
-    t.diagnostic(await load.check());
-    t.diagnostic(`fault and recovery: ${recovered - begun} ms, check: ${Date.now() - recovered} ms`);
-  });
+export function scenario(
+  name: string,
+  cause: (scenario: Scenario) => Promise<void>,
+  options: Options = {},
+): void {
+  test(
+    `${name} (FAULTS_SEED=${SEED})`,
+    { timeout: TIMEOUT_MS, skip: options.skip ?? false },
+    async (t) => {
+      const database = await options.database?.(t);
+      const system = await startSystem(t, database, options.program?.(t));
+      const load = await startLoad(t, system);
+      await load.progress(100);
+      const begun = Date.now();
+      await cause({ t, system, database: system.database, load, random: createRandom(SEED) });
+      await system.untilReady();
+      await load.progress(100);
+      const recovered = Date.now();
+      await load.stop();
+      t.diagnostic(await load.check());
+      t.diagnostic(
+        `fault and recovery: ${recovered - begun} ms, check: ${Date.now() - recovered} ms`,
+      );
+    },
+  );
 }
 
 /** Runs a fault that must make requests fail: otherwise it has tested nothing. */
-export async function expectFailures({ load }: Scenario, fault: () => Promise<void>): Promise<void> {
+export async function expectFailures(
+  { load }: Scenario,
+  fault: () => Promise<void>,
+): Promise<void> {
   const before = load.failed();
   await fault();
   assert.ok(load.failed() > before, 'the fault made no request fail');
@@ -56,5 +69,9 @@ export async function stopInOrder(processes: readonly Running[]): Promise<void> 
   await sleep(1_000);
   for (const process of processes) process.signal('SIGTERM');
   const ends = await Promise.all(processes.map(({ ended }) => ended));
-  assert.deepEqual(ends.map(({ code }) => code), processes.map(() => 0), 'the processes end in order');
+  assert.deepEqual(
+    ends.map(({ code }) => code),
+    processes.map(() => 0),
+    'the processes end in order',
+  );
 }

@@ -46,7 +46,10 @@ export async function startDatabase(t: Owner, directory = temporary(t)): Promise
     await proxy.restore(server.url);
   };
   return {
-    url: proxy.url, proxy, directory, restart,
+    url: proxy.url,
+    proxy,
+    directory,
+    restart,
     server: () => server,
     async kill() {
       process.kill(server.processId, 'SIGKILL');
@@ -95,21 +98,34 @@ export interface Services {
 
 const READY_MS = 45_000;
 
-export async function startSystem(t: Owner, database?: Database, program?: string): Promise<System> {
+export async function startSystem(
+  t: Owner,
+  database?: Database,
+  program?: string,
+): Promise<System> {
   const used = database ?? (await startDatabase(t));
-  return { ...(await startServices(t, used.url, () => used.server().url, program)), database: used };
+  return {
+    ...(await startServices(t, used.url, () => used.server().url, program)),
+    database: used,
+  };
 }
 
 /** @param directUrl of the database without what may fail on the way to it  @param program by default this one */
 export async function startServices(
-  t: Owner, databaseUrl: string, directUrl: () => string, program = buildProgram(),
+  t: Owner,
+  databaseUrl: string,
+  directUrl: () => string,
+  program = buildProgram(),
 ): Promise<Services> {
   const target = await startTarget(t, createRandom(SEED + 1));
   const environment = {
     ...variables(databaseUrl),
-    TRUSTED_PROXIES: '127.0.0.1', WEBHOOK_FORWARD_URL: target.url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+    TRUSTED_PROXIES: '127.0.0.1',
+    WEBHOOK_FORWARD_URL: target.url,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
     // The target fails now and then, and is never the reason for a late delivery.
-    WEBHOOK_BACKOFF_BASE_MS: '50', LOG_LEVEL: 'warn',
+    WEBHOOK_BACKOFF_BASE_MS: '50',
+    LOG_LEVEL: 'warn',
   };
   const processes = new Map<ServiceName, Running>();
   const urls = new Map<ServiceName, string>();
@@ -118,13 +134,23 @@ export async function startServices(
     urls.set(service, await running.url(service));
   };
   const start = (service: ServiceName) =>
-    useProcess(service, startProgram(t, program, ['serve', service], { ...environment, LOG_LEVEL: 'info' }));
-  const running = (service: ServiceName) => processes.get(service) ?? assert.fail(`${service} is not running`);
+    useProcess(
+      service,
+      startProgram(t, program, ['serve', service], { ...environment, LOG_LEVEL: 'info' }),
+    );
+  const running = (service: ServiceName) =>
+    processes.get(service) ?? assert.fail(`${service} is not running`);
   const url = (service: ServiceName) => urls.get(service) ?? '';
   await Promise.all(SERVICES.map(start));
   await Promise.all(SERVICES.map((service) => running(service).ready(service)));
   return {
-    program, target, environment, url, running, useProcess, directUrl,
+    program,
+    target,
+    environment,
+    url,
+    running,
+    useProcess,
+    directUrl,
     async killService(service) {
       running(service).signal('SIGKILL');
       await running(service).ended;
@@ -134,7 +160,9 @@ export async function startServices(
       for (const deadline = Date.now() + READY_MS; ; await sleep(100)) {
         const statuses = await Promise.all(SERVICES.map((service) => readiness(url(service))));
         if (statuses.every((status) => status === 200)) return;
-        const text = JSON.stringify(Object.fromEntries(SERVICES.map((service, index) => [service, statuses[index]])));
+        const text = JSON.stringify(
+          Object.fromEntries(SERVICES.map((service, index) => [service, statuses[index]])),
+        );
         assert.ok(Date.now() < deadline, `not ready ${READY_MS} ms after the fault: ${text}`);
       }
     },

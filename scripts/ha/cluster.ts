@@ -1,6 +1,16 @@
 /** A cluster as operators run it: etcd, two nodes of Patroni with synchronous replication, HAProxy and PgBouncer. */
 import assert from 'node:assert/strict';
-import { chmodSync, chownSync, closeSync, existsSync, mkdirSync, openSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -37,7 +47,9 @@ export interface Cluster {
   /** Resolves when one node accepts writes and the other one has everything that it acknowledges. */
   untilSynchronous(): Promise<void>;
   /** @returns the URL of a new database, by way of the list of both nodes, HAProxy, or PgBouncer before HAProxy */
-  createDatabase(name: string): Promise<Readonly<Record<'hosts' | 'haproxy' | 'pgbouncer', string>>>;
+  createDatabase(
+    name: string,
+  ): Promise<Readonly<Record<'hosts' | 'haproxy' | 'pgbouncer', string>>>;
   /** The URL of a database on one node. */
   urlOn(node: Node, database: string): string;
 }
@@ -46,11 +58,20 @@ export interface Cluster {
 export function findPostgres(): string | undefined {
   const root = '/usr/lib/postgresql';
   const versions = existsSync(root) ? readdirSync(root).map(Number).filter(Boolean) : [];
-  return versions.sort((one, other) => other - one).map((version) => join(root, String(version), 'bin'))
-    .find((directory) => existsSync(join(directory, 'postgres')) && existsSync(join(directory, 'pg_rewind')));
+  return versions
+    .sort((one, other) => other - one)
+    .map((version) => join(root, String(version), 'bin'))
+    .find(
+      (directory) =>
+        existsSync(join(directory, 'postgres')) && existsSync(join(directory, 'pg_rewind')),
+    );
 }
 
-export async function until(what: string, condition: () => Promise<boolean>, limitMs = LIMIT_MS): Promise<void> {
+export async function until(
+  what: string,
+  condition: () => Promise<boolean>,
+  limitMs = LIMIT_MS,
+): Promise<void> {
   for (const deadline = Date.now() + limitMs; !(await condition()); await sleep(50)) {
     assert.ok(Date.now() < deadline, `not within ${limitMs} ms: ${what}`);
   }
@@ -78,8 +99,18 @@ export async function startCluster(t: Owner): Promise<Cluster> {
   function run(name: string, program: string, args: readonly string[]): Supervised {
     const output = openSync(join(home, `${name}.log`), 'a');
     const path = `${process.env.PATH ?? ''}:/usr/sbin`;
-    const options = { cwd: home, env: { HOME: home, PATH: path, LC_ALL: 'C.UTF-8' }, output, ...(user ? { user } : {}) };
-    const started = supervise('TERM', findProgram(program) ?? assert.fail(`${program} is not installed`), args, options);
+    const options = {
+      cwd: home,
+      env: { HOME: home, PATH: path, LC_ALL: 'C.UTF-8' },
+      output,
+      ...(user ? { user } : {}),
+    };
+    const started = supervise(
+      'TERM',
+      findProgram(program) ?? assert.fail(`${program} is not installed`),
+      args,
+      options,
+    );
     closeSync(output);
     runs.push(started);
     return started;
@@ -94,8 +125,18 @@ export async function startCluster(t: Owner): Promise<Cluster> {
   const [client, peer] = [await freePort(), await freePort()];
   const [clientUrl, peerUrl] = [client, peer].map((port) => `http://127.0.0.1:${port}`);
   run('etcd', 'etcd', [
-    '--data-dir', join(home, 'etcd'), '--listen-client-urls', `${clientUrl}`, '--advertise-client-urls', `${clientUrl}`,
-    '--listen-peer-urls', `${peerUrl}`, '--initial-advertise-peer-urls', `${peerUrl}`, '--initial-cluster', `default=${peerUrl}`,
+    '--data-dir',
+    join(home, 'etcd'),
+    '--listen-client-urls',
+    `${clientUrl}`,
+    '--advertise-client-urls',
+    `${clientUrl}`,
+    '--listen-peer-urls',
+    `${peerUrl}`,
+    '--initial-advertise-peer-urls',
+    `${peerUrl}`,
+    '--initial-cluster',
+    `default=${peerUrl}`,
   ]);
   const isHealthy = async () => (await statusOf(`${clientUrl}/health`)) === 200;
   await until('etcd answers', isHealthy);
@@ -103,11 +144,21 @@ export async function startCluster(t: Owner): Promise<Cluster> {
   async function prepareNode(name: string): Promise<Node & { readonly rest: number }> {
     const [port, rest] = [await freePort(), await freePort()];
     const data = join(home, name);
-    const file = write(`${name}.yml`, JSON.stringify(patroniSettings(name, port, rest, client, data, home)));
+    const file = write(
+      `${name}.yml`,
+      JSON.stringify(patroniSettings(name, port, rest, client, data, home)),
+    );
     let patroni: Supervised | undefined;
-    const killPostgres = () => process.kill(Number(readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')[0]), 'SIGKILL');
+    const killPostgres = () =>
+      process.kill(
+        Number(readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')[0]),
+        'SIGKILL',
+      );
     return {
-      name, port, rest, killPostgres,
+      name,
+      port,
+      rest,
+      killPostgres,
       status: (path) => statusOf(`http://127.0.0.1:${rest}${path}`),
       async killAll() {
         patroni?.tell('KILL');
@@ -123,52 +174,86 @@ export async function startCluster(t: Owner): Promise<Cluster> {
   for (const node of nodes) {
     node.start();
     // The first one makes the cluster, the other one copies it.
-    if (node === nodes[0]) await until('the first node leads', async () => (await node.status('/primary')) === 200);
+    if (node === nodes[0])
+      await until('the first node leads', async () => (await node.status('/primary')) === 200);
   }
 
   const haproxy = await freePort();
   run('haproxy', 'haproxy', ['-db', '-f', write('haproxy.cfg', haproxySettings(haproxy, nodes))]);
   const bouncer = await freePort();
   const users = write('users', `"gatehouse" "${PASSWORD}"\n`);
-  run('pgbouncer', 'pgbouncer', [write('pgbouncer.ini', [
-    '[databases]', `* = host=127.0.0.1 port=${haproxy}`,
-    '[pgbouncer]', 'listen_addr = 127.0.0.1', `listen_port = ${bouncer}`, 'unix_socket_dir =', 'auth_type = scram-sha-256',
-    `auth_file = ${users}`, 'pool_mode = session', 'default_pool_size = 60', 'max_client_conn = 300',
-    // By default, it waits for 15 s after a server has refused a connection.
-    'server_login_retry = 0.2', '',
-  ].join('\n'))]);
+  run('pgbouncer', 'pgbouncer', [
+    write(
+      'pgbouncer.ini',
+      [
+        '[databases]',
+        `* = host=127.0.0.1 port=${haproxy}`,
+        '[pgbouncer]',
+        'listen_addr = 127.0.0.1',
+        `listen_port = ${bouncer}`,
+        'unix_socket_dir =',
+        'auth_type = scram-sha-256',
+        `auth_file = ${users}`,
+        'pool_mode = session',
+        'default_pool_size = 60',
+        'max_client_conn = 300',
+        // By default, it waits for 15 s after a server has refused a connection.
+        'server_login_retry = 0.2',
+        '',
+      ].join('\n'),
+    ),
+  ]);
 
   async function findLeader(): Promise<Node | undefined> {
     const statuses = await Promise.all(nodes.map((node) => node.status('/primary')));
     return nodes.find((_node, index) => statuses[index] === 200);
   }
-  const untilSynchronous = () => until('one node leads and the other one is synchronous', async () => {
-    const leader = await findLeader();
-    const others = nodes.filter((node) => node !== leader);
-    if (!leader || !(await Promise.all(others.map((node) => node.status('/synchronous')))).every((status) => status === 200)) return false;
-    const [row] = await withConnection(urlOn('postgres', leader, 'postgres'), (sql) => sql`
-      select from pg_stat_replication where sync_state = 'sync'`);
-    return row !== undefined;
-  });
+  const untilSynchronous = () =>
+    until('one node leads and the other one is synchronous', async () => {
+      const leader = await findLeader();
+      const others = nodes.filter((node) => node !== leader);
+      if (
+        !leader ||
+        !(await Promise.all(others.map((node) => node.status('/synchronous')))).every(
+          (status) => status === 200,
+        )
+      )
+        return false;
+      const [row] = await withConnection(
+        urlOn('postgres', leader, 'postgres'),
+        (sql) => sql`
+      select from pg_stat_replication where sync_state = 'sync'`,
+      );
+      return row !== undefined;
+    });
   await untilSynchronous();
   const first = (await findLeader()) ?? assert.fail('no node leads');
-  await withConnection(urlOn('postgres', first, 'postgres'), (sql) => sql.unsafe(`create role gatehouse login password '${PASSWORD}'`));
+  await withConnection(urlOn('postgres', first, 'postgres'), (sql) =>
+    sql.unsafe(`create role gatehouse login password '${PASSWORD}'`),
+  );
   return {
-    nodes, untilSynchronous,
+    nodes,
+    untilSynchronous,
     leader: async () => (await findLeader()) ?? assert.fail('no node leads'),
     urlOn: (node, database) => urlOn('postgres', node, database),
     async createDatabase(name) {
       const leader = (await findLeader()) ?? assert.fail('no node leads');
-      await withConnection(urlOn('postgres', leader, 'postgres'), (sql) => sql`create database ${sql(name)} owner gatehouse`);
+      await withConnection(
+        urlOn('postgres', leader, 'postgres'),
+        (sql) => sql`create database ${sql(name)} owner gatehouse`,
+      );
       const at = (hosts: string) => `postgres://gatehouse:${PASSWORD}@${hosts}/${name}`;
       return {
-        hosts: at(nodes.map(({ port }) => `127.0.0.1:${port}`).join()), haproxy: at(`127.0.0.1:${haproxy}`), pgbouncer: at(`127.0.0.1:${bouncer}`),
+        hosts: at(nodes.map(({ port }) => `127.0.0.1:${port}`).join()),
+        haproxy: at(`127.0.0.1:${haproxy}`),
+        pgbouncer: at(`127.0.0.1:${bouncer}`),
       };
     },
   };
 }
 
-const urlOn = (role: string, { port }: Node, database: string) => `postgres://${role}:${PASSWORD}@127.0.0.1:${port}/${database}`;
+const urlOn = (role: string, { port }: Node, database: string) =>
+  `postgres://${role}:${PASSWORD}@127.0.0.1:${port}/${database}`;
 
 async function statusOf(url: string): Promise<number> {
   try {
@@ -181,37 +266,76 @@ async function statusOf(url: string): Promise<number> {
 }
 
 /** JSON is YAML. */
-function patroniSettings(name: string, port: number, rest: number, etcd: number, data: string, home: string) {
-  const address = (number: number) => ({ listen: `127.0.0.1:${number}`, connect_address: `127.0.0.1:${number}` });
+function patroniSettings(
+  name: string,
+  port: number,
+  rest: number,
+  etcd: number,
+  data: string,
+  home: string,
+) {
+  const address = (number: number) => ({
+    listen: `127.0.0.1:${number}`,
+    connect_address: `127.0.0.1:${number}`,
+  });
   const account = (username: string) => ({ username, password: PASSWORD });
   return {
-    scope: 'gatehouse', name, restapi: address(rest), etcd3: { hosts: `127.0.0.1:${etcd}` },
+    scope: 'gatehouse',
+    name,
+    restapi: address(rest),
+    etcd3: { hosts: `127.0.0.1:${etcd}` },
     bootstrap: {
       dcs: {
         // The shortest that Patroni allows. A dead machine is replaced after `ttl`.
-        ttl: 20, loop_wait: 1, retry_timeout: 3, synchronous_mode: true,
+        ttl: 20,
+        loop_wait: 1,
+        retry_timeout: 3,
+        synchronous_mode: true,
         // PostgreSQL that has died is not started again as the leader if there is another node.
         primary_start_timeout: 0,
-        postgresql: { use_pg_rewind: true, use_slots: true, parameters: { max_connections: 300, wal_keep_size: '256MB' } },
+        postgresql: {
+          use_pg_rewind: true,
+          use_slots: true,
+          parameters: { max_connections: 300, wal_keep_size: '256MB' },
+        },
       },
       initdb: [{ encoding: 'UTF8' }, 'data-checksums'],
     },
     postgresql: {
-      ...address(port), data_dir: data, bin_dir: findPostgres(), pgpass: join(home, `${name}.pgpass`),
+      ...address(port),
+      data_dir: data,
+      bin_dir: findPostgres(),
+      pgpass: join(home, `${name}.pgpass`),
       parameters: { unix_socket_directories: '' },
-      pg_hba: ['host all all 127.0.0.1/32 scram-sha-256', 'host replication replicator 127.0.0.1/32 scram-sha-256'],
+      pg_hba: [
+        'host all all 127.0.0.1/32 scram-sha-256',
+        'host replication replicator 127.0.0.1/32 scram-sha-256',
+      ],
       authentication: { superuser: account('postgres'), replication: account('replicator') },
     },
   };
 }
 
-function haproxySettings(port: number, nodes: ReadonlyArray<Node & { readonly rest: number }>): string {
+function haproxySettings(
+  port: number,
+  nodes: ReadonlyArray<Node & { readonly rest: number }>,
+): string {
   return [
     // A refused connection fails at once: by default, it is tried three more times, a second apart.
-    'defaults', '  mode tcp', '  retries 0', '  timeout connect 2s', '  timeout client 30m', '  timeout server 30m', '  timeout check 2s',
-    'listen primary', `  bind 127.0.0.1:${port}`, '  option httpchk HEAD /primary', '  http-check expect status 200',
+    'defaults',
+    '  mode tcp',
+    '  retries 0',
+    '  timeout connect 2s',
+    '  timeout client 30m',
+    '  timeout server 30m',
+    '  timeout check 2s',
+    'listen primary',
+    `  bind 127.0.0.1:${port}`,
+    '  option httpchk HEAD /primary',
+    '  http-check expect status 200',
     // Without the last words, connections to a former primary would stay open.
     '  default-server inter 500ms fall 2 rise 1 on-marked-down shutdown-sessions',
-    ...nodes.map((node) => `  server ${node.name} 127.0.0.1:${node.port} check port ${node.rest}`), '',
+    ...nodes.map((node) => `  server ${node.name} 127.0.0.1:${node.port} check port ${node.rest}`),
+    '',
   ].join('\n');
 }

@@ -4,13 +4,23 @@ import { findProgram } from '../programs.ts';
 import { runMain, SetupError } from '../setup-error.ts';
 import { findPostgres } from './cluster.ts';
 
-const PACKAGES = ['etcd-server', 'patroni', 'python3-etcd', 'haproxy', 'pgbouncer', 'postgresql'] as const;
-const isComplete = () => ['etcd', 'patroni', 'haproxy', 'pgbouncer'].every(findProgram) && findPostgres() !== undefined;
+const PACKAGES = [
+  'etcd-server',
+  'patroni',
+  'python3-etcd',
+  'haproxy',
+  'pgbouncer',
+  'postgresql',
+] as const;
+const isComplete = () =>
+  ['etcd', 'patroni', 'haproxy', 'pgbouncer'].every(findProgram) && findPostgres() !== undefined;
 
 async function main(): Promise<number> {
   if (!isComplete()) install('patroni', ...PACKAGES);
   if (!isComplete()) {
-    throw new SetupError(`make test-ha needs etcd, Patroni, HAProxy, PgBouncer and PostgreSQL: install them from your system's packages${ROOT_MAY}`);
+    throw new SetupError(
+      `make test-ha needs etcd, Patroni, HAProxy, PgBouncer and PostgreSQL: install them from your system's packages${ROOT_MAY}`,
+    );
   }
   return 0;
 }

@@ -3,14 +3,36 @@
  * npm, and their libraries, at the places where node:22-slim has them.
  */
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, cpSync, existsSync, mkdirSync, realpathSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  realpathSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { findProgram } from '../programs.ts';
 import { SetupError } from '../setup-error.ts';
 
-const PROGRAMS = ['bash', 'chmod', 'cp', 'env', 'find', 'grep', 'ldd', 'ln', 'mkdir', 'rm', 'sort', 'touch'];
+const PROGRAMS = [
+  'bash',
+  'chmod',
+  'cp',
+  'env',
+  'find',
+  'grep',
+  'ldd',
+  'ln',
+  'mkdir',
+  'rm',
+  'sort',
+  'touch',
+];
 
-const output = (program: string, ...words: string[]) => spawnSync(program, words, { encoding: 'utf8' }).stdout.trim();
+const output = (program: string, ...words: string[]) =>
+  spawnSync(program, words, { encoding: 'utf8' }).stdout.trim();
 
 /** Writes a build context with its Dockerfile. */
 export function createBase(directory: string): void {
@@ -26,7 +48,9 @@ export function createBase(directory: string): void {
     return found;
   });
   place(process.execPath, '/usr/local/bin/node');
-  const libraries = [process.execPath, ...programs].flatMap((path) => output('ldd', path).match(/\/[^ :]*\.so[^ ]*/g) ?? []);
+  const libraries = [process.execPath, ...programs].flatMap(
+    (path) => output('ldd', path).match(/\/[^ :]*\.so[^ ]*/g) ?? [],
+  );
   for (const path of new Set(libraries)) place(path, path);
   mkdirSync(join(files, 'bin'));
   symlinkSync('/usr/bin/bash', join(files, 'bin/sh'));
@@ -42,7 +66,10 @@ export function createBase(directory: string): void {
   mkdirSync(join(files, 'etc'));
   mkdirSync(join(files, 'tmp'));
   mkdirSync(join(files, 'root'));
-  writeFileSync(join(files, 'etc/passwd'), 'root:x:0:0::/root:/bin/sh\nnode:x:1000:1000::/home/node:/bin/sh\n');
+  writeFileSync(
+    join(files, 'etc/passwd'),
+    'root:x:0:0::/root:/bin/sh\nnode:x:1000:1000::/home/node:/bin/sh\n',
+  );
   writeFileSync(join(files, 'etc/group'), 'root:x:0:\nnode:x:1000:\n');
   const lines = ['FROM scratch', 'COPY root /', 'ENV PATH=/usr/local/bin:/usr/bin:/bin'];
   // This machine may need an authority of its own to reach the registry of npm.

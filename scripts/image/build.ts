@@ -2,7 +2,16 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
-  chmodSync, cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, realpathSync, rmSync, statSync,
+  chmodSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  statSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -18,7 +27,11 @@ const BASE = 'localhost/gatehouse-base';
 export interface Image {
   /** As `docker inspect` shows it. */
   readonly config: Readonly<{
-    User: string; Entrypoint: string[]; Cmd: string[]; ExposedPorts: object; Healthcheck: { Test: string[] };
+    User: string;
+    Entrypoint: string[];
+    Cmd: string[];
+    ExposedPorts: object;
+    Healthcheck: { Test: string[] };
   }>;
   /** Digests of the layers, the base's first. */
   readonly layers: readonly string[];
@@ -34,7 +47,8 @@ export interface Container {
 function copyContext(directory: string): string {
   const copy = join(directory, 'context');
   const names = readFileSync(join(tree, '.dockerignore'), 'utf8').match(/(?<=^!).+/gm) ?? [];
-  for (const name of [...names, '.dockerignore']) cpSync(join(tree, name), join(copy, name), { recursive: true });
+  for (const name of [...names, '.dockerignore'])
+    cpSync(join(tree, name), join(copy, name), { recursive: true });
   for (const name of readdirSync(copy, { recursive: true, encoding: 'utf8' })) {
     const path = join(copy, name);
     chmodSync(path, statSync(path).isDirectory() ? 0o700 : 0o600);
@@ -44,16 +58,35 @@ function copyContext(directory: string): string {
 
 export function createBuilder() {
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-image-'));
-  const store = ['--storage-driver', 'vfs', '--root', join(directory, 'root'), '--runroot', join(directory, 'run')];
+  const store = [
+    '--storage-driver',
+    'vfs',
+    '--root',
+    join(directory, 'root'),
+    '--runroot',
+    join(directory, 'run'),
+  ];
   const cache = join(directory, 'npm');
   mkdirSync(cache);
   const buildah = (...words: string[]): Result => {
     const result = runTool('buildah', [...store, ...words], {}, '', 280_000);
-    if (result.code !== 0) throw new Error(`buildah ${words[0]} ended with ${result.code}: ${result.output}`);
+    if (result.code !== 0)
+      throw new Error(`buildah ${words[0]} ended with ${result.code}: ${result.output}`);
     return result;
   };
   const build = (name: string, ...words: string[]) =>
-    void buildah('build', '--isolation', 'chroot', '--format', 'docker', '--pull-never', '--no-cache', '--tag', name, ...words);
+    void buildah(
+      'build',
+      '--isolation',
+      'chroot',
+      '--format',
+      'docker',
+      '--pull-never',
+      '--no-cache',
+      '--tag',
+      name,
+      ...words,
+    );
   return {
     buildBase(): void {
       const base = join(directory, 'base');
@@ -63,7 +96,14 @@ export function createBuilder() {
     /** @param from `copy`: a copy of the tree with other times and modes */
     build(name: string, dockerfile: string, from: 'tree' | 'copy'): void {
       const context = from === 'tree' ? tree : copyContext(directory);
-      const options = ['--timestamp', '0', '--build-arg', `NODE=${BASE}`, '--volume', `${cache}:/root/.npm`];
+      const options = [
+        '--timestamp',
+        '0',
+        '--build-arg',
+        `NODE=${BASE}`,
+        '--volume',
+        `${cache}:/root/.npm`,
+      ];
       build(name, ...options, '--file', join(tree, dockerfile), context);
     },
     inspect(name: string): Image {
@@ -76,10 +116,18 @@ export function createBuilder() {
       return { name, files: buildah('mount', name).stdout.trim() };
     },
     /** Runs words in a container to their end. */
-    run({ name }: Container, words: readonly string[], environment: Readonly<Record<string, string>>): Result {
+    run(
+      { name }: Container,
+      words: readonly string[],
+      environment: Readonly<Record<string, string>>,
+    ): Result {
       return runTool('buildah', [...store, ...runWords(name, words, environment)]);
     },
-    start({ name }: Container, words: readonly string[], environment: Readonly<Record<string, string>>): ChildProcess {
+    start(
+      { name }: Container,
+      words: readonly string[],
+      environment: Readonly<Record<string, string>>,
+    ): ChildProcess {
       const all = [...store, ...runWords(name, words, environment)];
       return spawn(findProgram('buildah') ?? 'buildah', all, { stdio: ['ignore', 'pipe', 'pipe'] });
     },
@@ -90,21 +138,33 @@ export function createBuilder() {
   };
 }
 
-function runWords(name: string, words: readonly string[], environment: Readonly<Record<string, string>>): string[] {
-  const variables = Object.entries(environment).flatMap(([key, value]) => ['--env', `${key}=${value}`]);
+function runWords(
+  name: string,
+  words: readonly string[],
+  environment: Readonly<Record<string, string>>,
+): string[] {
+  const variables = Object.entries(environment).flatMap(([key, value]) => [
+    '--env',
+    `${key}=${value}`,
+  ]);
   return ['run', '--isolation', 'chroot', ...variables, name, '--', ...words];
 }
 
 const numbers = (text: string) => text.split(' ').filter(Boolean).map(Number);
 /** A process lists the children of each of its threads. */
 const childrenOf = (id: number): number[] =>
-  readdirSync(`/proc/${id}/task`).flatMap((thread) => numbers(readFileSync(`/proc/${id}/task/${thread}/children`, 'utf8')));
+  readdirSync(`/proc/${id}/task`).flatMap((thread) =>
+    numbers(readFileSync(`/proc/${id}/task/${thread}/children`, 'utf8')),
+  );
 
 /** The process of Node below a command that runs it. */
 export function findNode({ pid }: ChildProcess): number | undefined {
   const search = (id: number): number[] => {
     try {
-      return [...(readlinkSync(`/proc/${id}/exe`).endsWith('/node') ? [id] : []), ...childrenOf(id).flatMap(search)];
+      return [
+        ...(readlinkSync(`/proc/${id}/exe`).endsWith('/node') ? [id] : []),
+        ...childrenOf(id).flatMap(search),
+      ];
     } catch {
       return []; // it has just ended
     }

@@ -15,14 +15,21 @@ const MIB = 2 ** 20;
 const MOUNTED = /^(dev|proc|sys|run|etc\/(hosts|hostname|resolv\.conf)|var\/run)(\/|$)/;
 
 const listFiles = (directory: string): string[] =>
-  readdirSync(directory, { recursive: true, encoding: 'utf8' }).filter((name) => !MOUNTED.test(name)).sort();
+  readdirSync(directory, { recursive: true, encoding: 'utf8' })
+    .filter((name) => !MOUNTED.test(name))
+    .sort();
 export function sizeOf(directory: string, names: readonly string[]): number {
-  const files = names.map((name) => lstatSync(join(directory, name))).filter((file) => file.isFile());
+  const files = names
+    .map((name) => lstatSync(join(directory, name)))
+    .filter((file) => file.isFile());
   return files.reduce((sum, { size }) => sum + size, 0);
 }
 
 /** Call at the top level of a test file. Builds the image twice. */
-export async function testImage(dockerfile: string, check: (container: Container, own: readonly string[]) => void): Promise<void> {
+export async function testImage(
+  dockerfile: string,
+  check: (container: Container, own: readonly string[]) => void,
+): Promise<void> {
   const builder = createBuilder();
   after(builder.remove);
   const database = await createEmptyDatabase();
@@ -31,7 +38,9 @@ export async function testImage(dockerfile: string, check: (container: Container
   builder.build('again', dockerfile, 'copy');
   const { config, layers } = builder.inspect('gatehouse');
   const container = builder.create('gatehouse');
-  const base = new Set(dockerfile === 'Dockerfile' ? listFiles(builder.create('localhost/gatehouse-base').files) : []);
+  const base = new Set(
+    dockerfile === 'Dockerfile' ? listFiles(builder.create('localhost/gatehouse-base').files) : [],
+  );
   const files = listFiles(container.files);
   const own = files.filter((name) => !base.has(name));
 
@@ -43,18 +52,27 @@ export async function testImage(dockerfile: string, check: (container: Container
 
   test(`${dockerfile}: the image says how it is run`, () => {
     const { User, Entrypoint, Cmd, ExposedPorts, Healthcheck } = config;
-    assert.deepEqual([User, Entrypoint, Cmd], ['1000:1000', ['node', '/app/dist/cli.js'], ['serve']]);
+    assert.deepEqual(
+      [User, Entrypoint, Cmd],
+      ['1000:1000', ['node', '/app/dist/cli.js'], ['serve']],
+    );
     assert.deepEqual(Object.keys(ExposedPorts).sort(), ['3000/tcp', '8000/tcp', '8080/tcp']);
     assert.deepEqual(Healthcheck.Test.slice(0, 3), ['CMD', 'node', '-e'], 'without a shell');
   });
 
   test(`${dockerfile}: it adds the program and its one package, and nothing that its user could change`, () => {
     const app = own.filter((name) => name.startsWith('app/'));
-    const isExpected = /^app\/(dist|node_modules\/postgres)(\/|$)|^app\/(package\.json|node_modules)$/;
+    const isExpected =
+      /^app\/(dist|node_modules\/postgres)(\/|$)|^app\/(package\.json|node_modules)$/;
     const outside = app.filter((name) => !isExpected.test(name));
     assert.deepEqual(outside, []);
-    assert.ok(app.includes('app/dist/cli.js') && app.includes('app/node_modules/postgres/package.json'));
-    assert.deepEqual(app.filter((name) => /^app\/dist\/.*(?<!\.d)\.ts$|\.env|\.git/.test(name)), []);
+    assert.ok(
+      app.includes('app/dist/cli.js') && app.includes('app/node_modules/postgres/package.json'),
+    );
+    assert.deepEqual(
+      app.filter((name) => /^app\/dist\/.*(?<!\.d)\.ts$|\.env|\.git/.test(name)),
+      [],
+    );
     for (const name of own) {
       const { uid, mode, mtimeMs } = lstatSync(join(container.files, name));
       const isLink = lstatSync(join(container.files, name)).isSymbolicLink();
@@ -73,21 +91,36 @@ export async function testImage(dockerfile: string, check: (container: Container
       if (node !== undefined) process.kill(node, 'SIGKILL');
     });
     const ended = endOf(child);
-    const lines = createLines((line): Array<Record<string, unknown>> => (line.startsWith('{') ? [JSON.parse(line)] : []));
+    const lines = createLines((line): Array<Record<string, unknown>> =>
+      line.startsWith('{') ? [JSON.parse(line)] : [],
+    );
     let errors = '';
     child.stdout?.setEncoding('utf8').on('data', lines.write);
     child.stderr?.setEncoding('utf8').on('data', (text: string) => (errors += text));
     const linesOf = (message: string) => lines.parsed().filter((line) => line.message === message);
-    await until(() => child.exitCode !== null || linesOf('ready').length === SERVICES.length, 'the services are ready');
+    await until(
+      () => child.exitCode !== null || linesOf('ready').length === SERVICES.length,
+      'the services are ready',
+    );
     assert.equal(child.exitCode, null, errors);
-    const ports = Object.fromEntries(linesOf('listening').map(({ service, port }) => [String(service), String(port)]));
+    const ports = Object.fromEntries(
+      linesOf('listening').map(({ service, port }) => [String(service), String(port)]),
+    );
     const at = (service: string, path: string) => `http://127.0.0.1:${ports[service]}${path}`;
     for (const service of SERVICES) {
-      for (const path of ['/livez', '/readyz']) assert.equal((await ask('GET', at(service, path))).status, 200);
+      for (const path of ['/livez', '/readyz'])
+        assert.equal((await ask('GET', at(service, path))).status, 200);
     }
-    assert.equal((await ask('GET', at('identity', '/login'))).status, 200, 'a page, which is a file');
+    assert.equal(
+      (await ask('GET', at('identity', '/login'))).status,
+      200,
+      'a page, which is a file',
+    );
     const body = { password: 'x' };
-    assert.equal((await ask('POST', at('secrets', '/api/store/encrypt'), { bearer: AUTH_TOKEN, body })).status, 201);
+    assert.equal(
+      (await ask('POST', at('secrets', '/api/store/encrypt'), { bearer: AUTH_TOKEN, body })).status,
+      201,
+    );
 
     const node = findNode(child);
     assert.ok(node);

@@ -4,9 +4,12 @@ import { findProgram } from '../programs.ts';
 import { runMain, SetupError } from '../setup-error.ts';
 
 async function main(): Promise<number> {
-  if (process.getuid?.() !== 0) throw new SetupError('make test-image must run as root: buildah changes its root directory');
+  if (process.getuid?.() !== 0)
+    throw new SetupError('make test-image must run as root: buildah changes its root directory');
   if (!findProgram('buildah') && !install('buildah', 'buildah')) {
-    throw new SetupError(`make test-image needs buildah: install it from your system's packages${ROOT_MAY}`);
+    throw new SetupError(
+      `make test-image needs buildah: install it from your system's packages${ROOT_MAY}`,
+    );
   }
   return 0;
 }

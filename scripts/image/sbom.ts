@@ -14,9 +14,17 @@ interface Document {
 
 /** npm names the product after the directory, and gives each document another number and time. */
 export function createSbom(): string {
-  const words = ['sbom', '--sbom-format=cyclonedx', '--omit=dev', '--omit=optional', '--package-lock-only', '--loglevel=error'];
+  const words = [
+    'sbom',
+    '--sbom-format=cyclonedx',
+    '--omit=dev',
+    '--omit=optional',
+    '--package-lock-only',
+    '--loglevel=error',
+  ];
   const { status, stdout, stderr } = spawnSync('npm', words, { cwd: root, encoding: 'utf8' });
-  if (status !== 0) throw new SetupError(`npm sbom failed, which needs npm 9.5 or newer: ${stderr}`);
+  if (status !== 0)
+    throw new SetupError(`npm sbom failed, which needs npm 9.5 or newer: ${stderr}`);
   const document: Document = JSON.parse(stdout);
   const { name }: { name: string } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
   Object.assign(document.metadata.component, { name, type: 'application' });

@@ -10,24 +10,29 @@ import { findProgram, start } from '../programs.ts';
 const caddy = findProgram('caddy');
 
 async function startCaddy(
-  program: string, setup: ProxySetup, change: (configuration: string) => string = (same) => same,
+  program: string,
+  setup: ProxySetup,
+  change: (configuration: string) => string = (same) => same,
 ): Promise<number> {
-  const { port } = await start({ after }, {
-    name: 'caddy',
-    unprivileged: true,
-    prepare(directory, free) {
-      const configuration = documented('caddy', {
-        'app.example.org': 'http://app.example.org',
-        'id.example.org': 'http://id.example.org',
-        '127.0.0.1:3000': `127.0.0.1:${setup.gatehouse.port}`,
-        '127.0.0.1:5000': `127.0.0.1:${setup.upstream.port}`,
-      });
-      const file = join(directory, 'Caddyfile');
-      const options = `{\n\tadmin off\n\thttp_port ${free}\n\tdefault_bind 127.0.0.1\n}\n\n`;
-      writeFileSync(file, options + change(configuration));
-      return { command: [program, 'run', '--config', file, '--adapter', 'caddyfile'] };
+  const { port } = await start(
+    { after },
+    {
+      name: 'caddy',
+      unprivileged: true,
+      prepare(directory, free) {
+        const configuration = documented('caddy', {
+          'app.example.org': 'http://app.example.org',
+          'id.example.org': 'http://id.example.org',
+          '127.0.0.1:3000': `127.0.0.1:${setup.gatehouse.port}`,
+          '127.0.0.1:5000': `127.0.0.1:${setup.upstream.port}`,
+        });
+        const file = join(directory, 'Caddyfile');
+        const options = `{\n\tadmin off\n\thttp_port ${free}\n\tdefault_bind 127.0.0.1\n}\n\n`;
+        writeFileSync(file, options + change(configuration));
+        return { command: [program, 'run', '--config', file, '--adapter', 'caddyfile'] };
+      },
     },
-  });
+  );
   return port;
 }
 
@@ -39,7 +44,9 @@ function asBefore2112(configuration: string): string {
     const value = `{http.reverse_proxy.header.${name}}`;
     return `				@has-${name} not vars ${value} ""\n				request_header @has-${name} ${name} ${value}`;
   };
-  const expanded = configuration.replace(/forward_auth @guarded (\S+) \{[^}]*\}/, (_, gatehouse: string) => `
+  const expanded = configuration.replace(
+    /forward_auth @guarded (\S+) \{[^}]*\}/,
+    (_, gatehouse: string) => `
 		reverse_proxy @guarded ${gatehouse} {
 			method GET
 			rewrite /api/auth/verify?
@@ -47,7 +54,8 @@ function asBefore2112(configuration: string): string {
 			handle_response @good {
 ${NAMES.map(copy).join('\n')}
 			}
-		}`);
+		}`,
+  );
   assert.notEqual(expanded, configuration);
   return expanded;
 }

@@ -3,7 +3,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type Answer, ask, logIn } from '../../test/support/gatehouse.ts';
 import {
-  type Account, type HeaderFields, identityOf, type ProxyRequest, type ProxySetup, type ReceivedRequest, request,
+  type Account,
+  type HeaderFields,
+  identityOf,
+  type ProxyRequest,
+  type ProxySetup,
+  type ReceivedRequest,
+  request,
 } from './setup.ts';
 
 export interface Proxy {
@@ -16,7 +22,12 @@ export const bearer = (token: string): HeaderFields => [['Authorization', `Beare
 export const cookie = (token: string): HeaderFields => [['Cookie', `theme=dark; session=${token}`]];
 
 export const NAMES = [
-  'X-Auth-User-Id', 'X-Auth-Username', 'X-Auth-Email', 'X-Auth-Super-Admin', 'X-Auth-Session-Id', 'X-Auth-Key-Id',
+  'X-Auth-User-Id',
+  'X-Auth-Username',
+  'X-Auth-Email',
+  'X-Auth-Super-Admin',
+  'X-Auth-Session-Id',
+  'X-Auth-Key-Id',
 ];
 
 /** All identity headers with values that would impersonate an administrator. */
@@ -33,17 +44,25 @@ export async function testForwardAuth(setup: ProxySetup, proxy: Proxy): Promise<
   const { upstream, url, admin } = setup;
   const user = await setup.addUser('Ольга, "名前"; 100% (a+b)=c:d\\🔑');
   const session = await logIn(url, user.username, user.password);
-  const sessionId: string = (await ask('POST', `${url}/api/auth/session`, { body: { session } })).json.data.id;
+  const sessionId: string = (await ask('POST', `${url}/api/auth/session`, { body: { session } }))
+    .json.data.id;
   const userKey = await setup.addKey(session, {});
   const userlessKey = await setup.addKey(admin, { user_id: null });
 
   const userHeaders = ({ id, username, email }: Account) => ({
-    'x-auth-user-id': id, 'x-auth-username': username, 'x-auth-email': email, 'x-auth-super-admin': 'false',
+    'x-auth-user-id': id,
+    'x-auth-username': username,
+    'x-auth-email': email,
+    'x-auth-super-admin': 'false',
   });
   const bySession = { ...userHeaders(user), 'x-auth-session-id': sessionId };
   const byUserKey = { ...userHeaders(user), 'x-auth-key-id': userKey.id };
   const byUserlessKey = { 'x-auth-super-admin': 'false', 'x-auth-key-id': userlessKey.id };
-  const identities = [[session, bySession], [userKey.key, byUserKey], [userlessKey.key, byUserlessKey]] as const;
+  const identities = [
+    [session, bySession],
+    [userKey.key, byUserKey],
+    [userlessKey.key, byUserlessKey],
+  ] as const;
 
   const passes = async (sent: ProxyRequest): Promise<ReceivedRequest> => {
     const count = upstream.requests.length;
@@ -91,13 +110,21 @@ export async function testForwardAuth(setup: ProxySetup, proxy: Proxy): Promise<
 
   test('a session passes as bearer token and as cookie, with its identity', async () => {
     const encoded = Buffer.from(session).toString('base64');
-    for (const headers of [bearer(session), bearer(encoded), cookie(session), cookie(session.replace(':', '%3A'))]) {
+    for (const headers of [
+      bearer(session),
+      bearer(encoded),
+      cookie(session),
+      cookie(session.replace(':', '%3A')),
+    ]) {
       assert.deepEqual(identityOf(await passes({ headers })), bySession);
     }
   });
 
   test('a key passes in both headers, with its identity', async () => {
-    for (const [key, expected] of [[userKey.key, byUserKey], [userlessKey.key, byUserlessKey]] as const) {
+    for (const [key, expected] of [
+      [userKey.key, byUserKey],
+      [userlessKey.key, byUserlessKey],
+    ] as const) {
       for (const headers of [bearer(key), [['X-API-Key', key]] as const]) {
         assert.deepEqual(identityOf(await passes({ headers })), expected);
       }
@@ -115,18 +142,26 @@ export async function testForwardAuth(setup: ProxySetup, proxy: Proxy): Promise<
         await rejects(401, { headers: add([]) });
         await rejects(403, { path: '/admin', headers: add(bearer(session)) });
         for (const headers of [add([]), add(bearer(session))]) {
-          assert.deepEqual(identityOf(await passes({ path: '/login', headers })), {}, 'on a public path');
+          assert.deepEqual(
+            identityOf(await passes({ path: '/login', headers })),
+            {},
+            'on a public path',
+          );
         }
       }
     });
   }
 
   test('naming the identity headers in Connection does not remove or forge them', async () => {
-    const headers: HeaderFields = [['Connection', ['close', ...NAMES].join(', ')], ...forgedHeaders()];
+    const headers: HeaderFields = [
+      ['Connection', ['close', ...NAMES].join(', ')],
+      ...forgedHeaders(),
+    ];
     for (const [token, expected] of identities) {
       const identity = identityOf(await passes({ headers: [...headers, ...bearer(token)] }));
       const values = new Map<string, string>(Object.entries(expected));
-      for (const [name, value] of Object.entries(identity)) assert.equal(value, values.get(name), name);
+      for (const [name, value] of Object.entries(identity))
+        assert.equal(value, values.get(name), name);
     }
     await rejects(401, { headers });
     await rejects(403, { path: '/admin', headers: [...headers, ...bearer(session)] });
@@ -134,11 +169,22 @@ export async function testForwardAuth(setup: ProxySetup, proxy: Proxy): Promise<
 
   test('super administrator paths reject other users in every spelling of the path', async () => {
     const encoded = ['/%61dmin', '/%61dmin/x', '/admin%2Fx'];
-    for (const path of ['/admin', '/admin/', '/admin/users?x=1', '//admin', '/./admin', '/x/../admin', ...encoded]) {
+    for (const path of [
+      '/admin',
+      '/admin/',
+      '/admin/users?x=1',
+      '//admin',
+      '/./admin',
+      '/x/../admin',
+      ...encoded,
+    ]) {
       await rejects(401, { path });
       for (const [token] of identities) await rejects(403, { path, headers: bearer(token) });
       const identity = identityOf(await passes({ path, headers: bearer(admin) }));
-      assert.deepEqual([identity['x-auth-username'], identity['x-auth-super-admin']], ['admin', 'true']);
+      assert.deepEqual(
+        [identity['x-auth-username'], identity['x-auth-super-admin']],
+        ['admin', 'true'],
+      );
     }
   });
 
@@ -152,7 +198,13 @@ export async function testForwardAuth(setup: ProxySetup, proxy: Proxy): Promise<
     for (const path of ['/admin/../login', '//login', '/%6cogin']) {
       assert.equal(decodeURIComponent((await passes({ path })).path), '/login');
     }
-    for (const path of ['/login/../', '/login/../admin', '/login/x', '/loginx', '/login%2f..%2fadmin']) {
+    for (const path of [
+      '/login/../',
+      '/login/../admin',
+      '/login/x',
+      '/loginx',
+      '/login%2f..%2fadmin',
+    ]) {
       await rejects(401, { path });
     }
   });
@@ -167,26 +219,39 @@ export async function testForwardAuth(setup: ProxySetup, proxy: Proxy): Promise<
         assert.deepEqual(identityOf(received), bySession);
       }
       await rejects(401, { method: 'POST', body, chunked });
-      await rejects(403, { method: 'POST', path: '/admin', body, chunked, headers: bearer(session) });
+      await rejects(403, {
+        method: 'POST',
+        path: '/admin',
+        body,
+        chunked,
+        headers: bearer(session),
+      });
     }
     assert.equal((await passes({ method: 'HEAD', headers: cookie(session) })).method, 'HEAD');
   });
 
   test('names and addresses with any characters decode to the stored values', async () => {
     const longest = `${'名'.repeat(243)}@example.org`;
-    const names = ['Zoë, 50 %', '%41dmin', 'a=b; c=d', '🔑', 'x'.repeat(255)].map((name) => [name] as const);
+    const names = ['Zoë, 50 %', '%41dmin', 'a=b; c=d', '🔑', 'x'.repeat(255)].map(
+      (name) => [name] as const,
+    );
     for (const [name, email] of [...names, ['名'.repeat(255), longest] as const]) {
       const account = await setup.addUser(name, email);
       const token = await logIn(url, account.username, account.password);
       const identity = identityOf(await passes({ headers: bearer(token) }));
-      assert.deepEqual([identity['x-auth-username'], identity['x-auth-email']], [name, account.email]);
+      assert.deepEqual(
+        [identity['x-auth-username'], identity['x-auth-email']],
+        [name, account.email],
+      );
     }
   });
 
   test('a revoked session is rejected on the next request', async () => {
     const token = await logIn(url, user.username, user.password);
     await passes({ headers: cookie(token) });
-    const revoked = await ask('DELETE', `${url}/api/session/revoke?session=${token}`, { bearer: token });
+    const revoked = await ask('DELETE', `${url}/api/session/revoke?session=${token}`, {
+      bearer: token,
+    });
     assert.equal(revoked.status, 200);
     await rejects(401, { headers: cookie(token) });
     await rejects(401, { headers: bearer(token) });
@@ -195,7 +260,10 @@ export async function testForwardAuth(setup: ProxySetup, proxy: Proxy): Promise<
   test('demoting or disabling a user takes effect on the next request', async () => {
     const { id, username, password } = await setup.addUser('demoted');
     const change = async (body: unknown) => {
-      assert.equal((await ask('PATCH', `${url}/api/user/${id}`, { bearer: admin, body })).status, 200);
+      assert.equal(
+        (await ask('PATCH', `${url}/api/user/${id}`, { bearer: admin, body })).status,
+        200,
+      );
     };
     const token = await logIn(url, username, password);
     const credentials = [token, (await setup.addKey(token, {})).key].map(bearer);
@@ -208,37 +276,55 @@ export async function testForwardAuth(setup: ProxySetup, proxy: Proxy): Promise<
     for (const headers of credentials) await rejects(401, { headers });
   });
 
-  const needsLinux = { skip: process.platform === 'linux' ? false : 'needs Linux, where all of 127.0.0.0/8 is local' };
+  const needsLinux = {
+    skip: process.platform === 'linux' ? false : 'needs Linux, where all of 127.0.0.0/8 is local',
+  };
   const atGatehouse = { host: 'id.example.org' };
   test("Gatehouse and the program see the client's real address", needsLinux, async () => {
     const single: HeaderFields = [['X-Forwarded-For', '192.0.2.1']];
     const several: HeaderFields = [
-      ['X-Forwarded-For', '192.0.2.1, 127.0.0.1'], ['X-Real-IP', '192.0.2.1'], ['Forwarded', 'for=192.0.2.1'],
+      ['X-Forwarded-For', '192.0.2.1, 127.0.0.1'],
+      ['X-Real-IP', '192.0.2.1'],
+      ['Forwarded', 'for=192.0.2.1'],
     ];
     for (const forged of [[], single, several]) {
       const sent = { from: '127.0.0.2', headers: [...bearer(session), ...forged] };
       const answer = await request(proxy.port, { ...atGatehouse, ...sent, path: '/api/test/' });
       assert.deepEqual([answer.status, answer.json.data.ip], [200, '127.0.0.2']);
       const { headers } = await passes(sent);
-      const addresses = headers.filter(([name]) => name.toLowerCase() === 'x-forwarded-for').map(([, value]) => value);
+      const addresses = headers
+        .filter(([name]) => name.toLowerCase() === 'x-forwarded-for')
+        .map(([, value]) => value);
       assert.deepEqual(addresses, ['127.0.0.2']);
     }
   });
 
-  test('failed logins throttle their own address and no other behind the proxy', needsLinux, async () => {
-    const { username, password } = await setup.addUser('a target');
-    const attempt = async (from: string, tried: string, index: number) => {
-      const headers: HeaderFields = [['X-Forwarded-For', `192.0.2.${index}`]];
-      const body = JSON.stringify({ username, password: tried });
-      const login = { ...atGatehouse, from, method: 'POST', path: '/api/auth/login', headers, body };
-      return (await request(proxy.port, login)).status;
-    };
-    const statuses = [];
-    for (let index = 0; index < 6; index += 1) statuses.push(await attempt('127.0.0.3', 'wrong', index));
-    assert.deepEqual(statuses, [401, 401, 401, 401, 401, 429]);
-    assert.equal(await attempt('127.0.0.3', password, 7), 429);
-    assert.equal(await attempt('127.0.0.4', password, 8), 200);
-  });
+  test(
+    'failed logins throttle their own address and no other behind the proxy',
+    needsLinux,
+    async () => {
+      const { username, password } = await setup.addUser('a target');
+      const attempt = async (from: string, tried: string, index: number) => {
+        const headers: HeaderFields = [['X-Forwarded-For', `192.0.2.${index}`]];
+        const body = JSON.stringify({ username, password: tried });
+        const login = {
+          ...atGatehouse,
+          from,
+          method: 'POST',
+          path: '/api/auth/login',
+          headers,
+          body,
+        };
+        return (await request(proxy.port, login)).status;
+      };
+      const statuses = [];
+      for (let index = 0; index < 6; index += 1)
+        statuses.push(await attempt('127.0.0.3', 'wrong', index));
+      assert.deepEqual(statuses, [401, 401, 401, 401, 401, 429]);
+      assert.equal(await attempt('127.0.0.3', password, 7), 429);
+      assert.equal(await attempt('127.0.0.4', password, 8), 200);
+    },
+  );
 }
 
 /** Must be called last: it stops Gatehouse. */
@@ -249,10 +335,16 @@ export function testFailingClosed({ gatehouse, upstream, admin }: ProxySetup, pr
     await gatehouse.stop();
     for (const path of ['/', '/admin']) {
       for (const headers of [bearer(admin), cookie(admin), [], forgedHeaders()]) {
-        assert.equal((await request(proxy.port, { path, headers })).status, proxy.statusWithoutGatehouse);
+        assert.equal(
+          (await request(proxy.port, { path, headers })).status,
+          proxy.statusWithoutGatehouse,
+        );
       }
     }
     assert.equal((await request(proxy.port, { path: '/login' })).status, 200);
-    assert.deepEqual(upstream.requests.slice(count).map(({ path }) => path), ['/', '/login']);
+    assert.deepEqual(
+      upstream.requests.slice(count).map(({ path }) => path),
+      ['/', '/login'],
+    );
   });
 }

@@ -6,12 +6,16 @@ import { runMain, SetupError } from '../setup-error.ts';
 
 async function main(): Promise<number> {
   if (!findProgram('nginx') && !install('nginx', 'nginx')) {
-    throw new SetupError(`make test-nginx needs nginx: install it from your system's packages${ROOT_MAY}`);
+    throw new SetupError(
+      `make test-nginx needs nginx: install it from your system's packages${ROOT_MAY}`,
+    );
   }
   const nginx = findProgram('nginx') ?? 'nginx';
   const { stderr } = spawnSync(nginx, ['-V'], { encoding: 'utf8' });
   if (!stderr.includes('http_auth_request_module')) {
-    throw new SetupError(`make test-nginx needs nginx with the auth_request module, which ${nginx} lacks`);
+    throw new SetupError(
+      `make test-nginx needs nginx with the auth_request module, which ${nginx} lacks`,
+    );
   }
   if (!findProgram('caddy')) install('caddy', 'caddy');
   return 0;

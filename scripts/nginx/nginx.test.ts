@@ -4,25 +4,35 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { bearer, NAMES, testFailingClosed, testForwardAuth } from './cases.ts';
-import { completeNginx, documented, identityOf, nginxCommand, request, startProxySetup } from './setup.ts';
+import {
+  completeNginx,
+  documented,
+  identityOf,
+  nginxCommand,
+  request,
+  startProxySetup,
+} from './setup.ts';
 import { start } from '../programs.ts';
 
 const setup = await startProxySetup();
 
-const { port } = await start({ after }, {
-  name: 'nginx',
-  unprivileged: true,
-  prepare(directory, free) {
-    const configuration = documented('nginx', {
-      'listen 80;': `listen 127.0.0.1:${free};`,
-      '127.0.0.1:3000': `127.0.0.1:${setup.gatehouse.port}`,
-      '127.0.0.1:5000': `127.0.0.1:${setup.upstream.port}`,
-    });
-    const file = join(directory, 'nginx.conf');
-    writeFileSync(file, completeNginx(configuration));
-    return { command: nginxCommand(directory, file) };
+const { port } = await start(
+  { after },
+  {
+    name: 'nginx',
+    unprivileged: true,
+    prepare(directory, free) {
+      const configuration = documented('nginx', {
+        'listen 80;': `listen 127.0.0.1:${free};`,
+        '127.0.0.1:3000': `127.0.0.1:${setup.gatehouse.port}`,
+        '127.0.0.1:5000': `127.0.0.1:${setup.upstream.port}`,
+      });
+      const file = join(directory, 'nginx.conf');
+      writeFileSync(file, completeNginx(configuration));
+      return { command: nginxCommand(directory, file) };
+    },
   },
-});
+);
 
 const proxy = { port, statusWithoutGatehouse: 500 };
 await testForwardAuth(setup, proxy);
@@ -32,13 +42,22 @@ test('headers that some languages normalize to ours never reach the program', as
     const forged = NAMES.map((name) => [name.replaceAll('-', mark), 'true'] as const);
     const answer = await request(port, { headers: [...forged, ...bearer(setup.admin)] });
     assert.deepEqual([answer.status, identityOf(answer.json)['x-auth-username']], [200, 'admin']);
-    assert.deepEqual(Object.keys(identityOf(answer.json)).filter((name) => name.includes(mark)), []);
+    assert.deepEqual(
+      Object.keys(identityOf(answer.json)).filter((name) => name.includes(mark)),
+      [],
+    );
   }
 });
 
 test('Gatehouse receives only the credential, so other headers cannot exceed its limit', async () => {
-  const headers = Array.from({ length: 4 }, (_, index) => [`X-Large-${index}`, 'x'.repeat(6_000)] as const);
-  assert.equal((await request(port, { headers: [...headers, ...bearer(setup.admin)] })).status, 200);
+  const headers = Array.from(
+    { length: 4 },
+    (_, index) => [`X-Large-${index}`, 'x'.repeat(6_000)] as const,
+  );
+  assert.equal(
+    (await request(port, { headers: [...headers, ...bearer(setup.admin)] })).status,
+    200,
+  );
   assert.equal((await request(port, { headers })).status, 401);
 });
 
@@ -46,11 +65,19 @@ test('an empty header is not sent to the program', async () => {
   const { key } = await setup.addKey(setup.admin, { user_id: null });
   const answer = await request(port, { headers: bearer(key) });
   const received: string[] = answer.json.headers.map(([name]: [string]) => name);
-  assert.deepEqual(received.filter((name) => name.startsWith('X-Auth')), ['X-Auth-Super-Admin', 'X-Auth-Key-Id']);
+  assert.deepEqual(
+    received.filter((name) => name.startsWith('X-Auth')),
+    ['X-Auth-Super-Admin', 'X-Auth-Key-Id'],
+  );
 });
 
 test('clients cannot request the internal path of the check', async () => {
-  const paths = ['/gatehouse/', '/gatehouse/verify', '/gatehouse/verify-super-admin', '/gatehouse/verify/x'];
+  const paths = [
+    '/gatehouse/',
+    '/gatehouse/verify',
+    '/gatehouse/verify-super-admin',
+    '/gatehouse/verify/x',
+  ];
   for (const path of [...paths, '/x/../gatehouse/verify']) {
     for (const headers of [[], bearer(setup.admin)]) {
       assert.equal((await request(port, { path, headers })).status, 404, path);

@@ -7,7 +7,13 @@ import { dirname, join } from 'node:path';
 import { after } from 'node:test';
 import type { Sql } from 'postgres';
 import { createDatabase } from '../../test/support/database.ts';
-import { ADMIN_PASSWORD, type Answer, ask, logIn, variables } from '../../test/support/gatehouse.ts';
+import {
+  ADMIN_PASSWORD,
+  type Answer,
+  ask,
+  logIn,
+  variables,
+} from '../../test/support/gatehouse.ts';
 import { findProgram, start, type Started } from '../programs.ts';
 
 const root = dirname(dirname(import.meta.dirname));
@@ -15,7 +21,9 @@ const DOCUMENT = 'docs/forward-auth.md';
 
 /** The only fenced block of a language in a part of the document, with replacements. It must contain each of them. */
 export function documented(
-  language: string, replacements: Readonly<Record<string, string>>, part = 'Proxy configurations',
+  language: string,
+  replacements: Readonly<Record<string, string>>,
+  part = 'Proxy configurations',
 ): string {
   const fence = new RegExp(`^\`\`\`${language}\n([\\s\\S]*?)^\`\`\`$`, 'gm');
   const parts = readFileSync(join(root, DOCUMENT), 'utf8').split(/^## /m);
@@ -42,13 +50,22 @@ http {
 ${configuration}}
 `;
 
-export const nginxCommand = (directory: string, file: string): [string, ...string[]] =>
-  [findProgram('nginx') ?? 'nginx', '-p', directory, '-c', file, '-e', 'stderr'];
+export const nginxCommand = (directory: string, file: string): [string, ...string[]] => [
+  findProgram('nginx') ?? 'nginx',
+  '-p',
+  directory,
+  '-c',
+  file,
+  '-e',
+  'stderr',
+];
 
 export type HeaderFields = ReadonlyArray<readonly [name: string, value: string]>;
 
 export const pairs = (rawHeaders: readonly string[]): [name: string, value: string][] =>
-  rawHeaders.flatMap((name, index) => (index % 2 === 0 ? [[name, rawHeaders[index + 1] ?? '']] : []));
+  rawHeaders.flatMap((name, index) =>
+    index % 2 === 0 ? [[name, rawHeaders[index + 1] ?? '']] : [],
+  );
 
 /** A request as the upstream program received it. */
 export interface ReceivedRequest {
@@ -71,7 +88,12 @@ async function startUpstream(): Promise<Upstream> {
     incoming.on('data', (chunk: Buffer) => body.push(chunk));
     incoming.on('end', () => {
       const { method = '', url: path = '', rawHeaders } = incoming;
-      const received = { method, path, headers: pairs(rawHeaders), body: Buffer.concat(body).toString() };
+      const received = {
+        method,
+        path,
+        headers: pairs(rawHeaders),
+        body: Buffer.concat(body).toString(),
+      };
       requests.push(received);
       response.end(JSON.stringify(received));
     });
@@ -114,13 +136,28 @@ export interface ProxyRequest {
 /** Sends one request with exactly these headers and those that its framing needs. */
 export async function request(
   port: number,
-  { method = 'GET', host = 'app.example.org', path = '/', headers = [], body, chunked, from }: ProxyRequest,
+  {
+    method = 'GET',
+    host = 'app.example.org',
+    path = '/',
+    headers = [],
+    body,
+    chunked,
+    from,
+  }: ProxyRequest,
 ): Promise<Answer> {
-  const connection = headers.some(([name]) => name === 'Connection') ? [] : [['Connection', 'close']];
+  const connection = headers.some(([name]) => name === 'Connection')
+    ? []
+    : [['Connection', 'close']];
   const length = ['Content-Length', String(Buffer.byteLength(body ?? ''))];
   const framing = body === undefined ? [] : [chunked ? ['Transfer-Encoding', 'chunked'] : length];
   const options = {
-    host: '127.0.0.1', port, method, path, agent: false, ...(from === undefined ? {} : { localAddress: from }),
+    host: '127.0.0.1',
+    port,
+    method,
+    path,
+    agent: false,
+    ...(from === undefined ? {} : { localAddress: from }),
     headers: [['Host', host], ...connection, ...framing, ...headers].flat(),
   };
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
@@ -129,7 +166,12 @@ export async function request(
   let text = '';
   for await (const chunk of response.setEncoding('utf8')) text += chunk;
   const json = text.startsWith('{') ? JSON.parse(text) : undefined;
-  return { status: response.statusCode ?? 0, headers: new Headers(pairs(response.rawHeaders)), text, json };
+  return {
+    status: response.statusCode ?? 0,
+    headers: new Headers(pairs(response.rawHeaders)),
+    text,
+    json,
+  };
 }
 
 export interface Account {
@@ -155,21 +197,28 @@ export interface ProxySetup {
 
 /** Call at the top level of a test file. Everything stops after the file's tests. */
 export async function startProxySetup(
-  environment: Readonly<Record<string, string>> = {}, startProgram: () => Promise<Upstream> = startUpstream,
+  environment: Readonly<Record<string, string>> = {},
+  startProgram: () => Promise<Upstream> = startUpstream,
 ): Promise<ProxySetup> {
   const database = await createDatabase();
-  const gatehouse = await start({ after }, {
-    name: 'identity',
-    unprivileged: false,
-    prepare: (_, port) => ({
-      command: [process.execPath, join(root, 'dist/cli.js'), 'serve', 'identity'],
-      env: {
-        ...variables(database.url), IDENTITY_PORT: String(port), TRUSTED_PROXIES: '127.0.0.1', LOG_LEVEL: 'warn',
-        ...environment,
-      },
-    }),
-    isReady: async (port) => (await ask('GET', `http://127.0.0.1:${port}/readyz`)).status === 200,
-  });
+  const gatehouse = await start(
+    { after },
+    {
+      name: 'identity',
+      unprivileged: false,
+      prepare: (_, port) => ({
+        command: [process.execPath, join(root, 'dist/cli.js'), 'serve', 'identity'],
+        env: {
+          ...variables(database.url),
+          IDENTITY_PORT: String(port),
+          TRUSTED_PROXIES: '127.0.0.1',
+          LOG_LEVEL: 'warn',
+          ...environment,
+        },
+      }),
+      isReady: async (port) => (await ask('GET', `http://127.0.0.1:${port}/readyz`)).status === 200,
+    },
+  );
   const url = `http://127.0.0.1:${gatehouse.port}`;
   const admin = await logIn(url, 'admin', ADMIN_PASSWORD);
   const create = async (path: string, bearer: string, body: unknown) => {
@@ -186,7 +235,11 @@ export async function startProxySetup(
     admin,
     async addUser(name, address = `ö+${(users += 1)}@example.org`) {
       const password = 'a passphrase for tests';
-      const { id, username, email } = await create('/api/user/', admin, { username: name, email: address, password });
+      const { id, username, email } = await create('/api/user/', admin, {
+        username: name,
+        email: address,
+        password,
+      });
       return { id, username, email, password };
     },
     addKey: (bearer, body) => create('/api/key/', bearer, body),

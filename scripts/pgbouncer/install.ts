@@ -5,7 +5,9 @@ import { runMain, SetupError } from '../setup-error.ts';
 
 async function main(): Promise<number> {
   if (!findProgram('pgbouncer') && !install('pgbouncer', 'pgbouncer')) {
-    throw new SetupError(`make test-pgbouncer needs PgBouncer: install it from your system's packages${ROOT_MAY}`);
+    throw new SetupError(
+      `make test-pgbouncer needs PgBouncer: install it from your system's packages${ROOT_MAY}`,
+    );
   }
   return 0;
 }

@@ -13,7 +13,12 @@ import type { SourceName } from '../../src/webhook/sources.ts';
 import { createDatabase } from '../../test/support/database.ts';
 import { ask, startGatehouse } from '../../test/support/gatehouse.ts';
 import {
-  addToken, now, openWebhook, signatureOf, SIGNING_SECRETS, WEBHOOK_SECRET,
+  addToken,
+  now,
+  openWebhook,
+  signatureOf,
+  SIGNING_SECRETS,
+  WEBHOOK_SECRET,
 } from '../../test/support/senders.ts';
 import { makeTemporary, removeTemporary } from '../temporary.ts';
 import { installLibraries, type Package, PACKAGES } from './install.ts';
@@ -72,29 +77,40 @@ function testLibrary({ name, source, signsTime }: Subject, start: () => Promise<
       const answer = await send(request);
       assert.deepEqual([answer.status, answer.json.status], [200, 'accepted'], answer.text);
       assert.equal((await send(request)).json.status, 'duplicate');
-      const [row] = await sql`select source, event, body from webhook.events where id = ${answer.json.id}`;
-      assert.deepEqual([row?.source, row?.event, row?.body.toString()], [source, 'thing.made', body]);
+      const [row] =
+        await sql`select source, event, body from webhook.events where id = ${answer.json.id}`;
+      assert.deepEqual(
+        [row?.source, row?.event, row?.body.toString()],
+        [source, 'thing.made', body],
+      );
       assert.equal((await send({ ...request, body: body.replace('made', 'mode') })).status, 401);
     }
     const body = bodyWith({});
     const isRejected = async (usedSecret: string, time: number, what: string) =>
       assert.equal((await send(await sign(body, usedSecret, time))).status, 401, what);
     await isRejected(`${secret.slice(0, -4)}AAAA`, now(), 'another secret');
-    if (signsTime) for (const offset of [-310, 310]) await isRejected(secret, now() + offset, `${offset} seconds off`);
+    if (signsTime)
+      for (const offset of [-310, 310])
+        await isRejected(secret, now() + offset, `${offset} seconds off`);
   });
 }
 
 interface StandardLibrary {
   readonly Webhook: new (secret: string) => { sign(id: string, time: Date, body: string): string };
 }
-for (const [name, prefix] of [['standardwebhooks', 'webhook'], ['svix', 'svix']] as const) {
+for (const [name, prefix] of [
+  ['standardwebhooks', 'webhook'],
+  ['svix', 'svix'],
+] as const) {
   testLibrary({ name, source: 'standard', signsTime: true }, async () => {
     const { Webhook } = await load<StandardLibrary>(name);
     return async (body, secret, time) => {
       const id = `msg_${randomUUID()}`;
       const signature = new Webhook(secret).sign(id, new Date(time * 1000), body);
       const headers = {
-        [`${prefix}-id`]: id, [`${prefix}-timestamp`]: String(time), [`${prefix}-signature`]: signature,
+        [`${prefix}-id`]: id,
+        [`${prefix}-timestamp`]: String(time),
+        [`${prefix}-signature`]: signature,
       };
       return { body, headers };
     };
@@ -115,7 +131,13 @@ testLibrary({ name: '@octokit/webhooks-methods', source: 'github', signsTime: fa
 
 interface StripeLibrary {
   readonly default: new (key: string) => {
-    webhooks: { generateTestHeaderString(options: { payload: string; secret: string; timestamp: number }): string };
+    webhooks: {
+      generateTestHeaderString(options: {
+        payload: string;
+        secret: string;
+        timestamp: number;
+      }): string;
+    };
   };
 }
 testLibrary({ name: 'stripe', source: 'stripe', signsTime: true }, async () => {
@@ -129,7 +151,9 @@ testLibrary({ name: 'stripe', source: 'stripe', signsTime: true }, async () => {
 
 interface SlackLibrary {
   isValidSlackRequest(request: {
-    signingSecret: string; body: string; headers: Record<string, string | number>;
+    signingSecret: string;
+    body: string;
+    headers: Record<string, string | number>;
   }): boolean;
 }
 testLibrary({ name: '@slack/bolt', source: 'slack', signsTime: true }, async () => {
@@ -138,7 +162,11 @@ testLibrary({ name: '@slack/bolt', source: 'slack', signsTime: true }, async () 
   return async (body, secret, time) => {
     const headers = signatureOf('slack', secret, body, { at: time });
     const received = { ...headers, 'x-slack-request-timestamp': time };
-    const isValid = isValidSlackRequest({ signingSecret: SIGNING_SECRETS.slack, body, headers: received });
+    const isValid = isValidSlackRequest({
+      signingSecret: SIGNING_SECRETS.slack,
+      body,
+      headers: received,
+    });
     assert.equal(isValid, secret === SIGNING_SECRETS.slack && time > now() - 300);
     return { body, headers };
   };
@@ -147,14 +175,20 @@ testLibrary({ name: '@slack/bolt', source: 'slack', signsTime: true }, async () 
 interface NotionLibrary {
   signWebhookPayload(options: { body: string; verificationToken: string }): Promise<string>;
   verifyWebhookSignature(request: {
-    body: string; signature: string | undefined; verificationToken: string;
+    body: string;
+    signature: string | undefined;
+    verificationToken: string;
   }): Promise<boolean>;
 }
 testLibrary({ name: '@notionhq/client', source: 'notion', signsTime: false }, async () => {
-  const { signWebhookPayload, verifyWebhookSignature } = await load<NotionLibrary>('@notionhq/client');
+  const { signWebhookPayload, verifyWebhookSignature } =
+    await load<NotionLibrary>('@notionhq/client');
   return async (body, secret) => {
     const ours = signatureOf('notion', secret, body)['x-notion-signature'];
-    assert.equal(await verifyWebhookSignature({ body, signature: ours, verificationToken: secret }), true);
+    assert.equal(
+      await verifyWebhookSignature({ body, signature: ours, verificationToken: secret }),
+      true,
+    );
     const signature = await signWebhookPayload({ body, verificationToken: secret });
     return { body, headers: { 'x-notion-signature': signature } };
   };

@@ -29,18 +29,24 @@ interface Subject {
   readonly costs: number[];
 }
 
-const domainOf = (token: string) => createHash('sha256').update(`domain of ${token}`).digest('base64url');
+const domainOf = (token: string) =>
+  createHash('sha256').update(`domain of ${token}`).digest('base64url');
 
 await withPostgres(async (postgres, directory) => {
   const url = await createDatabase(postgres.url, 'verify');
   const sql = connect(url);
-  const start = async (pages: boolean, domain: string) => startServices(
-    ['identity'], url, pages ? { ...PORTAL, TRUSTED_PROXIES: '', COOKIE_DOMAIN: domain } : {},
-  );
+  const start = async (pages: boolean, domain: string) =>
+    startServices(
+      ['identity'],
+      url,
+      pages ? { ...PORTAL, TRUSTED_PROXIES: '', COOKIE_DOMAIN: domain } : {},
+    );
   try {
     const plain = await start(false, '');
     const bearer = await prepareSessions(sql, directory);
-    const tokens = [...readFileSync(bearer.file, 'utf8').matchAll(/Bearer (\S+)/g)].map(([, token = '']) => token);
+    const tokens = [...readFileSync(bearer.file, 'utf8').matchAll(/Bearer (\S+)/g)].map(
+      ([, token = '']) => token,
+    );
     for (const token of tokens) {
       await sql`
         insert into identity.sign_ins (session_id, domain_digest, methods, authenticated_at)
@@ -49,13 +55,29 @@ await withPostgres(async (postgres, directory) => {
     }
     await sql`vacuum analyze identity.sign_ins`;
     const replay = (name: string, headerOf: (token: string) => Record<string, string>): Replay => ({
-      file: writeRequests(join(directory, name), tokens.map((token) => ({ method: 'GET', path: '/api/auth/verify', headers: headerOf(token) }))),
-      status: 200, text: 'null',
+      file: writeRequests(
+        join(directory, name),
+        tokens.map((token) => ({
+          method: 'GET',
+          path: '/api/auth/verify',
+          headers: headerOf(token),
+        })),
+      ),
+      status: 200,
+      text: 'null',
     });
     const byBearer = replay('by-bearer', (token) => ({ Authorization: `Bearer ${token}` }));
-    const byDomain = replay('by-domain', (token) => ({ Cookie: `__Secure-gatehouse=${domainOf(token)}` }));
+    const byDomain = replay('by-domain', (token) => ({
+      Cookie: `__Secure-gatehouse=${domainOf(token)}`,
+    }));
     const byHost = replay('by-host', (token) => ({ Cookie: `__Host-gatehouse=${token}` }));
-    const subject = (name: string, service: Service, requests: Replay): Subject => ({ name, service, replay: requests, rates: [], costs: [] });
+    const subject = (name: string, service: Service, requests: Replay): Subject => ({
+      name,
+      service,
+      replay: requests,
+      rates: [],
+      costs: [],
+    });
     const [shared, alone] = [await start(true, 'example.org'), await start(true, '')];
     const subjects = [
       subject('bearer, without the pages', plain, byBearer),
@@ -69,7 +91,13 @@ await withPostgres(async (postgres, directory) => {
         const one = subjects[(round + position) % subjects.length];
         if (!one) continue;
         const before = ownCpuMicros(one.service.processId) ?? 0;
-        const { requests, seconds } = await load({ name: one.name, port: one.service.port, clients: CLIENTS, seconds: SECONDS, replay: one.replay });
+        const { requests, seconds } = await load({
+          name: one.name,
+          port: one.service.port,
+          clients: CLIENTS,
+          seconds: SECONDS,
+          replay: one.replay,
+        });
         // The first round warms up.
         if (round === 0) continue;
         one.rates.push(requests / seconds);
@@ -80,12 +108,17 @@ await withPostgres(async (postgres, directory) => {
       // By a bearer token in the same process, in the same round: the machine is slower in some rounds than in others.
       const reference = subjects.find((one) => one.service === service && one.replay === byBearer);
       const ratios = costs.map((cost, round) => cost / (reference?.costs[round] ?? Number.NaN));
-      const compared = reference && reference.name !== name ? `, ${spread(ratios, 2)} of "${reference.name}"` : '';
-      process.stdout.write(`${name.padEnd(28)} ${spread(rates, 0)} per second, ${spread(costs, 1)} µs of processor${compared}\n`);
+      const compared =
+        reference && reference.name !== name ? `, ${spread(ratios, 2)} of "${reference.name}"` : '';
+      process.stdout.write(
+        `${name.padEnd(28)} ${spread(rates, 0)} per second, ${spread(costs, 1)} µs of processor${compared}\n`,
+      );
       // Also if there are no figures: then the median is NaN.
       if (name.startsWith('__') && !(median(ratios) <= MAX_COST)) process.exitCode = 1;
     }
-    process.stdout.write(`${ROUNDS} rounds of ${SECONDS} s, ${CLIENTS} clients; target: at most ${MAX_COST}\n`);
+    process.stdout.write(
+      `${ROUNDS} rounds of ${SECONDS} s, ${CLIENTS} clients; target: at most ${MAX_COST}\n`,
+    );
   } finally {
     await stopAll();
     await sql.end();

@@ -27,19 +27,30 @@ export function testSignin(setup: SigninSetup): void {
     assert.equal(headerOf(received, 'x-auth-methods'), 'password');
     assert.match(headerOf(received, 'x-auth-time') ?? '', /^\d{10}$/);
     await browser.open(`${APP}/next`);
-    assert.equal(headerOf(await setup.untilProgram(`${APP}/next`), 'cookie'), 'theme=dark', 'only its own cookie');
+    assert.equal(
+      headerOf(await setup.untilProgram(`${APP}/next`), 'cookie'),
+      'theme=dark',
+      'only its own cookie',
+    );
   });
 
   test("the program receives its own cookies and never the session's", async () => {
     const cases = [
-      ['__Secure-gatehouse=x', ''], ['__Secure-gatehouse=x; a=1', 'a=1'], ['a=1; __Secure-gatehouse=x', 'a=1'],
-      ['a=1; __Secure-gatehouse=x; b=2', 'a=1; b=2'], ['a=1; b=2', 'a=1; b=2'], ['a=1;__Secure-gatehouse=x;b=2', 'a=1;b=2'],
+      ['__Secure-gatehouse=x', ''],
+      ['__Secure-gatehouse=x; a=1', 'a=1'],
+      ['a=1; __Secure-gatehouse=x', 'a=1'],
+      ['a=1; __Secure-gatehouse=x; b=2', 'a=1; b=2'],
+      ['a=1; b=2', 'a=1; b=2'],
+      ['a=1;__Secure-gatehouse=x;b=2', 'a=1;b=2'],
     ] as const;
     for (const [sent, expected] of cases) {
       await askProxy(setup, { path: '/status', headers: [['Cookie', sent]] });
       assert.equal(headerOf(lastRequest(), 'cookie') ?? '', expected, sent);
     }
-    for (const twice of ['__Secure-gatehouse=x; a=1; __Secure-gatehouse=y', 'a=1; __Secure-gatehouse=x; __Secure-gatehouse=y']) {
+    for (const twice of [
+      '__Secure-gatehouse=x; a=1; __Secure-gatehouse=y',
+      'a=1; __Secure-gatehouse=x; __Secure-gatehouse=y',
+    ]) {
       await askProxy(setup, { path: '/status', headers: [['Cookie', twice]] });
       assert.doesNotMatch(headerOf(lastRequest(), 'cookie') ?? '', /gatehouse/);
     }
@@ -80,7 +91,8 @@ export function testSignin(setup: SigninSetup): void {
 
   test('fetch, WebSocket, EventSource, image, frame and form get 401 and are not redirected', async () => {
     const { username } = await setup.addMember();
-    const signs = async (): Promise<Record<string, unknown>> => browser.runAsync(`
+    const signs = async (): Promise<Record<string, unknown>> =>
+      browser.runAsync(`
       const asked = async (init) => {
         const { status, redirected, url } = await fetch('/data?x=1', init);
         return [status, redirected, new URL(url).host];
@@ -108,8 +120,14 @@ export function testSignin(setup: SigninSetup): void {
     await browser.open(`${APP}/status`);
     const before = upstream.requests.length;
     assert.deepEqual(await signs(), {
-      fetch: [401, false, 'app.example.org'], manual: 'basic', post: [401, false, 'app.example.org'],
-      html: [401, false, 'app.example.org'], socket: false, events: false, image: false, framed: false,
+      fetch: [401, false, 'app.example.org'],
+      manual: 'basic',
+      post: [401, false, 'app.example.org'],
+      html: [401, false, 'app.example.org'],
+      socket: false,
+      events: false,
+      image: false,
+      framed: false,
     });
     assert.equal(upstream.requests.length, before, 'the program received nothing');
     await browser.run(`
@@ -124,34 +142,61 @@ export function testSignin(setup: SigninSetup): void {
     await setup.enterPassword(username);
     await setup.untilProgram(`${APP}/a`);
     assert.deepEqual(await signs(), {
-      fetch: [200, false, 'app.example.org'], manual: 'basic', post: [200, false, 'app.example.org'],
-      html: [200, false, 'app.example.org'], socket: true, events: true, image: true, framed: true,
+      fetch: [200, false, 'app.example.org'],
+      manual: 'basic',
+      post: [200, false, 'app.example.org'],
+      html: [200, false, 'app.example.org'],
+      socket: true,
+      events: true,
+      image: true,
+      framed: true,
     });
   });
 
   test('forwarding headers of a client or of an untrusted sender have no effect', async () => {
     const forged = [
-      ['X-Forwarded-Host', 'wiki.example.org'], ['X-Forwarded-Proto', 'http'], ['X-Forwarded-Uri', '/forged'],
-      ['X-Forwarded-Method', 'GET'], ['X-Auth-User-Id', 'forged'], ['X-Auth-Methods', 'passkey'], ['X-Auth-Time', '1'],
+      ['X-Forwarded-Host', 'wiki.example.org'],
+      ['X-Forwarded-Proto', 'http'],
+      ['X-Forwarded-Uri', '/forged'],
+      ['X-Forwarded-Method', 'GET'],
+      ['X-Auth-User-Id', 'forged'],
+      ['X-Auth-Methods', 'passkey'],
+      ['X-Auth-Time', '1'],
     ] as const;
-    const { status, headers } = await askProxy(setup, { path: '/real?x=1', headers: [...NAVIGATION, ...forged] });
+    const { status, headers } = await askProxy(setup, {
+      path: '/real?x=1',
+      headers: [...NAVIGATION, ...forged],
+    });
     assert.ok([302, 303].includes(status), String(status));
     const target = new URL(headers.get('location') ?? '');
     assert.deepEqual([target.origin, target.pathname], [LOGIN, '/login']);
     assert.equal(target.searchParams.get('return_to'), `${APP}/real?x=1`);
-    assert.equal((await askProxy(setup, { method: 'POST', headers: [...NAVIGATION, ...forged] })).status, 401);
+    assert.equal(
+      (await askProxy(setup, { method: 'POST', headers: [...NAVIGATION, ...forged] })).status,
+      401,
+    );
     await askProxy(setup, { path: '/status', headers: forged });
-    const names = upstream.requests.at(-1)?.headers.filter(([name, value]) => /^x-auth/i.test(name) && value !== '');
+    const names = upstream.requests
+      .at(-1)
+      ?.headers.filter(([name, value]) => /^x-auth/i.test(name) && value !== '');
     assert.deepEqual(names, [], 'not on a public path either');
 
     const path = '/api/auth/verify?redirect=302';
-    const direct = await request(setup.gatehouse.port, { path, from: '127.0.0.2', headers: [...NAVIGATION, ...forged] });
+    const direct = await request(setup.gatehouse.port, {
+      path,
+      from: '127.0.0.2',
+      headers: [...NAVIGATION, ...forged],
+    });
     assert.equal(direct.headers.get('location'), `${LOGIN}/login`);
   });
 
   test('an address of a host that is not listed is not returned to', async () => {
     const { username } = await setup.addMember();
-    for (const address of ['https://evil.example.net/', 'https://app.example.org.evil.example.net/', '//evil.example.net']) {
+    for (const address of [
+      'https://evil.example.net/',
+      'https://app.example.org.evil.example.net/',
+      '//evil.example.net',
+    ]) {
       await browser.deleteCookies();
       await browser.open(`${LOGIN}/login?return_to=${encodeURIComponent(address)}`);
       await setup.enterPassword(username);
@@ -162,17 +207,27 @@ export function testSignin(setup: SigninSetup): void {
   test('a form of another origin neither starts nor ends a session', async () => {
     const [victim, attacker] = [await setup.addMember(), await setup.addMember()];
     const post = async (action: string, fields: Record<string, string>) => {
-      await browser.run(`
+      await browser.run(
+        `
         const form = Object.assign(document.createElement('form'), { method: 'post', action: arguments[0] });
         for (const [name, value] of Object.entries(arguments[1])) {
           form.append(Object.assign(document.createElement('input'), { name, value }));
         }
         document.body.append(form);
-        form.submit();`, action, fields);
-      await browser.until(`location.href === ${JSON.stringify(action)} && document.readyState === "complete"`);
+        form.submit();`,
+        action,
+        fields,
+      );
+      await browser.until(
+        `location.href === ${JSON.stringify(action)} && document.readyState === "complete"`,
+      );
       assert.equal(await browser.title(), 'That did not work');
     };
-    const fields = { username: attacker.username, password: 'a passphrase for people', return_to: '' };
+    const fields = {
+      username: attacker.username,
+      password: 'a passphrase for people',
+      return_to: '',
+    };
     for (const page of [`${APP}/status`, `${EVIL}/`]) {
       await browser.open(page);
       await post(`${LOGIN}/login`, fields);
@@ -187,7 +242,11 @@ export function testSignin(setup: SigninSetup): void {
       await browser.open(page);
       await post(`${LOGIN}/login`, fields);
       await browser.open(`${APP}/b`);
-      assert.equal(headerOf(await setup.untilProgram(`${APP}/b`), 'x-auth-user-id'), victim.id, 'still the same person');
+      assert.equal(
+        headerOf(await setup.untilProgram(`${APP}/b`), 'x-auth-user-id'),
+        victim.id,
+        'still the same person',
+      );
     }
   });
 
@@ -198,7 +257,9 @@ export function testSignin(setup: SigninSetup): void {
       await setup.enterPassword(username);
       await setup.untilProgram(APP + path);
       const { cookies } = await browser.devtools('Network.getCookies', { urls: [LOGIN] });
-      return new Map<string, string>(cookies.map(({ name, value }: { name: string; value: string }) => [name, value]));
+      return new Map<string, string>(
+        cookies.map(({ name, value }: { name: string; value: string }) => [name, value]),
+      );
     };
     const planted = await tokensOf(thief, '/thief');
     assert.ok(planted.has('__Host-gatehouse') && planted.has('__Secure-gatehouse'));
@@ -206,7 +267,12 @@ export function testSignin(setup: SigninSetup): void {
     await tokensOf(victim, '/victim');
     await browser.open(`${APP}/status`);
     for (const [name, value] of planted) {
-      for (const place of ['Path=/', 'Path=/; Domain=example.org', 'Path=/planted; Domain=example.org', 'Path=/account; Domain=example.org']) {
+      for (const place of [
+        'Path=/',
+        'Path=/; Domain=example.org',
+        'Path=/planted; Domain=example.org',
+        'Path=/account; Domain=example.org',
+      ]) {
         await browser.run('document.cookie = arguments[0]', `${name}=${value}; Secure; ${place}`);
       }
     }
@@ -215,7 +281,9 @@ export function testSignin(setup: SigninSetup): void {
     const before = upstream.requests.length;
     await browser.open(`${APP}/planted`);
     await browser.open(`${APP}/other`);
-    const ids = upstream.requests.slice(before).map((received) => headerOf(received, 'x-auth-user-id'));
+    const ids = upstream.requests
+      .slice(before)
+      .map((received) => headerOf(received, 'x-auth-user-id'));
     assert.ok(!ids.includes(thief.id), 'nobody acts as the person whose cookie was planted');
   });
 
@@ -226,15 +294,23 @@ export function testSignin(setup: SigninSetup): void {
     await setup.untilProgram(`${APP}/a`);
     await browser.open(`${LOGIN}/account`);
     const { cookies } = await browser.devtools('Network.getCookies', { urls: [APP] });
-    const session: string = cookies.find(({ name }: { name: string }) => name === '__Secure-gatehouse').value;
-    const withCookie = { path: '/a', headers: [['Cookie', `__Secure-gatehouse=${session}`]] } as const;
+    const session: string = cookies.find(
+      ({ name }: { name: string }) => name === '__Secure-gatehouse',
+    ).value;
+    const withCookie = {
+      path: '/a',
+      headers: [['Cookie', `__Secure-gatehouse=${session}`]],
+    } as const;
     assert.equal((await askProxy(setup, withCookie)).status, 200);
     await browser.clickOn('form[action="/logout"] button');
     await setup.untilTitle('Sign in');
     assert.equal((await askProxy(setup, withCookie)).status, 401);
     const left = (await browser.devtools('Network.getCookies', { urls: [APP, LOGIN] })).cookies;
     const names: string[] = left.map(({ name }: { name: string }) => name);
-    assert.deepEqual(names.filter((name) => ['__Host-gatehouse', '__Secure-gatehouse'].includes(name)), []);
+    assert.deepEqual(
+      names.filter((name) => ['__Host-gatehouse', '__Secure-gatehouse'].includes(name)),
+      [],
+    );
     await browser.open(`${APP}/a`);
     assert.equal(await browser.title(), 'Sign in');
   });
@@ -261,14 +337,25 @@ export function testSignin(setup: SigninSetup): void {
   });
 
   test('paths for super administrators answer 403 to others, without a redirect loop', async () => {
-    const [member, administrator] = [await setup.addMember(), await setup.addMember({ super_admin: true })];
-    for (const [{ username }, isAdmitted] of [[member, false], [administrator, true]] as const) {
+    const [member, administrator] = [
+      await setup.addMember(),
+      await setup.addMember({ super_admin: true }),
+    ];
+    for (const [{ username }, isAdmitted] of [
+      [member, false],
+      [administrator, true],
+    ] as const) {
       await browser.deleteCookies();
       await browser.open(`${APP}/admin/users?x=1`);
       await setup.enterPassword(username);
-      await browser.until(`location.href === "${APP}/admin/users?x=1" && document.readyState === "complete"`);
+      await browser.until(
+        `location.href === "${APP}/admin/users?x=1" && document.readyState === "complete"`,
+      );
       assert.equal((await browser.title()) === 'Program', isAdmitted);
-      assert.equal(upstream.requests.some(({ path }) => path === '/admin/users?x=1'), isAdmitted);
+      assert.equal(
+        upstream.requests.some(({ path }) => path === '/admin/users?x=1'),
+        isAdmitted,
+      );
     }
   });
 
@@ -285,7 +372,11 @@ export function testSignin(setup: SigninSetup): void {
     const secret = await setup.setUpApp();
     await browser.clickOn('a');
     const first = await setup.untilProgram(`${APP}/payroll?x=1`);
-    assert.equal(headerOf(first, 'x-auth-methods'), 'password, totp', 'the code that confirmed the app');
+    assert.equal(
+      headerOf(first, 'x-auth-methods'),
+      'password, totp',
+      'the code that confirmed the app',
+    );
     await browser.deleteCookies();
     await browser.open(`${APP}/payroll?x=2`);
     await setup.enterPassword(member.username);
@@ -312,7 +403,7 @@ export function testSignin(setup: SigninSetup): void {
     await sql`update identity.sign_ins set authenticated_at = now() - interval '20 minutes'`;
     await browser.open(`${APP}/b`);
     await setup.untilProgram(`${APP}/b`);
-    assert.equal((await browser.runAsync('return (await fetch("/payroll?x=1")).status')), 401);
+    assert.equal(await browser.runAsync('return (await fetch("/payroll?x=1")).status'), 401);
     await browser.open(`${APP}/payroll?x=1`);
     assert.equal(await browser.title(), 'Sign in');
     await signIn();

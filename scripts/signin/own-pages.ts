@@ -4,7 +4,12 @@ import { after, test } from 'node:test';
 import { createDatabase } from '../../test/support/database.ts';
 import { startGatehouse, WEBHOOK_TOKEN } from '../../test/support/gatehouse.ts';
 import { addOperator, OPERATOR_TOKEN, putEvent } from '../../test/support/inbox.ts';
-import { checkAppearance, openState, setColorScheme, setViewport } from '../browser/accessibility.ts';
+import {
+  checkAppearance,
+  openState,
+  setColorScheme,
+  setViewport,
+} from '../browser/accessibility.ts';
 import { type HeaderFields, request } from '../nginx/setup.ts';
 import { askProxy, EVIL, LOGIN, NAVIGATION, type ProxyName, startSignin } from './setup.ts';
 
@@ -17,17 +22,31 @@ const AS_ALICE = ['X-Auth-Username', 'alice'] as const;
 export async function testOwnPages(proxy: ProxyName): Promise<void> {
   const { url: databaseUrl, sql } = await createDatabase();
   const services = await startGatehouse({ after }, ['secrets', 'webhook'], databaseUrl, {
-    TRUSTED_PROXIES: '127.0.0.1', TRUSTED_USER_HEADER: 'X-Auth-Username', SHARE_PAGES: 'on', GATEHOUSE_URL: SHARE,
-    INBOX_PAGE: 'on', INBOX_USERS: 'alice', WEBHOOK_COMMAND: '["/bin/true"]', WEBHOOK_EVENTS: 'none',
+    TRUSTED_PROXIES: '127.0.0.1',
+    TRUSTED_USER_HEADER: 'X-Auth-Username',
+    SHARE_PAGES: 'on',
+    GATEHOUSE_URL: SHARE,
+    INBOX_PAGE: 'on',
+    INBOX_USERS: 'alice',
+    WEBHOOK_COMMAND: '["/bin/true"]',
+    WEBHOOK_EVENTS: 'none',
   });
   await addOperator(sql);
   const event = await putEvent(sql, { event: 'for alice', status: 'dead' });
   const portOf = (url: string) => Number(new URL(url).port);
   const ports = { secrets: portOf(services.url.secrets), webhook: portOf(services.url.webhook) };
-  const setup = await startSignin(proxy, { RETURN_ORIGINS: `${SHARE},${INBOX}` }, {
-    part: 'Share pages and inbox behind the sign-in', hosts: ['share', 'inbox', 'login'],
-    addresses: { '127.0.0.1:8080': `127.0.0.1:${ports.secrets}`, '127.0.0.1:8000': `127.0.0.1:${ports.webhook}` },
-  });
+  const setup = await startSignin(
+    proxy,
+    { RETURN_ORIGINS: `${SHARE},${INBOX}` },
+    {
+      part: 'Share pages and inbox behind the sign-in',
+      hosts: ['share', 'inbox', 'login'],
+      addresses: {
+        '127.0.0.1:8080': `127.0.0.1:${ports.secrets}`,
+        '127.0.0.1:8000': `127.0.0.1:${ports.webhook}`,
+      },
+    },
+  );
   const { browser } = setup;
   const alice = await setup.addMember({ username: 'alice' });
   const mallory = await setup.addMember({ username: 'mallory' });
@@ -35,7 +54,8 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
 
   const secretsStored = async () => (await sql`select from secrets.secrets`).length;
   const isPaused = async () => (await sql`select from webhook.pause`).length === 1;
-  const untilAt = (address: string) => browser.until(`location.href === ${JSON.stringify(address)}`);
+  const untilAt = (address: string) =>
+    browser.until(`location.href === ${JSON.stringify(address)}`);
   const showsList = 'document.getElementById("rows")?.innerText.includes("for alice")';
   /** Opens a page, which leads to the sign-in, and signs in. */
   async function openAs(username: string, address: string): Promise<void> {
@@ -45,11 +65,15 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
     await untilAt(address);
   }
   /** The session's cookie, as a client sends it that is no browser. */
-  async function cookieOf({ id }: { id: string }, username: string): Promise<readonly [string, string]> {
+  async function cookieOf(
+    { id }: { id: string },
+    username: string,
+  ): Promise<readonly [string, string]> {
     await browser.deleteCookies();
     await openAs(username, `${SHARE}/`);
     const { cookies } = await browser.devtools('Network.getCookies', { urls: [SHARE] });
-    const { value } = cookies.find(({ name }: { name: string }) => name === '__Secure-gatehouse') ?? {};
+    const { value } =
+      cookies.find(({ name }: { name: string }) => name === '__Secure-gatehouse') ?? {};
     assert.equal(typeof value, 'string', id);
     return ['Cookie', `__Secure-gatehouse=${value}`];
   }
@@ -71,7 +95,9 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
     await browser.open(`${INBOX}/inbox`);
     await browser.until(showsList);
     await browser.click('pause');
-    await browser.until('/paused since .* by alice\\./.test(document.getElementById("held").innerText)');
+    await browser.until(
+      '/paused since .* by alice\\./.test(document.getElementById("held").innerText)',
+    );
     await browser.click('pause');
     await browser.until('document.getElementById("held").hidden');
     await browser.deleteCookies();
@@ -86,7 +112,11 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
     await openAs('mallory', `${INBOX}/inbox`);
     await browser.untilVisible('signin');
     for (const path of ['/events', '/events/delivery']) {
-      assert.equal(await browser.runAsync('return (await fetch(values[0])).status', path), 401, path);
+      assert.equal(
+        await browser.runAsync('return (await fetch(values[0])).status', path),
+        401,
+        path,
+      );
     }
     assert.equal(await browser.isVisible('list'), false);
     await browser.open(`${SHARE}/`);
@@ -100,23 +130,41 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
 
   test('a header that the client sends itself names no user, on guarded and on open paths', async () => {
     const cookie = await cookieOf(mallory, 'mallory');
-    const forged: HeaderFields = [AS_ALICE, OWN_PAGE, ['X_Auth_Username', 'alice'], ['Origin', INBOX]];
+    const forged: HeaderFields = [
+      AS_ALICE,
+      OWN_PAGE,
+      ['X_Auth_Username', 'alice'],
+      ['Origin', INBOX],
+    ];
     const statusAt = async (host: string, path: string, headers: HeaderFields) =>
       (await askProxy(setup, { host: `${host}.example.org`, path, headers })).status;
     assert.equal(await statusAt('inbox', '/events/delivery', forged), 401);
     assert.equal(await statusAt('inbox', '/events/delivery', [cookie, ...forged]), 401);
     assert.equal(await statusAt('share', '/api/store/options', forged), 401);
     for (const connection of ['close, X-Auth-Username', 'X-Auth-Username']) {
-      assert.equal(await statusAt('inbox', '/events/delivery', [cookie, ...forged, ['Connection', connection]]), 401);
+      assert.equal(
+        await statusAt('inbox', '/events/delivery', [
+          cookie,
+          ...forged,
+          ['Connection', connection],
+        ]),
+        401,
+      );
     }
     const headers = [cookie, ...forged];
-    const own = await askProxy(setup, { host: 'share.example.org', path: '/api/store/options', headers });
+    const own = await askProxy(setup, {
+      host: 'share.example.org',
+      path: '/api/store/options',
+      headers,
+    });
     assert.deepEqual([own.status, JSON.parse(own.text).caller.user], [200, 'mallory']);
     // An open path, under which a service might see another one.
     for (const [host, path] of [
-      ['share', '/s/../api/store/options'], ['share', '/pages/..%2fapi/store/options'],
+      ['share', '/s/../api/store/options'],
+      ['share', '/pages/..%2fapi/store/options'],
       ['share', '/s/%2e%2e/api/store/options'],
-      ['inbox', '/webhook/../events/delivery'], ['inbox', '/webhook%2f..%2fevents/delivery'],
+      ['inbox', '/webhook/../events/delivery'],
+      ['inbox', '/webhook%2f..%2fevents/delivery'],
     ] as const) {
       const status = await statusAt(host, path, forged);
       assert.ok([400, 401, 404].includes(status), `${path}: ${status}`);
@@ -124,7 +172,10 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
   });
 
   test('a request that bypasses the proxy is rejected, with any headers', async () => {
-    for (const [port, path] of [[ports.secrets, '/api/store/options'], [ports.webhook, '/events/delivery']] as const) {
+    for (const [port, path] of [
+      [ports.secrets, '/api/store/options'],
+      [ports.webhook, '/events/delivery'],
+    ] as const) {
       const headers: HeaderFields = [AS_ALICE, OWN_PAGE, ['X-Forwarded-For', '127.0.0.1']];
       assert.equal((await request(port, { path, headers, from: '127.0.0.2' })).status, 401);
     }
@@ -136,27 +187,48 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
     const json = ['Content-Type', 'application/json'] as const;
     const body = JSON.stringify({ password: 'planted' });
     const site = (value: string) => ['Sec-Fetch-Site', value] as const;
-    for (const from of [site('cross-site'), site('same-site'), ['Origin', EVIL], ['Origin', SHARE]] as const) {
-      const pause = { method: 'POST', host: 'inbox.example.org', path: '/events/pause', headers: [cookie, from] };
+    for (const from of [
+      site('cross-site'),
+      site('same-site'),
+      ['Origin', EVIL],
+      ['Origin', SHARE],
+    ] as const) {
+      const pause = {
+        method: 'POST',
+        host: 'inbox.example.org',
+        path: '/events/pause',
+        headers: [cookie, from],
+      };
       assert.equal((await askProxy(setup, pause)).status, 403, String(from));
     }
     const store = { method: 'POST', host: 'share.example.org', path: '/api/store/encrypt', body };
     for (const from of [site('cross-site'), ['Origin', EVIL], ['Origin', INBOX]] as const) {
-      assert.equal((await askProxy(setup, { ...store, headers: [cookie, json, from] })).status, 403, String(from));
+      assert.equal(
+        (await askProxy(setup, { ...store, headers: [cookie, json, from] })).status,
+        403,
+        String(from),
+      );
     }
     // Neither header: not from a browser, and so not from a page of this host.
     assert.equal((await askProxy(setup, { ...store, headers: [cookie, json] })).status, 401);
     const pages = [
-      [`${EVIL}/`, SHARE, INBOX], [`${LOGIN}/login`, SHARE, INBOX], [`${SHARE}/`, INBOX], [`${INBOX}/inbox`, SHARE],
+      [`${EVIL}/`, SHARE, INBOX],
+      [`${LOGIN}/login`, SHARE, INBOX],
+      [`${SHARE}/`, INBOX],
+      [`${INBOX}/inbox`, SHARE],
     ];
     for (const [page = '', ...targets] of pages) {
       await browser.open(page);
       for (const target of targets) {
         const address = target + (target === INBOX ? '/events/pause' : '/api/store/encrypt');
-        await browser.runAsync(`
+        await browser.runAsync(
+          `
           const [to, body] = values;
           const init = { method: 'POST', mode: 'no-cors', credentials: 'include', body };
-          await fetch(to, init).catch(() => {});`, address, body);
+          await fetch(to, init).catch(() => {});`,
+          address,
+          body,
+        );
       }
       await browser.log();
     }
@@ -170,7 +242,11 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
     const sent = { method: 'POST', host: 'inbox.example.org', path: '/webhook', body };
     assert.equal((await askProxy(setup, { ...sent, headers: [token, json] })).status, 200);
     assert.equal((await askProxy(setup, { ...sent, headers: [json] })).status, 401);
-    const page = await askProxy(setup, { host: 'inbox.example.org', path: '/inbox', headers: NAVIGATION });
+    const page = await askProxy(setup, {
+      host: 'inbox.example.org',
+      path: '/inbox',
+      headers: NAVIGATION,
+    });
     assert.ok([302, 303].includes(page.status));
   });
 
@@ -191,7 +267,10 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
     await endSessions();
     await browser.click('submit');
     await browser.until(`${ended}.test(document.getElementById('problem').innerText)`);
-    assert.deepEqual([await browser.value('secret'), await browser.isVisible('token')], ['typed before', false]);
+    assert.deepEqual(
+      [await browser.value('secret'), await browser.isVisible('token')],
+      ['typed before', false],
+    );
     assert.equal(await secretsStored(), before);
     await signInElsewhere();
     await browser.click('submit');
@@ -209,28 +288,41 @@ export async function testOwnPages(proxy: ProxyName): Promise<void> {
     await endSessions();
     await browser.click('again');
     await browser.until(`${ended}.test(document.getElementById('action-problem').innerText)`);
-    assert.equal((await sql`select from webhook.outcomes where event_id = ${event} and status = 'dead'`).length, 1);
+    assert.equal(
+      (await sql`select from webhook.outcomes where event_id = ${event} and status = 'dead'`)
+        .length,
+      1,
+    );
   });
 
   test('the states of a signed-in person: axe, contrast, target size and reflow', async () => {
     const states = [
-      ['share-signed-in', () => openAs('alice', `${SHARE}/`).then(() => browser.untilVisible('who'))],
-      ['share-ended', async () => {
-        await browser.deleteCookies();
-        await openAs('alice', `${SHARE}/`);
-        await browser.untilVisible('who');
-        await browser.fill('secret', 'typed before');
-        await endSessions();
-        await browser.click('submit');
-        await browser.untilVisible('problem');
-      }],
-      ['inbox-ended', async () => {
-        await browser.deleteCookies();
-        await openAs('alice', `${INBOX}/inbox`);
-        await browser.until(showsList);
-        await endSessions();
-        await browser.untilVisible('list-problem');
-      }],
+      [
+        'share-signed-in',
+        () => openAs('alice', `${SHARE}/`).then(() => browser.untilVisible('who')),
+      ],
+      [
+        'share-ended',
+        async () => {
+          await browser.deleteCookies();
+          await openAs('alice', `${SHARE}/`);
+          await browser.untilVisible('who');
+          await browser.fill('secret', 'typed before');
+          await endSessions();
+          await browser.click('submit');
+          await browser.untilVisible('problem');
+        },
+      ],
+      [
+        'inbox-ended',
+        async () => {
+          await browser.deleteCookies();
+          await openAs('alice', `${INBOX}/inbox`);
+          await browser.until(showsList);
+          await endSessions();
+          await browser.untilVisible('list-problem');
+        },
+      ],
     ] as const;
     for (const [name, open] of states) {
       await openState(browser, [name, open, {}]);

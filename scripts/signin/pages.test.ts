@@ -6,7 +6,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import {
-  assertFocusVisible, checkAppearance, enlargeText, openState, overflowing, type PageState, setColorScheme, setViewport,
+  assertFocusVisible,
+  checkAppearance,
+  enlargeText,
+  openState,
+  overflowing,
+  type PageState,
+  setColorScheme,
+  setViewport,
 } from '../browser/accessibility.ts';
 import { focused } from '../browser/setup.ts';
 import { KEYS } from '../browser/webdriver.ts';
@@ -69,145 +76,241 @@ async function openFirst(): Promise<string> {
 let created = 0;
 const FIRST_PASSWORD = 'chosen by somebody else';
 
-const LOGIN_CONTROLS = { username: ['textbox', 'Username or e-mail address'], password: ['textbox', 'Password'] } as const;
-const CODE_CONTROLS = { code: ['textbox', 'Code of your authenticator app, or a recovery code'] } as const;
+const LOGIN_CONTROLS = {
+  username: ['textbox', 'Username or e-mail address'],
+  password: ['textbox', 'Password'],
+} as const;
+const CODE_CONTROLS = {
+  code: ['textbox', 'Code of your authenticator app, or a recovery code'],
+} as const;
 
 const STATES: readonly PageState[] = [
-  ['sign-in', async () => {
-    await browser.deleteCookies();
-    await open('/login');
-  }, LOGIN_CONTROLS],
-  ['sign-in-wrong', async () => {
-    await open('/login');
-    await setup.enterPassword(plain.username, 'wrong');
-    await browser.untilVisible('problem');
-  }, { ...LOGIN_CONTROLS, problem: ['alert', ''] }],
-  ['sign-in-throttled', async () => {
-    await browser.deleteCookies();
-    await open('/login');
-    for (let i = 0; i < 7; i += 1) {
-      await setup.enterPassword('nobody-at-all', `wrong ${i}`);
-      await browser.until(`document.readyState === 'complete' && document.getElementById('problem') !== null
+  [
+    'sign-in',
+    async () => {
+      await browser.deleteCookies();
+      await open('/login');
+    },
+    LOGIN_CONTROLS,
+  ],
+  [
+    'sign-in-wrong',
+    async () => {
+      await open('/login');
+      await setup.enterPassword(plain.username, 'wrong');
+      await browser.untilVisible('problem');
+    },
+    { ...LOGIN_CONTROLS, problem: ['alert', ''] },
+  ],
+  [
+    'sign-in-throttled',
+    async () => {
+      await browser.deleteCookies();
+      await open('/login');
+      for (let i = 0; i < 7; i += 1) {
+        await setup.enterPassword('nobody-at-all', `wrong ${i}`);
+        await browser.until(`document.readyState === 'complete' && document.getElementById('problem') !== null
         && document.getElementById('password').value === ''`);
-    }
-    await browser.until('/Too many/.test(document.getElementById("problem").innerText)');
-  }, { ...LOGIN_CONTROLS, problem: ['alert', ''] }],
+      }
+      await browser.until('/Too many/.test(document.getElementById("problem").innerText)');
+    },
+    { ...LOGIN_CONTROLS, problem: ['alert', ''] },
+  ],
   ['code', openCode, CODE_CONTROLS],
-  ['code-wrong', async () => {
-    await openCode();
-    await browser.fill('code', '000000');
-    await browser.press(Enter);
-    await browser.untilVisible('problem');
-  }, { ...CODE_CONTROLS, problem: ['alert', ''] }],
-  ['choose-password', async () => {
-    await browser.deleteCookies();
-    await openFirst();
-  }, { new: ['textbox', 'New password'] }],
-  ['choose-password-wrong', async () => {
-    await browser.deleteCookies();
-    await openFirst();
-    await browser.fill('new', 'short');
-    await browser.press(Enter);
-    await browser.untilVisible('problem');
-  }, { new: ['textbox', 'New password'], problem: ['alert', ''] }],
-  ['account', () => openAs(plain, '/account'), {
-    current: ['textbox', 'Current password'], new: ['textbox', 'New password'],
-  }],
-  ['account-wrong', async () => {
-    await openAs(plain, '/account');
-    await browser.fill('current', 'wrong');
-    await browser.fill('new', 'another long passphrase');
-    await browser.press(Enter);
-    await browser.untilVisible('problem');
-  }, { problem: ['alert', ''] }],
+  [
+    'code-wrong',
+    async () => {
+      await openCode();
+      await browser.fill('code', '000000');
+      await browser.press(Enter);
+      await browser.untilVisible('problem');
+    },
+    { ...CODE_CONTROLS, problem: ['alert', ''] },
+  ],
+  [
+    'choose-password',
+    async () => {
+      await browser.deleteCookies();
+      await openFirst();
+    },
+    { new: ['textbox', 'New password'] },
+  ],
+  [
+    'choose-password-wrong',
+    async () => {
+      await browser.deleteCookies();
+      await openFirst();
+      await browser.fill('new', 'short');
+      await browser.press(Enter);
+      await browser.untilVisible('problem');
+    },
+    { new: ['textbox', 'New password'], problem: ['alert', ''] },
+  ],
+  [
+    'account',
+    () => openAs(plain, '/account'),
+    {
+      current: ['textbox', 'Current password'],
+      new: ['textbox', 'New password'],
+    },
+  ],
+  [
+    'account-wrong',
+    async () => {
+      await openAs(plain, '/account');
+      await browser.fill('current', 'wrong');
+      await browser.fill('new', 'another long passphrase');
+      await browser.press(Enter);
+      await browser.untilVisible('problem');
+    },
+    { problem: ['alert', ''] },
+  ],
   ['account-administrator', () => openAs(administrator, '/account'), {}],
-  ['factors-none', () => openAs(plain, '/account/factors'), {
-    name: ['textbox', 'Name of the new passkey, such as the device'],
-  }],
-  ['factors-used', async () => {
-    await openAs(guarded, '/account/factors');
-    const id = await browser.addAuthenticator(true);
-    await browser.fill('name', 'Ada\u2019s laptop');
-    await browser.clickOn('#passkey button');
-    await browser.until('/laptop/.test(document.body.innerText)');
-    await browser.removeAuthenticator(id);
-  }, {}],
-  ['app', async () => {
-    await openAs(plain, '/account/factors');
-    await browser.clickOn('form[action="/account/totp/start"] button');
-    await browser.untilVisible('code');
-  }, { code: ['textbox', 'Code of 6 digits'] }],
-  ['app-wrong', async () => {
-    await openAs(plain, '/account/factors');
-    await browser.clickOn('form[action="/account/totp/start"] button');
-    await browser.untilVisible('code');
-    await browser.fill('code', '000000');
-    await browser.press(Enter);
-    await browser.untilVisible('problem');
-  }, { code: ['textbox', 'Code of 6 digits'], problem: ['alert', ''] }],
-  ['recovery-codes', async () => {
-    await openAs(guarded, '/account/factors');
-    await browser.clickOn('form[action="/account/recovery"] button');
-    await setup.untilTitle('Recovery codes');
-  }, {}],
+  [
+    'factors-none',
+    () => openAs(plain, '/account/factors'),
+    {
+      name: ['textbox', 'Name of the new passkey, such as the device'],
+    },
+  ],
+  [
+    'factors-used',
+    async () => {
+      await openAs(guarded, '/account/factors');
+      const id = await browser.addAuthenticator(true);
+      await browser.fill('name', 'Ada\u2019s laptop');
+      await browser.clickOn('#passkey button');
+      await browser.until('/laptop/.test(document.body.innerText)');
+      await browser.removeAuthenticator(id);
+    },
+    {},
+  ],
+  [
+    'app',
+    async () => {
+      await openAs(plain, '/account/factors');
+      await browser.clickOn('form[action="/account/totp/start"] button');
+      await browser.untilVisible('code');
+    },
+    { code: ['textbox', 'Code of 6 digits'] },
+  ],
+  [
+    'app-wrong',
+    async () => {
+      await openAs(plain, '/account/factors');
+      await browser.clickOn('form[action="/account/totp/start"] button');
+      await browser.untilVisible('code');
+      await browser.fill('code', '000000');
+      await browser.press(Enter);
+      await browser.untilVisible('problem');
+    },
+    { code: ['textbox', 'Code of 6 digits'], problem: ['alert', ''] },
+  ],
+  [
+    'recovery-codes',
+    async () => {
+      await openAs(guarded, '/account/factors');
+      await browser.clickOn('form[action="/account/recovery"] button');
+      await setup.untilTitle('Recovery codes');
+    },
+    {},
+  ],
   ['keys-none', () => openAs(administrator, '/account/keys'), {}],
-  ['key-new', async () => {
-    await openAs(plain, '/account/keys');
-    await browser.fill('name', 'Backup of the wiki');
-    await browser.clickOn('form[action="/account/keys"] button');
-    await setup.untilTitle('Your new API key');
-  }, {}],
-  ['keys', async () => {
-    await openAs(plain, '/account/keys');
-    await browser.fill('name', 'An old program');
-    await browser.clickOn('form[action="/account/keys"] button');
-    await setup.untilTitle('Your new API key');
-    await open('/account/keys');
-    await browser.clickOn('form[action="/account/keys/revoke"] button');
-    await browser.until('/Revoked/.test(document.body.innerText)');
-  }, { name: ['textbox', 'Name of the key, such as the program'], days: ['combobox', 'Expires'] }],
-  ['users', () => openAs(administrator, '/account/users'), {
-    search: ['textbox', 'Part of a username or e-mail address'],
-  }],
-  ['users-create', async () => {
-    await openAs(administrator, '/account/users');
-    await browser.clickOn('summary');
-  }, {
-    username: ['textbox', 'Username'], email: ['textbox', 'E-mail address'],
-    password: ['textbox', 'First password, which the user must change'],
-  }],
-  ['users-found-none', () => openAs(administrator, '/account/users?search=nobody-at-all'), {
-    search: ['textbox', 'Part of a username or e-mail address'],
-  }],
+  [
+    'key-new',
+    async () => {
+      await openAs(plain, '/account/keys');
+      await browser.fill('name', 'Backup of the wiki');
+      await browser.clickOn('form[action="/account/keys"] button');
+      await setup.untilTitle('Your new API key');
+    },
+    {},
+  ],
+  [
+    'keys',
+    async () => {
+      await openAs(plain, '/account/keys');
+      await browser.fill('name', 'An old program');
+      await browser.clickOn('form[action="/account/keys"] button');
+      await setup.untilTitle('Your new API key');
+      await open('/account/keys');
+      await browser.clickOn('form[action="/account/keys/revoke"] button');
+      await browser.until('/Revoked/.test(document.body.innerText)');
+    },
+    { name: ['textbox', 'Name of the key, such as the program'], days: ['combobox', 'Expires'] },
+  ],
+  [
+    'users',
+    () => openAs(administrator, '/account/users'),
+    {
+      search: ['textbox', 'Part of a username or e-mail address'],
+    },
+  ],
+  [
+    'users-create',
+    async () => {
+      await openAs(administrator, '/account/users');
+      await browser.clickOn('summary');
+    },
+    {
+      username: ['textbox', 'Username'],
+      email: ['textbox', 'E-mail address'],
+      password: ['textbox', 'First password, which the user must change'],
+    },
+  ],
+  [
+    'users-found-none',
+    () => openAs(administrator, '/account/users?search=nobody-at-all'),
+    {
+      search: ['textbox', 'Part of a username or e-mail address'],
+    },
+  ],
   ['users-second-page', () => openAs(administrator, '/account/users?page=2'), {}],
-  ['users-wrong', async () => {
-    await openAs(administrator, '/account/users');
-    await browser.clickOn('summary');
-    await browser.fill('username', plain.username);
-    await browser.fill('email', 'another@example.org');
-    await browser.fill('password', 'chosen by somebody else');
-    await browser.clickOn('form[method="post"][action="/account/users"] button');
-    await browser.untilVisible('problem');
-  }, { problem: ['alert', ''] }],
-  ['user', () => openAs(administrator, `/account/users/${guarded.id}`), {
-    password: ['textbox', 'New password, which the user must change'],
-  }],
+  [
+    'users-wrong',
+    async () => {
+      await openAs(administrator, '/account/users');
+      await browser.clickOn('summary');
+      await browser.fill('username', plain.username);
+      await browser.fill('email', 'another@example.org');
+      await browser.fill('password', 'chosen by somebody else');
+      await browser.clickOn('form[method="post"][action="/account/users"] button');
+      await browser.untilVisible('problem');
+    },
+    { problem: ['alert', ''] },
+  ],
+  [
+    'user',
+    () => openAs(administrator, `/account/users/${guarded.id}`),
+    {
+      password: ['textbox', 'New password, which the user must change'],
+    },
+  ],
   ['audit', () => openAs(administrator, '/account/audit'), {}],
   ['forbidden', () => openAs(plain, '/account/users'), {}],
-  ['other-site', async () => {
-    await browser.deleteCookies();
-    await browser.open(`${EVIL}/`);
-    await browser.run(`
+  [
+    'other-site',
+    async () => {
+      await browser.deleteCookies();
+      await browser.open(`${EVIL}/`);
+      await browser.run(`
       const form = Object.assign(document.createElement('form'), { method: 'post', action: '${LOGIN}/login' });
       document.body.append(form);
       form.submit();`);
-    await setup.untilTitle('That did not work');
-  }, { problem: ['alert', ''] }],
-  ['failure', () => openAs(administrator, '/account/users/00000000-0000-4000-8000-000000000000'), {}],
+      await setup.untilTitle('That did not work');
+    },
+    { problem: ['alert', ''] },
+  ],
+  [
+    'failure',
+    () => openAs(administrator, '/account/users/00000000-0000-4000-8000-000000000000'),
+    {},
+  ],
 ];
 
 /** Controls and links without an accessible name (4.1.2), and ids that are used twice. */
-const unnamed = (): Promise<string[]> => browser.run(`
+const unnamed = (): Promise<string[]> =>
+  browser.run(`
   const isNamed = (one) => one.labels?.length > 0 || one.innerText?.trim() || one.getAttribute('aria-label');
   const all = [...document.querySelectorAll('input, button, a, select, svg')].filter((one) => one.checkVisibility());
   const ids = [...document.querySelectorAll('[id]')].map(({ id }) => id);
@@ -224,7 +327,9 @@ for (const state of STATES) {
     await setViewport(browser, 'desktop');
     await enlargeText(browser);
     assert.deepEqual(await overflowing(browser), [], 'nothing overflows at 200 %');
-    const messages = (await browser.log()).filter(({ source }) => source !== 'network').map(({ message }) => message);
+    const messages = (await browser.log())
+      .filter(({ source }) => source !== 'network')
+      .map(({ message }) => message);
     assert.deepEqual(messages, [], 'the browser reports an error');
     await setColorScheme(browser, 'light');
   });
@@ -248,7 +353,12 @@ test('the keyboard alone signs in with password and code, and the focus is visib
 });
 
 test('every control of every page is reached with Tab, with a visible focus', async () => {
-  for (const [who, path] of [[plain, '/account'], [guarded, '/account/factors'], [plain, '/account/keys'], [administrator, '/account/users']] as const) {
+  for (const [who, path] of [
+    [plain, '/account'],
+    [guarded, '/account/factors'],
+    [plain, '/account/keys'],
+    [administrator, '/account/users'],
+  ] as const) {
     await openAs(who, path);
     const all = await browser.run(`
       return [...document.querySelectorAll('a, button, input, select')].filter((one) => one.checkVisibility()).length`);
@@ -289,9 +399,17 @@ test('a user who cannot be created is said at the form, which keeps what was typ
   await browser.fill('password', FIRST_PASSWORD);
   await browser.press(Enter);
   await browser.untilVisible('problem');
-  assert.deepEqual(await Promise.all(['username', 'email'].map((id) => browser.value(id))), [plain.username, 'another@example.org']);
+  assert.deepEqual(await Promise.all(['username', 'email'].map((id) => browser.value(id))), [
+    plain.username,
+    'another@example.org',
+  ]);
   assert.equal(await focused(browser), 'username');
-  assert.equal(await browser.run('return document.querySelector("details").contains(document.getElementById("problem"))'), true);
+  assert.equal(
+    await browser.run(
+      'return document.querySelector("details").contains(document.getElementById("problem"))',
+    ),
+    true,
+  );
 });
 
 test('a recovery code opens once, in lower case and with spaces', async () => {
@@ -321,7 +439,14 @@ test('an administrator removes the factors of a user, which ends their sessions'
   await browser.until('/Second factors\\s+none/.test(document.body.innerText)');
   await browser.deleteCookies();
   for (const { name, value } of cookies) {
-    await browser.devtools('Network.setCookie', { name, value, url: LOGIN, path: '/', secure: true, httpOnly: true });
+    await browser.devtools('Network.setCookie', {
+      name,
+      value,
+      url: LOGIN,
+      path: '/',
+      secure: true,
+      httpOnly: true,
+    });
   }
   await open('/account');
   await setup.untilTitle('Sign in');
@@ -338,9 +463,12 @@ test('a reader of QR codes reads the key of the app', async () => {
   try {
     const file = join(directory, 'qr.png');
     writeFileSync(file, await browser.screenshot('picture'));
-    const uri = new URL(execFileSync(findProgram('zbarimg') ?? 'zbarimg', ['--quiet', '--raw', file], {
-      encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'],
-    }).trim());
+    const uri = new URL(
+      execFileSync(findProgram('zbarimg') ?? 'zbarimg', ['--quiet', '--raw', file], {
+        encoding: 'utf8',
+        stdio: ['ignore', 'pipe', 'ignore'],
+      }).trim(),
+    );
     const shown = await browser.run('return document.querySelector("figcaption code").textContent');
     assert.equal(uri.protocol, 'otpauth:');
     assert.equal(uri.searchParams.get('secret'), shown.replaceAll(' ', ''));
@@ -351,7 +479,10 @@ test('a reader of QR codes reads the key of the app', async () => {
 });
 
 test('a password manager finds the fields of each form', async () => {
-  const hints = () => browser.run('return [...document.querySelectorAll("input:not([type=hidden])")].map((one) => one.autocomplete)');
+  const hints = () =>
+    browser.run(
+      'return [...document.querySelectorAll("input:not([type=hidden])")].map((one) => one.autocomplete)',
+    );
   await open('/login');
   assert.deepEqual(await hints(), ['username webauthn', 'current-password']);
   await openCode();

@@ -15,8 +15,15 @@ import { PORTAL } from '../../test/support/portal.ts';
 import { startChromium } from '../browser/setup.ts';
 import type { Browser } from '../browser/webdriver.ts';
 import {
-  completeNginx, documented, type HeaderFields, nginxCommand, pairs, type ProxySetup, type ReceivedRequest,
-  startProxySetup, type Upstream,
+  completeNginx,
+  documented,
+  type HeaderFields,
+  nginxCommand,
+  pairs,
+  type ProxySetup,
+  type ReceivedRequest,
+  startProxySetup,
+  type Upstream,
 } from '../nginx/setup.ts';
 import { findProgram, start } from '../programs.ts';
 
@@ -54,26 +61,50 @@ export interface SigninSetup extends ProxySetup {
 
 /** Like a browser that opens a page, but with any headers. */
 export const NAVIGATION: HeaderFields = [
-  ['Accept', 'text/html,*/*'], ['Sec-Fetch-Mode', 'navigate'], ['Sec-Fetch-Dest', 'document'],
+  ['Accept', 'text/html,*/*'],
+  ['Sec-Fetch-Mode', 'navigate'],
+  ['Sec-Fetch-Dest', 'document'],
 ];
 
 /** Sends one request to the proxy. */
 export async function askProxy(
-  { port }: SigninSetup, { method = 'GET', host = 'app.example.org', path = '/', headers = [], body = '' }: {
-    method?: string; host?: string; path?: string; headers?: HeaderFields; body?: string;
+  { port }: SigninSetup,
+  {
+    method = 'GET',
+    host = 'app.example.org',
+    path = '/',
+    headers = [],
+    body = '',
+  }: {
+    method?: string;
+    host?: string;
+    path?: string;
+    headers?: HeaderFields;
+    body?: string;
   },
 ): Promise<{ status: number; headers: Headers; text: string }> {
   const length = body === '' ? [] : [['Content-Length', String(Buffer.byteLength(body))]];
   const sent = [['Host', host], ['Connection', 'close'], ...length, ...headers].flat();
   const options = {
-    host: '127.0.0.1', port, servername: host, method, path, headers: sent, rejectUnauthorized: false, agent: false,
+    host: '127.0.0.1',
+    port,
+    servername: host,
+    method,
+    path,
+    headers: sent,
+    rejectUnauthorized: false,
+    agent: false,
   };
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
     httpsRequest(options, resolve).on('error', reject).end(body);
   });
   let text = '';
   for await (const chunk of response.setEncoding('utf8')) text += chunk;
-  return { status: response.statusCode ?? 0, headers: new Headers(pairs(response.rawHeaders)), text };
+  return {
+    status: response.statusCode ?? 0,
+    headers: new Headers(pairs(response.rawHeaders)),
+    text,
+  };
 }
 
 /** A program with pages, an image, an event stream and a WebSocket. It knows nothing of Gatehouse. */
@@ -92,16 +123,24 @@ async function startProgram(): Promise<Upstream> {
       response.writeHead(200, { 'Content-Type': 'image/svg+xml' });
       response.end('<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"/>');
     } else {
-      response.writeHead(200, { 'Content-Type': 'text/html', 'Set-Cookie': 'theme=dark; Path=/; Secure' });
-      response.end('<!doctype html><html lang="en"><link rel="icon" href="data:,"><title>Program</title><h1>Program</h1>');
+      response.writeHead(200, {
+        'Content-Type': 'text/html',
+        'Set-Cookie': 'theme=dark; Path=/; Secure',
+      });
+      response.end(
+        '<!doctype html><html lang="en"><link rel="icon" href="data:,"><title>Program</title><h1>Program</h1>',
+      );
     }
   });
   server.on('upgrade', (incoming, socket) => {
     note(incoming);
     const accept = createHash('sha1')
-      .update(`${incoming.headers['sec-websocket-key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
-    socket.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n'
-      + `Sec-WebSocket-Accept: ${accept}\r\n\r\n`);
+      .update(`${incoming.headers['sec-websocket-key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`)
+      .digest('base64');
+    socket.write(
+      'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n' +
+        `Sec-WebSocket-Accept: ${accept}\r\n\r\n`,
+    );
     socket.on('error', () => {});
   });
   server.listen(0, '127.0.0.1');
@@ -116,14 +155,36 @@ function createCertificate() {
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tls-'));
   try {
     const [key, certificate] = [join(directory, 'key.pem'), join(directory, 'certificate.pem')];
-    execFileSync('openssl', [
-      'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2',
-      '-subj', '/CN=example.org', '-addext', 'subjectAltName=DNS:*.example.org,DNS:*.example.net',
-      '-keyout', key, '-out', certificate,
-    ], { stdio: 'pipe' });
+    execFileSync(
+      'openssl',
+      [
+        'req',
+        '-x509',
+        '-newkey',
+        'ec',
+        '-pkeyopt',
+        'ec_paramgen_curve:P-256',
+        '-nodes',
+        '-days',
+        '2',
+        '-subj',
+        '/CN=example.org',
+        '-addext',
+        'subjectAltName=DNS:*.example.org,DNS:*.example.net',
+        '-keyout',
+        key,
+        '-out',
+        certificate,
+      ],
+      { stdio: 'pipe' },
+    );
     const pem = readFileSync(certificate, 'utf8');
     const spki = new X509Certificate(pem).publicKey.export({ type: 'spki', format: 'der' });
-    return { certificate: pem, key: readFileSync(key, 'utf8'), pin: createHash('sha256').update(spki).digest('base64') };
+    return {
+      certificate: pem,
+      key: readFileSync(key, 'utf8'),
+      pin: createHash('sha256').update(spki).digest('base64'),
+    };
   } finally {
     rmSync(directory, { recursive: true });
   }
@@ -138,61 +199,93 @@ export interface DocumentedSites {
   readonly addresses: Readonly<Record<string, string>>;
 }
 
-const PROXIES: Readonly<Record<ProxyName, (
-  directory: string, port: number, sites: DocumentedSites,
-) => [string, ...string[]]>> = {
+const PROXIES: Readonly<
+  Record<
+    ProxyName,
+    (directory: string, port: number, sites: DocumentedSites) => [string, ...string[]]
+  >
+> = {
   nginx(directory, port, { part, addresses }) {
     const file = join(directory, 'nginx.conf');
-    const configuration = documented('nginx', {
-      ...addresses,
-      'listen 443 ssl;': `listen 127.0.0.1:${port} ssl;`,
-      '/etc/ssl/example.org.pem': join(directory, 'certificate.pem'),
-      '/etc/ssl/example.org.key': join(directory, 'key.pem'),
-    }, part);
+    const configuration = documented(
+      'nginx',
+      {
+        ...addresses,
+        'listen 443 ssl;': `listen 127.0.0.1:${port} ssl;`,
+        '/etc/ssl/example.org.pem': join(directory, 'certificate.pem'),
+        '/etc/ssl/example.org.key': join(directory, 'key.pem'),
+      },
+      part,
+    );
     writeFileSync(file, completeNginx(configuration));
     return nginxCommand(directory, file);
   },
   caddy(directory, port, { part, hosts, addresses }) {
     const file = join(directory, 'Caddyfile');
     const own = `tls ${join(directory, 'certificate.pem')} ${join(directory, 'key.pem')}`;
-    const blocks = hosts.map((host) => [`${host}.example.org {`, `${host}.example.org {\n\t${own}`]);
-    const configuration = documented('caddy', { ...addresses, ...Object.fromEntries(blocks) }, part);
+    const blocks = hosts.map((host) => [
+      `${host}.example.org {`,
+      `${host}.example.org {\n\t${own}`,
+    ]);
+    const configuration = documented(
+      'caddy',
+      { ...addresses, ...Object.fromEntries(blocks) },
+      part,
+    );
     const options = `{\n\tadmin off\n\tauto_https disable_redirects\n\thttps_port ${port}\n\tdefault_bind 127.0.0.1\n}\n\n`;
     writeFileSync(file, options + configuration);
     return [findProgram('caddy') ?? 'caddy', 'run', '--config', file, '--adapter', 'caddyfile'];
   },
 };
 
-async function startProxy(name: ProxyName, sites: DocumentedSites, { certificate, key }: Certificate): Promise<number> {
-  const { port } = await start({ after }, {
-    name,
-    unprivileged: true,
-    prepare(directory, free) {
-      writeFileSync(join(directory, 'certificate.pem'), certificate);
-      writeFileSync(join(directory, 'key.pem'), key);
-      return { command: PROXIES[name](directory, free, sites) };
+async function startProxy(
+  name: ProxyName,
+  sites: DocumentedSites,
+  { certificate, key }: Certificate,
+): Promise<number> {
+  const { port } = await start(
+    { after },
+    {
+      name,
+      unprivileged: true,
+      prepare(directory, free) {
+        writeFileSync(join(directory, 'certificate.pem'), certificate);
+        writeFileSync(join(directory, 'key.pem'), key);
+        return { command: PROXIES[name](directory, free, sites) };
+      },
     },
-  });
+  );
   return port;
 }
 
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567';
 
 function fromBase32(text: string): Buffer {
-  const bits = [...text].map((letter) => ALPHABET.indexOf(letter).toString(2).padStart(5, '0')).join('');
+  const bits = [...text]
+    .map((letter) => ALPHABET.indexOf(letter).toString(2).padStart(5, '0'))
+    .join('');
   return Buffer.from((bits.match(/.{8}/g) ?? []).map((byte) => Number.parseInt(byte, 2)));
 }
 
 /** Call at the top level of a test file. Everything stops after the file's tests. */
 export async function startSignin(
-  name: ProxyName, environment: Readonly<Record<string, string>> = {}, sites?: DocumentedSites,
+  name: ProxyName,
+  environment: Readonly<Record<string, string>> = {},
+  sites?: DocumentedSites,
 ): Promise<SigninSetup> {
-  const setup = await startProxySetup({ ...PORTAL, PASSWORD_SCRYPT: 'ln=4,r=8,p=1', ...environment }, startProgram);
+  const setup = await startProxySetup(
+    { ...PORTAL, PASSWORD_SCRYPT: 'ln=4,r=8,p=1', ...environment },
+    startProgram,
+  );
   const certificate = createCertificate();
   const identity = { '127.0.0.1:3000': `127.0.0.1:${setup.gatehouse.port}` };
   const program = { '127.0.0.1:5000': `127.0.0.1:${setup.upstream.port}` };
   const chosen = sites ?? { part: 'Sign-in pages', hosts: ['app', 'login'], addresses: program };
-  const port = await startProxy(name, { ...chosen, addresses: { ...identity, ...chosen.addresses } }, certificate);
+  const port = await startProxy(
+    name,
+    { ...chosen, addresses: { ...identity, ...chosen.addresses } },
+    certificate,
+  );
   const other = await startOtherSite(certificate);
   const browser = await startChromium(
     `MAP evil.example.net:443 127.0.0.1:${other},MAP *:443 127.0.0.1:${port}`,
@@ -209,9 +302,15 @@ export async function startSignin(
       const { id } = await setup.addUser(username, `${username}@example.org`);
       const token = await logIn(url, username, 'a passphrase for tests');
       const body = { current_password: 'a passphrase for tests', new_password: PASSWORD };
-      assert.equal((await ask('POST', `${url}/api/auth/password`, { bearer: token, body })).status, 200);
+      assert.equal(
+        (await ask('POST', `${url}/api/auth/password`, { bearer: token, body })).status,
+        200,
+      );
       if (Object.keys(more).length > 0) {
-        assert.equal((await ask('PATCH', `${url}/api/user/${id}`, { bearer: setup.admin, body: more })).status, 200);
+        assert.equal(
+          (await ask('PATCH', `${url}/api/user/${id}`, { bearer: setup.admin, body: more })).status,
+          200,
+        );
       }
       return { id, username };
     },
@@ -230,7 +329,9 @@ export async function startSignin(
     async addApp({ username }) {
       await browser.open(`${LOGIN}/account/factors`);
       if ((await browser.title()) === 'Sign in') await own.enterPassword(username);
-      await browser.until('location.pathname === "/account" || location.pathname === "/account/factors"');
+      await browser.until(
+        'location.pathname === "/account" || location.pathname === "/account/factors"',
+      );
       await browser.open(`${LOGIN}/account/factors`);
       return own.setUpApp();
     },
@@ -245,7 +346,9 @@ export async function startSignin(
       return secret;
     },
     async untilProgram(address) {
-      await browser.until(`location.href === ${JSON.stringify(address)} && document.title === "Program"`);
+      await browser.until(
+        `location.href === ${JSON.stringify(address)} && document.title === "Program"`,
+      );
       const { pathname, search } = new URL(address);
       const received = upstream.requests.findLast(({ path }) => path === pathname + search);
       assert.ok(received);
@@ -263,10 +366,15 @@ export async function startSignin(
 
 /** The pages of another site. */
 async function startOtherSite(certificate: Certificate): Promise<number> {
-  const server = createTlsServer({ cert: certificate.certificate, key: certificate.key }, (_request, response) => {
-    response.setHeader('Content-Type', 'text/html');
-    response.end('<!doctype html><html lang="en"><link rel="icon" href="data:,"><title>Other site</title>');
-  });
+  const server = createTlsServer(
+    { cert: certificate.certificate, key: certificate.key },
+    (_request, response) => {
+      response.setHeader('Content-Type', 'text/html');
+      response.end(
+        '<!doctype html><html lang="en"><link rel="icon" href="data:,"><title>Other site</title>',
+      );
+    },
+  );
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   after(() => void server.close().closeAllConnections());

@@ -34,10 +34,19 @@ export function connectToSecrets(note: Terminal['note']) {
 export function connect(base: string, token: string | null, note: Terminal['note']) {
   const { protocol, hostname, origin } = new URL(base);
   const isProtected = protocol === 'https:' || isThisHost(hostname.replace(/^\[(.*)\]$/, '$1'));
-  if (!isProtected) note(`Warning: ${origin} does not use TLS. Others on the network can read what is sent.`);
-  const headers = { 'content-type': 'application/json', ...(token && { authorization: `Bearer ${token}` }) };
+  if (!isProtected)
+    note(`Warning: ${origin} does not use TLS. Others on the network can read what is sent.`);
+  const headers = {
+    'content-type': 'application/json',
+    ...(token && { authorization: `Bearer ${token}` }),
+  };
   return async (method: string, path: string, body?: object) => {
-    const init = { method, headers, redirect: 'manual', body: body ? JSON.stringify(body) : null } as const;
+    const init = {
+      method,
+      headers,
+      redirect: 'manual',
+      body: body ? JSON.stringify(body) : null,
+    } as const;
     const signal = AbortSignal.timeout(TIMEOUT_MS);
     const response = await fetch(base + path, { ...init, signal }).catch((error: unknown) => {
       const cause = error instanceof Error && error.cause;
@@ -46,24 +55,39 @@ export function connect(base: string, token: string | null, note: Terminal['note
     });
     const reply: unknown = await response.json().catch(() => null);
     if (isRecord(reply) && response.ok) return reply;
-    const { code, message: text, fields } = isRecord(reply) && isRecord(reply.error) ? reply.error : {};
+    const {
+      code,
+      message: text,
+      fields,
+    } = isRecord(reply) && isRecord(reply.error) ? reply.error : {};
     if (typeof code !== 'string') throw new OperationFailed(UNEXPECTED);
-    if (code === 'no_such_path') throw new OperationFailed(`no secrets service or share page at ${origin}; ${CHECK}`);
-    if (code === 'unauthorized') throw new OperationFailed(`AUTH_TOKEN is not the token of the service at ${origin}`);
+    if (code === 'no_such_path')
+      throw new OperationFailed(`no secrets service or share page at ${origin}; ${CHECK}`);
+    if (code === 'unauthorized')
+      throw new OperationFailed(`AUTH_TOKEN is not the token of the service at ${origin}`);
     const errors: unknown[] = Array.isArray(fields) ? fields : [];
-    const problems = errors.filter(isRecord).map(({ path, message }) => `${optionOf(String(path))} ${String(message)}`);
+    const problems = errors
+      .filter(isRecord)
+      .map(({ path, message }) => `${optionOf(String(path))} ${String(message)}`);
     const wait = response.headers.get('retry-after');
     const what = problems.join('; ') || String(text);
     const message = stripControlChars(wait === null ? what : `${what} (try again after ${wait} s)`);
     if (code === 'invalid_body') throw new UsageError(message);
-    throw code === 'passphrase_needed' ? new PassphraseNeeded(message) : new OperationFailed(message);
+    throw code === 'passphrase_needed'
+      ? new PassphraseNeeded(message)
+      : new OperationFailed(message);
   };
 }
 
 /** The option for a member of the request. What the service calls `password` is the secret here. */
-const optionOf = (path: string) => path.replace(/^\/password$/, 'the secret').replace(/^\//, '').replaceAll('_', '-');
+const optionOf = (path: string) =>
+  path
+    .replace(/^\/password$/, 'the secret')
+    .replace(/^\//, '')
+    .replaceAll('_', '-');
 
-const isRecord = (json: unknown): json is Reply => typeof json === 'object' && json !== null && !Array.isArray(json);
+const isRecord = (json: unknown): json is Reply =>
+  typeof json === 'object' && json !== null && !Array.isArray(json);
 
 /** @returns the members of these names. @throws OperationFailed unless all are strings */
 export function textsOf(reply: Reply, ...names: readonly string[]): string[] {

@@ -14,7 +14,11 @@ export const flag = (help: string): Option => ({ type: 'boolean', help });
 export const json = flag('print JSON');
 
 /** @returns the choice that the option of this name has. @throws UsageError */
-export function choice<T extends string>({ text }: Arguments, name: string, choices: readonly T[]): T | undefined {
+export function choice<T extends string>(
+  { text }: Arguments,
+  name: string,
+  choices: readonly T[],
+): T | undefined {
   const found = choices.find((one) => one === text(name));
   if (text(name) === undefined || found) return found;
   throw new UsageError(`--${name} must be one of ${choices.join(', ')}`);
@@ -61,7 +65,9 @@ function translate(words: readonly string[]): readonly string[] {
 
 /** Runs the command that the words name. @returns the exit code: by the shells' custom, 2 is wrong use */
 export async function runCommand(
-  commands: readonly Command[], given: readonly string[], terminal: Terminal,
+  commands: readonly Command[],
+  given: readonly string[],
+  terminal: Terminal,
 ): Promise<number> {
   const words = translate(given);
   let [prefix, help] = ['', 'gatehouse --help'];
@@ -77,54 +83,82 @@ export async function runCommand(
   } catch (error) {
     if (!(error instanceof UsageError || error instanceof OperationFailed)) throw error;
     const isUsage = error instanceof UsageError;
-    terminal.note(`gatehouse: ${isUsage ? `${prefix}${error.message}. See: ${help}` : error.message}`);
+    terminal.note(
+      `gatehouse: ${isUsage ? `${prefix}${error.message}. See: ${help}` : error.message}`,
+    );
     return isUsage ? 2 : 1;
   }
 }
 
 /** @returns null if the general help was asked for and has been printed. @throws UsageError */
-function findCommand(commands: readonly Command[], words: readonly string[], print: Terminal['print']) {
+function findCommand(
+  commands: readonly Command[],
+  words: readonly string[],
+  print: Terminal['print'],
+) {
   const [first = '', second = ''] = words;
-  const found = commands.find(({ name }) => name.split(' ').every((word, at) => word === words[at]));
+  const found = commands.find(({ name }) =>
+    name.split(' ').every((word, at) => word === words[at]),
+  );
   if (found) return found;
   const wantsHelp = words.includes('--help') || words.includes('-h');
   const group = commands.filter(({ name }) => name.startsWith(`${first} `));
   const next = group.map(({ name }) => name.slice(first.length + 1));
   if (!wantsHelp && group.length > 0) {
-    throw new UsageError(`"${first}" needs a subcommand: ${next.join(', ')}${didYouMean(second, next)}`);
+    throw new UsageError(
+      `"${first}" needs a subcommand: ${next.join(', ')}${didYouMean(second, next)}`,
+    );
   }
   if (!wantsHelp || (group.length === 0 && !first.startsWith('-'))) {
-    const guess = didYouMean(first, commands.map(({ name }) => name.split(' ')[0] ?? ''));
-    throw new UsageError(`there is no command "${first}${/^(-|$)/.test(second) ? '' : ` ${second}`}"${guess}`);
+    const guess = didYouMean(
+      first,
+      commands.map(({ name }) => name.split(' ')[0] ?? ''),
+    );
+    throw new UsageError(
+      `there is no command "${first}${/^(-|$)/.test(second) ? '' : ` ${second}`}"${guess}`,
+    );
   }
   print('Usage: gatehouse COMMAND [OPTION…]\n');
-  for (const { name, summary } of group.length > 0 ? group : commands) print(`  ${name.padEnd(19)} ${summary}`);
-  print('\nRun "gatehouse help COMMAND" for details. Settings are environment variables; see docs/configuration.md.');
+  for (const { name, summary } of group.length > 0 ? group : commands)
+    print(`  ${name.padEnd(19)} ${summary}`);
+  print(
+    '\nRun "gatehouse help COMMAND" for details. Settings are environment variables; see docs/configuration.md.',
+  );
   return null;
 }
 
 /** Suggests a choice that differs from the word by one letter, or by two if the word is long enough. */
 function didYouMean(word: string, choices: readonly string[]): string {
   const edits = word.length < 4 ? [1] : [1, 2];
-  const found = edits.flatMap((count) => choices.find((choice) => isWithin(count, word, choice)) ?? []);
+  const found = edits.flatMap(
+    (count) => choices.find((choice) => isWithin(count, word, choice)) ?? [],
+  );
   return found[0] === undefined ? '' : ` (did you mean "${found[0]}"?)`;
 }
 
 /** Parses the words behind a command's name. @throws UsageError */
 function parseCommand(command: Command, words: readonly string[]): Arguments {
-  const options = { ...command.options, help: { type: 'boolean', help: 'print this help', short: 'h' } } as const;
+  const options = {
+    ...command.options,
+    help: { type: 'boolean', help: 'print this help', short: 'h' },
+  } as const;
   const { values, positionals } = parseWords();
   const { positionals: shown = '[]', among } = command;
   const most = among?.length ?? (shown.includes('…') ? Infinity : 1);
   const given = new Map<string, unknown>(Object.entries(values));
   if (given.get('help') !== true) {
     const isMissing = positionals.length === 0 && !shown.startsWith('[');
-    if (isMissing || positionals.length > most) throw new UsageError(`${command.name} takes ${shown}`);
+    if (isMissing || positionals.length > most)
+      throw new UsageError(`${command.name} takes ${shown}`);
     const unknown = positionals.find((word) => among && !among.includes(word));
     if (unknown !== undefined) {
-      throw new UsageError(`"${unknown}" is not one of ${among?.join(', ')}${didYouMean(unknown, among ?? [])}`);
+      throw new UsageError(
+        `"${unknown}" is not one of ${among?.join(', ')}${didYouMean(unknown, among ?? [])}`,
+      );
     }
-    const missing = Object.keys(command.options).find((name) => command.options[name]?.required && !given.has(name));
+    const missing = Object.keys(command.options).find(
+      (name) => command.options[name]?.required && !given.has(name),
+    );
     if (missing !== undefined) throw new UsageError(`${command.name} needs --${missing}`);
   }
   return {
@@ -138,7 +172,11 @@ function parseCommand(command: Command, words: readonly string[]): Arguments {
 
   function parseWords() {
     try {
-      return parseArgs({ args: [...words], options, allowPositionals: command.positionals !== undefined });
+      return parseArgs({
+        args: [...words],
+        options,
+        allowPositionals: command.positionals !== undefined,
+      });
     } catch (error) {
       // The first sentence of parseArgs says which option is wrong; the rest explains how to pass odd values.
       const sentence = error instanceof Error ? (error.message.split(/\.\s/)[0] ?? '') : '';
@@ -150,10 +188,17 @@ function parseCommand(command: Command, words: readonly string[]): Arguments {
   }
 }
 
-function printHelp({ name, summary, positionals, options }: Command, print: Terminal['print']): void {
-  print(`Usage: gatehouse ${[name, positionals, '[OPTION…]'].filter(Boolean).join(' ')}\n\n${summary}.\n`);
+function printHelp(
+  { name, summary, positionals, options }: Command,
+  print: Terminal['print'],
+): void {
+  print(
+    `Usage: gatehouse ${[name, positionals, '[OPTION…]'].filter(Boolean).join(' ')}\n\n${summary}.\n`,
+  );
   for (const [option, { value, required, help }] of Object.entries(options)) {
-    print(`  ${`--${option}${value ? ` ${value}` : ''}`.padEnd(26)} ${help}${required ? ' (required)' : ''}`);
+    print(
+      `  ${`--${option}${value ? ` ${value}` : ''}`.padEnd(26)} ${help}${required ? ' (required)' : ''}`,
+    );
   }
   print(`  ${'--help'.padEnd(26)} print this help`);
 }

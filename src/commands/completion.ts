@@ -3,11 +3,13 @@ import type { Command } from './command.ts';
 /** What may follow each beginning of a command line: pairs of the words so far and the words that can come next. */
 function wordsAfter(commands: readonly Command[]): ReadonlyMap<string, ReadonlySet<string>> {
   const found = new Map<string, Set<string>>();
-  const add = (before: string, word: string) => found.set(before, (found.get(before) ?? new Set()).add(word));
+  const add = (before: string, word: string) =>
+    found.set(before, (found.get(before) ?? new Set()).add(word));
   for (const { name, options, among = [] } of commands) {
     const words = name.split(' ');
     for (const [index, word] of words.entries()) add(words.slice(0, index).join(' '), word);
-    for (const word of [...among, ...Object.keys(options).map((option) => `--${option}`), '--help']) add(name, word);
+    for (const word of [...among, ...Object.keys(options).map((option) => `--${option}`), '--help'])
+      add(name, word);
   }
   for (const word of ['help', '--help', '--version']) add('', word);
   return found;
@@ -18,7 +20,9 @@ type Line = (before: string, isWhole: boolean, words: string) => string;
 /** One case for each beginning. Options and arguments may follow a whole command, but no word inside its name. */
 function cases(commands: readonly Command[], line: Line): string {
   const isWhole = (before: string) => commands.some(({ name }) => name === before);
-  const lines = [...wordsAfter(commands)].map(([before, words]) => line(before, isWhole(before), [...words].join(' ')));
+  const lines = [...wordsAfter(commands)].map(([before, words]) =>
+    line(before, isWhole(before), [...words].join(' ')),
+  );
   return lines.join('\n');
 }
 
@@ -47,8 +51,11 @@ compdef _gatehouse gatehouse`,
   set -l words (commandline -opc)
   set -e words[1]
   switch (string join -- ' ' $words)
-${cases(commands, (before, isWhole, words) =>
-    `    case '${before}'${isWhole ? ` '${before} *'` : ''}\n      printf '%s\\n' ${words}`)}
+${cases(
+  commands,
+  (before, isWhole, words) =>
+    `    case '${before}'${isWhole ? ` '${before} *'` : ''}\n      printf '%s\\n' ${words}`,
+)}
   end
 end
 complete -c gatehouse -f -a '(__gatehouse_words)'`,

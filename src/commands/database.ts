@@ -8,22 +8,49 @@ import { Failure } from '../http/errors.ts';
 import { createLog } from '../runtime/log.ts';
 import { noMetrics } from '../runtime/metrics.ts';
 import { Findings, type Variables } from '../runtime/variables.ts';
-import { ConfigurationError, ENVIRONMENT, readShared, serviceReader, type ServiceSettings } from '../settings.ts';
+import {
+  ConfigurationError,
+  ENVIRONMENT,
+  readShared,
+  serviceReader,
+  type ServiceSettings,
+} from '../settings.ts';
 
 /**
  * Works on a service's database, with its settings.
  * @throws ConfigurationError with every problem at once  @throws Unavailable if its schema is not current
  */
-export async function withDatabase<V extends Variables, S extends { readonly database: DatabaseAddress | null }, T>(
-  module: ServiceSettings<V, S>, schema: Schema, work: (database: Database, settings: S) => Promise<T>,
+export async function withDatabase<
+  V extends Variables,
+  S extends { readonly database: DatabaseAddress | null },
+  T,
+>(
+  module: ServiceSettings<V, S>,
+  schema: Schema,
+  work: (database: Database, settings: S) => Promise<T>,
 ): Promise<T> {
   const findings = new Findings();
   const shared = readShared(ENVIRONMENT, parseUrl, findings);
-  const common = { shared, parseUrl, purpose: 'administer', isAlone: true, foreign: {}, findings } as const;
-  const { use: settings } = serviceReader(schema.name, module, (read) => read).read(ENVIRONMENT, common);
+  const common = {
+    shared,
+    parseUrl,
+    purpose: 'administer',
+    isAlone: true,
+    foreign: {},
+    findings,
+  } as const;
+  const { use: settings } = serviceReader(schema.name, module, (read) => read).read(
+    ENVIRONMENT,
+    common,
+  );
   if (findings.problems.length > 0) throw new ConfigurationError(findings.problems);
   if (!settings.database) throw new Error('internal error: administration needs a database');
-  const database = createDatabase(settings.database, `${schema.name}-admin`, createLog('silent', () => {}), noMetrics);
+  const database = createDatabase(
+    settings.database,
+    `${schema.name}-admin`,
+    createLog('silent', () => {}),
+    noMetrics,
+  );
   try {
     await requireCurrent(database, schema);
     return await work(database, settings);
@@ -39,17 +66,22 @@ export const confirm = flag('do it; otherwise only say what would end');
  * @param change returns what it did, such as "12 sessions ended"  @throws UsageError with what it would do
  */
 export function ifConfirmed(
-  { flag }: Arguments, database: Database, change: (sql: Sql) => Promise<string>,
+  { flag }: Arguments,
+  database: Database,
+  change: (sql: Sql) => Promise<string>,
 ): Promise<string> {
-  return database.maintain((_sql, transaction) => transaction(async (sql) => {
-    const done = await change(sql);
-    if (flag('confirm')) return done;
-    throw new UsageError(`nothing was changed. With --confirm: ${done}`);
-  }));
+  return database.maintain((_sql, transaction) =>
+    transaction(async (sql) => {
+      const done = await change(sql);
+      if (flag('confirm')) return done;
+      throw new UsageError(`nothing was changed. With --confirm: ${done}`);
+    }),
+  );
 }
 
 /** `3 secrets` */
-export const counted = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
+export const counted = (count: number, what: string): string =>
+  `${count} ${what}${count === 1 ? '' : 's'}`;
 
 /** @param where follows the sentence, such as " from gatehouse key list" */
 export function requireUuid(id: string, where: string): string {
@@ -61,7 +93,9 @@ export function requireUuid(id: string, where: string): string {
 export function orThrow<T>(result: T | Failure): T {
   if (!(result instanceof Failure)) return result;
   const { message, fields } = result.details;
-  const problems = fields?.map((field) => `${field.path.slice(1).replaceAll('_', '-')} ${field.message}`).join('; ');
+  const problems = fields
+    ?.map((field) => `${field.path.slice(1).replaceAll('_', '-')} ${field.message}`)
+    .join('; ');
   if (result.code === 'invalid_body') throw new UsageError(String(problems));
   throw new OperationFailed(problems ?? message ?? result.code);
 }

@@ -12,17 +12,23 @@ const shells = Object.keys(SCRIPTS);
 /** The commands that belong to no service. */
 export const COMMANDS: readonly Command[] = [
   {
-    name: 'migrate', positionals: '[SERVICE…]', among: SERVICE_NAMES,
+    name: 'migrate',
+    positionals: '[SERVICE…]',
+    among: SERVICE_NAMES,
     summary: 'Bring the database schemas of the named services, or of all, up to date',
     options: { status: flag('only say which steps are missing; exit 1 if there are any') },
     async run({ positionals: names, flag }, { print }) {
       const configuration = await configure(names.length > 0 ? names : SERVICE_NAMES, 'administer');
       if (flag('status')) {
-        const states = await withServices(configuration, process, async ({ storage }) =>
-          storage && readSchema(storage.database, storage.schema));
+        const states = await withServices(
+          configuration,
+          process,
+          async ({ storage }) => storage && readSchema(storage.database, storage.schema),
+        );
         for (const [name, state] of states) if (state) print(`${name}: ${stateText(state)}`);
         const isPending = [...states.values()].some((state) => state && state.pending.length > 0);
-        if (isPending) throw new OperationFailed('steps are missing; "gatehouse migrate" applies them');
+        if (isPending)
+          throw new OperationFailed('steps are missing; "gatehouse migrate" applies them');
         return;
       }
       for (const [name, steps] of await migrateAll(configuration, process)) {
@@ -32,16 +38,20 @@ export const COMMANDS: readonly Command[] = [
   },
   CHECK,
   {
-    name: 'start', options: {},
+    name: 'start',
+    options: {},
     summary: 'Try all services with a PostgreSQL of their own; data and secrets are in ./.data',
     async run() {
       const file = new URL('../start/start-package.js', import.meta.url);
-      if (!existsSync(file)) throw new OperationFailed('only the npm package has "start"; use "make start" or "serve"');
+      if (!existsSync(file))
+        throw new OperationFailed('only the npm package has "start"; use "make start" or "serve"');
       await import(file.href);
     },
   },
   {
-    name: 'version', summary: 'Print the version', options: {},
+    name: 'version',
+    summary: 'Print the version',
+    options: {},
     async run(_given, { print }) {
       const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
       const { version }: { version: string } = JSON.parse(text);
@@ -49,7 +59,10 @@ export const COMMANDS: readonly Command[] = [
     },
   },
   {
-    name: 'completion', positionals: 'SHELL', among: shells, options: {},
+    name: 'completion',
+    positionals: 'SHELL',
+    among: shells,
+    options: {},
     summary: `Print a script that completes commands in ${shells.join(', ')}`,
     async run({ positionals: [shell = ''] }, { print }, commands) {
       print(SCRIPTS[shell]?.(commands) ?? '');
@@ -58,10 +71,17 @@ export const COMMANDS: readonly Command[] = [
 ];
 
 /** Brings the schemas of the configured services up to date. @returns how many steps were applied, by service */
-export const migrateAll = (configuration: Configuration, output: Output): Promise<ReadonlyMap<string, number>> =>
-  withServices(configuration, output, async ({ storage }) => storage ? migrate(storage.database, storage.schema) : 0);
+export const migrateAll = (
+  configuration: Configuration,
+  output: Output,
+): Promise<ReadonlyMap<string, number>> =>
+  withServices(configuration, output, async ({ storage }) =>
+    storage ? migrate(storage.database, storage.schema) : 0,
+  );
 
 function stateText({ applied, pending }: SchemaState): string {
   const steps = `${counted(applied.length, 'step')} applied`;
-  return pending.length === 0 ? `is up to date, ${steps}` : `${steps}, missing: ${pending.join('; ')}`;
+  return pending.length === 0
+    ? `is up to date, ${steps}`
+    : `${steps}, missing: ${pending.join('; ')}`;
 }

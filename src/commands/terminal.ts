@@ -7,7 +7,10 @@ import { type Arguments, OperationFailed, type Terminal, UsageError } from './co
 /** @returns seconds. @param what names the value in the error message */
 export function parseDuration(what: string, text: string): number {
   const [, number, unit = 's'] = /^([0-9]{1,10})([smhdw]?)$/.exec(text) ?? [];
-  if (!number) throw new UsageError(`${what} must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w`);
+  if (!number)
+    throw new UsageError(
+      `${what} must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w`,
+    );
   const seconds = Number(number) * ({ s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 }[unit] ?? 1);
   if (seconds > 36_500 * 86_400) throw new UsageError(`${what} must be at most 36500d`);
   return seconds;
@@ -29,14 +32,25 @@ export const textCells = (cells: Cells): string[] =>
 /** Each column is as wide as its widest cell. */
 function printTable(print: Terminal['print'], rows: readonly Cells[]): void {
   const all = rows.map(textCells);
-  const width = (column: number) => all.reduce((widest, row) => Math.max(widest, row[column]?.length ?? 0), 0);
+  const width = (column: number) =>
+    all.reduce((widest, row) => Math.max(widest, row[column]?.length ?? 0), 0);
   const widths = rows[0]?.map((_, column) => width(column)) ?? [];
-  for (const row of all) print(row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ').trimEnd());
+  for (const row of all)
+    print(
+      row
+        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .join('  ')
+        .trimEnd(),
+    );
 }
 
 /** Prints rows as JSON, or as a table. @param view for JSON */
 export function printRows<Row>(
-  { flag }: Arguments, { print }: Terminal, rows: readonly Row[], head: Cells, cells: (row: Row) => Cells,
+  { flag }: Arguments,
+  { print }: Terminal,
+  rows: readonly Row[],
+  head: Cells,
+  cells: (row: Row) => Cells,
   view: (row: Row) => unknown = (row) => row,
 ): void {
   if (flag('json')) print(JSON.stringify(rows.map(view)));
@@ -46,7 +60,11 @@ export function printRows<Row>(
 /** Prints an object as JSON, or each of its members on a line of its own. */
 export function printMembers({ flag }: Arguments, { print }: Terminal, value: object): void {
   if (flag('json')) print(JSON.stringify(value));
-  else printTable(print, Object.entries(value).map(([name, member]) => [name.replaceAll('_', ' '), member]));
+  else
+    printTable(
+      print,
+      Object.entries(value).map(([name, member]) => [name.replaceAll('_', ' '), member]),
+    );
 }
 
 /** Reads the inputs that a command asks for, one after the other. */

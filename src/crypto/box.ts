@@ -42,7 +42,8 @@ export type Locked = Sealed & { readonly kdfParams: string };
 
 /** @param secret of high entropy: guessing is fast  @param label separates the keys of different uses of one secret */
 export function deriveServerKey(secret: string, label: string) {
-  const derived = (use: string, length: number) => Buffer.from(hkdfSync('sha256', secret, '', label + use, length));
+  const derived = (use: string, length: number) =>
+    Buffer.from(hkdfSync('sha256', secret, '', label + use, length));
   return {
     /** Identifies the server secret and reveals nothing about it. */
     id: derived('key id', 8).toString('hex'),
@@ -58,28 +59,49 @@ export const createServerKey = (secret: string): ServerKey => deriveServerKey(se
 export const createClientKey = (): Buffer => randomBytes(KEY_BYTES);
 
 /** A key that allows one use of a record without opening it. It is not stored: the server key is enough to check it. */
-export const capabilityOf = ({ capabilityKey }: ServerKey, use: 'receipt' | 'delete', recordId: string): Buffer =>
-  createHmac('sha256', capabilityKey).update(`${use} ${recordId}`).digest();
+export const capabilityOf = (
+  { capabilityKey }: ServerKey,
+  use: 'receipt' | 'delete',
+  recordId: string,
+): Buffer => createHmac('sha256', capabilityKey).update(`${use} ${recordId}`).digest();
 
 /** Recognizes the client key of a record. */
 export const commitmentOf = (serverKey: ServerKey, clientKey: Buffer, recordId: string): Buffer =>
   deriveKeys(serverKey, clientKey, recordId).commitment;
 
 /** Recognizes an altered row without the client key. */
-export function rowTagOf(serverKey: ServerKey, metadata: BoundMetadata, { blob, commitment }: Sealed): Buffer {
-  const hmac = createHmac('sha256', serverKey.rowKey).update(associatedData(serverKey, metadata, 0));
+export function rowTagOf(
+  serverKey: ServerKey,
+  metadata: BoundMetadata,
+  { blob, commitment }: Sealed,
+): Buffer {
+  const hmac = createHmac('sha256', serverKey.rowKey).update(
+    associatedData(serverKey, metadata, 0),
+  );
   return hmac.update(commitment).update(blob).digest();
 }
 
 /** @param tag a row without one counts as altered */
-export const isUnaltered = (serverKey: ServerKey, metadata: BoundMetadata, row: Sealed, tag: Buffer | null): boolean =>
-  isSealable(metadata) && row.commitment.length === KEY_BYTES && tag !== null &&
+export const isUnaltered = (
+  serverKey: ServerKey,
+  metadata: BoundMetadata,
+  row: Sealed,
+  tag: Buffer | null,
+): boolean =>
+  isSealable(metadata) &&
+  row.commitment.length === KEY_BYTES &&
+  tag !== null &&
   sameDigest(tag, rowTagOf(serverKey, metadata, row));
 
 export function seal(
-  serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, text: Buffer, version = TEXT,
+  serverKey: ServerKey,
+  clientKey: Buffer,
+  metadata: BoundMetadata,
+  text: Buffer,
+  version = TEXT,
 ): Sealed {
-  if (!isSealable(metadata)) throw new RangeError('internal error: a limit is null or a positive whole number');
+  if (!isSealable(metadata))
+    throw new RangeError('internal error: a limit is null or a positive whole number');
   const { key, commitment } = deriveKeys(serverKey, clientKey, metadata.id);
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG_BYTES });
@@ -90,7 +112,12 @@ export function seal(
 
 /** @param stretched the passphrase, after `stretch` with these parameters */
 export function sealLocked(
-  serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, text: Buffer, kdfParams: string, stretched: Buffer,
+  serverKey: ServerKey,
+  clientKey: Buffer,
+  metadata: BoundMetadata,
+  text: Buffer,
+  kdfParams: string,
+  stretched: Buffer,
 ): Sealed {
   const inner = seal(serverKey, lockedKey(clientKey, stretched), metadata, text);
   const parts = [Buffer.of(kdfParams.length), Buffer.from(kdfParams), inner.commitment, inner.blob];
@@ -102,19 +129,29 @@ export function sealLocked(
  * @returns null for another key, record, metadata or bit. Nothing is returned before the tag has been verified.
  */
 export function unseal(
-  serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, sealed: Sealed,
+  serverKey: ServerKey,
+  clientKey: Buffer,
+  metadata: BoundMetadata,
+  sealed: Sealed,
   keys = deriveKeys(serverKey, clientKey, metadata.id),
 ) {
   if (sealed.blob[0] !== LOCKED) return unsealAs(TEXT, serverKey, keys, metadata, sealed);
   const content = unsealAs(LOCKED, serverKey, keys, metadata, sealed);
   const end = 1 + (content?.[0] ?? 0);
   if (!content || content.length < end + KEY_BYTES) return null;
-  const [commitment, blob] = [content.subarray(end, end + KEY_BYTES), content.subarray(end + KEY_BYTES)];
+  const [commitment, blob] = [
+    content.subarray(end, end + KEY_BYTES),
+    content.subarray(end + KEY_BYTES),
+  ];
   return { kdfParams: content.toString('latin1', 1, end), commitment, blob };
 }
 
 export const unlock = (
-  serverKey: ServerKey, clientKey: Buffer, metadata: BoundMetadata, locked: Locked, stretched: Buffer,
+  serverKey: ServerKey,
+  clientKey: Buffer,
+  metadata: BoundMetadata,
+  locked: Locked,
+  stretched: Buffer,
 ): Buffer | null => {
   const keys = deriveKeys(serverKey, lockedKey(clientKey, stretched), metadata.id);
   return unsealAs(TEXT, serverKey, keys, metadata, locked);
@@ -123,7 +160,13 @@ export const unlock = (
 const lockedKey = (clientKey: Buffer, stretched: Buffer): Buffer =>
   Buffer.from(hkdfSync('sha256', clientKey, stretched, `${LABEL}passphrase`, KEY_BYTES));
 
-function unsealAs(version: number, serverKey: ServerKey, keys: RecordKeys, metadata: BoundMetadata, sealed: Sealed) {
+function unsealAs(
+  version: number,
+  serverKey: ServerKey,
+  keys: RecordKeys,
+  metadata: BoundMetadata,
+  sealed: Sealed,
+) {
   // The metadata comes from the row: an edited one may be anything.
   if (!isSealable(metadata)) return null;
   const { blob } = sealed;
@@ -131,7 +174,9 @@ function unsealAs(version: number, serverKey: ServerKey, keys: RecordKeys, metad
   if (blob[0] !== version || end - start < MIN_PADDED) return null;
   if (!sameDigest(sealed.commitment, keys.commitment)) return null;
   // Without authTagLength Node accepts tags of 4 bytes, which can be guessed.
-  const decipher = createDecipheriv('aes-256-gcm', keys.key, blob.subarray(1, start), { authTagLength: TAG_BYTES });
+  const decipher = createDecipheriv('aes-256-gcm', keys.key, blob.subarray(1, start), {
+    authTagLength: TAG_BYTES,
+  });
   decipher.setAAD(associatedData(serverKey, metadata, version));
   decipher.setAuthTag(blob.subarray(end));
   try {
@@ -142,24 +187,42 @@ function unsealAs(version: number, serverKey: ServerKey, keys: RecordKeys, metad
 }
 
 function isSealable({ expiresAt, maxReads }: BoundMetadata): boolean {
-  const fits = (n: number | null, max: number) => n === null || (Number.isInteger(n) && n > 0 && n <= max);
+  const fits = (n: number | null, max: number) =>
+    n === null || (Number.isInteger(n) && n > 0 && n <= max);
   return fits(expiresAt, Number.MAX_SAFE_INTEGER) && fits(maxReads, 2 ** 32 - 1);
 }
 
 type RecordKeys = ReturnType<typeof deriveKeys>;
 export function deriveKeys(serverKey: ServerKey, clientKey: Buffer, recordId: string) {
-  if (clientKey.length !== KEY_BYTES) throw new RangeError(`internal error: a client key has ${KEY_BYTES} bytes`);
-  const info = [Buffer.from(LABEL), Buffer.of(TEXT), Buffer.from(serverKey.id, 'hex'), uuidToBytes(recordId)];
-  const output = Buffer.from(hkdfSync('sha256', clientKey, serverKey.salt, Buffer.concat(info), 2 * KEY_BYTES));
+  if (clientKey.length !== KEY_BYTES)
+    throw new RangeError(`internal error: a client key has ${KEY_BYTES} bytes`);
+  const info = [
+    Buffer.from(LABEL),
+    Buffer.of(TEXT),
+    Buffer.from(serverKey.id, 'hex'),
+    uuidToBytes(recordId),
+  ];
+  const output = Buffer.from(
+    hkdfSync('sha256', clientKey, serverKey.salt, Buffer.concat(info), 2 * KEY_BYTES),
+  );
   return { key: output.subarray(0, KEY_BYTES), commitment: output.subarray(KEY_BYTES) };
 }
 
 /** Unambiguous: all lengths are fixed, and 0, which is not a valid limit, means "no limit". */
-function associatedData(serverKey: ServerKey, { id, expiresAt, maxReads }: BoundMetadata, version: number): Buffer {
+function associatedData(
+  serverKey: ServerKey,
+  { id, expiresAt, maxReads }: BoundMetadata,
+  version: number,
+): Buffer {
   const limits = Buffer.alloc(12);
   limits.writeBigUInt64BE(BigInt(expiresAt ?? 0), 0);
   limits.writeUInt32BE(maxReads ?? 0, 8);
-  return Buffer.concat([Buffer.of(version), Buffer.from(serverKey.id, 'hex'), uuidToBytes(id), limits]);
+  return Buffer.concat([
+    Buffer.of(version),
+    Buffer.from(serverKey.id, 'hex'),
+    uuidToBytes(id),
+    limits,
+  ]);
 }
 
 /** Length, text, zeros. All of it is authenticated, so the zeros are not checked. */

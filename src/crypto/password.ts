@@ -1,5 +1,14 @@
 import { timingSafeEqual } from 'node:crypto';
-import { createKdfParams, derive, parse, PHC, prefixOf, type ScryptCost, stretch, unpadded } from './scrypt.ts';
+import {
+  createKdfParams,
+  derive,
+  parse,
+  PHC,
+  prefixOf,
+  type ScryptCost,
+  stretch,
+  unpadded,
+} from './scrypt.ts';
 
 /** @returns a PHC string: `$scrypt$ln=15,r=8,p=3$salt$hash`, Base64 without padding */
 export async function hashPassword(password: string, cost: ScryptCost): Promise<string> {
@@ -17,7 +26,9 @@ export async function verifyPassword(password: string, stored: string): Promise<
 }
 
 /** Whether the hash has another cost and should be replaced at the next successful login. */
-export const needsRehash = (stored: string, cost: ScryptCost): boolean => !stored.startsWith(prefixOf(cost));
+export const needsRehash = (stored: string, cost: ScryptCost): boolean =>
+  !stored.startsWith(prefixOf(cost));
 
 /** A hash that no password matches. Verifying against it takes as long as for a real one, for names without a user. */
-export const decoyHash = (cost: ScryptCost): string => `${prefixOf(cost)}${'A'.repeat(22)}$${'A'.repeat(43)}`;
+export const decoyHash = (cost: ScryptCost): string =>
+  `${prefixOf(cost)}${'A'.repeat(22)}$${'A'.repeat(43)}`;

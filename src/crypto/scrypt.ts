@@ -27,14 +27,17 @@ export function isAffordable({ logN, r, p }: ScryptCost): boolean {
 /** @returns a warning if a cost is below the minimum of the OWASP password storage cheat sheet (ASVS 11.4.2) */
 export const costWarnings = ({ logN, r, p }: ScryptCost): string[] =>
   2 ** logN * r >= 2 ** 13 * 8 && 2 ** logN * r * p >= 2 ** 13 * 8 * 10 ? [] : [COST_WARNING];
-const COST_WARNING = 'PASSWORD_SCRYPT is below the minimum of OWASP; set ln=15,r=8,p=3 or at least ln=13,r=8,p=10.';
+const COST_WARNING =
+  'PASSWORD_SCRYPT is below the minimum of OWASP; set ln=15,r=8,p=3 or at least ln=13,r=8,p=10.';
 
 /** A variable that holds a cost. */
 export function scryptCost(): Variable<ScryptCost> {
   const parse = (text: string) => {
     const found = /^ln=([0-9]{1,2}),r=([0-9]{1,2}),p=([0-9]{1,2})$/.exec(text);
     const cost = { logN: Number(found?.[1]), r: Number(found?.[2]), p: Number(found?.[3]) };
-    return isAffordable(cost) ? cost : new Expected('a cost such as ln=15,r=8,p=3 that needs at most 256 MiB');
+    return isAffordable(cost)
+      ? cost
+      : new Expected('a cost such as ln=15,r=8,p=3 that needs at most 256 MiB');
   };
   return { fallback: 'ln=15,r=8,p=3', unset: DEFAULT_COST, parse };
 }
@@ -42,7 +45,8 @@ export function scryptCost(): Variable<ScryptCost> {
 export const prefixOf = ({ logN, r, p }: ScryptCost): string => `$scrypt$ln=${logN},r=${r},p=${p}$`;
 
 /** @returns the cost and a new salt, as a PHC string without a hash */
-export const createKdfParams = (cost: ScryptCost): string => prefixOf(cost) + unpadded(randomBytes(SALT_BYTES));
+export const createKdfParams = (cost: ScryptCost): string =>
+  prefixOf(cost) + unpadded(randomBytes(SALT_BYTES));
 
 /** @returns 32 bytes. @param kdfParams from `createKdfParams`; throws if they are malformed or cost too much */
 export function stretch(password: string, kdfParams: string): Promise<Buffer> {
@@ -55,13 +59,17 @@ export function parse(stored: string, form: RegExp) {
   const cost = { logN: Number(logN), r: Number(r), p: Number(p) };
   const bytes = { salt: Buffer.from(salt, 'base64'), hash: Buffer.from(hash, 'base64') };
   const isCanonical = unpadded(bytes.salt) === salt && unpadded(bytes.hash) === hash;
-  if (!isAffordable(cost) || !isCanonical) throw new Error('a stored password hash is malformed or costs too much');
+  if (!isAffordable(cost) || !isCanonical)
+    throw new Error('a stored password hash is malformed or costs too much');
   return { cost, ...bytes };
 }
 
 export const unpadded = (bytes: Buffer) => bytes.toString('base64').replace(/=+$/, '');
 
-export function derive(password: string, { salt, cost: { logN, r, p } }: ReturnType<typeof parse>): Promise<Buffer> {
+export function derive(
+  password: string,
+  { salt, cost: { logN, r, p } }: ReturnType<typeof parse>,
+): Promise<Buffer> {
   // Node's default maxmem, 32 MiB, is too small for every cost that ASVS lists.
   const options = { N: 2 ** logN, r, p, maxmem: 128 * 2 ** logN * r + 128 * r * p + 1024 * 1024 };
   return new Promise((resolve, reject) => {

@@ -12,15 +12,26 @@ export interface SealedSecret {
 }
 
 /** @param id of the row that holds the secret: in another row, it does not open */
-export function sealSecret(key: ServerKey, secret: string, id: string = randomUUID()): SealedSecret {
+export function sealSecret(
+  key: ServerKey,
+  secret: string,
+  id: string = randomUUID(),
+): SealedSecret {
   const client_key = createClientKey();
-  const sealed = seal(key, client_key, { id, expiresAt: null, maxReads: null }, Buffer.from(secret, 'utf8'));
+  const sealed = seal(
+    key,
+    client_key,
+    { id, expiresAt: null, maxReads: null },
+    Buffer.from(secret, 'utf8'),
+  );
   return { id, key_id: key.id, client_key, ...sealed };
 }
 
 /** @returns null if the secret is sealed under none of these keys or was altered */
 export function openSecret(keys: readonly ServerKey[], sealed: SealedSecret): string | null {
   const key = keys.find(({ id }) => id === sealed.key_id);
-  const text = key && unseal(key, sealed.client_key, { id: sealed.id, expiresAt: null, maxReads: null }, sealed);
+  const text =
+    key &&
+    unseal(key, sealed.client_key, { id: sealed.id, expiresAt: null, maxReads: null }, sealed);
   return Buffer.isBuffer(text) ? text.toString('utf8') : null;
 }

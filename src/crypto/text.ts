@@ -20,4 +20,5 @@ export function fromAnyBase64(text: string): Buffer | null {
 }
 
 /** Strict Base64, padded or not, and no Base64url: other values, such as `whpk_…`, must not be taken for a key. */
-export const fromBase64 = (text: string): Buffer | null => (/[-_]/.test(text) ? null : fromAnyBase64(text));
+export const fromBase64 = (text: string): Buffer | null =>
+  /[-_]/.test(text) ? null : fromAnyBase64(text);

@@ -4,7 +4,8 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 export const randomToken = (): string => randomBytes(32).toString('base64url');
 
 /** Stored in place of a token. SHA-256 suffices for values of at least 112 random bits (ASVS 6.5.2). */
-export const digest = (token: string): Buffer => createHash('sha256').update(token, 'utf8').digest();
+export const digest = (token: string): Buffer =>
+  createHash('sha256').update(token, 'utf8').digest();
 
 /** In constant time. Compare digests, because their lengths are equal. */
 export const sameDigest = (one: Buffer, other: Buffer): boolean =>

@@ -9,7 +9,11 @@ export const TARGETS = ['any', 'read-write', 'primary'] as const;
 export type Host = Readonly<{ name: string; port: number }>;
 
 export type DatabaseUrl = Readonly<{
-  hosts: readonly Host[]; database: string; user: string; password: string; applicationName: string;
+  hosts: readonly Host[];
+  database: string;
+  user: string;
+  password: string;
+  applicationName: string;
   /** As in libpq: `prefer` encrypts if the server can, `require` insists, `verify-*` also check the certificate. */
   sslmode: (typeof SSL_MODES)[number];
   certificates: SecureContext | null; // null: Node's certificate authorities, and no certificate of the client
@@ -17,7 +21,8 @@ export type DatabaseUrl = Readonly<{
   connectSeconds: number; // for each host
 }>;
 
-export const DATABASE_LIMITS = { // in seconds
+export const DATABASE_LIMITS = {
+  // in seconds
   DATABASE_STATEMENT_TIMEOUT: number(10, 1, 300), // the server ends a statement, and an idle transaction
   DATABASE_LOCK_TIMEOUT: number(10, 1, 300), // a call that waits for a lock fails
   DATABASE_DEAD_AFTER: number(15, 2, 600), // a connection is closed if nothing arrives while a reply is due
@@ -27,11 +32,19 @@ export type DatabaseAddress = DatabaseUrl & { readonly limits: Values<typeof DAT
 
 /** A placeholder, so that the other settings are checked too. */
 export const NO_DATABASE: DatabaseUrl = {
-  hosts: [], database: '', user: '', password: '', applicationName: '', sslmode: 'disable', certificates: null,
-  target: 'any', connectSeconds: 0,
+  hosts: [],
+  database: '',
+  user: '',
+  password: '',
+  applicationName: '',
+  sslmode: 'disable',
+  certificates: null,
+  target: 'any',
+  connectSeconds: 0,
 };
 
 export const isThisHost = (host: string): boolean =>
   host.startsWith('/') || ['localhost', '127.0.0.1', '::1'].includes(host);
 
-export const hostList = (hosts: readonly Host[]): string => hosts.map(({ name, port }) => `${name}:${port}`).join();
+export const hostList = (hosts: readonly Host[]): string =>
+  hosts.map(({ name, port }) => `${name}:${port}`).join();

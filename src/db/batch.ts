@@ -18,10 +18,24 @@ interface Options<Item> {
   readonly bytesOf?: (item: Item) => number;
 }
 
-type Call<Item, Result> = { item: Item; since: number; resolve(result: Result): void; reject(error: unknown): void };
+type Call<Item, Result> = {
+  item: Item;
+  since: number;
+  resolve(result: Result): void;
+  reject(error: unknown): void;
+};
 /** `lock`: the key of the lock that its calls wait for. `senders`: of statements under way or being gathered. */
-type Queue<Call> = { readonly calls: Call[]; readonly lock: string | null; senders: number; isGathering: boolean };
-type Run<From, Item, Result> = (context: From, items: readonly Item[], locks?: Locks) => Promise<readonly Result[]>;
+type Queue<Call> = {
+  readonly calls: Call[];
+  readonly lock: string | null;
+  senders: number;
+  isGathering: boolean;
+};
+type Run<From, Item, Result> = (
+  context: From,
+  items: readonly Item[],
+  locks?: Locks,
+) => Promise<readonly Result[]>;
 
 /**
  * Lets calls that arrive together share one statement: one round trip, and for a write one flush to disk. Two are under
@@ -33,21 +47,31 @@ type Run<From, Item, Result> = (context: From, items: readonly Item[], locks?: L
  * @returns one result for each, in their order
  */
 export function batched<Context extends object, Item, Result>(
-  run: Run<Context, Item, Result>, options: Options<Item> = {},
+  run: Run<Context, Item, Result>,
+  options: Options<Item> = {},
 ): (context: Context, item: Item) => Promise<Result> {
   const batches = new WeakMap<Context, (call: Call<Item, Result>) => void>();
   return (context, item) => {
     const enqueue = batches.get(context) ?? createBatch(context, run, options);
     batches.set(context, enqueue);
-    return new Promise((resolve, reject) => enqueue({ item, since: performance.now(), resolve, reject }));
+    return new Promise((resolve, reject) =>
+      enqueue({ item, since: performance.now(), resolve, reject }),
+    );
   };
 }
 
 function createBatch<Context, Item, Result>(
-  context: Context, run: Run<Context, Item, Result>, options: Options<Item>,
+  context: Context,
+  run: Run<Context, Item, Result>,
+  options: Options<Item>,
 ): (call: Call<Item, Result>) => void {
   type Waiting = Call<Item, Result>;
-  const createQueue = (lock: string | null): Queue<Waiting> => ({ calls: [], lock, senders: 0, isGathering: false });
+  const createQueue = (lock: string | null): Queue<Waiting> => ({
+    calls: [],
+    lock,
+    senders: 0,
+    isGathering: false,
+  });
   const main = createQueue(null);
   const locked = new Map<string | null, Queue<Waiting>>(); // by lock, after it has stopped a statement
   const lockOf = ({ item }: Waiting) => options.lockOf?.(item) ?? options.keyOf?.(item) ?? null;
@@ -67,7 +91,11 @@ function createBatch<Context, Item, Result>(
       // Waits to the end of this turn of the event loop, and on while each turn brings more.
       queue.isGathering = true;
       let before = 0;
-      for (let turns = 0; turns < MAX_TURNS && calls.length > before && calls.length < MAX_ITEMS; turns += 1) {
+      for (
+        let turns = 0;
+        turns < MAX_TURNS && calls.length > before && calls.length < MAX_ITEMS;
+        turns += 1
+      ) {
         before = calls.length;
         await endOfTurn();
       }
@@ -83,11 +111,17 @@ function createBatch<Context, Item, Result>(
   async function send(calls: Waiting[], locks?: Locks): Promise<void> {
     if (calls.length === 0) return;
     try {
-      const results = await run(context, calls.map(({ item }) => item), locks);
-      if (results.length !== calls.length) throw new Error('internal error: one result for each item');
+      const results = await run(
+        context,
+        calls.map(({ item }) => item),
+        locks,
+      );
+      if (results.length !== calls.length)
+        throw new Error('internal error: one result for each item');
       for (const [index, result] of results.entries()) calls[index]?.resolve(result);
     } catch (error) {
-      const isRejected = calls.length > 1 && (error instanceof Rejected || error instanceof Duplicate);
+      const isRejected =
+        calls.length > 1 && (error instanceof Rejected || error instanceof Duplicate);
       // Neither is awaited: the next statement does not wait for a lock.
       if (isRejected) for (const call of calls) void send([call]);
       else if (error instanceof Locked && locks === 'try') separate(calls);
@@ -115,7 +149,8 @@ function createBatch<Context, Item, Result>(
     for (const call of queue.splice(0)) {
       const key = options.keyOf?.(call.item) ?? null;
       bytes += options.bytesOf?.(call.item) ?? 0;
-      const hasRoom = next.length < MAX_ITEMS && bytes <= MAX_BYTES && (key === null || !keys.has(key));
+      const hasRoom =
+        next.length < MAX_ITEMS && bytes <= MAX_BYTES && (key === null || !keys.has(key));
       if (call.since <= oldest) call.reject(overloaded());
       else (next.length === 0 || hasRoom ? next : queue).push(call);
       keys.add(key);
@@ -129,7 +164,9 @@ function createBatch<Context, Item, Result>(
 const overloaded = () => new Overloaded('too many calls wait for a shared database statement');
 
 /** An array in PostgreSQL's text form: one parameter, and so one prepared statement, for any number of values. */
-export function arrayLiteral(values: ReadonlyArray<string | Buffer | Date | number | null>): string {
+export function arrayLiteral(
+  values: ReadonlyArray<string | Buffer | Date | number | null>,
+): string {
   const items = values.map((value) => {
     if (value === null) return 'NULL';
     if (typeof value === 'number') return String(value);
@@ -140,10 +177,15 @@ export function arrayLiteral(values: ReadonlyArray<string | Buffer | Date | numb
 }
 
 /** The same for at least one value in hexadecimal. */
-export const hexArrayLiteral = (values: readonly string[]): string => `{"\\\\x${values.join('","\\\\x')}"}`;
+export const hexArrayLiteral = (values: readonly string[]): string =>
+  `{"\\\\x${values.join('","\\\\x')}"}`;
 
 /** One row, or null, for each key, in their order. @param rows emptied, so that the driver does not keep them alive */
-export function alignToKeys<Row>(keys: readonly string[], rows: Row[], keyOf: (row: Row) => string): Array<Row | null> {
+export function alignToKeys<Row>(
+  keys: readonly string[],
+  rows: Row[],
+  keyOf: (row: Row) => string,
+): Array<Row | null> {
   const found = new Map<string, Row>();
   for (const row of rows.splice(0)) found.set(keyOf(row), row);
   return keys.map((key) => found.get(key) ?? null);

@@ -10,12 +10,18 @@ export interface SchemaState {
   readonly pending: readonly string[];
 }
 
-export const readSchema = (database: Database, schema: Schema) => database.maintain((sql) => schemaOf(sql, schema));
+export const readSchema = (database: Database, schema: Schema) =>
+  database.maintain((sql) => schemaOf(sql, schema));
 
 async function schemaOf(sql: Sql, { name: schema, steps }: Schema): Promise<SchemaState> {
-  const [ledger] = await sql<[{ found: boolean }]>`select to_regclass(${schema} || '.migrations') is not null as found`;
+  const [ledger] = await sql<
+    [{ found: boolean }]
+  >`select to_regclass(${schema} || '.migrations') is not null as found`;
   const rows = ledger.found
-    ? await sql<Array<{ name: string }>>`select name from ${sql(schema)}.migrations order by version` : [];
+    ? await sql<
+        Array<{ name: string }>
+      >`select name from ${sql(schema)}.migrations order by version`
+    : [];
   const pending = (await steps()).slice(rows.length).map(({ name }) => name);
   return { exists: ledger.found, applied: rows.map(({ name }) => name), pending };
 }
@@ -23,10 +29,20 @@ async function schemaOf(sql: Sql, { name: schema, steps }: Schema): Promise<Sche
 /** What `check` reports of a database. */
 export async function inspectDatabase(database: Database, schema: Schema) {
   return database.maintain(async (sql) => {
-    const rows = await sql<[{
-      version: string; number: number; name: string; role: string; encrypted: boolean; standby: boolean; pid: number;
-      creates: boolean;
-    }]>`
+    const rows = await sql<
+      [
+        {
+          version: string;
+          number: number;
+          name: string;
+          role: string;
+          encrypted: boolean;
+          standby: boolean;
+          pid: number;
+          creates: boolean;
+        },
+      ]
+    >`
       select current_setting('server_version') as version, current_setting('server_version_num')::int4 as number,
         current_database() as name, current_user as role, pg_is_in_recovery() as standby, pg_backend_pid() as pid,
         coalesce((select ssl from pg_stat_ssl where pid = pg_backend_pid()), false) as encrypted,
@@ -35,13 +51,19 @@ export async function inspectDatabase(database: Database, schema: Schema) {
     // A pooler makes up the process id that it sends at the start of a connection.
     const [server, isPooled] = [rows[0], rows.state.pid !== rows[0].pid];
     const before = performance.now();
-    const [clock] = await sql<[{ now: number }]>`select extract(epoch from clock_timestamp())::float8 * 1000 as now`;
+    const [clock] = await sql<
+      [{ now: number }]
+    >`select extract(epoch from clock_timestamp())::float8 * 1000 as now`;
     const [after, now] = [performance.now(), performance.timeOrigin + performance.now()];
     const missing = await missingRights(sql, schema.name);
-    const isUnreadable = missing.some((right) => /^usage on |^select on \w+\.migrations$/.test(right));
+    const isUnreadable = missing.some((right) =>
+      /^usage on |^select on \w+\.migrations$/.test(right),
+    );
     const state = isUnreadable ? null : await schemaOf(sql, schema);
     return {
-      server, isPooled, missing,
+      server,
+      isPooled,
+      missing,
       /** Null if the role may not read it. */
       state,
       /** By how many milliseconds the server's clock is ahead of this machine's, and how exact that is. */

@@ -12,7 +12,10 @@ const ALREADY_EXISTS = new Set(['23505', '42P06', '42P07', '42710']);
  * Brings a schema up to date, also from several replicas at once: each step is one transaction that first inserts its
  * number, so the slower replica gets a unique violation and continues. @returns how many steps this process applied
  */
-export async function migrate(database: Database, { name: schema, steps }: Schema): Promise<number> {
+export async function migrate(
+  database: Database,
+  { name: schema, steps }: Schema,
+): Promise<number> {
   const migrations = await steps();
   return database.maintain(async (sql, transaction) => {
     await createLedger(sql, schema);
@@ -25,7 +28,8 @@ export async function migrate(database: Database, { name: schema, steps }: Schem
         await transaction((inner) => apply(inner, schema, version + 1, next));
         applied += 1;
       } catch (error) {
-        const constraint = error instanceof Error && 'constraint_name' in error ? error.constraint_name : null;
+        const constraint =
+          error instanceof Error && 'constraint_name' in error ? error.constraint_name : null;
         if (constraint === 'migrations_pkey') continue;
         if (codeOf(error) !== LOCK_NOT_AVAILABLE) throw error;
         await sleep(LOCK_RETRY_MS);
@@ -37,7 +41,10 @@ export async function migrate(database: Database, { name: schema, steps }: Schem
 /** @throws Unavailable, as temporary: another process has to migrate */
 export async function requireCurrent(database: Database, schema: Schema): Promise<void> {
   if (await isCurrent(database, schema)) return;
-  throw new Unavailable(`the schema "${schema.name}" is not up to date; run "gatehouse migrate"`, true);
+  throw new Unavailable(
+    `the schema "${schema.name}" is not up to date; run "gatehouse migrate"`,
+    true,
+  );
 }
 
 /** Checks first: `create … if not exists` requires privileges that a role for MIGRATE=off lacks. */
@@ -55,7 +62,12 @@ async function createLedger(sql: Sql, schema: string): Promise<void> {
 }
 
 /** While a step waits for a lock, later statements on the table wait behind it: so it waits briefly and repeats. */
-async function apply(sql: Sql, schema: string, version: number, { name, statements }: Migration): Promise<void> {
+async function apply(
+  sql: Sql,
+  schema: string,
+  version: number,
+  { name, statements }: Migration,
+): Promise<void> {
   await sql`set local lock_timeout = '2s'`;
   await sql`insert into ${sql(schema)}.migrations (version, name) values (${version}, ${name})`;
   for (const statement of statements) await sql.unsafe(statement);

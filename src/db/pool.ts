@@ -70,15 +70,24 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
   function create(purpose: string, kind: Kind = 'other') {
     const connection = createConnection((onEnd) => open(kind, onEnd), address, purpose);
     const help = 'Statements and transactions under way or waiting, by connection.';
-    metrics.gauge('gatehouse_database_pending', help, { service: name, connection: purpose }, connection.pending);
+    metrics.gauge(
+      'gatehouse_database_pending',
+      help,
+      { service: name, connection: purpose },
+      connection.pending,
+    );
     connections.push(connection);
     return connection;
   }
 
   const [read, write] = [create('read', 'read'), create('write', 'write')];
-  const [first, second] = [create('transaction 1', 'transaction'), create('transaction 2', 'transaction')];
+  const [first, second] = [
+    create('transaction 1', 'transaction'),
+    create('transaction 2', 'transaction'),
+  ];
   const limiter = createLimiter(2, MAX_WAITING_TRANSACTIONS, 'a database transaction');
-  const transact: Run = (work) => limiter.run(() => (first.pending() === 0 ? first : second).run(work));
+  const transact: Run = (work) =>
+    limiter.run(() => (first.pending() === 0 ? first : second).run(work));
   const waiting = create('lock', 'transaction');
   const slot = createLimiter(1, MAX_PENDING, 'a database lock');
   /** Repeats the work, on a connection where calls that wait for a lock hold up only each other, and briefly. */
@@ -111,7 +120,8 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
     claim: create('claim', 'claim').run, // claims of work, which lists must not delay
     readiness: create('readiness', 'readiness').run, // readiness checks, which requests must not delay
     /** Several statements that commit together. The work returns plain data: a returned `Failure` would commit. */
-    transaction: <T>(work: Work<T>): Promise<T> => orWait(transact, (sql) => inTransaction(sql, work)),
+    transaction: <T>(work: Work<T>): Promise<T> =>
+      orWait(transact, (sql) => inTransaction(sql, work)),
     /** A connection of its own without time limits, closed afterwards: for changes of the schema. */
     async maintain<T>(work: (sql: Sql, transaction: Run) => Promise<T>): Promise<T> {
       if (address.hosts.length > 1) await write.ready();
@@ -155,7 +165,9 @@ async function inTransaction<T>(sql: Sql, work: Work<T>): Promise<T> {
 
 /** Opens a new client when the last one has ended or its prepared statements are stale. */
 function createConnection(
-  open: (onEnd: (client: Client) => void) => Client, address: DatabaseAddress, purpose: string,
+  open: (onEnd: (client: Client) => void) => Client,
+  address: DatabaseAddress,
+  purpose: string,
 ) {
   let current: Client | null = null;
   let pending = 0;
@@ -190,14 +202,16 @@ function createConnection(
   function watch(): void {
     const { received, sent } = current?.bytes() ?? last;
     // A single call that sends has received all replies so far: between two statements of a transaction, none is due.
-    const isSilent = pending > 0 && received === last.received && (pending > 1 || sent === last.sent);
+    const isSilent =
+      pending > 0 && received === last.received && (pending > 1 || sent === last.sent);
     last = { received, sent, silentSeconds: isSilent ? last.silentSeconds + 1 : 0 };
     if (current && last.silentSeconds >= address.limits.DATABASE_DEAD_AFTER) retire(current);
   }
 
   return {
     async run<T>(work: Work<T>): Promise<T> {
-      if (pending >= MAX_PENDING) throw new Overloaded(`too many calls wait for the database connection "${purpose}"`);
+      if (pending >= MAX_PENDING)
+        throw new Overloaded(`too many calls wait for the database connection "${purpose}"`);
       pending += 1;
       try {
         return await withRetry<Work<T>, T>(attempt, work);
@@ -207,7 +221,8 @@ function createConnection(
         pending -= 1;
       }
     },
-    ready: () => attempt(async () => {}).catch((error) => Promise.reject(translate(error, address))),
+    ready: () =>
+      attempt(async () => {}).catch((error) => Promise.reject(translate(error, address))),
     pending: () => pending,
     watch,
   };
@@ -220,7 +235,9 @@ function translate(error: unknown, { hosts, sslmode }: DatabaseAddress): unknown
     if (code === '23505') return new Duplicate(error.constraint_name ?? '');
     const message = `the database returned an error (SQLSTATE ${code}${HINTS[code] ?? ''})`;
     if (code === LOCK_NOT_AVAILABLE) return new Locked(message, true);
-    return ABOUT_DATA.test(code) ? new Rejected(message, false) : new Unavailable(message, isTemporary(error));
+    return ABOUT_DATA.test(code)
+      ? new Rejected(message, false)
+      : new Unavailable(message, isTemporary(error));
   }
   if (code === 'unknown') return error;
   const tls = sslmode === 'disable' ? '' : `, sslmode=${sslmode}`;

@@ -30,15 +30,17 @@ export const isCurrent = (database: Database, { name, version }: Schema): Promis
 export function createReadiness(database: Database, schema: Schema, log: Log) {
   let [triedAt, written] = [-Infinity, Promise.resolve()];
   let known: string | null = null; // the latest problem, with its reason
-  const write = () => database.readiness(async (sql) => {
-    await sql`update ${sql(schema.name)}.migrations set name = name where version = 1`;
-    // The update needs no new disk space. This result does: it exceeds the working memory and goes to a file.
-    await sql`select count(*) from generate_series(1, 20000)`;
-  });
+  const write = () =>
+    database.readiness(async (sql) => {
+      await sql`update ${sql(schema.name)}.migrations set name = name where version = 1`;
+      // The update needs no new disk space. This result does: it exceeds the working memory and goes to a file.
+      await sql`select count(*) from generate_series(1, 20000)`;
+    });
   return async (): Promise<string | null> => {
     let problem = 'the database cannot be read';
     const check = async () => {
-      if (!(await isCurrent(database, schema))) return { problem: OUTDATED, error: 'steps are missing' };
+      if (!(await isCurrent(database, schema)))
+        return { problem: OUTDATED, error: 'steps are missing' };
       problem = 'the database can be read but not written';
       if (performance.now() - triedAt > PROBE_MS) [triedAt, written] = [performance.now(), write()];
       await written;
@@ -46,9 +48,12 @@ export function createReadiness(database: Database, schema: Schema, log: Log) {
       await database.ensureConnected();
       return null;
     };
-    const late = sleep(PROBE_MS, new Unavailable('no answer within a second', true), { ref: false });
-    const found = await Promise.race([check(), late.then((error) => Promise.reject(error))])
-      .catch((error: unknown) => ({ problem, ...describeError(error) }));
+    const late = sleep(PROBE_MS, new Unavailable('no answer within a second', true), {
+      ref: false,
+    });
+    const found = await Promise.race([check(), late.then((error) => Promise.reject(error))]).catch(
+      (error: unknown) => ({ problem, ...describeError(error) }),
+    );
     const state = found && `${found.problem}: ${found.error}`;
     if (state !== known) found ? log.warn('not ready', found) : log.info('ready again');
     known = state;
@@ -58,7 +63,9 @@ export function createReadiness(database: Database, schema: Schema, log: Log) {
 
 /** @returns how many steps have been applied; -1 if the table is missing */
 export async function versionOf(sql: Sql, schema: string): Promise<number> {
-  const [ledger] = await sql<[{ found: boolean }]>`select to_regclass(${schema} || '.migrations') is not null as found`;
+  const [ledger] = await sql<
+    [{ found: boolean }]
+  >`select to_regclass(${schema} || '.migrations') is not null as found`;
   if (!ledger.found) return -1;
   const [row] = await sql<[{ version: number }]>`
     select coalesce(max(version), 0)::int4 as version from ${sql(schema)}.migrations`;

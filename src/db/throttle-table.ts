@@ -12,7 +12,10 @@ export const throttlesTable = (schema: string): readonly string[] => [
 /** Removes rows that no longer count. @returns how many; at most `max` */
 export async function removeForgotten(db: Database, schema: string, max: number): Promise<number> {
   const removed = await db.write((sql) => {
-    const [table, end] = [sql`${sql(schema)}.throttles`, sql`greatest(window_ends_at, known_until)`];
+    const [table, end] = [
+      sql`${sql(schema)}.throttles`,
+      sql`greatest(window_ends_at, known_until)`,
+    ];
     const keys = sql`select key from ${table} where ${end} <= now() order by ${end} limit ${max}`;
     return sql`delete from ${table} where key = any(array(${keys}))`;
   });

@@ -8,7 +8,12 @@ import type { Database, Fragment, Sql } from './pool.ts';
  * - `consecutive`: after so many failures in a row, the next attempt waits 15 s, doubled with each further failure, at
  *   most 15 min. A success, or `seconds` without a failure, resets the count.
  */
-export type Limit = Readonly<{ key: Buffer; mode: 'window' | 'consecutive'; attempts: number; seconds: number }>;
+export type Limit = Readonly<{
+  key: Buffer;
+  mode: 'window' | 'consecutive';
+  attempts: number;
+  seconds: number;
+}>;
 
 export interface ThrottleState {
   readonly wait: number; // seconds until the next attempt is allowed; 0 if it is allowed now
@@ -26,7 +31,10 @@ export const throttleKey = (secret: string | Buffer, parts: readonly string[]): 
 
 /** The strictest of the limits. */
 async function stateOf(sql: Sql, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
-  const [keys, modes] = [arrayLiteral(limits.map(({ key }) => key)), arrayLiteral(limits.map(({ mode }) => mode))];
+  const [keys, modes] = [
+    arrayLiteral(limits.map(({ key }) => key)),
+    arrayLiteral(limits.map(({ mode }) => mode)),
+  ];
   const [state] = await sql<[ThrottleState]>`
     select greatest(0, max(extract(epoch from blocked_until - now())))::float8 as wait,
       coalesce(bool_or(was_blocked), false) as was_blocked, coalesce(bool_or(known), false) as known
@@ -38,18 +46,29 @@ async function stateOf(sql: Sql, schema: string, limits: readonly Limit[]): Prom
 }
 
 /** Counts nothing. */
-export const readThrottle = (db: Database, schema: string, limits: readonly Limit[]): Promise<ThrottleState> =>
-  db.read((sql) => stateOf(sql, schema, limits));
+export const readThrottle = (
+  db: Database,
+  schema: string,
+  limits: readonly Limit[],
+): Promise<ThrottleState> => db.read((sql) => stateOf(sql, schema, limits));
 
 /** One upsert, so that no concurrent attempt is lost. */
-export function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds }: Limit): Fragment {
+export function upsert(
+  sql: Sql,
+  schema: string,
+  { key, mode, attempts, seconds }: Limit,
+): Fragment {
   const live = sql`t.window_ends_at > now()`;
   const count = sql`(case when ${live} then t.attempts else 0 end + 1)`;
   // The exponent is bounded because 2 ^ 1024 is an error.
   const delay = sql`least(${MAX_DELAY}::int4, ${FIRST_DELAY}::int4 * 2 ^ least(${count} - ${attempts}::int4, 10))`;
-  const [end, blockedUntil] = mode === 'window'
-    ? [sql`case when ${live} then t.window_ends_at else excluded.window_ends_at end`, sql`t.window_ends_at`]
-    : [sql`excluded.window_ends_at`, sql`now() + make_interval(secs => ${delay})`];
+  const [end, blockedUntil] =
+    mode === 'window'
+      ? [
+          sql`case when ${live} then t.window_ends_at else excluded.window_ends_at end`,
+          sql`t.window_ends_at`,
+        ]
+      : [sql`excluded.window_ends_at`, sql`now() + make_interval(secs => ${delay})`];
   return sql`
     insert into ${sql(schema)}.throttles as t (key, attempts, window_ends_at)
     values (${key}, 1, now() + make_interval(secs => ${seconds}::int4))
@@ -59,7 +78,11 @@ export function upsert(sql: Sql, schema: string, { key, mode, attempts, seconds 
 }
 
 /** Counts a failure under each limit, within a transaction. */
-export async function countFailure(sql: Sql, schema: string, limits: readonly Limit[]): Promise<ThrottleState> {
+export async function countFailure(
+  sql: Sql,
+  schema: string,
+  limits: readonly Limit[],
+): Promise<ThrottleState> {
   for (const limit of limits) await sql`${upsert(sql, schema, limit)}`;
   return stateOf(sql, schema, limits);
 }

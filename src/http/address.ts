@@ -2,13 +2,22 @@ import { BlockList, isIP, SocketAddress } from 'node:net';
 import { Expected, type Variable } from '../runtime/variables.ts';
 
 /** A variable that holds a list of networks. */
-export const networks = (): Variable<BlockList> => ({ fallback: '–', unset: new BlockList(), parse: parseNetworks });
+export const networks = (): Variable<BlockList> => ({
+  fallback: '–',
+  unset: new BlockList(),
+  parse: parseNetworks,
+});
 
 /** @param text addresses or CIDR ranges, as in `10.0.0.0/8,::1` */
 export function parseNetworks(text: string): BlockList | Expected {
   const list = new BlockList();
-  const expected = new Expected('a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1');
-  for (const entry of text.split(',').map((part) => part.trim()).filter((part) => part !== '')) {
+  const expected = new Expected(
+    'a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1',
+  );
+  for (const entry of text
+    .split(',')
+    .map((part) => part.trim())
+    .filter((part) => part !== '')) {
     const [, address = '', prefix] = /^([^/]+)(?:\/([0-9]{1,3}))?$/.exec(entry) ?? [];
     const family = isIP(address);
     const width = family === 4 ? 32 : 128;
@@ -31,14 +40,21 @@ export function networkOf(address: string): string {
   if (isIP(canonical) !== 6) return canonical;
   const [head = [], tail = []] = canonical.split('::').map((groups) => groups.split(':'));
   const zeros = Array.from({ length: 8 - head.length - tail.length }, () => '0');
-  return `${[...head, ...zeros, ...tail].slice(0, 4).map((group) => group || '0').join(':')}::/64`;
+  return `${[...head, ...zeros, ...tail]
+    .slice(0, 4)
+    .map((group) => group || '0')
+    .join(':')}::/64`;
 }
 
 /**
  * The client's address: the socket's, unless that is a trusted proxy. Then it is the rightmost entry of X-Forwarded-For
  * that is not a trusted proxy. The client itself can invent everything to the left of it (ASVS 15.3.4).
  */
-export function clientAddress(socketAddress: string, forwardedFor: string | undefined, trusted: BlockList): string {
+export function clientAddress(
+  socketAddress: string,
+  forwardedFor: string | undefined,
+  trusted: BlockList,
+): string {
   let client = '';
   for (const entry of [socketAddress, ...(forwardedFor ?? '').split(',').reverse()]) {
     // Azure and IIS append the port.

@@ -11,14 +11,21 @@ export interface BodyRule<Body> {
   parse(raw: Buffer): Validation<Body>;
 }
 
-export const noBody: BodyRule<null> =
-  { schema: null, errors: [], accepts: () => null, parse: () => ({ ok: true, value: null }) };
+export const noBody: BodyRule<null> = {
+  schema: null,
+  errors: [],
+  accepts: () => null,
+  parse: () => ({ ok: true, value: null }),
+};
 
 /**
  * A JSON body in UTF-8.
  * @param contentType 'required' insists on `application/json` or `…+json`; 'any' also takes a plain `curl -d`
  */
-export function json<Body>(shape: Shape<Body>, contentType: 'any' | 'required' = 'any'): BodyRule<Body> {
+export function json<Body>(
+  shape: Shape<Body>,
+  contentType: 'any' | 'required' = 'any',
+): BodyRule<Body> {
   return {
     schema: shape.schema,
     errors: ['invalid_body', 'body_too_large', 'unsupported_media_type'],
@@ -27,7 +34,9 @@ export function json<Body>(shape: Shape<Body>, contentType: 'any' | 'required' =
       const { 'content-encoding': encoding = 'identity' } = headers;
       if (encoding !== '' && encoding !== 'identity') return new Failure('unsupported_media_type');
       if (contentType === 'any' || JSON_TYPE.test(headers['content-type'] ?? '')) return null;
-      return new Failure('unsupported_media_type', { message: 'Send the body with "Content-Type: application/json".' });
+      return new Failure('unsupported_media_type', {
+        message: 'Send the body with "Content-Type: application/json".',
+      });
     },
     parse(raw) {
       const parsed = parseJson(raw);
@@ -41,7 +50,8 @@ const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /** The engine's own message quotes the input, which may hold a secret, so it is never passed on. */
 function parseJson(raw: Buffer): Validation<unknown> {
-  const invalid = (message: string, path = '') => ({ ok: false, errors: [{ path, message }] }) as const;
+  const invalid = (message: string, path = '') =>
+    ({ ok: false, errors: [{ path, message }] }) as const;
   if (raw.length === 0) return invalid('a JSON body is required');
   try {
     const text = utf8.decode(raw);
@@ -49,7 +59,11 @@ function parseJson(raw: Buffer): Validation<unknown> {
     const path = duplicateMember(text);
     return path === null ? { ok: true, value } : invalid('must be given only once', path);
   } catch (error) {
-    return invalid(error instanceof SyntaxError ? 'the body must be valid JSON' : 'the body must be encoded in UTF-8');
+    return invalid(
+      error instanceof SyntaxError
+        ? 'the body must be valid JSON'
+        : 'the body must be encoded in UTF-8',
+    );
   }
 }
 
@@ -70,7 +84,8 @@ export function duplicateMember(json: string): string | null {
   const plain = json.includes('\\') ? json.replaceAll(/\\./g, '__') : json;
   for (const { 0: token, 1: colon, index } of plain.matchAll(BRACKET_OR_STRING)) {
     if (token === '{' || token === '[') {
-      if (depth < MAX_DEPTH) open[depth] = { at: depth === 0 ? '' : pointer('', name), names: new Set() };
+      if (depth < MAX_DEPTH)
+        open[depth] = { at: depth === 0 ? '' : pointer('', name), names: new Set() };
       depth += 1;
     } else if (token === '}' || token === ']') depth -= 1;
     const parent = depth <= MAX_DEPTH ? open[depth - 1] : undefined;

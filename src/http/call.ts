@@ -41,7 +41,12 @@ export type Envelope = 'data' | 'bare';
 
 /** A success. The service decides the envelope, the route the status. */
 export type Reply<Data> =
-  | { readonly data: Data; readonly pagination?: Pagination; readonly links?: Headers; readonly headers?: Headers }
+  | {
+      readonly data: Data;
+      readonly pagination?: Pagination;
+      readonly links?: Headers;
+      readonly headers?: Headers;
+    }
   /** A list of any length in batches, written as fast as the client reads. */
   | { readonly items: AsyncIterable<Data> }
   /** A stream continues until the client disconnects. */
@@ -60,11 +65,20 @@ export interface Guard<Service, Caller> {
 export type CallerIds = Readonly<Record<string, string | undefined>>;
 
 /** Needs no credential. */
-export const anonymous: Guard<unknown, null> = { security: [], errors: [], check: async () => null };
+export const anonymous: Guard<unknown, null> = {
+  security: [],
+  errors: [],
+  check: async () => null,
+};
 
 /** What most routes share. A query is rejected unless a row takes parameters or, by `noInput`, ignores them. */
 export const routeDefaults = {
-  path: noInput, query: noQuery, body: noBody, success: 200, paged: 'never', errors: [],
+  path: noInput,
+  query: noQuery,
+  body: noBody,
+  success: 200,
+  paged: 'never',
+  errors: [],
 } as const;
 
 /** What routing and the OpenAPI document need to know of a route. */
@@ -81,7 +95,15 @@ interface RouteFacts {
 }
 
 /** One row of a route table, with its types. */
-interface RouteDefinition<Service, Caller, Path, Search, Body, Data, Code extends ErrorCode> extends RouteFacts {
+interface RouteDefinition<
+  Service,
+  Caller,
+  Path,
+  Search,
+  Body,
+  Data,
+  Code extends ErrorCode,
+> extends RouteFacts {
   readonly guard: Guard<Service, Caller>;
   readonly path: Shape<Path>;
   readonly query: Shape<Search>;
@@ -92,7 +114,10 @@ interface RouteDefinition<Service, Caller, Path, Search, Body, Data, Code extend
   readonly reply: Shape<Data> | null;
   /** What the handler itself may return. The compiler rejects any other code. */
   readonly errors: readonly Code[];
-  handle(call: Call<Caller, Path, Search, Body>, service: Service): Promise<Reply<Data> | Failure<NoInfer<Code>>>;
+  handle(
+    call: Call<Caller, Path, Search, Body>,
+    service: Service,
+  ): Promise<Reply<Data> | Failure<NoInfer<Code>>>;
 }
 
 export interface Hooks {
@@ -104,7 +129,12 @@ export interface Hooks {
 /** The same row without its types, so that different rows fit in one table. */
 export interface Route<Service> extends RouteFacts {
   readonly security: readonly string[];
-  readonly schemas: { path: JsonSchema; query: JsonSchema; body: JsonSchema | null; reply: JsonSchema | null };
+  readonly schemas: {
+    path: JsonSchema;
+    query: JsonSchema;
+    body: JsonSchema | null;
+    reply: JsonSchema | null;
+  };
   /** Every error that the row may return. */
   readonly errors: readonly ErrorCode[];
   /** Guard, then body, then shapes, then handler. */
@@ -119,14 +149,25 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
   row: RouteDefinition<Service, Caller, Path, Search, Body, Data, Code>,
 ): Route<Service> {
   const { guard, path, query, body, reply } = row;
-  const errors: ErrorCode[] = [...guard.errors, ...body.errors, ...row.errors, 'internal', 'overloaded'];
+  const errors: ErrorCode[] = [
+    ...guard.errors,
+    ...body.errors,
+    ...row.errors,
+    'internal',
+    'overloaded',
+  ];
   if (row.method !== 'GET') errors.push('cross_site');
   if (path.schema !== noInput.schema) errors.push('invalid_path');
   if (query.schema !== noInput.schema) errors.push('invalid_query');
   return {
     ...row,
     security: guard.security,
-    schemas: { path: path.schema, query: query.schema, body: body.schema, reply: reply?.schema ?? null },
+    schemas: {
+      path: path.schema,
+      query: query.schema,
+      body: body.schema,
+      reply: reply?.schema ?? null,
+    },
     errors: [...new Set(errors)],
     async answer(request, service, { readBody, identified }) {
       let caller = await guard.check(request, service);
@@ -140,7 +181,8 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
         raw = await readBody(row.maxBodyBytes?.(caller, service));
         if (raw instanceof Failure) return raw;
         // A slow body gives the caller's rights time to end.
-        if (performance.now() - checkedAt > MAX_CALLER_AGE_MS) caller = await guard.check(request, service);
+        if (performance.now() - checkedAt > MAX_CALLER_AGE_MS)
+          caller = await guard.check(request, service);
         if (caller instanceof Failure) return caller;
       }
       const checkedPath = validate(path, request.parameters, '');
@@ -149,7 +191,13 @@ export function route<Service, Caller, Path, Search, Body, Data, Code extends Er
       if (!checkedQuery.ok) return invalid('invalid_query', checkedQuery.errors);
       const parsed = body.parse(raw);
       if (!parsed.ok) return invalid('invalid_body', parsed.errors);
-      const call = { request, caller, path: checkedPath.value, query: checkedQuery.value, body: parsed.value };
+      const call = {
+        request,
+        caller,
+        path: checkedPath.value,
+        query: checkedQuery.value,
+        body: parsed.value,
+      };
       return row.handle(call, service);
     },
   };
@@ -159,8 +207,12 @@ const invalid = (code: ErrorCode, fields: readonly FieldError[]) => new Failure(
 
 /** A router with its service bound, so that a listener does not need to know the type of the service. */
 export const bindRoutes = <Service>(routes: ReadonlyArray<Route<Service>>, service: Service) =>
-  createRouter(routes.map((row) =>
-    ({ ...row, answer: (request: RequestInfo, hooks: Hooks) => row.answer(request, service, hooks) })));
+  createRouter(
+    routes.map((row) => ({
+      ...row,
+      answer: (request: RequestInfo, hooks: Hooks) => row.answer(request, service, hooks),
+    })),
+  );
 
 export type RouteMatcher = ReturnType<typeof bindRoutes>;
 

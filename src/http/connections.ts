@@ -46,7 +46,9 @@ export function createConnections(trustedProxies: BlockList, countClosed: (limit
       const isShareTaken = network !== null && share.length >= MAX_PER_NETWORK;
       if (isShareTaken || all.size >= MAX_CONNECTIONS) {
         countClosed(isShareTaken ? 'network' : 'connections');
-        const replaced = [...idle, ...sending].find((one) => !isShareTaken || one.network === network);
+        const replaced = [...idle, ...sending].find(
+          (one) => !isShareTaken || one.network === network,
+        );
         if (!replaced) return void socket.destroy();
         remove(replaced);
       }

@@ -4,39 +4,99 @@
  */
 export const ERRORS = {
   signin_needed: { status: 303, message: 'Sign in at the address in the Location header.' },
-  invalid_request: { status: 400, message: 'The request is not valid HTTP/1.1. Check the request line and headers.' },
-  invalid_target: { status: 400, message: 'The target must be a percent-encoded path that starts with a single "/".' },
+  invalid_request: {
+    status: 400,
+    message: 'The request is not valid HTTP/1.1. Check the request line and headers.',
+  },
+  invalid_target: {
+    status: 400,
+    message: 'The target must be a percent-encoded path that starts with a single "/".',
+  },
   invalid_path: { status: 400, message: 'The path is invalid; see "fields".' },
   invalid_query: { status: 400, message: 'The query is invalid; see "fields".' },
   invalid_header: { status: 400, message: 'A header is invalid; see "fields".' },
   invalid_body: { status: 400, message: 'The request body is invalid; see "fields".' },
-  invalid_session_token: { status: 400, message: 'The session token is malformed or unknown. Send it Base64-encoded.' },
+  invalid_session_token: {
+    status: 400,
+    message: 'The session token is malformed or unknown. Send it Base64-encoded.',
+  },
   unauthorized: { status: 401, message: 'Send a valid credential as "Authorization: Bearer …".' },
-  invalid_credentials: { status: 401, message: 'The username or password is wrong, or the account may not log in.' },
+  invalid_credentials: {
+    status: 401,
+    message: 'The username or password is wrong, or the account may not log in.',
+  },
   invalid_session: { status: 401, message: 'The session is unknown or has ended. Log in again.' },
-  second_factor_needed: { status: 401, message: 'Send a code of your second factor as "otp", too.' },
-  invalid_code: { status: 401, message: 'The code is wrong, too old, or was used before. Enter a new one.' },
-  invalid_passkey: { status: 401, message: 'The passkey was not accepted. Try again, or sign in another way.' },
+  second_factor_needed: {
+    status: 401,
+    message: 'Send a code of your second factor as "otp", too.',
+  },
+  invalid_code: {
+    status: 401,
+    message: 'The code is wrong, too old, or was used before. Enter a new one.',
+  },
+  invalid_passkey: {
+    status: 401,
+    message: 'The passkey was not accepted. Try again, or sign in another way.',
+  },
   signin_too_old: { status: 401, message: 'You signed in too long ago for this. Log in again.' },
-  forbidden: { status: 403, message: 'You do not have permission to do this. Ask a super administrator.' },
-  cross_site: { status: 403, message: 'A page of another site sent this request. Send it from a page of this host.' },
-  passphrase_needed: { status: 403, message: 'This secret needs its passphrase as well. No read was used.' },
-  wrong_passphrase: { status: 403, message: 'The passphrase is wrong. No read was used. Check it and try again.' },
-  no_such_path: { status: 404, message: 'This path does not exist. See /openapi.json for the paths that do.' },
+  forbidden: {
+    status: 403,
+    message: 'You do not have permission to do this. Ask a super administrator.',
+  },
+  cross_site: {
+    status: 403,
+    message: 'A page of another site sent this request. Send it from a page of this host.',
+  },
+  passphrase_needed: {
+    status: 403,
+    message: 'This secret needs its passphrase as well. No read was used.',
+  },
+  wrong_passphrase: {
+    status: 403,
+    message: 'The passphrase is wrong. No read was used. Check it and try again.',
+  },
+  no_such_path: {
+    status: 404,
+    message: 'This path does not exist. See /openapi.json for the paths that do.',
+  },
   not_found: { status: 404, message: 'The record does not exist.' },
-  method_not_allowed: { status: 405, message: 'This path does not support the method. See the Allow header.' },
+  method_not_allowed: {
+    status: 405,
+    message: 'This path does not support the method. See the Allow header.',
+  },
   request_timeout: { status: 408, message: 'The request took too long to arrive. Send it again.' },
   conflict: { status: 409, message: 'The request conflicts with existing data; see "fields".' },
-  body_too_large: { status: 413, message: 'The request body is too large. Send less, or have MAX_BODY_BYTES raised.' },
+  body_too_large: {
+    status: 413,
+    message: 'The request body is too large. Send less, or have MAX_BODY_BYTES raised.',
+  },
   unsupported_media_type: { status: 415, message: 'Send the body as uncompressed JSON.' },
-  too_many_requests: { status: 429, message: 'Too many requests. Wait for the time in Retry-After, then try again.' },
-  headers_too_large: { status: 431, message: 'The request headers are too large. Send less than 16 KiB.' },
+  too_many_requests: {
+    status: 429,
+    message: 'Too many requests. Wait for the time in Retry-After, then try again.',
+  },
+  headers_too_large: {
+    status: 431,
+    message: 'The request headers are too large. Send less than 16 KiB.',
+  },
   internal: { status: 500, message: 'Internal error. Report the request id to the operator.' },
-  service_failed: { status: 500, message: 'The database is unavailable. No partial change was made. Try again soon.' },
-  secret_damaged: { status: 500, message: 'The stored secret was altered. No read was used. Contact the operator.' },
+  service_failed: {
+    status: 500,
+    message: 'The database is unavailable. No partial change was made. Try again soon.',
+  },
+  secret_damaged: {
+    status: 500,
+    message: 'The stored secret was altered. No read was used. Contact the operator.',
+  },
   unavailable: { status: 503, message: 'The database is unavailable. Try again soon.' },
-  overloaded: { status: 503, message: 'The service is overloaded. The request was not processed. Try again soon.' },
-  key_unknown: { status: 503, message: 'The key of this secret is missing. No read was used. Contact the operator.' },
+  overloaded: {
+    status: 503,
+    message: 'The service is overloaded. The request was not processed. Try again soon.',
+  },
+  key_unknown: {
+    status: 503,
+    message: 'The key of this secret is missing. No read was used. Contact the operator.',
+  },
 } as const satisfies Record<string, { status: number; message: string }>;
 
 export type ErrorCode = keyof typeof ERRORS;

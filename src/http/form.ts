@@ -9,12 +9,15 @@ export function form<M extends Members>(members: M): BodyRule<Values<M>> {
     ...json(shape),
     accepts({ 'content-type': contentType = '' }) {
       if (/^application\/x-www-form-urlencoded *(;|$)/i.test(contentType)) return null;
-      return new Failure('unsupported_media_type', { message: 'Send the fields of the form as the page does.' });
+      return new Failure('unsupported_media_type', {
+        message: 'Send the fields of the form as the page does.',
+      });
     },
     parse(raw) {
       const fields = [...new URLSearchParams(raw.toString('utf8'))];
       const values = new Map(fields);
-      if (values.size < fields.length) return { ok: false, errors: [{ path: '', message: 'has a field twice' }] };
+      if (values.size < fields.length)
+        return { ok: false, errors: [{ path: '', message: 'has a field twice' }] };
       return validate(shape, Object.fromEntries(values), '');
     },
   };

@@ -17,12 +17,20 @@ export function createGuessLimit() {
   const wrong = createRateLimit(BURST, PER_SECOND);
   const accepted = createRecentMap<true>(MAX_ACCEPTED);
   /** @param digest of the credential; null if it is malformed  @param check returns null for a wrong credential */
-  return async <T>(network: string, digest: string | null, check: (digest: string) => Promise<T | null>) => {
+  return async <T>(
+    network: string,
+    digest: string | null,
+    check: (digest: string) => Promise<T | null>,
+  ) => {
     const key = `${network} ${digest}`;
     const isKnown = accepted.get(key) ?? false;
     const retryAfterSeconds = isKnown ? 0 : wrong.wait(network);
     if (retryAfterSeconds > 0) {
-      return new Failure('too_many_requests', { message: MESSAGE, retryAfterSeconds, credential: 'unchecked' });
+      return new Failure('too_many_requests', {
+        message: MESSAGE,
+        retryAfterSeconds,
+        credential: 'unchecked',
+      });
     }
     // Counted in advance, so that simultaneous guesses stay within the limit. Not for a network without wrong ones:
     // after a restart, any number of right credentials may come at once. A check that fails does not count.

@@ -9,10 +9,14 @@ const AUTHORITY = /^(\[[0-9a-f:.]+\]|([\w.~!$&'()*+,;=-]|%[0-9a-f]{2})*)(:[0-9]{
  * @param authority of an absolute target, which then counts
  * @returns null unless there is exactly one Host, which HTTP/1.0 may omit, and it is valid
  */
-export function hostOf({ rawHeaders, httpVersion }: IncomingMessage, authority: string | null): string | null {
+export function hostOf(
+  { rawHeaders, httpVersion }: IncomingMessage,
+  authority: string | null,
+): string | null {
   let [host, count] = ['', 0];
   for (let at = 0; at < rawHeaders.length; at += 2) {
-    if (rawHeaders[at]?.toLowerCase() === 'host') [host, count] = [rawHeaders[at + 1] ?? '', count + 1];
+    if (rawHeaders[at]?.toLowerCase() === 'host')
+      [host, count] = [rawHeaders[at + 1] ?? '', count + 1];
   }
   if (count > 1 || (count === 0 && httpVersion !== '1.0')) return null;
   return AUTHORITY.test(host) && AUTHORITY.test(authority ?? '') ? (authority ?? host) : null;

@@ -5,12 +5,17 @@ import { createFrame, render } from './site.ts';
 
 /** Shown if the service has them. */
 const LINKS = [
-  { path: '/account', label: 'Your account' }, { path: '/inbox', label: 'Inbox' },
+  { path: '/account', label: 'Your account' },
+  { path: '/inbox', label: 'Inbox' },
   { path: '/openapi.json', label: 'Description of the interface (OpenAPI)' },
 ];
 
 /** The files of a service without pages at `/` by name, and that page under the empty name. Rendered once. */
-export function createLanding(site: Site, { title, about }: DocumentFacts, patterns: readonly string[]) {
+export function createLanding(
+  site: Site,
+  { title, about }: DocumentFacts,
+  patterns: readonly string[],
+) {
   const shown = LINKS.filter(({ path }) => patterns.includes(path));
   const links = shown.map(({ path, label }) => render('landing-link', { path, label }));
   const text = createFrame(site)(render('landing', { title, about, links }).text);

@@ -24,11 +24,15 @@ export const FORM_HEADERS = { ...pageHeaders("'self'"), 'Referrer-Policy': 'same
 export const HTML = 'text/html; charset=utf-8';
 const TYPES: Readonly<Record<string, string>> = { html: 'html', css: 'css', js: 'javascript' };
 
-const typeOf = (name: string) => `text/${TYPES[name.split('.').at(-1) ?? ''] ?? 'plain'}; charset=utf-8`;
+const typeOf = (name: string) =>
+  `text/${TYPES[name.split('.').at(-1) ?? ''] ?? 'plain'}; charset=utf-8`;
 
 /** A file, read once. Nothing of a request gets into a page. */
-const file = (directory: URL, name: string, edit = (text: string) => text): TextReply =>
-  ({ text: edit(readFileSync(new URL(name, directory), 'utf8')), contentType: typeOf(name), headers: HEADERS });
+const file = (directory: URL, name: string, edit = (text: string) => text): TextReply => ({
+  text: edit(readFileSync(new URL(name, directory), 'utf8')),
+  contentType: typeOf(name),
+  headers: HEADERS,
+});
 
 const SHARED = new URL('pages/', import.meta.url);
 
@@ -36,7 +40,8 @@ const SHARED = new URL('pages/', import.meta.url);
 export function sharedFiles(site: Site): Map<string, TextReply<string | Uint8Array>> {
   const files = new Map<string, TextReply<string | Uint8Array>>();
   for (const one of ['style.css', 'page.js']) files.set(one, file(SHARED, one));
-  for (const [one, reply] of siteFiles(site)) files.set(one, { ...reply, headers: { ...HEADERS, ...reply.headers } });
+  for (const [one, reply] of siteFiles(site))
+    files.set(one, { ...reply, headers: { ...HEADERS, ...reply.headers } });
   return files;
 }
 
@@ -45,30 +50,51 @@ export type Page = Readonly<{ pattern: string; summary: string; name: string }>;
 
 /** The routes of pages, of their scripts in the same directory, and of the files that all pages share. */
 export function pageRows<Service>(
-  site: Site, directory: URL, pages: readonly Page[], scripts: readonly string[], summary: string,
+  site: Site,
+  directory: URL,
+  pages: readonly Page[],
+  scripts: readonly string[],
+  summary: string,
 ): ReadonlyArray<Route<Service>> {
   const frame = createFrame(site);
   const name = siteName(site);
   const files = sharedFiles(site);
   for (const one of scripts) files.set(one, file(one === 'qr.js' ? SHARED : directory, one));
   // Programs that share a link may add parameters to it.
-  const defaults = { ...routeDefaults, query: noInput, method: 'GET', guard: anonymous, reply: null } as const;
+  const defaults = {
+    ...routeDefaults,
+    query: noInput,
+    method: 'GET',
+    guard: anonymous,
+    reply: null,
+  } as const;
   return [
     ...pages.map(({ pattern, summary, name: fileName }) => {
       const html = file(directory, fileName, (page) => frame(page.replaceAll('{{site}}', name)));
       const names = [...pattern.matchAll(/\{([a-z_]+)\}/g)].map(([, parameter = '']) => parameter);
-      const path = names.length === 0 ? noInput : object(Object.fromEntries(names.map((one) => [one, text()])));
+      const path =
+        names.length === 0
+          ? noInput
+          : object(Object.fromEntries(names.map((one) => [one, text()])));
       return route({ ...defaults, pattern, summary, path, handle: async () => html });
     }),
     route({
-      ...defaults, pattern: '/pages/{file}', summary, path: object({ file: text() }), errors: ['not_found'],
-      handle: async ({ path }) => files.get(path.file) ?? new Failure('not_found', { message: 'No such file.' }),
+      ...defaults,
+      pattern: '/pages/{file}',
+      summary,
+      path: object({ file: text() }),
+      errors: ['not_found'],
+      handle: async ({ path }) =>
+        files.get(path.file) ?? new Failure('not_found', { message: 'No such file.' }),
     }),
   ];
 }
 
 /** Puts the frame of the site around every page that these rows answer with. */
-export function framed<Service>(site: Site, rows: ReadonlyArray<Route<Service>>): ReadonlyArray<Route<Service>> {
+export function framed<Service>(
+  site: Site,
+  rows: ReadonlyArray<Route<Service>>,
+): ReadonlyArray<Route<Service>> {
   const frame = createFrame(site);
   const withFrame = (page: TextReply): TextReply => ({ ...page, text: frame(page.text) });
   return rows.map(({ failurePage, ...row }) => ({
@@ -78,9 +104,12 @@ export function framed<Service>(site: Site, rows: ReadonlyArray<Route<Service>>)
       const outcome = await row.answer(request, service, hooks);
       if (outcome instanceof Failure) {
         const { code, details } = outcome;
-        return details.page ? new Failure(code, { ...details, page: withFrame(details.page) }) : outcome;
+        return details.page
+          ? new Failure(code, { ...details, page: withFrame(details.page) })
+          : outcome;
       }
-      if (!('text' in outcome) || typeof outcome.text !== 'string' || outcome.contentType !== HTML) return outcome;
+      if (!('text' in outcome) || typeof outcome.text !== 'string' || outcome.contentType !== HTML)
+        return outcome;
       return { ...outcome, text: frame(outcome.text) };
     },
   }));

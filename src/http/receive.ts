@@ -15,7 +15,8 @@ const MIN_BYTES_PER_SECOND = 1_024;
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const ALL_TAKEN = 'Too many request bodies are being received. Nothing was stored. Try again soon.';
-const SHARE_TAKEN = 'Too many request bodies of your network are being received. Complete some, then try again.';
+const SHARE_TAKEN =
+  'Too many request bodies of your network are being received. Complete some, then try again.';
 const TOO_SLOW = `The request body must arrive with at least ${MIN_BYTES_PER_SECOND} bytes per second. Send it again.`;
 
 export type BodyReader = ReturnType<typeof createBodyReader>;
@@ -42,7 +43,8 @@ export function createBodyReader() {
     }
     if (receiving.size >= MAX_BODIES) return new Failure('overloaded', { message: ALL_TAKEN });
     const share = [...receiving].filter((one) => one.network === network);
-    if (share.length >= MAX_BODIES_PER_NETWORK) return new Failure('overloaded', { message: SHARE_TAKEN });
+    if (share.length >= MAX_BODIES_PER_NETWORK)
+      return new Failure('overloaded', { message: SHARE_TAKEN });
     const body = { network, bytes: 0 };
     const hold = (more: number) => {
       if (bytes + more > Math.max(MAX_BYTES, 2 * limit)) return false;
@@ -60,9 +62,15 @@ export function createBodyReader() {
 }
 
 const tooLarge = (limit: number) =>
-  new Failure('body_too_large', { message: `The request body is too large. Send at most ${limit} bytes.` });
+  new Failure('body_too_large', {
+    message: `The request body is too large. Send at most ${limit} bytes.`,
+  });
 
-function receive(request: IncomingMessage, limit: number, hold: (bytes: number) => boolean): Promise<Buffer | Failure> {
+function receive(
+  request: IncomingMessage,
+  limit: number,
+  hold: (bytes: number) => boolean,
+): Promise<Buffer | Failure> {
   return new Promise((resolve, reject) => {
     const startedAt = performance.now();
     let [buffer, size] = [NO_BYTES, 0];
@@ -73,7 +81,8 @@ function receive(request: IncomingMessage, limit: number, hold: (bytes: number) 
     };
     const timer = setInterval(() => {
       const seconds = (performance.now() - startedAt) / 1000 - GRACE_SECONDS;
-      if (size < seconds * MIN_BYTES_PER_SECOND) finish(new Failure('request_timeout', { message: TOO_SLOW }));
+      if (size < seconds * MIN_BYTES_PER_SECOND)
+        finish(new Failure('request_timeout', { message: TOO_SLOW }));
     }, 1_000);
     // Copied into one buffer that doubles: a list of one-byte chunks would take a hundred times their size.
     const onData = (chunk: Buffer) => {
@@ -81,7 +90,8 @@ function receive(request: IncomingMessage, limit: number, hold: (bytes: number) 
       if (total > limit) return finish(tooLarge(limit));
       if (total > buffer.length) {
         const length = size === 0 ? total : Math.min(limit, 2 * total);
-        if (!hold(length - buffer.length)) return finish(new Failure('overloaded', { message: ALL_TAKEN }));
+        if (!hold(length - buffer.length))
+          return finish(new Failure('overloaded', { message: ALL_TAKEN }));
         buffer = size === 0 ? chunk : Buffer.concat([buffer.subarray(0, size), chunk], length);
       } else chunk.copy(buffer, size);
       size = total;

@@ -21,18 +21,33 @@ export interface RenderedReply<Body = string | Uint8Array | AsyncIterable<string
   readonly body: Body;
 }
 
-export function renderSuccess(reply: Reply<unknown>, status: number, envelope: Envelope, id: string): RenderedReply {
+export function renderSuccess(
+  reply: Reply<unknown>,
+  status: number,
+  envelope: Envelope,
+  id: string,
+): RenderedReply {
   if ('text' in reply) {
-    return { status, headers: withCommon({ ...reply.headers, 'Content-Type': reply.contentType }), body: reply.text };
+    return {
+      status,
+      headers: withCommon({ ...reply.headers, 'Content-Type': reply.contentType }),
+      body: reply.text,
+    };
   }
-  if ('items' in reply) return { status, headers: JSON_HEADERS, body: renderList(reply.items, envelope, id) };
+  if ('items' in reply)
+    return { status, headers: JSON_HEADERS, body: renderList(reply.items, envelope, id) };
   const { data, pagination, links, headers } = reply;
-  const body = envelope === 'bare' ? data : { data, _meta: { request_id: id, pagination }, _links: links };
+  const body =
+    envelope === 'bare' ? data : { data, _meta: { request_id: id, pagination }, _links: links };
   const all = headers ? withCommon({ 'Content-Type': JSON_TYPE, ...headers }) : JSON_HEADERS;
   return { status, headers: all, body: JSON.stringify(body) };
 }
 
-async function* renderList(batches: AsyncIterable<unknown>, envelope: Envelope, id: string): AsyncGenerator<string> {
+async function* renderList(
+  batches: AsyncIterable<unknown>,
+  envelope: Envelope,
+  id: string,
+): AsyncGenerator<string> {
   let separator = envelope === 'bare' ? '[' : '{"data":[';
   for await (const batch of batches) {
     if (!Array.isArray(batch) || batch.length === 0) continue;
@@ -44,14 +59,23 @@ async function* renderList(batches: AsyncIterable<unknown>, envelope: Envelope, 
 }
 
 /** The reply to OPTIONS. */
-export const renderAllow = (allow: Failure['details']['headers']): RenderedReply =>
-  ({ status: 204, headers: withCommon({ ...allow }), body: '' });
+export const renderAllow = (allow: Failure['details']['headers']): RenderedReply => ({
+  status: 204,
+  headers: withCommon({ ...allow }),
+  body: '',
+});
 
 /** @param toPage shows a failure to a person, unless it has a page of its own */
 export function renderFailure(
-  failure: Failure, requestId: string, toPage?: (failure: Failure) => TextReply,
+  failure: Failure,
+  requestId: string,
+  toPage?: (failure: Failure) => TextReply,
 ): RenderedReply<string> {
-  const { code, details, details: { page = toPage?.(failure) } } = failure;
+  const {
+    code,
+    details,
+    details: { page = toPage?.(failure) },
+  } = failure;
   const { status, message } = ERRORS[code];
   const retryAfter = details.retryAfterSeconds ?? (status === 503 ? 2 : undefined);
   const error = { code, message: details.message ?? message, fields: details.fields };
@@ -61,7 +85,9 @@ export function renderFailure(
     headers: {
       ...JSON_HEADERS,
       // RFC 9110, 15.6.4 and RFC 6585, 4.
-      ...(retryAfter === undefined ? {} : { 'Retry-After': String(Math.max(1, Math.ceil(retryAfter))) }),
+      ...(retryAfter === undefined
+        ? {}
+        : { 'Retry-After': String(Math.max(1, Math.ceil(retryAfter))) }),
       // RFC 9110, 15.5.2.
       ...(status === 401 ? { 'WWW-Authenticate': 'Bearer' } : {}),
       ...details.headers,
@@ -72,8 +98,16 @@ export function renderFailure(
 }
 
 /** An error as bytes, for input that the parser rejected: there is no response object. */
-export function renderRaw({ status, reason = 'internal', headers, body }: RenderedReply<string>, id: string): string {
-  const all = { ...headers, 'X-Request-Id': id, 'Content-Length': Buffer.byteLength(body), Connection: 'close' };
+export function renderRaw(
+  { status, reason = 'internal', headers, body }: RenderedReply<string>,
+  id: string,
+): string {
+  const all = {
+    ...headers,
+    'X-Request-Id': id,
+    'Content-Length': Buffer.byteLength(body),
+    Connection: 'close',
+  };
   const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`);
   return `HTTP/1.1 ${status} ${reason.replaceAll('_', ' ')}\r\n${lines.join('')}\r\n${body}`;
 }
@@ -101,7 +135,8 @@ export async function writeReply(
   const isWhole = typeof body === 'string' || body instanceof Uint8Array;
   const size = isWhole ? Buffer.byteLength(body) : Infinity;
   if (isWhole && status !== 204) headers['Content-Length'] = String(size);
-  if (isWhole && !discarded && size <= SMALL_REPLY) return void response.writeHead(status, headers).end(body);
+  if (isWhole && !discarded && size <= SMALL_REPLY)
+    return void response.writeHead(status, headers).end(body);
   if (isWhole) onSend();
   // The first piece comes before the head, so that a database that fails is still a proper error.
   for await (const piece of isWhole ? [body] : body) {
@@ -119,13 +154,22 @@ export async function writeReply(
 }
 
 function isUnread({ complete, headers }: IncomingMessage): boolean {
-  return !complete && (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0);
+  return (
+    !complete &&
+    (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0)
+  );
 }
 
 /** Waits for the event, or the end of the connection: its inactivity limit, if the client stopped reading. */
-export async function eventOf(response: ServerResponse, event: string, { socket }: Pick<IncomingMessage, 'socket'>) {
+export async function eventOf(
+  response: ServerResponse,
+  event: string,
+  { socket }: Pick<IncomingMessage, 'socket'>,
+) {
   const waiting = new AbortController();
-  await Promise.race([once(response, event, waiting), once(socket, 'close', waiting)]).catch(() => {});
+  await Promise.race([once(response, event, waiting), once(socket, 'close', waiting)]).catch(
+    () => {},
+  );
   waiting.abort();
 }
 

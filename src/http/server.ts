@@ -13,7 +13,14 @@ import { type ErrorCode, Failure, type TextReply } from './errors.ts';
 import { hostOf, isCrossSite } from './host.ts';
 import { EARLY_ROUTES, PROBES } from './probes.ts';
 import { type BodyReader, ClientGone } from './receive.ts';
-import { renderAllow, renderFailure, renderRaw, renderSuccess, type RenderedReply, writeReply } from './reply.ts';
+import {
+  renderAllow,
+  renderFailure,
+  renderRaw,
+  renderSuccess,
+  type RenderedReply,
+  writeReply,
+} from './reply.ts';
 import { parseTarget } from './router.ts';
 
 /** Node's defaults let a silent client hold a connection for minutes. */
@@ -79,20 +86,49 @@ interface Exchange {
 }
 
 /** The only code that sees a socket. */
-export function createListener({ name, log, metrics, style, trustedProxies, ...options }: ListenerOptions) {
+export function createListener({
+  name,
+  log,
+  metrics,
+  style,
+  trustedProxies,
+  ...options
+}: ListenerOptions) {
   let inFlight = 0;
   let isClosing = false;
   let routes: RouteMatcher | null = null; // until the service is loaded
-  metrics.gauge('gatehouse_requests_in_flight', 'Requests being processed.', { service: name }, () => inFlight);
+  metrics.gauge(
+    'gatehouse_requests_in_flight',
+    'Requests being processed.',
+    { service: name },
+    () => inFlight,
+  );
   const labels = ['service', 'route'];
-  const countRequest = metrics.counter('gatehouse_requests_total', 'Requests answered.', [...labels, 'status']);
-  const countRejection = metrics.counter('gatehouse_requests_refused_total', 'Error replies.', [...labels, 'reason']);
+  const countRequest = metrics.counter('gatehouse_requests_total', 'Requests answered.', [
+    ...labels,
+    'status',
+  ]);
+  const countRejection = metrics.counter('gatehouse_requests_refused_total', 'Error replies.', [
+    ...labels,
+    'reason',
+  ]);
   const refused = 'Credentials refused, by kind.';
-  const countCredential = metrics.counter('gatehouse_credentials_refused_total', refused, ['service', 'credential']);
-  const closed = 'Connections closed because of a limit on all connections, on a network, or on waiting requests.';
-  const countClosed = metrics.counter('gatehouse_connections_closed_total', closed, ['service', 'limit']);
+  const countCredential = metrics.counter('gatehouse_credentials_refused_total', refused, [
+    'service',
+    'credential',
+  ]);
+  const closed =
+    'Connections closed because of a limit on all connections, on a network, or on waiting requests.';
+  const countClosed = metrics.counter('gatehouse_connections_closed_total', closed, [
+    'service',
+    'limit',
+  ]);
   const connections = createConnections(trustedProxies, (limit) => countClosed([name, limit]));
-  const observeDuration = metrics.histogram('gatehouse_request_duration_seconds', 'From head to reply.', labels);
+  const observeDuration = metrics.histogram(
+    'gatehouse_request_duration_seconds',
+    'From head to reply.',
+    labels,
+  );
 
   async function answer(exchange: Exchange, request: IncomingMessage, begin: () => void) {
     const { headers, url = '' } = request;
@@ -100,30 +136,46 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     const target = parseTarget(url);
     if (!target) return new Failure('invalid_target');
     const host = hostOf(request, target.authority);
-    if (host === null) return new Failure('invalid_request', { message: 'Send exactly one valid Host header.' });
+    if (host === null)
+      return new Failure('invalid_request', { message: 'Send exactly one valid Host header.' });
     let match = (routes ?? EARLY_ROUTES)(method, target.segments);
-    if (match instanceof Failure && !routes) match = (routes = await options.routes())(method, target.segments);
+    if (match instanceof Failure && !routes)
+      match = (routes = await options.routes())(method, target.segments);
     if (match instanceof Failure) {
-      return method === 'OPTIONS' && match.code === 'method_not_allowed' ? renderAllow(match.details.headers) : match;
+      return method === 'OPTIONS' && match.code === 'method_not_allowed'
+        ? renderAllow(match.details.headers)
+        : match;
     }
     const { route, parameters } = match;
     exchange.route = `${route.method} ${route.pattern}`;
     if (route.failurePage) exchange.failurePage = route.failurePage;
-    const hosts = [host, ...(isFromProxy ? String(headers['x-forwarded-host'] ?? '').split(',') : [])];
+    const hosts = [
+      host,
+      ...(isFromProxy ? String(headers['x-forwarded-host'] ?? '').split(',') : []),
+    ];
     // Before the credential is checked and before the request counts as an attempt.
     if (route.method !== 'GET' && isCrossSite(headers, hosts)) return new Failure('cross_site');
-    const limit = route.security.length > 0 ? options.maxBodyBytes : Math.min(options.maxBodyBytes, MAX_ANONYMOUS_BODY);
+    const limit =
+      route.security.length > 0
+        ? options.maxBodyBytes
+        : Math.min(options.maxBodyBytes, MAX_ANONYMOUS_BODY);
     const { path, query } = target;
     const info = { requestId, path, parameters, query, headers, address, network, isFromProxy };
     const outcome = await route.answer(info, {
       readBody: (own = limit) => options.readBody(request, own, network, begin),
       identified: (ids) => (exchange.caller = ids),
     });
-    if (!(outcome instanceof Failure)) return renderSuccess(outcome, route.success, style.envelope, requestId);
+    if (!(outcome instanceof Failure))
+      return renderSuccess(outcome, route.success, style.envelope, requestId);
     const { credential } = outcome.details;
     if (credential !== undefined) {
       countCredential([name, credential]);
-      log.limited('credential refused', { ...exchange.ids, route: exchange.route, ip: address, credential });
+      log.limited('credential refused', {
+        ...exchange.ids,
+        route: exchange.route,
+        ip: address,
+        credential,
+      });
     }
     return outcome;
   }
@@ -139,7 +191,11 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     return new Failure(error instanceof Unavailable ? style.unavailable : 'internal');
   }
 
-  async function handle(request: IncomingMessage, response: ServerResponse, begin = () => {}): Promise<void> {
+  async function handle(
+    request: IncomingMessage,
+    response: ServerResponse,
+    begin = () => {},
+  ): Promise<void> {
     const connection = connections.all.get(request.socket);
     if (!connection) return void response.destroy();
     const exchange = startExchange(request, connection, trustedProxies);
@@ -147,9 +203,18 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     inFlight += 1;
     const reply = (outcome: RenderedReply | Failure) => {
       const isFailure = outcome instanceof Failure;
-      exchange.rendered = isFailure ? renderFailure(outcome, exchange.requestId, exchange.failurePage) : outcome;
+      exchange.rendered = isFailure
+        ? renderFailure(outcome, exchange.requestId, exchange.failurePage)
+        : outcome;
       const onSend = () => void connections.sending.add(connection);
-      return writeReply(request, response, exchange.requestId, exchange.rendered, isClosing, onSend);
+      return writeReply(
+        request,
+        response,
+        exchange.requestId,
+        exchange.rendered,
+        isClosing,
+        onSend,
+      );
     };
     try {
       if (response.socket === null && !(await connections.turn(connection, response))) return;
@@ -169,7 +234,15 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     }
   }
 
-  function finishExchange({ ids, method, route, address, startedAt, caller, rendered }: Exchange): void {
+  function finishExchange({
+    ids,
+    method,
+    route,
+    address,
+    startedAt,
+    caller,
+    rendered,
+  }: Exchange): void {
     const seconds = (performance.now() - startedAt) / 1000;
     const status = rendered?.status ?? 0;
     if (rendered?.reason) countRejection([name, route, rendered.reason]);
@@ -178,7 +251,16 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
     const duration_ms = Math.round(seconds * 1e5) / 100;
     const write = PROBES.has(route) && !options.logProbes ? log.debug : log.info;
     const { request_id, trace_id } = ids; // by name: V8 takes microseconds for each member that follows a spread
-    write('request', { request_id, trace_id, method, route, status, duration_ms, ip: address, ...caller });
+    write('request', {
+      request_id,
+      trace_id,
+      method,
+      route,
+      status,
+      duration_ms,
+      ip: address,
+      ...caller,
+    });
   }
 
   /** Replies to input that is not a request: there is no response object. */
@@ -196,7 +278,9 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
   server.on('connection', connections.open);
   server.on('request', handle);
   // Without this listener, Node sends 100 before the credential is checked.
-  server.on('checkContinue', (request, response) => handle(request, response, () => response.writeContinue()));
+  server.on('checkContinue', (request, response) =>
+    handle(request, response, () => response.writeContinue()),
+  );
   // Any other expectation may be ignored (RFC 9110, 10.1.1).
   server.on('checkExpectation', handle);
   server.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket: Duplex) => {
@@ -222,7 +306,8 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
       isClosing = true;
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       // Node counts a connection as idle only after its first request.
-      for (const { socket } of connections.all.values()) if (socket.bytesRead === 0) socket.destroy();
+      for (const { socket } of connections.all.values())
+        if (socket.bytesRead === 0) socket.destroy();
       const timer = setTimeout(() => server.closeAllConnections(), graceMs);
       await closed;
       clearTimeout(timer);
@@ -232,11 +317,17 @@ export function createListener({ name, log, metrics, style, trustedProxies, ...o
 
 type Head = Pick<IncomingMessage, 'headers' | 'method'>;
 
-function startExchange({ headers, method = '' }: Head, { address, network }: Connection, proxies: BlockList): Exchange {
+function startExchange(
+  { headers, method = '' }: Head,
+  { address, network }: Connection,
+  proxies: BlockList,
+): Exchange {
   const { 'x-request-id': given, 'x-forwarded-for': forwarded } = headers;
-  const requestId = typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given) ? given : randomUUID();
+  const requestId =
+    typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given) ? given : randomUUID();
   const [, trace_id] = TRACEPARENT.exec(String(headers.traceparent ?? '')) ?? [];
-  const client = network === null ? clientAddress(address, String(forwarded ?? ''), proxies) : address;
+  const client =
+    network === null ? clientAddress(address, String(forwarded ?? ''), proxies) : address;
   return {
     method,
     requestId,
@@ -250,7 +341,8 @@ function startExchange({ headers, method = '' }: Head, { address, network }: Con
 }
 
 /** W3C Trace Context, 3.2: version 00 has exactly these members, later ones may have more, and ff is invalid. */
-const TRACEPARENT = /^(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
+const TRACEPARENT =
+  /^(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
 const PARSER_ERRORS: Readonly<Record<string, ErrorCode>> = {
   HPE_HEADER_OVERFLOW: 'headers_too_large',
   ERR_HTTP_REQUEST_TIMEOUT: 'request_timeout',

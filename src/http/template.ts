@@ -12,7 +12,8 @@ type Value = string | number | Html | readonly Html[];
 export type Values = Readonly<Record<string, Value>>;
 
 /** The only way a text gets into a page. */
-const escape = (text: string): string => text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+const escape = (text: string): string =>
+  text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 
 /**
  * The templates of a file. Each begins with `<!-- template: name -->`. `{{value}}` stands for a value, in an element or
@@ -22,18 +23,23 @@ const escape = (text: string): string => text.replace(/[&<>"']/g, (character) =>
 export function readTemplates(file: URL): (name: string, values?: Values) => Html {
   const [, ...parts] = readFileSync(file, 'utf8').split(/^<!-- template: ([a-z-]+) -->\n/m);
   const templates = new Map<string, string>();
-  for (let at = 0; at < parts.length; at += 2) templates.set(parts[at] ?? '', parts[at + 1]?.trim() ?? '');
+  for (let at = 0; at < parts.length; at += 2)
+    templates.set(parts[at] ?? '', parts[at + 1]?.trim() ?? '');
   return (name, values = {}) => {
     const template = templates.get(name);
     if (template === undefined) throw new Error(`internal error: there is no template ${name}`);
-    return new Html(template.replace(/\{\{([a-z_]+)\}\}/g, (_, key: string) => textOf(key, values[key])));
+    return new Html(
+      template.replace(/\{\{([a-z_]+)\}\}/g, (_, key: string) => textOf(key, values[key])),
+    );
   };
 }
 
 function textOf(key: string, value: Value | undefined): string {
   if (value === undefined) throw new Error(`internal error: the template has no value ${key}`);
   if (value instanceof Html) return value.text;
-  return typeof value === 'object' ? value.map(({ text }) => text).join('\n') : escape(String(value));
+  return typeof value === 'object'
+    ? value.map(({ text }) => text).join('\n')
+    : escape(String(value));
 }
 
 export const NOTHING = new Html('');

@@ -7,11 +7,14 @@ import type { RequestInfo } from './call.ts';
  * @param names the only ones that count; with `*`, all do
  * @returns finds the name; null if there is none
  */
-export const trustedUser = (header: string, names = ['*']) => ({ headers, isFromProxy }: RequestInfo) => {
-  const { 'sec-fetch-site': site, origin, [header.toLowerCase()]: name } = headers;
-  const isFromOwnPage = site === undefined ? origin !== undefined : site === 'same-origin';
-  // A comma joins a second header, which the client may have sent.
-  const isOneName = typeof name === 'string' && /^[\x20-\x2b\x2d-\x7e\xa0-\xff]{1,255}$/.test(name);
-  const isBelieved = isFromProxy && isFromOwnPage && isOneName;
-  return isBelieved && (names.includes('*') || names.includes(name)) ? name : null;
-};
+export const trustedUser =
+  (header: string, names = ['*']) =>
+  ({ headers, isFromProxy }: RequestInfo) => {
+    const { 'sec-fetch-site': site, origin, [header.toLowerCase()]: name } = headers;
+    const isFromOwnPage = site === undefined ? origin !== undefined : site === 'same-origin';
+    // A comma joins a second header, which the client may have sent.
+    const isOneName =
+      typeof name === 'string' && /^[\x20-\x2b\x2d-\x7e\xa0-\xff]{1,255}$/.test(name);
+    const isBelieved = isFromProxy && isFromOwnPage && isOneName;
+    return isBelieved && (names.includes('*') || names.includes(name)) ? name : null;
+  };

@@ -13,13 +13,21 @@ const CHANGE_SOON =
 
 /** Creates the first super administrator, if there is no user. Loaded only if there was none at the start. */
 export async function createFirstAdministrator(
-  { username, email, password }: IdentitySettings['admin'], { database, passwords }: IdentityService,
+  { username, email, password }: IdentitySettings['admin'],
+  { database, passwords }: IdentityService,
   { announce, handOut }: ServiceContext,
 ): Promise<void> {
   const made = randomToken();
   const values = {
-    username, email, first_name: '', last_name: '', enabled: true, verified: true, super_admin: true,
-    password_hash: await hashOf(password ?? made, { passwords }), password_generated: password === null,
+    username,
+    email,
+    first_name: '',
+    last_name: '',
+    enabled: true,
+    verified: true,
+    super_admin: true,
+    password_hash: await hashOf(password ?? made, { passwords }),
+    password_generated: password === null,
   };
   // Replicas that start together run this one after the other, and all but the first find a user.
   const shown = await database.transaction(async (sql) => {
@@ -30,5 +38,6 @@ export async function createFirstAdministrator(
     if (password !== null) return 'the password of ADMIN_PASSWORD';
     return `password ${await handOut('admin-password', made)}\n${CHANGE_SOON}`;
   });
-  if (shown !== null) announce(`identity: created the first administrator "${username}" with ${shown}`);
+  if (shown !== null)
+    announce(`identity: created the first administrator "${username}" with ${shown}`);
 }

@@ -14,8 +14,14 @@ export function actorOf(caller: Caller | null, { address, requestId }: RequestIn
 
 type ListQuery = Page & { user: string | undefined; event: AuditEvent | undefined };
 
-export async function list({ caller, query, request }: Ask<unknown, ListQuery>, { database }: IdentityService) {
+export async function list(
+  { caller, query, request }: Ask<unknown, ListQuery>,
+  { database }: IdentityService,
+) {
   if (!may(caller, 'read the audit trail')) return forbidden(caller);
-  const found = await listAudit(database, query, { userId: query.user ?? null, event: query.event ?? null });
+  const found = await listAudit(database, query, {
+    userId: query.user ?? null,
+    event: query.event ?? null,
+  });
   return pageReply(request.path, query, found, viewAudit);
 }

@@ -12,18 +12,25 @@ type Headers = RequestInfo['headers'];
 
 const message =
   'Log in and send "Authorization: Bearer session:…", or send an API key as "Authorization: Bearer key:…".';
-const refused = (credential: 'session' | 'key') => new Failure('unauthorized', { message, credential });
+const refused = (credential: 'session' | 'key') =>
+  new Failure('unauthorized', { message, credential });
 
 /** A session token or an API key. An unauthenticated client costs one digest and one indexed query at most. */
 export const bearer = createGuard(['bearer', 'api_key'], () => null, findCallerByToken);
 /** Also the cookie of a browser behind a proxy. For reading only: a cookie alone must never change anything. */
-export const bearerOrCookie = createGuard(['bearer', 'api_key', 'cookie'], sessionCookie, findCallerByToken);
+export const bearerOrCookie = createGuard(
+  ['bearer', 'api_key', 'cookie'],
+  sessionCookie,
+  findCallerByToken,
+);
 
 /** Finds a session by the hexadecimal digest of a token. */
 type Find<Session> = (service: IdentityService, digest: string) => Promise<Session | null>;
 
 export function createGuard<Session extends CallerSession>(
-  security: readonly string[], cookie: (headers: Headers) => string | null, find: Find<Session>,
+  security: readonly string[],
+  cookie: (headers: Headers) => string | null,
+  find: Find<Session>,
 ): Guard<IdentityService, Caller & { readonly session: Session | null }> {
   return {
     security,
@@ -40,20 +47,26 @@ export function createGuard<Session extends CallerSession>(
       const session = await activeSession(parseSessionToken(value), network, service, find);
       return session instanceof Failure ? session : { session, key: null, user: session.user };
     },
-    idsOf: ({ user, key, session }) => ({ user_id: user?.id, key_id: key?.id, session_id: session?.id }),
+    idsOf: ({ user, key, session }) => ({
+      user_id: user?.id,
+      key_id: key?.id,
+      session_id: session?.id,
+    }),
   };
 }
 
 /** A change by a caller who loses the rights to it after the check gets what the next request would get. */
 export const withRightsLost = (row: Route<IdentityService>): Route<IdentityService> => ({
   ...row,
-  answer: (request, service, readBody) => row.answer(request, service, readBody).catch(async (error: unknown) => {
-    if (!(error instanceof RightsLost)) throw error;
-    if (row.failurePage) return new Failure('signin_needed', { headers: { Location: '/login' } });
-    const caller = await bearer.check(request, service);
-    const message = 'Your rights changed while the request was waiting. Nothing was done. Check them, then retry.';
-    return caller instanceof Failure ? caller : new Failure('forbidden', { message });
-  }),
+  answer: (request, service, readBody) =>
+    row.answer(request, service, readBody).catch(async (error: unknown) => {
+      if (!(error instanceof RightsLost)) throw error;
+      if (row.failurePage) return new Failure('signin_needed', { headers: { Location: '/login' } });
+      const caller = await bearer.check(request, service);
+      const message =
+        'Your rights changed while the request was waiting. Nothing was done. Check them, then retry.';
+      return caller instanceof Failure ? caller : new Failure('forbidden', { message });
+    }),
 });
 
 /** Of two cookies of this name, a neighboring host may have set one (RFC 6265, 8.6), so neither is returned. */
@@ -61,7 +74,9 @@ export function cookieOf(headers: Headers, name: string): string | null {
   const pairs = (headers.cookie ?? '').split(';').map((pair) => pair.trim());
   const [found, duplicate] = pairs.filter((pair) => pair.startsWith(`${name}=`));
   // Some frameworks percent-encode the colon.
-  return found && duplicate === undefined ? found.slice(name.length + 1).replace(/%3a/i, ':') : null;
+  return found && duplicate === undefined
+    ? found.slice(name.length + 1).replace(/%3a/i, ':')
+    : null;
 }
 
 /** Other programs use this name, too. Their cookies count as missing, because a wrong one would count as a guess. */
@@ -72,7 +87,10 @@ export function sessionCookie(headers: Headers): string | null {
 
 /** A session that has ended does not count as a guess: a browser may send its cookie for any time. */
 export async function activeSession<Session extends CallerSession>(
-  digest: string | null, network: string, service: IdentityService, find: Find<Session>,
+  digest: string | null,
+  network: string,
+  service: IdentityService,
+  find: Find<Session>,
 ) {
   const session = await service.limitGuesses(network, digest, (known) => find(service, known));
   if (session instanceof Failure) return session;
@@ -83,7 +101,9 @@ export async function activeSession<Session extends CallerSession>(
 
 async function callerByKey(value: string, network: string, service: IdentityService) {
   const { database, limitGuesses } = service;
-  const key = await limitGuesses(network, parseApiKey(value), (digest) => findKeyByDigest(database, digest));
+  const key = await limitGuesses(network, parseApiKey(value), (digest) =>
+    findKeyByDigest(database, digest),
+  );
   if (key instanceof Failure) return key;
   if (!key || !isUsable(key)) return refused('key');
   markSeen(service, key);
@@ -92,6 +112,9 @@ async function callerByKey(value: string, network: string, service: IdentityServ
 
 /** Beyond this number, the use is recorded with the next request. */
 const MAX_PENDING = 10_000;
-export function markSeen({ pendingLastSeen }: IdentityService, row: Pick<CallerSession, 'id' | 'last_seen_is_old'>) {
+export function markSeen(
+  { pendingLastSeen }: IdentityService,
+  row: Pick<CallerSession, 'id' | 'last_seen_is_old'>,
+) {
   if (row.last_seen_is_old && pendingLastSeen.size < MAX_PENDING) pendingLastSeen.add(row.id);
 }

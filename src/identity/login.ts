@@ -15,7 +15,12 @@ import { SCHEMA } from './schema.ts';
 import type { CheckCode, IdentityService } from './service.ts';
 import { endedText, findSession } from './sessions.ts';
 import { type AuditEntry, recordFailure } from './store/audit.ts';
-import { endSession, findSessionByToken, insertSession, type NewSession } from './store/sessions.ts';
+import {
+  endSession,
+  findSessionByToken,
+  insertSession,
+  type NewSession,
+} from './store/sessions.ts';
 import { findAccount, replaceHash, replacePassword } from './store/users.ts';
 import { createSessionToken, parseSessionToken } from './token.ts';
 import { hashOf } from './users.ts';
@@ -32,7 +37,9 @@ const ROUNDS = 2;
 
 export const loginShape = object({
   session: text({ description: 'The session token: session:<uuid>' }),
-  password_expires_at: optional(dateTime('Only if the password was generated: change it before this time')),
+  password_expires_at: optional(
+    dateTime('Only if the password was generated: change it before this time'),
+  ),
 });
 
 export async function login(
@@ -41,17 +48,26 @@ export async function login(
 ) {
   const prove = async (account: Account) => {
     if (!needsFactor(service, account)) return 'password';
-    const checked = body.otp === undefined ? null : await service.checkCode?.(service, request, account, body.otp);
+    const checked =
+      body.otp === undefined
+        ? null
+        : await service.checkCode?.(service, request, account, body.otp);
     return checked ?? new Failure('second_factor_needed');
   };
   const session = await startSession(service, request, body.username, body.password, prove);
   if (session instanceof Failure) return session;
-  return { data: { session: session.token, password_expires_at: session.expiresAt?.toISOString() } };
+  return {
+    data: { session: session.token, password_expires_at: session.expiresAt?.toISOString() },
+  };
 }
 
 /** An unknown name, a wrong password and a closed account get the same answer after the same work (ASVS 6.3.8). */
 export async function startSession(
-  service: IdentityService, request: RequestInfo, username: string, password: string, prove: Prove,
+  service: IdentityService,
+  request: RequestInfo,
+  username: string,
+  password: string,
+  prove: Prove,
 ) {
   const attempt = await createAttempt(service, request, null, username, 'login.failed');
   let methods: string | null = null;
@@ -62,7 +78,13 @@ export async function startSession(
     const proven: Awaited<ReturnType<Prove>> = methods ?? (await prove(account));
     if (proven instanceof Failure) return proven;
     methods = proven;
-    const session = await insertLogin(service, request, account, 'password', methods !== 'password');
+    const session = await insertLogin(
+      service,
+      request,
+      account,
+      'password',
+      methods !== 'password',
+    );
     if (!session) continue;
     await upgradeHash(service, account, password);
     return { ...session, expiresAt: account.password_expires_at };
@@ -71,30 +93,53 @@ export async function startSession(
 }
 
 /** A super administrator's login, or everyone's, may need a factor that has not been set up yet. */
-export function needsFactor({ portal }: IdentityService, { second_factor, super_admin }: Account): boolean {
+export function needsFactor(
+  { portal }: IdentityService,
+  { second_factor, super_admin }: Account,
+): boolean {
   const required = portal?.requireSecondFactor ?? 'off';
   return second_factor || required === 'all' || (required === 'super_admin' && super_admin);
 }
 
 /** Decides what follows a right password. @returns the methods that prove the login, such as `password, totp` */
-type Prove = (account: Account) => Promise<string | Failure<'second_factor_needed'> | Awaited<ReturnType<CheckCode>>>;
+type Prove = (
+  account: Account,
+) => Promise<string | Failure<'second_factor_needed'> | Awaited<ReturnType<CheckCode>>>;
 
 /** @returns null if the account has changed since it was checked */
 export async function insertLogin(
-  service: IdentityService, request: RequestInfo, account: Account, via: 'password' | 'passkey', isProven: boolean,
+  service: IdentityService,
+  request: RequestInfo,
+  account: Account,
+  via: 'password' | 'passkey',
+  isProven: boolean,
 ): Promise<NewSession | null> {
-  const { failure, limits } = await createAttempt(service, request, null, account.username, 'login.failed');
+  const { failure, limits } = await createAttempt(
+    service,
+    request,
+    null,
+    account.username,
+    'login.failed',
+  );
   const session = createSession(service, request, isProven);
   const actor = { ...failure.actor, via, userId: account.id };
-  return (await insertSession(service.database, actor, session, account, limits[0].key)) ? session : null;
+  return (await insertSession(service.database, actor, session, account, limits[0].key))
+    ? session
+    : null;
 }
 
-const session = text({ description: 'The token of a new session; all earlier sessions have ended' });
+const session = text({
+  description: 'The token of a new session; all earlier sessions have ended',
+});
 export const passwordChangeShape = object({ message: text(), status: oneOf('CHANGED'), session });
 
 /** One's own password (ASVS 6.2.3). All sessions of the user end; the reply has the token of a new one (ASVS 7.2.4). */
 export async function changePassword(
-  { body, caller, request }: Ask<unknown, unknown, { current_password: string; new_password: string }>,
+  {
+    body,
+    caller,
+    request,
+  }: Ask<unknown, unknown, { current_password: string; new_password: string }>,
   service: IdentityService,
 ) {
   const { session: current, user } = caller;
@@ -103,7 +148,8 @@ export async function changePassword(
   }
   // Before the current password is checked, so that a rejected new one counts no failure.
   const error = passwordError(body.new_password, service.passwords, user);
-  if (error !== null) return new Failure('invalid_body', { fields: [{ path: '/new_password', message: error }] });
+  if (error !== null)
+    return new Failure('invalid_body', { fields: [{ path: '/new_password', message: error }] });
   const attempt = await createAttempt(service, request, caller, user.username, 'password.failed');
   const actor = actorOf(caller, request);
   for (let round = 1; round <= ROUNDS; round += 1) {
@@ -113,7 +159,14 @@ export async function changePassword(
     if (account instanceof Failure || account.id !== user.id) return WRONG_CURRENT;
     const hash = await hashOf(body.new_password, service);
     const session = createSession(service, request, true);
-    const changed = await replacePassword(service.database, actor, account, hash, session, attempt.limits[0].key);
+    const changed = await replacePassword(
+      service.database,
+      actor,
+      account,
+      hash,
+      session,
+      attempt.limits[0].key,
+    );
     if (typeof changed === 'string') continue;
     const message = `Password changed. ${endedText(changed.ended_sessions)} ended.`;
     return { data: { message, status: 'CHANGED' as const, session: session.token } };
@@ -121,14 +174,24 @@ export async function changePassword(
   return WRONG_CURRENT;
 }
 
-const WRONG_CURRENT = new Failure('invalid_credentials', { message: 'The current password is wrong or has expired.' });
+const WRONG_CURRENT = new Failure('invalid_credentials', {
+  message: 'The current password is wrong or has expired.',
+});
 
 /** An attempt to prove a password. The limits are for the account from this network, the account, and the network. */
-type Attempt = Readonly<{ name: string; failure: AuditEntry; limits: readonly [Limit, Limit, Limit] }>;
+type Attempt = Readonly<{
+  name: string;
+  failure: AuditEntry;
+  limits: readonly [Limit, Limit, Limit];
+}>;
 
 /** An account that does not exist is counted too (ASVS 6.3.8). */
 async function createAttempt(
-  service: IdentityService, request: RequestInfo, caller: Caller | null, username: string, event: AuditEntry['event'],
+  service: IdentityService,
+  request: RequestInfo,
+  caller: Caller | null,
+  username: string,
+  event: AuditEntry['event'],
 ): Promise<Attempt> {
   const [name, secret] = [accountKey(username), await service.throttleSecret()];
   const failure = { event, actor: actorOf(caller, request) };
@@ -145,9 +208,17 @@ export function loginLimits(secret: Buffer, name: string, network: string): Atte
   ];
 }
 
-const createSession = (service: IdentityService, { address, headers }: RequestInfo, isProven: boolean): NewSession => ({
-  id: randomUUID(), token: createSessionToken(), seconds: service.sessionSeconds, isProven,
-  ip: address, userAgent: headers['user-agent']?.slice(0, MAX_USER_AGENT) ?? null,
+const createSession = (
+  service: IdentityService,
+  { address, headers }: RequestInfo,
+  isProven: boolean,
+): NewSession => ({
+  id: randomUUID(),
+  token: createSessionToken(),
+  seconds: service.sessionSeconds,
+  isProven,
+  ip: address,
+  userAgent: headers['user-agent']?.slice(0, MAX_USER_AGENT) ?? null,
 });
 
 /** @throws Overloaded if too many passwords wait to be hashed */
@@ -159,9 +230,12 @@ async function checkPassword(service: IdentityService, attempt: Attempt, passwor
     // Before the queue, so that a throttled attempt does not fill it. A network known to the account has priority:
     // otherwise attempts from other networks could fill the queue.
     const { wait, known } = await readThrottle(database, SCHEMA.name, attempt.limits);
-    const checked = wait > 0 ? tooMany(wait) : await hashing.run(() => verify(service, attempt, password), known);
+    const checked =
+      wait > 0 ? tooMany(wait) : await hashing.run(() => verify(service, attempt, password), known);
     const isThrottled = checked instanceof Failure && checked.code === 'too_many_requests';
-    countPasswordCheck([isThrottled ? 'throttled' : checked instanceof Failure ? 'wrong' : 'right']);
+    countPasswordCheck([
+      isThrottled ? 'throttled' : checked instanceof Failure ? 'wrong' : 'right',
+    ]);
     if (isThrottled) await hold();
     return checked;
   } catch (error) {
@@ -171,7 +245,11 @@ async function checkPassword(service: IdentityService, attempt: Attempt, passwor
 }
 
 /** Runs in a hashing slot. A failure is counted before it is returned. */
-async function verify(service: IdentityService, { name, failure, limits }: Attempt, password: string) {
+async function verify(
+  service: IdentityService,
+  { name, failure, limits }: Attempt,
+  password: string,
+) {
   const { database, passwords } = service;
   // Others may have failed while this attempt was queued.
   const { wait } = await readThrottle(database, SCHEMA.name, limits);
@@ -181,23 +259,38 @@ async function verify(service: IdentityService, { name, failure, limits }: Attem
   const isRight = await verifyPassword(password, hash ?? decoyHash(passwords.cost));
   if (account && hash && isRight && mayLogIn(account) && !account.password_expired) return account;
   const closed = account?.password_expired ? 'password expired' : 'disabled';
-  const detail = !account ? 'no such user' : !hash ? 'no password' : isRight ? closed : 'wrong password';
+  const detail = !account
+    ? 'no such user'
+    : !hash
+      ? 'no password'
+      : isRight
+        ? closed
+        : 'wrong password';
   const state = await recordFailure(database, { ...failure, detail }, account?.id ?? null, limits);
   return state.was_blocked ? tooMany(state.wait) : new Failure('invalid_credentials');
 }
 
-const tooMany = (seconds: number) => new Failure('too_many_requests', { retryAfterSeconds: seconds });
+const tooMany = (seconds: number) =>
+  new Failure('too_many_requests', { retryAfterSeconds: seconds });
 
 /** Replaces a hash that has another cost than the setting. Only a login has the password for this. */
-async function upgradeHash(service: IdentityService, { id, password_hash }: Account, password: string): Promise<void> {
+async function upgradeHash(
+  service: IdentityService,
+  { id, password_hash }: Account,
+  password: string,
+): Promise<void> {
   if (!needsRehash(password_hash ?? '', service.passwords.cost)) return;
-  await hashOf(password, service).then((hash) => replaceHash(service.database, id, password_hash, hash))
+  await hashOf(password, service)
+    .then((hash) => replaceHash(service.database, id, password_hash, hash))
     // The login has succeeded. The next one tries again.
     .catch((error) => service.log.warn('password hash not renewed', describeError(error)));
 }
 
 /** Idempotent: a token that is unknown or has ended also gets 200. */
-export async function logout({ body, request }: AnonymousCall<{ session: string }>, service: IdentityService) {
+export async function logout(
+  { body, request }: AnonymousCall<{ session: string }>,
+  service: IdentityService,
+) {
   const token = parseSessionToken(body.session);
   // For anything but a token, such as a session's id, a 200 would suggest that the session has ended.
   const message = 'must be the session token that login returned';
@@ -205,14 +298,19 @@ export async function logout({ body, request }: AnonymousCall<{ session: string 
   // Looked up first: invented tokens must not cost a write.
   const session = await findSessionByToken(service, token);
   const actor = { ...actorOf(null, request), via: 'session' } as const;
-  if (session && !session.revoked) await endSession(service.database, actor, session.id, 'session.logged_out');
+  if (session && !session.revoked)
+    await endSession(service.database, actor, session.id, 'session.logged_out');
   return { data: null };
 }
 
 /** The session of a token, if it is active. This is a use of the session, as each check of its token is. */
-export async function lookUpSession({ body }: AnonymousCall<{ session: string }>, service: IdentityService) {
+export async function lookUpSession(
+  { body }: AnonymousCall<{ session: string }>,
+  service: IdentityService,
+) {
   const session = await findSession(body.session, service);
-  if (!session || !isActive(session)) return new Failure('invalid_session', { credential: 'session' });
+  if (!session || !isActive(session))
+    return new Failure('invalid_session', { credential: 'session' });
   markSeen(service, session);
   return { data: viewSession(session) };
 }

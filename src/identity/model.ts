@@ -1,5 +1,16 @@
 import {
-  boolean, dateTime, type Infer, integer, isObject, type JsonSchema, nullable, object, oneOf, type Shape, text, uuid,
+  boolean,
+  dateTime,
+  type Infer,
+  integer,
+  isObject,
+  type JsonSchema,
+  nullable,
+  object,
+  oneOf,
+  type Shape,
+  text,
+  uuid,
 } from '../http/shape.ts';
 
 /** What replies hold of users, sessions, keys and the audit trail; the types of their rows; and what is usable. */
@@ -8,17 +19,27 @@ const stamps = { created_at: dateTime(), updated_at: dateTime(), deleted_at: nul
 
 export const userMembers = {
   id: uuid(),
-  first_name: text(), last_name: text(), username: text(), email: text(),
-  enabled: boolean(), verified: boolean(), super_admin: boolean(),
+  first_name: text(),
+  last_name: text(),
+  username: text(),
+  email: text(),
+  enabled: boolean(),
+  verified: boolean(),
+  super_admin: boolean(),
   ...stamps,
 };
 export const userShape = object(userMembers);
 
 export const sessionShape = object({
-  id: uuid(), user_id: uuid(),
-  revoked: boolean(), logged_out: boolean(), expires_at: dateTime(),
+  id: uuid(),
+  user_id: uuid(),
+  revoked: boolean(),
+  logged_out: boolean(),
+  expires_at: dateTime(),
   ip: nullable(text({ description: 'The address of the login' })),
-  user_agent: nullable(text({ description: 'The User-Agent header of the login, cut to 256 characters' })),
+  user_agent: nullable(
+    text({ description: 'The User-Agent header of the login, cut to 256 characters' }),
+  ),
   last_seen_at: dateTime(),
   ...stamps,
   user: userShape,
@@ -26,38 +47,56 @@ export const sessionShape = object({
 
 export const keyShape = object({
   id: uuid(),
-  key: text({ description: 'The whole key in the reply to its creation; afterwards its first characters' }),
-  name: text(), user_id: nullable(uuid()),
+  key: text({
+    description: 'The whole key in the reply to its creation; afterwards its first characters',
+  }),
+  name: text(),
+  user_id: nullable(uuid()),
   created_by: nullable(uuid('The user who created it; null for the command line')),
   created_by_username: nullable(text()),
-  revoked: boolean(), expires_at: nullable(dateTime()), last_used_at: nullable(dateTime()),
+  revoked: boolean(),
+  expires_at: nullable(dateTime()),
+  last_used_at: nullable(dateTime()),
   ...stamps,
   user: nullable(userShape),
 });
 
 export const auditShape = object({
-  id: uuid(), created_at: dateTime(), event: text(),
+  id: uuid(),
+  created_at: dateTime(),
+  event: text(),
   via: oneOf('session', 'key', 'password', 'passkey', 'command', 'nobody'),
   actor_id: nullable(uuid('The user who did it')),
   key_id: nullable(uuid('The key that was used')),
   user_id: nullable(uuid('The user it is about')),
   target_id: nullable(uuid('The session, key or user that changed, if it is one')),
   count: integer({ min: 0, max: 2 ** 31 - 1 }),
-  ip: nullable(text()), request_id: nullable(text()), detail: text(),
+  ip: nullable(text()),
+  request_id: nullable(text()),
+  detail: text(),
 });
 
 /** A row has dates where its view has their text. */
 type RowOf<View> = {
-  readonly [K in keyof View]: K extends `${string}_at` ? (null extends View[K] ? Date | null : Date)
-    : K extends 'user' ? RowOf<View[K]> : View[K];
+  readonly [K in keyof View]: K extends `${string}_at`
+    ? null extends View[K]
+      ? Date | null
+      : Date
+    : K extends 'user'
+      ? RowOf<View[K]>
+      : View[K];
 };
 
 export type AuditRecord = RowOf<Infer<typeof auditShape>>;
 export type User = RowOf<Infer<typeof userShape>>;
 /** A user with the password hash (a PHC string). A generated password expires. */
-export type Account = User & Readonly<{
-  password_hash: string | null; password_expires_at: Date | null; password_expired: boolean; second_factor: boolean;
-}>;
+export type Account = User &
+  Readonly<{
+    password_hash: string | null;
+    password_expires_at: Date | null;
+    password_expired: boolean;
+    second_factor: boolean;
+  }>;
 
 /** Decided in the database, whose clock is the only one for expiry. `expired` includes the idle limit of sessions. */
 type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
@@ -65,9 +104,12 @@ type Times = Readonly<{ expired: boolean; last_seen_is_old: boolean }>;
 /** `revoked`: by itself, or with all sessions of its user or of everyone. */
 export type Session = RowOf<Infer<typeof sessionShape>> & Times;
 /** What a check of a session's token reads. `ended`: revoked, logged out or expired. */
-export type CallerSession = Pick<Session, 'id' | 'last_seen_is_old' | 'user'> & { readonly ended: boolean };
+export type CallerSession = Pick<Session, 'id' | 'last_seen_is_old' | 'user'> & {
+  readonly ended: boolean;
+};
 /** `user`: null for a key without a user. `suspended`: its user, or without a user its creator, may not log in. */
-export type ApiKey = Omit<RowOf<Infer<typeof keyShape>>, 'key'> & Times &
+export type ApiKey = Omit<RowOf<Infer<typeof keyShape>>, 'key'> &
+  Times &
   Readonly<{ key_prefix: string; suspended: boolean }>;
 
 /** Copies exactly the members that the shape names: a column added to the table is not disclosed (ASVS 15.3.1). */
@@ -79,7 +121,10 @@ function copyOf({ properties }: JsonSchema, value: unknown): unknown {
   return copy;
 }
 /** By its type, the row has every member of the shape. */
-const viewOf = <View>({ schema }: Shape<View>) => (row: RowOf<View>) => copyOf(schema, row) as View;
+const viewOf =
+  <View>({ schema }: Shape<View>) =>
+  (row: RowOf<View>) =>
+    copyOf(schema, row) as View;
 
 export const viewUser = viewOf(userShape);
 export const viewAudit = viewOf(auditShape);
@@ -87,10 +132,12 @@ export const viewSession = viewOf(sessionShape);
 const viewWholeKey = viewOf(keyShape);
 export const viewKey = (row: ApiKey) => viewWholeKey({ ...row, key: `${row.key_prefix}…` });
 
-export const mayLogIn = (user: Pick<User, 'enabled' | 'deleted_at'>) => user.enabled && user.deleted_at === null;
+export const mayLogIn = (user: Pick<User, 'enabled' | 'deleted_at'>) =>
+  user.enabled && user.deleted_at === null;
 
 /** Decided from the row at every request, so that the end of a session is effective at once on every replica. */
-export const isActive = (row: Session) => !row.revoked && !row.logged_out && !row.expired && mayLogIn(row.user);
+export const isActive = (row: Session) =>
+  !row.revoked && !row.logged_out && !row.expired && mayLogIn(row.user);
 
 export const isUsable = (row: ApiKey): boolean =>
   !row.revoked && !row.expired && !row.suspended && row.deleted_at === null;
@@ -98,6 +145,14 @@ export const isUsable = (row: ApiKey): boolean =>
 /** The form by which names are compared. `Ａdmin` and `ADMIN`, `ß` and `SS`, `ς` and `Σ`, `ı` and `İ` are one. */
 export function accountKey(name: string): string {
   // JavaScript has no full case folding. Upper case expands `ß`, but not its capital; lower case has a final sigma.
-  const folded = name.normalize('NFKC').toLowerCase().toUpperCase().toLowerCase().replaceAll('ς', 'σ');
-  return folded.normalize('NFD').replace(/(?<=[ij]\p{M}*)\u0307/gu, '').normalize('NFKC');
+  const folded = name
+    .normalize('NFKC')
+    .toLowerCase()
+    .toUpperCase()
+    .toLowerCase()
+    .replaceAll('ς', 'σ');
+  return folded
+    .normalize('NFD')
+    .replace(/(?<=[ij]\p{M}*)\u0307/gu, '')
+    .normalize('NFKC');
 }

@@ -6,11 +6,16 @@ import type { Page, PageOf } from './store/rows.ts';
 export const page = decimal({ min: 1, max: 1_000_000_000 });
 export const limit = decimal({ min: 1, max: 100 });
 export const FIRST_PAGE: Page = { page: 1, limit: 10 };
-export const pageQuery = { page: withDefault(page, FIRST_PAGE.page), limit: withDefault(limit, FIRST_PAGE.limit) };
+export const pageQuery = {
+  page: withDefault(page, FIRST_PAGE.page),
+  limit: withDefault(limit, FIRST_PAGE.limit),
+};
 
 /** @param query with the other parameters of the list, which the links keep: path and query, or empty for none */
 export function pageReply<Row, View>(
-  path: string, query: Page & Readonly<Record<string, string | number | undefined>>, { rows, total }: PageOf<Row>,
+  path: string,
+  query: Page & Readonly<Record<string, string | number | undefined>>,
+  { rows, total }: PageOf<Row>,
   view: (row: Row) => View,
 ): Reply<View[]> {
   const { page, limit } = query;

@@ -3,7 +3,11 @@ import { Failure } from '../http/errors.ts';
 import type { ApiKey, CallerSession, User } from './model.ts';
 
 /** The session or key of a request, and its user. A key may have none. */
-export type Caller = Readonly<{ session: CallerSession | null; key: ApiKey | null; user: User | null }>;
+export type Caller = Readonly<{
+  session: CallerSession | null;
+  key: ApiKey | null;
+  user: User | null;
+}>;
 
 /** What a handler gets. What it may return is declared by its row in `routes.ts`. */
 export type Ask<Path = unknown, Query = unknown, Body = null> = Call<Caller, Path, Query, Body>;
@@ -43,10 +47,14 @@ export type Action = keyof typeof POLICY;
 /** @param ownerId of the user, session or key; omitted or null if it has no owner or belongs to all users */
 export function may({ session, user }: Caller, action: Action, ownerId?: string | null): boolean {
   const allowed: readonly Role[] = POLICY[action];
-  const has = (right: Right) => allowed.includes(right) || (session !== null && allowed.includes(`${right} in person`));
+  const has = (right: Right) =>
+    allowed.includes(right) || (session !== null && allowed.includes(`${right} in person`));
   if (!user) return has('key without a user');
   return (user.super_admin && has('super administrator')) || (user.id === ownerId && has('owner'));
 }
 
 export const forbidden = ({ key }: Caller): Failure<'forbidden'> =>
-  new Failure('forbidden', key ? { message: 'This API key may not do this. Log in with a user who may.' } : {});
+  new Failure(
+    'forbidden',
+    key ? { message: 'This API key may not do this. Log in with a user who may.' } : {},
+  );

@@ -18,7 +18,9 @@ function nameError(name: string): string | null {
   // Otherwise two names could look the same.
   if (INVISIBLE.test(name)) return 'must not contain invisible characters';
   // NFKC expands some characters; an index entry takes about 2,700 bytes.
-  return controlCharError(name) ?? (Buffer.byteLength(accountKey(name)) > 1_024 ? 'is too long' : null);
+  return (
+    controlCharError(name) ?? (Buffer.byteLength(accountKey(name)) > 1_024 ? 'is too long' : null)
+  );
 }
 
 /** @returns why a username is rejected, or null: it must be safe in a header, a log and a terminal */
@@ -27,7 +29,9 @@ export const usernameError = (username: string): string | null =>
 
 /** Rejects only what cannot be an address. Whether it works shows when it is used. */
 export const emailError = (email: string): string | null =>
-  /^[^\s@]+@[^\s@]+$/.test(email) ? nameError(email) : 'must be an e-mail address, such as ada@example.org';
+  /^[^\s@]+@[^\s@]+$/.test(email)
+    ? nameError(email)
+    : 'must be an e-mail address, such as ada@example.org';
 
 /** Invisible characters are allowed, because they join emoji and the letters of some scripts. */
 export const personNameError = (name: string): string | null =>
@@ -41,22 +45,44 @@ export const nameShapes = {
 };
 
 /** A user's own names, of which a password must not consist. */
-export type Names = Readonly<{ username: string; email: string; first_name?: string; last_name?: string }>;
+export type Names = Readonly<{
+  username: string;
+  email: string;
+  first_name?: string;
+  last_name?: string;
+}>;
 type PasswordRules = Readonly<{ minLength: number; words: readonly string[] }>;
 
 /** Lengths count code points (NIST SP 800-63B). There are no composition rules (ASVS 6.2.5). */
 const PASSWORD_MAX_LENGTH = 1_024;
-const WORDS = ['gatehouse', 'identity', 'secret', 'secrets', 'webhook', 'admin', 'administrator', 'user', 'password'];
+const WORDS = [
+  'gatehouse',
+  'identity',
+  'secret',
+  'secrets',
+  'webhook',
+  'admin',
+  'administrator',
+  'user',
+  'password',
+];
 
 /** @returns why a new password is rejected, or null */
-export function passwordError(password: string, { minLength, words }: PasswordRules, names: Names): string | null {
+export function passwordError(
+  password: string,
+  { minLength, words }: PasswordRules,
+  names: Names,
+): string | null {
   const characters = [...password.normalize('NFKC')];
   if (characters.length < minLength) return `must have at least ${minLength} characters`;
-  if (characters.length > PASSWORD_MAX_LENGTH) return `must have at most ${PASSWORD_MAX_LENGTH} characters`;
+  if (characters.length > PASSWORD_MAX_LENGTH)
+    return `must have at most ${PASSWORD_MAX_LENGTH} characters`;
   if (password.includes('\0')) return 'must not contain the character U+0000';
   const key = accountKey(password);
-  if (commonPasswords().includes(`\n${key}\n`)) return 'is among the most common passwords; choose another';
-  if (new Set(key).size === 1) return 'must not repeat one character; choose several unrelated words';
+  if (commonPasswords().includes(`\n${key}\n`))
+    return 'is among the most common passwords; choose another';
+  if (new Set(key).size === 1)
+    return 'must not repeat one character; choose several unrelated words';
   const { username, email, first_name: first = '', last_name: last = '' } = names;
   if (!consistsOf(password, [username, email, first, last, ...WORDS, ...words])) return null;
   return 'must not consist of names of the user or the service; choose several unrelated words';
@@ -66,11 +92,17 @@ export function passwordError(password: string, { minLength, words }: PasswordRu
 function consistsOf(password: string, words: readonly string[]): boolean {
   const lettersOf = (value: string) => accountKey(value).match(/[\p{L}\p{M}]+/gu) ?? [];
   // Single letters of an id, such as `u3x0cd`, are not words.
-  const parts = words.flatMap(lettersOf).filter(({ length }) => length > 2).sort((a, b) => b.length - a.length);
+  const parts = words
+    .flatMap(lettersOf)
+    .filter(({ length }) => length > 2)
+    .sort((a, b) => b.length - a.length);
   const letters = lettersOf(password).join('');
   const rest = parts.reduce((left, part) => left.replaceAll(part, ' '), letters);
   // A name without letters, such as a telephone number, counts as a whole.
-  return (letters !== '' && rest.trim() === '') || words.some((word) => accountKey(word) === accountKey(password));
+  return (
+    (letters !== '' && rest.trim() === '') ||
+    words.some((word) => accountKey(word) === accountKey(password))
+  );
 }
 
 let common = '';

@@ -17,19 +17,29 @@ export type PortalService = IdentityService & { readonly portal: Portal };
 
 /** Checks a typed code; loaded with SIGNIN_PAGES. @returns the methods of the login, such as `password, totp` */
 export type CheckCode = (
-  service: IdentityService, request: RequestInfo, account: Account, code: string,
+  service: IdentityService,
+  request: RequestInfo,
+  account: Account,
+  code: string,
 ) => Promise<string | Failure<'invalid_code' | 'too_many_requests' | 'key_unknown'>>;
 
 /** What handlers work with. */
-export type IdentityService = ReturnType<typeof createIdentity> & { readonly checkCode?: CheckCode };
+export type IdentityService = ReturnType<typeof createIdentity> & {
+  readonly checkCode?: CheckCode;
+};
 
 /** @param options the settings without secrets */
 export function createIdentity(
-  options: Omit<IdentitySettings, 'database' | 'admin'>, database: Database, context: ServiceContext,
+  options: Omit<IdentitySettings, 'database' | 'admin'>,
+  database: Database,
+  context: ServiceContext,
 ) {
   const { log, metrics } = context;
   const help = 'Passwords checked, by outcome: right, wrong, throttled.';
-  const countFactor = metrics.counter('gatehouse_factor_events_total', FACTORS, ['factor', 'event']);
+  const countFactor = metrics.counter('gatehouse_factor_events_total', FACTORS, [
+    'factor',
+    'event',
+  ]);
   let secret: Buffer | null = null;
   return {
     ...options,
@@ -38,7 +48,11 @@ export function createIdentity(
     limitGuesses: createGuessLimit(),
     held: createLimiter(MAX_HELD, 0, 'a throttled login'), // throttled logins whose answer is delayed
     countPasswordCheck: metrics.counter('gatehouse_password_checks_total', help, ['outcome']),
-    reportFactor(factor: string, event: 'right' | 'wrong' | 'throttled' | 'added' | 'removed', userId: string) {
+    reportFactor(
+      factor: string,
+      event: 'right' | 'wrong' | 'throttled' | 'added' | 'removed',
+      userId: string,
+    ) {
       countFactor([factor, event]);
       const isAttack = event === 'wrong' || event === 'throttled';
       log[isAttack ? 'warn' : 'info'](`second factor ${event}`, { factor, user_id: userId });

@@ -2,7 +2,15 @@ import { costWarnings, scryptCost } from '../crypto/scrypt.ts';
 import type { DatabaseAddress } from '../db/address.ts';
 import { nullable, object, text as textShape, validate } from '../http/shape.ts';
 import {
-  DAY, earlierSecrets, number, numberOrOff, oneOf, secret, type SettingsInput, text, toggle,
+  DAY,
+  earlierSecrets,
+  number,
+  numberOrOff,
+  oneOf,
+  secret,
+  type SettingsInput,
+  text,
+  toggle,
 } from '../runtime/variables.ts';
 import { nameShapes, passwordError } from './rules.ts';
 
@@ -14,9 +22,12 @@ export const PREFIXES = ['SESSION_', 'PASSWORD_', 'AUDIT_'];
 /** Scheme, host and port, as browsers send them. Without TLS, cookies would be readable on the way. */
 function isOrigin(text: string): boolean {
   const url = URL.canParse(text) ? new URL(text) : null;
-  return url?.origin === text && (url.protocol === 'https:' || /^(.+\.)?localhost$/.test(url.hostname));
+  return (
+    url?.origin === text && (url.protocol === 'https:' || /^(.+\.)?localhost$/.test(url.hostname))
+  );
 }
-const ORIGIN = 'an origin such as https://login.example.org, with https unless the host is localhost';
+const ORIGIN =
+  'an origin such as https://login.example.org, with https unless the host is localhost';
 
 export const VARIABLES = {
   PASSWORD_SCRYPT: scryptCost(),
@@ -31,33 +42,59 @@ export const VARIABLES = {
   AUDIT_RETENTION: number(365 * DAY, DAY, 3_660 * DAY),
   SIGNIN_PAGES: toggle('off'),
   SIGNIN_ORIGIN: text('http://localhost:3000', (value) => (isOrigin(value) ? null : ORIGIN)),
-  RETURN_ORIGINS: text(null, (value) => (value.split(',').every(isOrigin) ? null : `${ORIGIN}; a comma separates two`)),
+  RETURN_ORIGINS: text(null, (value) =>
+    value.split(',').every(isOrigin) ? null : `${ORIGIN}; a comma separates two`,
+  ),
   IDENTITY_SECRET: secret(),
   IDENTITY_SECRET_PREVIOUS: earlierSecrets(0),
   REQUIRE_SECOND_FACTOR: oneOf('off', ['off', 'super_admin', 'all']),
-  COOKIE_DOMAIN: text(null, (value) => (/^([a-z0-9-]+\.)+[a-z0-9-]+$/.test(value) ? null : 'a domain with a dot')),
+  COOKIE_DOMAIN: text(null, (value) =>
+    /^([a-z0-9-]+\.)+[a-z0-9-]+$/.test(value) ? null : 'a domain with a dot',
+  ),
 } as const;
 
 export type IdentitySettings = ReturnType<typeof read>;
 /** The addresses of the sign-in pages, and of the programs whose proxies ask them. */
 export type Portal = NonNullable<IdentitySettings['portal']>;
 
-export function read({ values, database, findings }: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
-  const { ADMIN_USERNAME: username, ADMIN_EMAIL: email, ADMIN_PASSWORD, PASSWORD_SCRYPT: cost } = values;
-  const words = (values.PASSWORD_WORDS ?? '').split(',').map((word) => word.trim()).filter(Boolean);
+export function read({
+  values,
+  database,
+  findings,
+}: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
+  const {
+    ADMIN_USERNAME: username,
+    ADMIN_EMAIL: email,
+    ADMIN_PASSWORD,
+    PASSWORD_SCRYPT: cost,
+  } = values;
+  const words = (values.PASSWORD_WORDS ?? '')
+    .split(',')
+    .map((word) => word.trim())
+    .filter(Boolean);
   const admin = { username, email, password: ADMIN_PASSWORD };
   const rules = { minLength: values.PASSWORD_MIN_LENGTH, words };
   const password = nullable(textShape({ check: (value) => passwordError(value, rules, admin) }));
-  const checked = validate(object({ username: nameShapes.username, email: nameShapes.email, password }), admin, '');
+  const checked = validate(
+    object({ username: nameShapes.username, email: nameShapes.email, password }),
+    admin,
+    '',
+  );
   for (const { path, message } of checked.ok ? [] : checked.errors) {
     findings.problems.push(`ADMIN_${path.slice(1).toUpperCase()} ${message}.`);
   }
   findings.warnings.push(...costWarnings(cost));
-  const { COOKIE_DOMAIN: cookieDomain, REQUIRE_SECOND_FACTOR: requireSecondFactor, SIGNIN_ORIGIN: origin } = values;
+  const {
+    COOKIE_DOMAIN: cookieDomain,
+    REQUIRE_SECOND_FACTOR: requireSecondFactor,
+    SIGNIN_ORIGIN: origin,
+  } = values;
   const { IDENTITY_SECRET: current, IDENTITY_SECRET_PREVIOUS: previous } = values;
   const host = new URL(origin).hostname;
   if (cookieDomain !== null && !`.${host}`.endsWith(`.${cookieDomain}`)) {
-    findings.problems.push(`COOKIE_DOMAIN must be the host of SIGNIN_ORIGIN, ${host}, or a domain above it.`);
+    findings.problems.push(
+      `COOKIE_DOMAIN must be the host of SIGNIN_ORIGIN, ${host}, or a domain above it.`,
+    );
   }
   if (requireSecondFactor !== 'off' && !(values.SIGNIN_PAGES && current)) {
     findings.problems.push('REQUIRE_SECOND_FACTOR needs SIGNIN_PAGES=on and IDENTITY_SECRET.');
@@ -68,7 +105,14 @@ export function read({ values, database, findings }: SettingsInput<typeof VARIAB
   const returnOrigins = values.RETURN_ORIGINS?.split(',') ?? [];
   // Those of TOTP are sealed under the first and open under all.
   const secrets = current === null ? [] : [current, ...previous];
-  const portal = { origin, host, returnOrigins, cookieDomain, secrets, requireSecondFactor } as const;
+  const portal = {
+    origin,
+    host,
+    returnOrigins,
+    cookieDomain,
+    secrets,
+    requireSecondFactor,
+  } as const;
   return {
     database,
     portal: values.SIGNIN_PAGES ? portal : null,

@@ -19,7 +19,9 @@ export function parseSessionToken(credential: string): string | null {
 export function plainToken(credential: string): string | null {
   if (credential.length > 256) return null;
   if (SESSION_TOKEN.test(credential)) return credential;
-  const encoded = credential.startsWith(SESSION_PREFIX) ? credential.slice(SESSION_PREFIX.length) : credential;
+  const encoded = credential.startsWith(SESSION_PREFIX)
+    ? credential.slice(SESSION_PREFIX.length)
+    : credential;
   const decoded = fromAnyBase64(encoded)?.toString('latin1') ?? '';
   return SESSION_TOKEN.test(decoded) ? decoded : null;
 }
@@ -35,7 +37,8 @@ export const maskedKey = (key: string): string => key.slice(0, KEY_PREFIX.length
 
 /** Like `parseSessionToken`. The checksum saves queries for malformed keys. It is not for security. */
 export function parseApiKey(credential: string): string | null {
-  const [, random = '', sum = ''] = /^key:([A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})$/.exec(credential) ?? [];
+  const [, random = '', sum = ''] =
+    /^key:([A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})$/.exec(credential) ?? [];
   return random !== '' && checksum(random) === sum ? digest(credential).toString('hex') : null;
 }
 

@@ -5,7 +5,10 @@ import { type Ask, forbidden } from './policy.ts';
  * what the client may have sent (ASVS 4.1.3). Some versions of Caddy do not copy an empty header (CVE-2026-30851) and
  * must remove the client's first.
  */
-export async function verify({ caller, query }: Ask<unknown, { require: 'super_admin' | undefined }>) {
+export async function verify({
+  caller,
+  query,
+}: Ask<unknown, { require: 'super_admin' | undefined }>) {
   const { session, key, user } = caller;
   if (query.require === 'super_admin' && user?.super_admin !== true) return forbidden(caller);
   const headers = {
@@ -22,4 +25,5 @@ export async function verify({ caller, query }: Ask<unknown, { require: 'super_a
 /** Percent-encodes all but ASCII, and what separates or quotes values, such as `(`. `decodeURIComponent` reads it. */
 export const headerValue = (name: string): string =>
   name.replace(/[^\w .@+!#$&'*/=?^`{|}~-]/gu, (character) =>
-    Buffer.from(character).toString('hex').toUpperCase().replace(/../g, '%$&'));
+    Buffer.from(character).toString('hex').toUpperCase().replace(/../g, '%$&'),
+  );

@@ -17,7 +17,9 @@ export class StartupError extends Error {}
 
 /** The SQLSTATE, or the code of a system error. Never the message, which may quote a value. */
 export function codeOf(error: unknown): string {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : 'unknown';
+  return error instanceof Error && 'code' in error && typeof error.code === 'string'
+    ? error.code
+    : 'unknown';
 }
 
 /**
@@ -30,5 +32,11 @@ export function describeError(error: unknown): { readonly error: string; readonl
   // The stack starts with the message, which may have several lines.
   const { name, message, stack = '' } = error;
   const frames = stack.slice(stack.indexOf(message) + message.length).match(/^ {4}at .*$/gm) ?? [];
-  return { error: name, stack: frames.slice(0, 6).map((frame) => frame.trim()).join(' | ') };
+  return {
+    error: name,
+    stack: frames
+      .slice(0, 6)
+      .map((frame) => frame.trim())
+      .join(' | '),
+  };
 }

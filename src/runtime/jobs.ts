@@ -19,9 +19,16 @@ export const BATCH_ROWS = 500; // how many rows one batch removes at most
  * @param table with its schema  @param remove removes at most `limit` rows, and returns how many it removed
  */
 export function removalJob(
-  metrics: Metrics, table: string, everySeconds: number, remove: (limit: number) => Promise<number>,
+  metrics: Metrics,
+  table: string,
+  everySeconds: number,
+  remove: (limit: number) => Promise<number>,
 ): Job {
-  const count = metrics.counter('gatehouse_rows_removed_total', 'Rows removed by background jobs.', ['table']);
+  const count = metrics.counter(
+    'gatehouse_rows_removed_total',
+    'Rows removed by background jobs.',
+    ['table'],
+  );
   const batch = async () => {
     const removed = await remove(BATCH_ROWS);
     count([table], removed);
@@ -34,21 +41,32 @@ export function removalJob(
  * Runs each job in a loop of its own. A batch that fails is logged, counted and repeated after the interval.
  * @returns `stop` waits for the batch in progress
  */
-export function startJobs(jobs: readonly Job[], log: Log, metrics: Metrics): { stop(): Promise<void> } {
+export function startJobs(
+  jobs: readonly Job[],
+  log: Log,
+  metrics: Metrics,
+): { stop(): Promise<void> } {
   // Not `job`, which Prometheus sets itself.
-  const countFailure = metrics.counter('gatehouse_jobs_failed_total', 'Runs of background jobs that failed.', ['name']);
+  const countFailure = metrics.counter(
+    'gatehouse_jobs_failed_total',
+    'Runs of background jobs that failed.',
+    ['name'],
+  );
   const stopping = new AbortController();
   const { signal } = stopping;
   setMaxListeners(0, signal);
-  const pause = (seconds: number) => sleep(seconds * 1000, undefined, { signal, ref: false }).catch(() => {});
+  const pause = (seconds: number) =>
+    sleep(seconds * 1000, undefined, { signal, ref: false }).catch(() => {});
   const loops = jobs.map(async ({ name, everySeconds, batch }) => {
     // Replicas that start together must not all run their jobs in the same second.
     await pause(everySeconds * Math.random());
     while (!signal.aborted) {
-      const hasMore = await Promise.resolve().then(batch).catch((error: unknown) => {
-        countFailure([name]);
-        log.warn('background job failed', { job: name, ...describeError(error) });
-      });
+      const hasMore = await Promise.resolve()
+        .then(batch)
+        .catch((error: unknown) => {
+          countFailure([name]);
+          log.warn('background job failed', { job: name, ...describeError(error) });
+        });
       if (!hasMore) await pause(everySeconds);
     }
   });

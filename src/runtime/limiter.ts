@@ -31,7 +31,8 @@ export function createLimiter(slots: number, queueLength: number, what: string):
       async run(work, hasPriority = false) {
         const queue = hasPriority ? priority : others;
         if (running < slots) running += 1;
-        else if (queue.length >= queueLength) throw new Overloaded(`too many are waiting for ${what}`);
+        else if (queue.length >= queueLength)
+          throw new Overloaded(`too many are waiting for ${what}`);
         // Finished work hands over its slot: `running` does not change, so that nothing else can take it.
         else await new Promise<void>((resolve) => queue.push(resolve));
         try {

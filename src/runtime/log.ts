@@ -17,15 +17,25 @@ export interface Log extends Readonly<Record<'debug' | 'info' | 'warn' | 'error'
  * @param level the lowest level that is written; `silent` writes nothing
  * @param write takes one line with its newline
  */
-export function createLog(level: LogLevel, write: (line: string) => void, common: Fields = {}): Log {
+export function createLog(
+  level: LogLevel,
+  write: (line: string) => void,
+  common: Fields = {},
+): Log {
   const threshold = LOG_LEVELS.indexOf(level);
   const at = (name: LogLevel): Write => {
     const fixed = JSON.stringify({ level: name, ...common }).slice(1, -1);
-    const lineOf = (own: Fields) => `{"time":"${new Date().toISOString()}",${fixed},${JSON.stringify(own).slice(1)}\n`;
-    return LOG_LEVELS.indexOf(name) < threshold ? () => {} : (message, own) => write(lineOf({ message, ...own }));
+    const lineOf = (own: Fields) =>
+      `{"time":"${new Date().toISOString()}",${fixed},${JSON.stringify(own).slice(1)}\n`;
+    return LOG_LEVELS.indexOf(name) < threshold
+      ? () => {}
+      : (message, own) => write(lineOf({ message, ...own }));
   };
   return {
-    debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error'),
+    debug: at('debug'),
+    info: at('info'),
+    warn: at('warn'),
+    error: at('error'),
     limited: limitPerSecond(at('warn')),
     with: (fields) => createLog(level, write, { ...common, ...fields }),
   };

@@ -7,11 +7,21 @@ export interface Metrics {
   /** @returns adds an observation, in seconds */
   histogram(name: string, help: string, labels: Labels): (values: Labels, seconds: number) => void;
   /** A value that is read at each scrape. */
-  gauge(name: string, help: string, labels: Readonly<Record<string, string>>, read: () => number): void;
+  gauge(
+    name: string,
+    help: string,
+    labels: Readonly<Record<string, string>>,
+    read: () => number,
+  ): void;
   /** The Prometheus text format, version 0.0.4. */
   text(): string;
 }
 
 /** Counts nothing: for a process without METRICS_PORT. */
 const nothing = () => {};
-export const noMetrics: Metrics = { counter: () => nothing, histogram: () => nothing, gauge: nothing, text: () => '' };
+export const noMetrics: Metrics = {
+  counter: () => nothing,
+  histogram: () => nothing,
+  gauge: nothing,
+  text: () => '',
+};

@@ -13,26 +13,39 @@ type AllSeries = Map<string, Series>;
 export function createMetrics(): Metrics {
   const families = new Map<string, Readonly<{ head: string; series: AllSeries }>>();
   const declare = (name: string, type: string, help: string): AllSeries => {
-    const family = families.get(name) ?? { head: `# HELP ${name} ${help}\n# TYPE ${name} ${type}`, series: new Map() };
+    const family = families.get(name) ?? {
+      head: `# HELP ${name} ${help}\n# TYPE ${name} ${type}`,
+      series: new Map(),
+    };
     families.set(name, family);
     return family.series;
   };
   const metrics: Metrics = {
     counter(name, help, labels) {
-      const add = adder(declare(name, 'counter', help), labels, (rendered) => counterSeries(name, rendered));
+      const add = adder(declare(name, 'counter', help), labels, (rendered) =>
+        counterSeries(name, rendered),
+      );
       return (values, by = 1) => add(values, by);
     },
     histogram: (name, help, labels) =>
-      adder(declare(name, 'histogram', help), labels, (rendered) => histogramSeries(name, rendered)),
+      adder(declare(name, 'histogram', help), labels, (rendered) =>
+        histogramSeries(name, rendered),
+      ),
     gauge(name, help, labels, read) {
       const rendered = render(Object.keys(labels), Object.values(labels));
       const full = rendered === '' ? name : `${name}{${rendered}}`;
-      declare(name, 'gauge', help).set(rendered, { add: () => {}, rows: () => [`${full} ${read()}`] });
+      declare(name, 'gauge', help).set(rendered, {
+        add: () => {},
+        rows: () => [`${full} ${read()}`],
+      });
     },
     text: () =>
       [...families.values()]
         .filter(({ series }) => series.size > 0)
-        .map(({ head, series }) => `${[head, ...[...series.values()].flatMap(({ rows }) => rows())].join('\n')}\n`)
+        .map(
+          ({ head, series }) =>
+            `${[head, ...[...series.values()].flatMap(({ rows }) => rows())].join('\n')}\n`,
+        )
         .join(''),
   };
   addProcessGauges(metrics);
@@ -67,7 +80,8 @@ function histogramSeries(name: string, labels: string): Series {
     rows: () => [
       ...buckets.map(({ bound, count }) => `${name}_bucket{${labels},le="${bound}"} ${count}`),
       `${name}_bucket{${labels},le="+Inf"} ${total}`,
-      `${name}_sum{${labels}} ${sum}`, `${name}_count{${labels}} ${total}`,
+      `${name}_sum{${labels}} ${sum}`,
+      `${name}_count{${labels}} ${total}`,
     ],
   };
 }

@@ -19,7 +19,8 @@ export function createRateLimit(burst: number, perSecond: number, now = () => pe
   };
   /** @returns 0, or the seconds until there is a token */
   const wait = (key: string): number => Math.max(0, 1 - leftOf(key)) / perSecond;
-  const add = (key: string, tokens: number) => buckets.set(key, { left: Math.max(0, leftOf(key) + tokens), at: now() });
+  const add = (key: string, tokens: number) =>
+    buckets.set(key, { left: Math.max(0, leftOf(key) + tokens), at: now() });
   const take = (key: string): number => {
     const seconds = wait(key);
     if (seconds === 0) add(key, -1);

@@ -19,7 +19,9 @@ export interface Variable<T> {
 }
 
 export type Variables = Readonly<Record<string, Variable<unknown>>>;
-export type Values<V extends Variables> = { readonly [K in keyof V]: V[K] extends Variable<infer T> ? T : never };
+export type Values<V extends Variables> = {
+  readonly [K in keyof V]: V[K] extends Variable<infer T> ? T : never;
+};
 
 /** Problems stop the startup, warnings are logged. One sentence each. */
 export class Findings {
@@ -44,7 +46,10 @@ export interface SettingsInput<V extends Variables, Address> {
 
 /** Reads the variables of a table under `prefix` + name. An empty one counts as unset, as in container files. */
 export function readVariables<V extends Variables>(
-  variables: V, environment: Environment, findings: Findings, prefix = '',
+  variables: V,
+  environment: Environment,
+  findings: Findings,
+  prefix = '',
 ): Values<V> {
   const entries = Object.entries(variables).map(([name, variable]) => {
     const given = readText(environment, prefix + name, findings);
@@ -83,7 +88,9 @@ export const SECRET_ADVICE = 'make a long random one with: openssl rand -base64 
 export function number(fallback: number, min: number, max: number): Variable<number> {
   const parse = (text: string) => {
     const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
-    return value >= min && value <= max ? value : new Expected(`a whole number from ${min} to ${max}`);
+    return value >= min && value <= max
+      ? value
+      : new Expected(`a whole number from ${min} to ${max}`);
   };
   return { fallback: String(fallback), unset: fallback, parse };
 }
@@ -98,12 +105,22 @@ export function numberOrOff(min: number, max: number): Variable<number> {
 }
 
 /** A number whose default depends on other settings. @param fallback only documented */
-export const numberOrNull = (fallback: number | null, min: number, max: number): Variable<number | null> =>
-  ({ ...number(0, min, max), fallback: String(fallback ?? '–'), unset: null });
+export const numberOrNull = (
+  fallback: number | null,
+  min: number,
+  max: number,
+): Variable<number | null> => ({
+  ...number(0, min, max),
+  fallback: String(fallback ?? '–'),
+  unset: null,
+});
 
 /** Returns null for a valid text, otherwise what is accepted. */
 type Check = (value: string) => string | null;
-export const matching = (pattern: RegExp, form: string): Check => (value) => (pattern.test(value) ? null : form);
+export const matching =
+  (pattern: RegExp, form: string): Check =>
+  (value) =>
+    pattern.test(value) ? null : form;
 
 export function text<F extends string | null>(fallback: F, check?: Check): Variable<string | F> {
   const parse = (value: string) => {
@@ -114,7 +131,9 @@ export function text<F extends string | null>(fallback: F, check?: Check): Varia
 }
 
 const checkSecret: Check = (value) =>
-  value.includes(',') || value !== value.trim() ? 'a text without commas, and without spaces around it' : null;
+  value.includes(',') || value !== value.trim()
+    ? 'a text without commas, and without spaces around it'
+    : null;
 
 /** A secret that an operator chooses. After a rotation its value goes into a list, which is separated by commas. */
 export function secret(check = checkSecret): Variable<string | null> {
@@ -122,9 +141,15 @@ export function secret(check = checkSecret): Variable<string | null> {
 }
 
 /** The earlier values of a secret. @param minLength 0 if they only decrypt: an error would prevent their replacement */
-export function earlierSecrets(minLength: number, check = checkSecret): Variable<readonly string[]> {
+export function earlierSecrets(
+  minLength: number,
+  check = checkSecret,
+): Variable<readonly string[]> {
   const parse = (value: string) => {
-    const values = value.split(',').map((one) => one.trim()).filter(Boolean);
+    const values = value
+      .split(',')
+      .map((one) => one.trim())
+      .filter(Boolean);
     const form = values.map(check).find((found) => found !== null);
     return form ? new Expected(`a comma-separated list, each ${form}`) : values;
   };
@@ -133,10 +158,15 @@ export function earlierSecrets(minLength: number, check = checkSecret): Variable
 
 export function oneOf<T extends string>(fallback: T, choices: readonly T[]): Variable<T> {
   const expected = new Expected(`one of ${choices.join(', ')}`);
-  return { fallback, unset: fallback, parse: (text) => choices.find((choice) => choice === text) ?? expected };
+  return {
+    fallback,
+    unset: fallback,
+    parse: (text) => choices.find((choice) => choice === text) ?? expected,
+  };
 }
 
 export function toggle(fallback: 'on' | 'off'): Variable<boolean> {
-  const parse = (text: string) => (text === 'on' || text === 'off' ? text === 'on' : new Expected('one of on, off'));
+  const parse = (text: string) =>
+    text === 'on' || text === 'off' ? text === 'on' : new Expected('one of on, off');
   return { fallback, unset: fallback === 'on', parse };
 }

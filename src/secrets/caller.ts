@@ -4,7 +4,8 @@ export type Role = keyof typeof RANKS;
 export type Caller = Readonly<{ role: Role; creator: string | null }>;
 
 /** The creator whose secrets the caller may see; null for all secrets. */
-export const ownOnly = ({ role, creator }: Caller): string | null => (role === 'operator' ? null : creator);
+export const ownOnly = ({ role, creator }: Caller): string | null =>
+  role === 'operator' ? null : creator;
 
 /** How named tokens begin: no other token needs the database. */
 export const PREFIX = 'share:';

@@ -14,11 +14,23 @@ const LIMITS = {
   anyone: { attempts: 30, seconds: 3_600 }, // secrets made without a credential, from one network
 } as const;
 
-export const limitOf = (serverKey: ServerKey, name: keyof typeof LIMITS, ...parts: readonly string[]): Limit =>
-  ({ ...LIMITS[name], mode: 'window', key: throttleKey(serverKey.throttleKey, [name, ...parts]) });
+export const limitOf = (
+  serverKey: ServerKey,
+  name: keyof typeof LIMITS,
+  ...parts: readonly string[]
+): Limit => ({
+  ...LIMITS[name],
+  mode: 'window',
+  key: throttleKey(serverKey.throttleKey, [name, ...parts]),
+});
 
 /** A secret whose key was right. */
-type LockedSecret = Readonly<{ serverKey: ServerKey; clientKey: Buffer; metadata: BoundMetadata; locked: Locked }>;
+type LockedSecret = Readonly<{
+  serverKey: ServerKey;
+  clientKey: Buffer;
+  metadata: BoundMetadata;
+  locked: Locked;
+}>;
 
 /**
  * Counts an attempt under each limit before it is made, and gives it back unless the passphrase was wrong. So any
@@ -27,8 +39,10 @@ type LockedSecret = Readonly<{ serverKey: ServerKey; clientKey: Buffer; metadata
  * @returns the text, or null for a wrong passphrase
  */
 export function tryPassphrase(
-  { database, hashing, passphraseQueue }: SecretsService, { serverKey, clientKey, metadata, locked }: LockedSecret,
-  passphrase: string, network: string,
+  { database, hashing, passphraseQueue }: SecretsService,
+  { serverKey, clientKey, metadata, locked }: LockedSecret,
+  passphrase: string,
+  network: string,
 ): Promise<Buffer | null | Failure<'too_many_requests'>> {
   const { id } = metadata;
   // By the key of the row: during a rotation, replicas with different current keys share the counts.
@@ -50,7 +64,8 @@ export function tryPassphrase(
       return plaintext;
     } finally {
       // If this fails, the attempt counts until its window ends.
-      if (!isWrong && taken.length > 0) await giveBackAttempts(database, SCHEMA.name, taken).catch(() => {});
+      if (!isWrong && taken.length > 0)
+        await giveBackAttempts(database, SCHEMA.name, taken).catch(() => {});
     }
   });
 }

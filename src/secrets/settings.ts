@@ -1,8 +1,18 @@
 import { costWarnings, scryptCost } from '../crypto/scrypt.ts';
 import type { DatabaseAddress } from '../db/address.ts';
 import {
-  DAY, earlierSecrets, matching, MIN_SECRET, number, numberOrNull, numberOrOff, secret, SECRET_ADVICE,
-  type SettingsInput, text, toggle,
+  DAY,
+  earlierSecrets,
+  matching,
+  MIN_SECRET,
+  number,
+  numberOrNull,
+  numberOrOff,
+  secret,
+  SECRET_ADVICE,
+  type SettingsInput,
+  text,
+  toggle,
 } from '../runtime/variables.ts';
 
 export const PORT = 8080;
@@ -10,7 +20,10 @@ export const STYLE = { envelope: 'bare', unavailable: 'unavailable' } as const;
 export const PREFIXES = ['SECRET_', 'RECEIPT_'];
 
 /** What an Authorization header can hold. */
-const checkBearerToken = matching(/^[\x21-\x2b\x2d-\x7e]+$/, 'visible ASCII characters without spaces and commas');
+const checkBearerToken = matching(
+  /^[\x21-\x2b\x2d-\x7e]+$/,
+  'visible ASCII characters without spaces and commas',
+);
 
 const checkBaseUrl = (value: string) =>
   /^https?:\/\/[^\s/?#@]+\/?$/.test(value) && URL.canParse(value)
@@ -44,7 +57,8 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     if (isMissing) findings.problems.push(`${name} must be set; ${SECRET_ADVICE}`);
   }
   const { SHARE_ANYONE: anyone } = values;
-  if (anyone && !values.SHARE_PAGES) findings.problems.push('SHARE_ANYONE=on requires SHARE_PAGES=on.');
+  if (anyone && !values.SHARE_PAGES)
+    findings.problems.push('SHARE_ANYONE=on requires SHARE_PAGES=on.');
   return {
     database,
     /** Empty only in a command. */
@@ -70,7 +84,11 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
 }
 
 /** A maximum that is set bounds the default; otherwise it grows with the default. @param fallback 0: without a limit */
-function limit(fallback: number, max: number | null, defaultMax: number): { default: number | null; max: number } {
+function limit(
+  fallback: number,
+  max: number | null,
+  defaultMax: number,
+): { default: number | null; max: number } {
   if (max === null) return { default: fallback || null, max: Math.max(fallback, defaultMax) };
   return { default: Math.min(fallback || max, max), max };
 }

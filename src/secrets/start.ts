@@ -13,7 +13,8 @@ import { expireSecrets, listKeys, rememberKey, removeReceipts } from './store.ts
 export async function start(settings: SecretsSettings, context: ServiceContext) {
   const routes = await createRoutes(settings.limits, settings.sharePages ? context.site : null);
   const database = createDatabase(settings.database, SCHEMA.name, context.log, context.metrics);
-  const visitor = settings.visitors && (await import('./visitor.ts')).createVisitor(settings.visitors);
+  const visitor =
+    settings.visitors && (await import('./visitor.ts')).createVisitor(settings.visitors);
   const service = createSecrets(settings, database, context, visitor);
   return {
     routes: bindRoutes(routes, service),
@@ -25,18 +26,26 @@ export async function start(settings: SecretsSettings, context: ServiceContext) 
 
 /** Of the secrets under one key, at startup and every minute. The command `secret keys` counts all. */
 const MOST_COUNTED = 10_000;
-const KEY_NEW = 'SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake';
+const KEY_NEW =
+  'SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake';
 
 /** Records which server secret is in use, and logs which ones are configured or missing. */
-async function noteServerKey({ database, log, serverKey, openingKeys }: SecretsService): Promise<void> {
+async function noteServerKey({
+  database,
+  log,
+  serverKey,
+  openingKeys,
+}: SecretsService): Promise<void> {
   if (await rememberKey(database, serverKey.id)) log.warn(KEY_NEW, { key_id: serverKey.id });
   // Not awaited: nothing depends on it.
-  void listKeys(database, serverKey, openingKeys, MOST_COUNTED).then((keys) => {
-    for (const { key_id, secrets, state } of keys) {
-      if (state === 'missing') log.error(KEY_MISSING, { key_id, state, secrets });
-      else if (state !== 'retired') log.info('server secret', { key_id, state, secrets });
-    }
-  }).catch((error) => log.warn('counting secrets by server secret failed', describeError(error)));
+  void listKeys(database, serverKey, openingKeys, MOST_COUNTED)
+    .then((keys) => {
+      for (const { key_id, secrets, state } of keys) {
+        if (state === 'missing') log.error(KEY_MISSING, { key_id, state, secrets });
+        else if (state !== 'retired') log.info('server secret', { key_id, state, secrets });
+      }
+    })
+    .catch((error) => log.warn('counting secrets by server secret failed', describeError(error)));
 }
 
 /** No reply depends on these, because every statement checks the expiry itself. They remove content that has ended. */
@@ -52,14 +61,23 @@ function createJobs(service: SecretsService): readonly Job[] {
         return expired.length === BATCH_ROWS;
       },
     },
-    removalJob(metrics, 'secrets.secrets', 60, (limit) => removeReceipts(database, receiptSeconds, limit)),
-    removalJob(metrics, 'secrets.throttles', 60, (limit) => removeForgotten(database, SCHEMA.name, limit)),
+    removalJob(metrics, 'secrets.secrets', 60, (limit) =>
+      removeReceipts(database, receiptSeconds, limit),
+    ),
+    removalJob(metrics, 'secrets.throttles', 60, (limit) =>
+      removeForgotten(database, SCHEMA.name, limit),
+    ),
     {
       name: 'count secrets by server secret',
       everySeconds: 60,
       async batch() {
         for (const { key_id, secrets } of await listKeys(database, null, [], MOST_COUNTED)) {
-          metrics.gauge('gatehouse_secrets_stored', 'Readable secrets, by key id.', { key_id }, () => secrets);
+          metrics.gauge(
+            'gatehouse_secrets_stored',
+            'Readable secrets, by key id.',
+            { key_id },
+            () => secrets,
+          );
         }
       },
     },

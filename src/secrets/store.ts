@@ -20,17 +20,26 @@ type SecretKeyId = Pick<StoredSecret, 'id' | 'key_id'>;
 export const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
 export const status = oneOf('stored', 'read', 'expired', 'deleted');
 export const receiptShape = object({
-  id: uuid(), status, created_at: dateTime(), expires_at: nullable(dateTime()), max_reads: nullable(count),
-  reads: count, last_read_at: nullable(dateTime()), failed_reads: count,
+  id: uuid(),
+  status,
+  created_at: dateTime(),
+  expires_at: nullable(dateTime()),
+  max_reads: nullable(count),
+  reads: count,
+  last_read_at: nullable(dateTime()),
+  failed_reads: count,
 });
 
-export const readable = (sql: Sql): Fragment => sql`blob is not null and (expires_at is null or expires_at > now())`;
+export const readable = (sql: Sql): Fragment =>
+  sql`blob is not null and (expires_at is null or expires_at > now())`;
 /** The content is removed with the end, so that nothing is left to decrypt. The commitment recognizes its link. */
 export const noContent = (sql: Sql): Fragment => sql`blob = null, tag = null`;
 
 /** The database's clock decides every expiry. In whole milliseconds, because the ciphertext is bound to the result. */
 export const currentTime = batched(async (database: Database, callers: readonly null[]) => {
-  const [row] = await database.read((sql) => sql<[{ now: Date }]>`select date_trunc('milliseconds', now()) as now`);
+  const [row] = await database.read(
+    (sql) => sql<[{ now: Date }]>`select date_trunc('milliseconds', now()) as now`,
+  );
   return callers.map(() => row.now);
 });
 
@@ -38,13 +47,16 @@ export const insertSecret = batched(
   async (database: Database, secrets: readonly NewSecret[], locks?: Locks) => {
     const all = (name: keyof NewSecret) => arrayLiteral(secrets.map((secret) => secret[name]));
     const blobs = arrayLiteral(secrets.map(({ blob }) => blob.toString('base64'))); // shorter than in hexadecimal
-    await database.write((sql) => sql`
+    await database.write(
+      (sql) => sql`
       insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads, creator)
       select id, key_id, commitment, decode(blob, 'base64'), tag, expires_at, max_reads, creator
       from unnest(${all('id')}::text::uuid[], ${all('key_id')}::text::text[], ${all('commitment')}::text::bytea[],
         ${blobs}::text::text[], ${all('tag')}::text::bytea[], ${all('expires_at')}::text::timestamptz[],
         ${all('max_reads')}::text::integer[], ${all('creator')}::text::text[]
-      ) as given (id, key_id, commitment, blob, tag, expires_at, max_reads, creator)`, locks);
+      ) as given (id, key_id, commitment, blob, tag, expires_at, max_reads, creator)`,
+      locks,
+    );
     return secrets.map(() => undefined);
   },
   { bytesOf: ({ blob }) => blob.length },
@@ -52,9 +64,11 @@ export const insertSecret = batched(
 
 /** The row while it has its content. Uses nothing up. */
 export const findSecret = batched(async (database: Database, ids: readonly string[]) => {
-  const rows = await database.read((sql) => sql<Array<StoredSecret & { readonly expired: boolean }>>`
+  const rows = await database.read(
+    (sql) => sql<Array<StoredSecret & { readonly expired: boolean }>>`
     select id, key_id, commitment, blob, tag, expires_at, max_reads, coalesce(expires_at <= now(), false) as expired
-    from secrets.secrets where id = any (${arrayLiteral(ids)}::text::uuid[]) and blob is not null`);
+    from secrets.secrets where id = any (${arrayLiteral(ids)}::text::uuid[]) and blob is not null`,
+  );
   return alignToKeys(ids, rows, ({ id }) => id);
 });
 
@@ -64,7 +78,11 @@ export const findSecret = batched(async (database: Database, ids: readonly strin
  * @returns whether this reader succeeded
  */
 export const useUpRead = batched(
-  async (database: Database, readers: ReadonlyArray<Readonly<{ id: string; commitment: Buffer }>>, locks?: Locks) => {
+  async (
+    database: Database,
+    readers: ReadonlyArray<Readonly<{ id: string; commitment: Buffer }>>,
+    locks?: Locks,
+  ) => {
     // Sorted, so that two replicas rarely deadlock; a deadlock is retried.
     const sorted = [...readers].sort((one, other) => (one.id < other.id ? -1 : 1));
     const ids = arrayLiteral(sorted.map(({ id }) => id));
@@ -89,59 +107,79 @@ export const useUpRead = batched(
 
 /** @returns the key id of the secret, or null if there is no such secret */
 export async function countFailedRead(database: Database, id: string): Promise<string | null> {
-  const [row] = await database.write((sql) => sql<Array<{ key_id: string }>>`
-    update secrets.secrets set failed_reads = failed_reads + 1 where id = ${id} returning key_id`);
+  const [row] = await database.write(
+    (sql) => sql<Array<{ key_id: string }>>`
+    update secrets.secrets set failed_reads = failed_reads + 1 where id = ${id} returning key_id`,
+  );
   return row?.key_id ?? null;
 }
 
 /** @param creator null for every secret, otherwise only secrets of this creator */
 export async function findReceipt(database: Database, id: string, creator: string | null) {
-  const [row] = await database.read((sql) => sql<Array<Infer<typeof receiptShape>>>`
+  const [row] = await database.read(
+    (sql) => sql<Array<Infer<typeof receiptShape>>>`
     select id, coalesce(ending, case when expires_at <= now() then 'expired' else 'stored' end) as status,
       created_at, expires_at, max_reads, reads::float8 as reads, last_read_at, failed_reads::float8 as failed_reads
-    from secrets.secrets where id = ${id} and (${creator}::text is null or creator = ${creator})`);
+    from secrets.secrets where id = ${id} and (${creator}::text is null or creator = ${creator})`,
+  );
   return row ?? null;
 }
 
 /** Idempotent. @returns null if the secret does not exist, was read as often as allowed, or has expired */
 export async function deleteSecret(database: Database, id: string, creator: string | null) {
-  const [row] = await database.write((sql) => sql<Array<SecretKeyId & { readonly is_new: boolean }>>`
+  const [row] = await database.write(
+    (sql) => sql<Array<SecretKeyId & { readonly is_new: boolean }>>`
     update secrets.secrets set ${noContent(sql)}, ending = 'deleted', ended_at = coalesce(ended_at, now())
     where id = ${id} and (ending = 'deleted' or (${readable(sql)}))
       and (${creator}::text is null or creator = ${creator})
-    returning id, key_id, ended_at = now() as is_new`);
+    returning id, key_id, ended_at = now() as is_new`,
+  );
   return row ?? null;
 }
 
 /** Readable secrets in Base64url, with an id greater than `after`, sorted by id. */
 export async function listSecrets(database: Database, after: string, limit: number) {
-  const rows = await database.list((sql) => sql<Array<{ id: string; blob: Buffer }>>`
-    select id, blob from secrets.secrets where id > ${after} and ${readable(sql)} order by id limit ${limit}`);
+  const rows = await database.list(
+    (sql) => sql<Array<{ id: string; blob: Buffer }>>`
+    select id, blob from secrets.secrets where id > ${after} and ${readable(sql)} order by id limit ${limit}`,
+  );
   // In SQL this takes ten times as long as the rest.
   return rows.map(({ id, blob }) => ({ id, secret: blob.toString('base64url') }));
 }
 
 /** Removes the content of expired secrets. Replicas may run it at once: each row is returned to one of them. */
 export const expireSecrets = (database: Database, limit: number) =>
-  database.write((sql) => sql<SecretKeyId[]>`
+  database.write(
+    (sql) => sql<SecretKeyId[]>`
     update secrets.secrets set ${noContent(sql)}, ending = 'expired', ended_at = expires_at
     where blob is not null and id = any (array(
       select id from secrets.secrets where blob is not null and expires_at <= now()
       order by expires_at limit ${limit}))
-    returning id, key_id`);
+    returning id, key_id`,
+  );
 
 /** Removes receipts of secrets that ended more than `seconds` ago. @returns how many */
-export const removeReceipts = async (database: Database, seconds: number, limit: number): Promise<number> =>
-  (await database.write((sql) => sql`
+export const removeReceipts = async (
+  database: Database,
+  seconds: number,
+  limit: number,
+): Promise<number> =>
+  (
+    await database.write(
+      (sql) => sql`
     delete from secrets.secrets where id = any (array(
       select id from secrets.secrets where blob is null and ended_at <= now() - make_interval(secs => ${seconds})
-      order by ended_at limit ${limit}))`)).count;
+      order by ended_at limit ${limit}))`,
+    )
+  ).count;
 
 /** Records that this server secret is in use. @returns true if it is new and others were in use before */
 export async function rememberKey(database: Database, keyId: string): Promise<boolean> {
-  const [row] = await database.write((sql) => sql<Array<{ others: boolean }>>`
+  const [row] = await database.write(
+    (sql) => sql<Array<{ others: boolean }>>`
     insert into secrets.server_keys (key_id) values (${keyId}) on conflict do nothing
-    returning exists (select from secrets.server_keys) as others`);
+    returning exists (select from secrets.server_keys) as others`,
+  );
   return row?.others ?? false;
 }
 
@@ -153,13 +191,22 @@ export async function rememberKey(database: Database, keyId: string): Promise<bo
  * @param most counts no more for each key, so that the cost does not grow with their number; null for no limit
  */
 export function listKeys(
-  database: Database, current: ServerKey | null, previous: readonly ServerKey[], most: number | null,
+  database: Database,
+  current: ServerKey | null,
+  previous: readonly ServerKey[],
+  most: number | null,
 ) {
   const configured = new Set([...(current ? [current] : []), ...previous].map(({ id }) => id));
   type State = 'current' | 'previous' | 'unknown' | 'missing' | 'retired';
-  type KeyCount = Readonly<{ key_id: string; first_used_at: Date | null; secrets: number; state: State }>;
+  type KeyCount = Readonly<{
+    key_id: string;
+    first_used_at: Date | null;
+    secrets: number;
+    state: State;
+  }>;
   // Keys without secrets are included: a rotation begins with configuring the new one on every replica.
-  return database.list((sql) => sql<KeyCount[]>`
+  return database.list(
+    (sql) => sql<KeyCount[]>`
     select key_id, first_used_at, secrets,
       case when key_id = ${current?.id ?? null}::text then 'current' when configured.key_id is not null then 'previous'
         when ${configured.size === 0} then 'unknown' when secrets > 0 then 'missing' else 'retired' end as state
@@ -168,5 +215,6 @@ export function listKeys(
     using (key_id) cross join lateral (select count(*)::int4 as secrets from (
       select from secrets.secrets s where s.key_id = coalesce(used.key_id, configured.key_id) and ${readable(sql)}
       limit ${most}::int8) one) counted
-    order by first_used_at, key_id`);
+    order by first_used_at, key_id`,
+  );
 }

@@ -1,6 +1,14 @@
 import type { Call, Reply, RequestInfo } from '../http/call.ts';
 import { Failure } from '../http/errors.ts';
-import { decimal, type Infer, object, optional, queryParameters, text, uuid } from '../http/shape.ts';
+import {
+  decimal,
+  type Infer,
+  object,
+  optional,
+  queryParameters,
+  text,
+  uuid,
+} from '../http/shape.ts';
 import { type Caller, ownOnly } from './caller.ts';
 import { recordEvent, type SecretsService } from './service.ts';
 import { deleteSecret, findReceipt, listSecrets } from './store.ts';
@@ -11,16 +19,28 @@ const MAX_LISTED_BYTES = 8 * 1024 * 1024;
 const NIL_UUID = '00000000-0000-0000-0000-000000000000';
 
 export const listQuery = queryParameters({
-  limit: optional(decimal({ min: 1, max: PAGE, description: 'Secrets per page; all of them without limit and after' })),
+  limit: optional(
+    decimal({
+      min: 1,
+      max: PAGE,
+      description: 'Secrets per page; all of them without limit and after',
+    }),
+  ),
   after: optional(uuid('The last id of the previous page')),
 });
-export const listedShape = object({ id: uuid(), secret: text({ description: 'The encrypted secret' }) });
+export const listedShape = object({
+  id: uuid(),
+  secret: text({ description: 'The encrypted secret' }),
+});
 
 type ListCall = Call<Caller, unknown, Infer<typeof listQuery>, null>;
 type Listed = Infer<typeof listedShape>;
 
 /** Every readable secret as id and encrypted text: all of them as a stream, or one page. None of it is a key. */
-export async function list({ query }: ListCall, { database, limits }: SecretsService): Promise<Reply<Listed[]>> {
+export async function list(
+  { query }: ListCall,
+  { database, limits }: SecretsService,
+): Promise<Reply<Listed[]>> {
   const { after = NIL_UUID } = query;
   const rows = Math.min(PAGE, Math.ceil(MAX_LISTED_BYTES / limits.password.max_bytes));
   const limit = Math.min(query.limit ?? PAGE, rows);
@@ -32,7 +52,7 @@ export async function list({ query }: ListCall, { database, limits }: SecretsSer
   return { data, headers: found.length > limit ? { Link: next } : {} };
 
   async function* everything(): AsyncGenerator<Listed[]> {
-    for (let last: string | undefined = NIL_UUID; last !== undefined; ) {
+    for (let last: string | undefined = NIL_UUID; last !== undefined;) {
       const items: Listed[] = await listSecrets(database, last, rows);
       yield items;
       last = items[rows - 1]?.id;
@@ -41,7 +61,8 @@ export async function list({ query }: ListCall, { database, limits }: SecretsSer
 }
 
 const NO_RECEIPT = 'There is no such secret, or its receipt is no longer kept.';
-const NOT_DELETED = 'Nothing to delete: the secret does not exist, was already read, or has expired. See its receipt.';
+const NOT_DELETED =
+  'Nothing to delete: the secret does not exist, was already read, or has expired. See its receipt.';
 
 type ById = Call<Caller, { readonly id: string }, unknown, null>;
 
@@ -55,7 +76,10 @@ export const remove = ({ path, caller, request }: ById, service: SecretsService)
 
 /** Of a deletion and a simultaneous last read, exactly one succeeds. @param creator as of `deleteSecret` */
 export async function deleteAndReport(
-  service: SecretsService, id: string, creator: string | null, request: RequestInfo,
+  service: SecretsService,
+  id: string,
+  creator: string | null,
+  request: RequestInfo,
 ) {
   const deleted = await deleteSecret(service.database, id, creator);
   if (!deleted) return new Failure('not_found', { message: NOT_DELETED });

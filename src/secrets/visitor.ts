@@ -19,7 +19,8 @@ export function createVisitor({ userHeader, anyone }: NonNullable<SecretsSetting
   };
 }
 
-const MESSAGE = 'Too many secrets were stored from your network without a credential. Try again after Retry-After.';
+const MESSAGE =
+  'Too many secrets were stored from your network without a credential. Try again after Retry-After.';
 
 /** With SHARE_ANYONE: counts a secret without a creator. @returns null if the network may store it */
 export async function takeTurn({ database, serverKey }: SecretsService, { network }: RequestInfo) {

@@ -2,7 +2,13 @@ import type { Database } from '../db/pool.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Log } from '../runtime/log.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { addFailures, clearFailures, findFailing, takeProbe, type FailingTarget } from './store/delivery.ts';
+import {
+  addFailures,
+  clearFailures,
+  findFailing,
+  takeProbe,
+  type FailingTarget,
+} from './store/delivery.ts';
 
 /** How old the state of the target may be. */
 const REFRESH_MS = 1_000;
@@ -25,7 +31,10 @@ export function createBreaker(database: Database, target: string, log: Log, metr
     [failures, succeeded] = [0, false];
     try {
       if (cleared && row) await clearFailures(database, target);
-      row = added > 0 ? await addFailures(database, target, added) : await findFailing(database, target);
+      row =
+        added > 0
+          ? await addFailures(database, target, added)
+          : await findFailing(database, target);
     } catch (error) {
       [failures, succeeded] = [failures + added, succeeded || cleared];
       throw error;
@@ -57,5 +66,7 @@ export function createBreaker(database: Database, target: string, log: Log, metr
   };
 }
 
-const factsOf = ({ failures, failing_since }: FailingTarget) =>
-  ({ failures, failing_since: failing_since.toISOString() });
+const factsOf = ({ failures, failing_since }: FailingTarget) => ({
+  failures,
+  failing_since: failing_since.toISOString(),
+});

@@ -14,7 +14,10 @@ export function createCounter(database: Database) {
     const startedAt = performance.now();
     try {
       const counts = await countByStatus(database);
-      const [minutes, hours] = [await readBars(database, 'minute', 60), await readBars(database, 'hour', 24)];
+      const [minutes, hours] = [
+        await readBars(database, 'minute', 60),
+        await readBars(database, 'hour', 24),
+      ];
       return { counts, minutes, hours };
     } finally {
       const now = performance.now();

@@ -8,14 +8,25 @@ import { removeIdlePages } from './store/work.ts';
 import { type DeliveryTarget, startWorker } from './worker.ts';
 
 /** Adds delivery to a service that has a target. */
-export async function load(settings: TargetSettings, delivery: DeliverySettings, service: WebhookService) {
+export async function load(
+  settings: TargetSettings,
+  delivery: DeliverySettings,
+  service: WebhookService,
+) {
   const createTarget = await loadTarget(settings, delivery);
   const { database, log, metrics } = service;
   return {
     jobs: [removalJob(metrics, 'webhook.pages', 300, (limit) => removeIdlePages(database, limit))],
     checkWork: () => void createTarget(),
     startWork() {
-      const worker = startWorker(database, createTarget(), delivery, log, metrics, targetKeyOf(settings));
+      const worker = startWorker(
+        database,
+        createTarget(),
+        delivery,
+        log,
+        metrics,
+        targetKeyOf(settings),
+      );
       service.notifyWorker = worker.notify;
       return worker;
     },
@@ -23,12 +34,17 @@ export async function load(settings: TargetSettings, delivery: DeliverySettings,
 }
 
 /** Loads the target in use. @returns a function that throws StartupError if every attempt would fail */
-async function loadTarget(settings: TargetSettings, delivery: DeliverySettings): Promise<() => DeliveryTarget> {
+async function loadTarget(
+  settings: TargetSettings,
+  delivery: DeliverySettings,
+): Promise<() => DeliveryTarget> {
   const { concurrency, environment } = delivery;
   if (settings.kind === 'forward') {
-    const { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } = await import('./targets/forward.ts');
+    const { createForwardTarget, hasPrivateAddress, PRIVATE_TARGET } =
+      await import('./targets/forward.ts');
     return () => {
-      if (settings.allowPrivate || !hasPrivateAddress(settings.url)) return createForwardTarget(settings, concurrency);
+      if (settings.allowPrivate || !hasPrivateAddress(settings.url))
+        return createForwardTarget(settings, concurrency);
       throw new StartupError(`webhook: WEBHOOK_FORWARD_URL: ${PRIVATE_TARGET}.`);
     };
   }
@@ -43,7 +59,8 @@ async function loadTarget(settings: TargetSettings, delivery: DeliverySettings):
   return () => {
     const [program] = settings.command;
     // A name without a path is looked up in PATH at each attempt.
-    if (isAbsolute(program)) checkAccess(program, mode.X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
+    if (isAbsolute(program))
+      checkAccess(program, mode.X_OK, 'WEBHOOK_COMMAND names a program that cannot be run');
     return createCommandTarget(settings.command, environment);
   };
 }

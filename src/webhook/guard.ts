@@ -17,13 +17,17 @@ export const bearerOrQuery: TokenOf = (request) => {
 /** How long the token of a sender is kept in memory. */
 const KEEP_MS = 5_000;
 
-const keyOf = ({ network }: RequestInfo, sent: Buffer): string => `${network} ${sent.toString('hex')}`;
+const keyOf = ({ network }: RequestInfo, sent: Buffer): string =>
+  `${network} ${sent.toString('hex')}`;
 
 function guard(role: Role, security: string[], tokenOf: TokenOf, message: string) {
   return {
     security,
     errors: ['unauthorized', 'too_many_requests', 'unavailable'],
-    async check(request: RequestInfo, { database, limitGuesses, pendingLastSeen, senders }: WebhookService) {
+    async check(
+      request: RequestInfo,
+      { database, limitGuesses, pendingLastSeen, senders }: WebhookService,
+    ) {
       const token = tokenOf(request);
       if (token === null) return refused(null, message);
       const sent = digest(token);
@@ -31,7 +35,9 @@ function guard(role: Role, security: string[], tokenOf: TokenOf, message: string
       const key = keyOf(request, sent);
       const kept = role === 'sender' ? senders.get(key) : null;
       if (kept && kept.until > performance.now()) return kept.caller;
-      const caller = await limitGuesses(request.network, sent.toString('hex'), () => findTokenCaller(database, sent));
+      const caller = await limitGuesses(request.network, sent.toString('hex'), () =>
+        findTokenCaller(database, sent),
+      );
       if (caller instanceof Failure) return caller;
       if (!caller?.is_active || caller.role !== role) return refused(token, message);
       if (caller.last_seen_is_old) pendingLastSeen.add(caller.id);
@@ -49,7 +55,8 @@ export const refused = (token: string | null, message: string) =>
 
 const SEND_AN_OPERATORS =
   'Send the token of an operator as "Authorization: Bearer …"; make one with: gatehouse token create --role operator';
-export const SEND_A_TOKEN = 'Send a valid token as "Authorization: Bearer …" or in the query as ?token=….';
+export const SEND_A_TOKEN =
+  'Send a valid token as "Authorization: Bearer …" or in the query as ?token=….';
 
 /** As bearer only: a token in a query ends up in access logs (ASVS 14.2.1). */
 const operatorToken = guard('operator', ['bearer'], bearer, SEND_AN_OPERATORS);
@@ -76,7 +83,12 @@ export function checkAgain(request: RequestInfo, service: WebhookService) {
 }
 
 /** Replies that are given before the handler runs. */
-const EARLY = new Set<ErrorCode>(['unsupported_media_type', 'body_too_large', 'request_timeout', 'overloaded']);
+const EARLY = new Set<ErrorCode>([
+  'unsupported_media_type',
+  'body_too_large',
+  'request_timeout',
+  'overloaded',
+]);
 
 /** With an ended token that is still kept, such a reply would disclose more than 401. */
 export const withTokenChecked = (row: Route<WebhookService>): Route<WebhookService> => ({

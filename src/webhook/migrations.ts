@@ -1,7 +1,8 @@
 import type { Migration } from '../db/schema.ts';
 
 /** Rows that change at each delivery. */
-const QUEUE = '(fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)';
+const QUEUE =
+  '(fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)';
 
 /** Published steps never change. A change is a new step at the end. */
 export const MIGRATIONS: readonly Migration[] = [

@@ -18,22 +18,43 @@ type PlainService = ReturnType<typeof createPlain>;
 /** The plain variant: no database. Each event becomes one JSON line on standard output. */
 export const startPlain = (settings: WebhookSettings, context: ServiceContext) => ({
   routes: bindRoutes(createPlainRoutes(), createPlain(settings, context)),
-  storage: null, firstRun: async () => {}, jobs: [],
+  storage: null,
+  firstRun: async () => {},
+  jobs: [],
 });
 
-export const createPlainRoutes = () => withBuiltIns([
-  route({ ...webhook,
-    summary: 'Accept an event; the reply is sent once it is printed',
-    guard: plainToken, body: plainBody,
-    errors: [...inputErrors, 'unavailable'], handle: receivePlain,
-  }),
-], facts, 'unavailable');
+export const createPlainRoutes = () =>
+  withBuiltIns(
+    [
+      route({
+        ...webhook,
+        summary: 'Accept an event; the reply is sent once it is printed',
+        guard: plainToken,
+        body: plainBody,
+        errors: [...inputErrors, 'unavailable'],
+        handle: receivePlain,
+      }),
+    ],
+    facts,
+    'unavailable',
+  );
 
-function createPlain({ token, appName }: WebhookSettings, { stdout, isServing, site }: ServiceContext) {
+function createPlain(
+  { token, appName }: WebhookSettings,
+  { stdout, isServing, site }: ServiceContext,
+) {
   /** Null: no token is required. */
   const tokenDigest = token === null ? null : digest(token);
   const limitGuesses = createGuessLimit();
-  return { tokenDigest, appName, stdout, limitGuesses, isServing, site, readiness: async () => null };
+  return {
+    tokenDigest,
+    appName,
+    stdout,
+    limitGuesses,
+    isServing,
+    site,
+    readiness: async () => null,
+  };
 }
 
 const plainToken: Guard<PlainService, null> = {
@@ -44,7 +65,8 @@ const plainToken: Guard<PlainService, null> = {
     const token = bearerOrQuery(request);
     const sent = digest(token ?? '');
     const compare = async () => (sameDigest(sent, tokenDigest) ? true : null);
-    const isValid = token === null ? null : await limitGuesses(request.network, sent.toString('hex'), compare);
+    const isValid =
+      token === null ? null : await limitGuesses(request.network, sent.toString('hex'), compare);
     if (isValid instanceof Failure) return isValid;
     return isValid ? null : refused(token, SEND_A_TOKEN);
   },
@@ -55,8 +77,11 @@ const MAX_UNPRINTED_BYTES = 8 * 1024 * 1024;
 
 function print(stdout: Writable, line: string): Promise<void> {
   return new Promise((resolve, reject) => {
-    if (stdout.writableLength > MAX_UNPRINTED_BYTES) return reject(new Overloaded('standard output is not being read'));
-    stdout.write(line, (error) => (error ? reject(new Unavailable('standard output is closed', false)) : resolve()));
+    if (stdout.writableLength > MAX_UNPRINTED_BYTES)
+      return reject(new Overloaded('standard output is not being read'));
+    stdout.write(line, (error) =>
+      error ? reject(new Unavailable('standard output is closed', false)) : resolve(),
+    );
   });
 }
 
@@ -72,13 +97,21 @@ const plainBody: BodyRule<Buffer> = {
 
 /** Prints a valid generic event. The reply is sent once the line has left the process. */
 async function receivePlain(
-  { request, body }: Call<null, unknown, unknown, Buffer>, { appName, stdout }: PlainService,
+  { request, body }: Call<null, unknown, unknown, Buffer>,
+  { appName, stdout }: PlainService,
 ): Promise<Reply<ReceiveReply> | Failure<'invalid_header' | 'invalid_body'>> {
   const { headers, requestId } = request;
   const deliveryId = readDeliveryId(SOURCES.generic, headers, {});
   if (deliveryId instanceof Failure) return deliveryId;
   const [id, time] = [randomUUID(), new Date().toISOString()];
-  const facts = { time, app: appName, message: 'event', id, request_id: requestId, delivery_id: deliveryId };
+  const facts = {
+    time,
+    app: appName,
+    message: 'event',
+    id,
+    request_id: requestId,
+    delivery_id: deliveryId,
+  };
   // The sender's own text: parsing and printing it again would change long numbers. It is valid JSON, so a line break
   // can only be between two tokens.
   const text = body.toString('utf8').replace(/[\r\n]+/g, ' ');

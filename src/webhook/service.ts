@@ -12,7 +12,8 @@ import { SCHEMA } from './schema.ts';
 import type { TargetSettings, WebhookSettings } from './settings.ts';
 
 /** @param secret WEBHOOK_SECRET, or one of WEBHOOK_SECRET_PREVIOUS */
-export const createSigningKey = (secret: string): ServerKey => deriveServerKey(secret, 'gatehouse/webhook/v1/');
+export const createSigningKey = (secret: string): ServerKey =>
+  deriveServerKey(secret, 'gatehouse/webhook/v1/');
 /** The first seals, all of them open. */
 export type SigningKeys = readonly [ServerKey, ...ServerKey[]];
 
@@ -20,7 +21,9 @@ export type SigningKeys = readonly [ServerKey, ...ServerKey[]];
 export type WebhookService = ReturnType<typeof createWebhook>;
 
 export function createWebhook(
-  { secrets, target, delivery, rate, maxSignedBytes }: WebhookSettings, database: Database, context: ServiceContext,
+  { secrets, target, delivery, rate, maxSignedBytes }: WebhookSettings,
+  database: Database,
+  context: ServiceContext,
 ) {
   const { log, metrics } = context;
   const received = 'Webhook events accepted, by source and by whether they are duplicates.';
@@ -35,15 +38,21 @@ export function createWebhook(
     senders: createRecentMap<Readonly<{ caller: KnownToken; until: number }> | null>(1_000),
     /** Null without a target: events stay stored. `isSelected` applies WEBHOOK_EVENTS, `isOrdered` is WEBHOOK_ORDER. */
     delivery: target && {
-      isSelected: createSelector(delivery.events), isOrdered: delivery.isOrdered,
-      targetKey: targetKeyOf(target), target: `${target.kind} ${target.label}`, pauses: delivery.pauses,
+      isSelected: createSelector(delivery.events),
+      isOrdered: delivery.isOrdered,
+      targetKey: targetKeyOf(target),
+      target: `${target.kind} ${target.label}`,
+      pauses: delivery.pauses,
     },
     /** Tells the worker that events are due. Does nothing while there is none. */
     notifyWorker: () => {},
     /** The operator whom a trusted proxy names; null if there is none. Replaced if INBOX_USERS is set. */
     namedOperator: (_request: RequestInfo): string | null => null,
     limitRate: createRateLimit(rate, rate).take,
-    countReceived: metrics.counter('gatehouse_events_received_total', received, ['source', 'status']),
+    countReceived: metrics.counter('gatehouse_events_received_total', received, [
+      'source',
+      'status',
+    ]),
     /** Tokens whose last use is not written yet: a job does that, outside of requests. */
     pendingLastSeen: new Set<string>(),
     /** Bytes of events that wait for their commit. */
@@ -58,7 +67,8 @@ export function createWebhook(
 }
 
 /** Under which the state of a target is kept: another target, in a later setting, begins without failures. */
-export const targetKeyOf = ({ kind, id }: TargetSettings): string => digest(`${kind} ${id}`).toString('base64url');
+export const targetKeyOf = ({ kind, id }: TargetSettings): string =>
+  digest(`${kind} ${id}`).toString('base64url');
 
 /** @param patterns event names in which `*` stands for any characters; none selects every event */
 export function createSelector(patterns: readonly string[]): (event: string) => boolean {

@@ -1,8 +1,19 @@
 import { isAbsolute } from 'node:path';
 import type { DatabaseAddress } from '../db/address.ts';
 import {
-  DAY, earlierSecrets, Expected, matching, number, numberOrNull, oneOf, secret, type SettingsInput, text, toggle,
-  type Values, type Variable,
+  DAY,
+  earlierSecrets,
+  Expected,
+  matching,
+  number,
+  numberOrNull,
+  oneOf,
+  secret,
+  type SettingsInput,
+  text,
+  toggle,
+  type Values,
+  type Variable,
 } from '../runtime/variables.ts';
 import { pausesOf, retrySchedule } from './schedule.ts';
 import { SCHEMES } from './signatures.ts';
@@ -18,13 +29,19 @@ export const VARIABLES = {
   WEBHOOK_SECRET: secret(),
   WEBHOOK_SECRET_PREVIOUS: earlierSecrets(0),
   // These characters need no encoding in a query or a header.
-  WEBHOOK_TOKEN: secret(matching(/^[A-Za-z0-9._~-]{1,512}$/, 'at most 512 characters of A-Z a-z 0-9 . _ ~ -')),
+  WEBHOOK_TOKEN: secret(
+    matching(/^[A-Za-z0-9._~-]{1,512}$/, 'at most 512 characters of A-Z a-z 0-9 . _ ~ -'),
+  ),
   APP_NAME: text('gatehouse-webhook'),
   WEBHOOK_FORWARD_URL: text(null, checkForwardUrl),
-  WEBHOOK_FORWARD_SECRET: text(null, (value) => (SCHEMES.standard.keyOf(value) ? null : FORWARD_SECRET)),
+  WEBHOOK_FORWARD_SECRET: text(null, (value) =>
+    SCHEMES.standard.keyOf(value) ? null : FORWARD_SECRET,
+  ),
   WEBHOOK_FORWARD_ALLOW_PRIVATE: toggle('off'),
   WEBHOOK_COMMAND: command(),
-  WEBHOOK_HANDLER: text(null, (value) => (isAbsolute(value) ? null : 'the absolute path of a module')),
+  WEBHOOK_HANDLER: text(null, (value) =>
+    isAbsolute(value) ? null : 'the absolute path of a module',
+  ),
   WEBHOOK_EVENTS: text(null),
   WEBHOOK_ORDER: oneOf('none', ['none', 'page_id']),
   WEBHOOK_CONCURRENCY: number(10, 1, 256),
@@ -45,20 +62,27 @@ type WebhookValues = Values<typeof VARIABLES>;
 /** A program and its arguments. */
 export type Command = readonly [string, ...string[]];
 /** `secret` signs the requests by Standard Webhooks; null for no signature. */
-export type ForwardSettings = { readonly url: URL; readonly secret: string | null; readonly allowPrivate: boolean };
+export type ForwardSettings = {
+  readonly url: URL;
+  readonly secret: string | null;
+  readonly allowPrivate: boolean;
+};
 export type TargetSettings = NonNullable<ReturnType<typeof targetOf>>;
 export type WebhookSettings = ReturnType<typeof read>;
 export type DeliverySettings = WebhookSettings['delivery'];
 export type WorkSettings = Pick<DeliverySettings, 'concurrency' | 'timeoutMs' | 'pauses'>;
 
-export const needsDatabase = ({ WEBHOOK_VARIANT }: WebhookValues): boolean => WEBHOOK_VARIANT === 'extended';
+export const needsDatabase = ({ WEBHOOK_VARIANT }: WebhookValues): boolean =>
+  WEBHOOK_VARIANT === 'extended';
 export const logFields = ({ appName }: WebhookSettings) => ({ app: appName });
 
 export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
   const { values, database, purpose, foreign, findings, userHeader } = input;
   const isPlain = values.WEBHOOK_VARIANT === 'plain' && purpose === 'serve';
   if (isPlain && values.WEBHOOK_TOKEN === null) {
-    findings.warnings.push('WEBHOOK_TOKEN is not set: the plain webhook receiver accepts events from anyone.');
+    findings.warnings.push(
+      'WEBHOOK_TOKEN is not set: the plain webhook receiver accepts events from anyone.',
+    );
   }
   if (values.WEBHOOK_SECRET === null && values.WEBHOOK_SECRET_PREVIOUS.length > 0) {
     findings.problems.push('WEBHOOK_SECRET_PREVIOUS requires WEBHOOK_SECRET.');
@@ -68,13 +92,19 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
     database: isPlain ? null : database,
     token: values.WEBHOOK_TOKEN,
     /** The first seals signing secrets, all of them open them. None: tokens cannot have one. */
-    secrets: values.WEBHOOK_SECRET === null ? [] : [values.WEBHOOK_SECRET, ...values.WEBHOOK_SECRET_PREVIOUS],
+    secrets:
+      values.WEBHOOK_SECRET === null
+        ? []
+        : [values.WEBHOOK_SECRET, ...values.WEBHOOK_SECRET_PREVIOUS],
     appName: values.APP_NAME,
     /** Where events are delivered. Null: they stay stored. */
     target: targetOf(values, isPlain, findings.problems),
     delivery: {
       /** Event names in which `*` stands for any characters; none selects every event. */
-      events: (values.WEBHOOK_EVENTS ?? '').split(',').map((one) => one.trim()).filter(Boolean),
+      events: (values.WEBHOOK_EVENTS ?? '')
+        .split(',')
+        .map((one) => one.trim())
+        .filter(Boolean),
       isOrdered: values.WEBHOOK_ORDER === 'page_id',
       concurrency: values.WEBHOOK_CONCURRENCY,
       timeoutMs: values.WEBHOOK_TIMEOUT * 1000,
@@ -97,8 +127,17 @@ export function read(input: SettingsInput<typeof VARIABLES, DatabaseAddress>) {
 /** Who may use the inbox without a token; null: no one. A user whom a proxy names is not an operator by default. */
 function inboxUsersOf(users: string | null, header: string | null, problems: string[]) {
   if (users === null) return null;
-  if (header === null) problems.push('INBOX_USERS requires TRUSTED_USER_HEADER, in which a proxy names the user.');
-  return header === null ? null : { header, names: users.split(',').map((name) => name.trim()).filter(Boolean) };
+  if (header === null)
+    problems.push('INBOX_USERS requires TRUSTED_USER_HEADER, in which a proxy names the user.');
+  return header === null
+    ? null
+    : {
+        header,
+        names: users
+          .split(',')
+          .map((name) => name.trim())
+          .filter(Boolean),
+      };
 }
 
 /** At most one target, so that it is clear which one processed an event. */
@@ -107,16 +146,27 @@ function targetOf(values: WebhookValues, isPlain: boolean, problems: string[]) {
   const { WEBHOOK_FORWARD_SECRET: secret, WEBHOOK_FORWARD_ALLOW_PRIVATE: allowPrivate } = values;
   const names = ['WEBHOOK_FORWARD_URL', 'WEBHOOK_COMMAND', 'WEBHOOK_HANDLER'] as const;
   const given = names.filter((name) => values[name] !== null);
-  if (given.length > 1) problems.push(`${given.join(' and ')} are set together; set only one of them.`);
+  if (given.length > 1)
+    problems.push(`${given.join(' and ')} are set together; set only one of them.`);
   if (given.length > 0 && isPlain) {
-    problems.push(`${given.join(', ')} requires WEBHOOK_VARIANT=extended: the plain variant stores no events.`);
+    problems.push(
+      `${given.join(', ')} requires WEBHOOK_VARIANT=extended: the plain variant stores no events.`,
+    );
   }
   // The path and the query of a URL, and the arguments of a program, may hold a credential: a label has neither.
   if (url !== null) {
     const { origin } = new URL(url);
-    return { kind: 'forward', id: url, label: origin, url: new URL(url), secret, allowPrivate } as const;
+    return {
+      kind: 'forward',
+      id: url,
+      label: origin,
+      url: new URL(url),
+      secret,
+      allowPrivate,
+    } as const;
   }
-  if (command !== null) return { kind: 'command', id: command.join('\0'), label: command[0], command } as const;
+  if (command !== null)
+    return { kind: 'command', id: command.join('\0'), label: command[0], command } as const;
   return module === null ? null : ({ kind: 'handler', id: module, label: module, module } as const);
 }
 
@@ -127,11 +177,15 @@ function checkForwardUrl(value: string): string | null {
 }
 
 function command(): Variable<Command | null> {
-  const expected = new Expected('a JSON array of a program and its arguments, such as ["/usr/local/bin/handle", "-v"]');
+  const expected = new Expected(
+    'a JSON array of a program and its arguments, such as ["/usr/local/bin/handle", "-v"]',
+  );
   const parse = (text: string) => {
     try {
       const words: unknown = JSON.parse(text);
-      const isValid = Array.isArray(words) && words.every((word) => typeof word === 'string' && !word.includes('\0'));
+      const isValid =
+        Array.isArray(words) &&
+        words.every((word) => typeof word === 'string' && !word.includes('\0'));
       const [program, ...rest]: string[] = isValid ? words : [];
       return program ? ([program, ...rest] as const) : expected;
     } catch {

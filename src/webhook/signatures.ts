@@ -37,7 +37,8 @@ export const SCHEMES = {
       const named = (name: string) => header(`webhook-${name}`) || header(`svix-${name}`);
       const [id, at] = [named('id'), named('timestamp')];
       const found = named('signature').matchAll(/(?<=^| )v1,([A-Za-z0-9+/]{43}=)(?= |$)/g);
-      const signatures = id === '' ? [] : [...found].map(([, signature = '']) => fromBase64(signature));
+      const signatures =
+        id === '' ? [] : [...found].map(([, signature = '']) => fromBase64(signature));
       return { prefix: `${id}.${at}.`, signatures, at };
     },
     keyOf(secret) {
@@ -48,7 +49,9 @@ export const SCHEMES = {
   github: overBody('x-hub-signature-256'),
   stripe: {
     read(header) {
-      const parts = header('stripe-signature').split(',').map((part) => part.trim());
+      const parts = header('stripe-signature')
+        .split(',')
+        .map((part) => part.trim());
       const at = parts.find((part) => part.startsWith('t='))?.slice('t='.length) ?? '';
       return { prefix: `${at}.`, signatures: parts.map((part) => hex('v1=', part)), at };
     },
@@ -71,7 +74,11 @@ export type Verdict = 'valid' | 'no signature' | 'wrong signature' | 'too old';
 
 /** Verifies the signature over the raw bytes, in constant time for each secret. @param now seconds since 1970 */
 export function verify(
-  scheme: keyof typeof SCHEMES, headers: IncomingHttpHeaders, raw: Buffer, secrets: readonly string[], now: number,
+  scheme: keyof typeof SCHEMES,
+  headers: IncomingHttpHeaders,
+  raw: Buffer,
+  secrets: readonly string[],
+  now: number,
 ): Verdict {
   const { read, keyOf } = SCHEMES[scheme];
   const { prefix, signatures, at } = read((name) => {

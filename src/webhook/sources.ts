@@ -1,6 +1,15 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { Failure } from '../http/errors.ts';
-import { type Infer, isObject, object, oneOf, optional, text, uuid, withoutNul } from '../http/shape.ts';
+import {
+  type Infer,
+  isObject,
+  object,
+  oneOf,
+  optional,
+  text,
+  uuid,
+  withoutNul,
+} from '../http/shape.ts';
 import type { SCHEMES } from './signatures.ts';
 
 /** The reply to an event, or to a sender's handshake. */
@@ -36,12 +45,23 @@ const header = (...names: readonly string[]): Field => ({
   at: `in the header ${names[0]}`,
   read: (headers) => names.map((name) => headers[name]).find((value) => value !== undefined),
 });
-const member = (name: string): Field => ({ at: `in the body as "${name}"`, read: (_headers, body) => body[name] });
+const member = (name: string): Field => ({
+  at: `in the body as "${name}"`,
+  read: (_headers, body) => body[name],
+});
 
 /** From each sender's documentation. `generic` is the form of the specification. */
 export const SOURCES = {
-  generic: { scheme: null, event: member('event'), deliveryId: header('webhook-id', 'idempotency-key') },
-  standard: { scheme: 'standard', event: member('type'), deliveryId: header('webhook-id', 'svix-id') },
+  generic: {
+    scheme: null,
+    event: member('event'),
+    deliveryId: header('webhook-id', 'idempotency-key'),
+  },
+  standard: {
+    scheme: 'standard',
+    event: member('type'),
+    deliveryId: header('webhook-id', 'svix-id'),
+  },
   github: {
     scheme: 'github',
     event: header('x-github-event'),
@@ -49,7 +69,12 @@ export const SOURCES = {
     handshake: (headers) => (headers['x-github-event'] === 'ping' ? { status: 'pong' } : null),
   },
   // The number of endpoints that have not accepted the event yet.
-  stripe: { scheme: 'stripe', event: member('type'), deliveryId: member('id'), counter: 'pending_webhooks' },
+  stripe: {
+    scheme: 'stripe',
+    event: member('type'),
+    deliveryId: member('id'),
+    counter: 'pending_webhooks',
+  },
   slack: {
     scheme: 'slack',
     event: {
@@ -61,7 +86,11 @@ export const SOURCES = {
       type === 'url_verification' && typeof challenge === 'string' ? { challenge } : null,
   },
   notion: {
-    scheme: 'notion', event: member('type'), deliveryId: member('id'), counter: 'attempt_number', sendsSecret: true,
+    scheme: 'notion',
+    event: member('type'),
+    deliveryId: member('id'),
+    counter: 'attempt_number',
+    sendsSecret: true,
   },
 } as const satisfies Record<string, Source>;
 
@@ -85,11 +114,18 @@ export function isRepetition({ counter }: Source, first: Buffer, body: Buffer): 
 }
 
 /** @returns the id that identifies repetitions of a delivery, or null if the sender gave none */
-export function readDeliveryId({ deliveryId }: Source, headers: IncomingHttpHeaders, body: JsonObject) {
+export function readDeliveryId(
+  { deliveryId }: Source,
+  headers: IncomingHttpHeaders,
+  body: JsonObject,
+) {
   const value = deliveryId.read(headers, body);
   if (value === undefined) return null;
   if (typeof value === 'string' && /^[\x21-\x7e]{1,255}$/.test(value)) return value;
   const name = Object.keys(headers).find((one) => headers[one] === value);
-  const field = { path: name ?? '', message: 'the delivery id must have 1 to 255 visible ASCII characters' };
+  const field = {
+    path: name ?? '',
+    message: 'the delivery id must have 1 to 255 visible ASCII characters',
+  };
   return new Failure(name === undefined ? 'invalid_body' : 'invalid_header', { fields: [field] });
 }

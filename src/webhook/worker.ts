@@ -8,7 +8,13 @@ import type { Metrics } from '../runtime/metrics.ts';
 import { createBreaker } from './breaker.ts';
 import type { WorkSettings } from './settings.ts';
 import {
-  claimWork, endDelivered, endWork, type LeasedEvent, renewLeases, type Result, returnWork,
+  claimWork,
+  endDelivered,
+  endWork,
+  type LeasedEvent,
+  renewLeases,
+  type Result,
+  returnWork,
 } from './store/work.ts';
 
 /** How an attempt ended, and for how many seconds the target asked to wait. */
@@ -33,7 +39,8 @@ const ABORT_MS = 2_000;
 const MAX_RETRY_AFTER = 86_400;
 /** Events that failed together are not retried together: a pause differs from its setting by up to this part of it. */
 const JITTER = 0.2;
-const NO_ATTEMPT_LEFT = 'no attempt left: the last one ended with its process, or the retry schedule was shortened';
+const NO_ATTEMPT_LEFT =
+  'no attempt left: the last one ended with its process, or the retry schedule was shortened';
 
 /**
  * Delivers events at least once, each under a lease. Only the holder of the lease can end or return the event.
@@ -42,7 +49,12 @@ const NO_ATTEMPT_LEFT = 'no attempt left: the last one ended with its process, o
  * and returns the rest.
  */
 export function startWorker(
-  database: Database, target: DeliveryTarget, settings: WorkSettings, log: Log, metrics: Metrics, targetId = '',
+  database: Database,
+  target: DeliveryTarget,
+  settings: WorkSettings,
+  log: Log,
+  metrics: Metrics,
+  targetId = '',
 ) {
   const breaker = createBreaker(database, targetId, log, metrics);
   const maxAttempts = settings.pauses.length + 1;
@@ -55,12 +67,18 @@ export function startWorker(
   /** Aborted by a notification since the last claim. */
   let pause = new AbortController();
   const notify = () => pause.abort();
-  const warn = (message: string, facts = {}) => (error: unknown) =>
-    log.warn(message, { ...facts, ...describeError(error) });
+  const warn =
+    (message: string, facts = {}) =>
+    (error: unknown) =>
+      log.warn(message, { ...facts, ...describeError(error) });
 
   async function attempt(event: LeasedEvent): Promise<void> {
     if (event.attempt > maxAttempts) {
-      return endWork(database, [{ ...event, result: { error: NO_ATTEMPT_LEFT }, wasAttempted: false }], 'dead');
+      return endWork(
+        database,
+        [{ ...event, result: { error: NO_ATTEMPT_LEFT }, wasAttempted: false }],
+        'dead',
+      );
     }
     const startedAt = performance.now();
     const { retryAfter = null, ...outcome } = (await deliver(event)) ?? { error: null };
@@ -70,7 +88,12 @@ export function startWorker(
     breaker.record(outcome.error === null);
     const durationMs = Math.round(performance.now() - startedAt);
     const error = outcome.error === null ? null : errorLine(outcome.error);
-    const result = { ...outcome, error, durationMs, answer: outcome.answer && answerText(outcome.answer) };
+    const result = {
+      ...outcome,
+      error,
+      durationMs,
+      answer: outcome.answer && answerText(outcome.answer),
+    };
     if (error === null) return endDelivered(database, { ...event, result });
     const facts = { event_id: event.id, attempt: event.attempt, error };
     const pause = settings.pauses[event.attempt - 1];
@@ -92,7 +115,8 @@ export function startWorker(
     shutdown.signal.addEventListener('abort', abort);
     const timedOut = { error: `no result within ${settings.timeoutMs / 1000} s`, retryAfter: null };
     const abandoned = new Promise<DeliveryResult>((resolve) =>
-      limit.signal.addEventListener('abort', () => setTimeout(resolve, ABORT_MS, timedOut)));
+      limit.signal.addEventListener('abort', () => setTimeout(resolve, ABORT_MS, timedOut)),
+    );
     try {
       const result = await Promise.race([target.deliver(event, limit.signal), abandoned]);
       return (result?.error ?? null) !== null && limit.signal.aborted ? timedOut : result;
@@ -107,7 +131,9 @@ export function startWorker(
   async function run(event: LeasedEvent): Promise<void> {
     running.add(event);
     // If the outcome is not stored, the event is due again when its lease ends.
-    await attempt(event).catch(warn('the outcome of an attempt could not be stored', { event_id: event.id }));
+    await attempt(event).catch(
+      warn('the outcome of an attempt could not be stored', { event_id: event.id }),
+    );
     running.delete(event);
     if (running.size <= settings.concurrency / 2) notify();
   }
@@ -115,7 +141,8 @@ export function startWorker(
   async function claim(free: number): Promise<LeasedEvent[]> {
     const admitted = await breaker.admit();
     if (admitted === 'none') return [];
-    const [limit, first] = admitted === 'probe' ? ([1, 'newest'] as const) : ([free, 'oldest'] as const);
+    const [limit, first] =
+      admitted === 'probe' ? ([1, 'newest'] as const) : ([free, 'oldest'] as const);
     return claimWork(database, randomUUID(), LEASE_SECONDS, limit, first);
   }
 
@@ -126,14 +153,18 @@ export function startWorker(
       const free = settings.concurrency - running.size;
       const events = (free > 0 && (await claim(free).catch(failed))) || [];
       for (const event of events) void run(event);
-      if (events.length < free || free === 0) await sleep(POLL_MS, undefined, { signal: pause.signal }).catch(() => {});
+      if (events.length < free || free === 0)
+        await sleep(POLL_MS, undefined, { signal: pause.signal }).catch(() => {});
     }
   }
 
-  const renewal = setInterval(() => {
-    const failed = warn('leases could not be renewed');
-    if (running.size > 0) renewLeases(database, [...running], LEASE_SECONDS).catch(failed);
-  }, (LEASE_SECONDS * 1000) / 3);
+  const renewal = setInterval(
+    () => {
+      const failed = warn('leases could not be renewed');
+      if (running.size > 0) renewLeases(database, [...running], LEASE_SECONDS).catch(failed);
+    },
+    (LEASE_SECONDS * 1000) / 3,
+  );
   const looping = loop();
   return {
     notify,
@@ -156,7 +187,10 @@ export const delayOf = (pause: number, retryAfter: number | null, random = Math.
 
 /** One line of at most 1,000 characters, without control characters: the target controls this text. */
 export const errorLine = (text: string): string =>
-  text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ').trim().slice(0, 1_000);
+  text
+    .replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ')
+    .trim()
+    .slice(0, 1_000);
 
 /** The target controls this text, too. Line breaks stay; PostgreSQL's `text` cannot hold U+0000. */
 const answerText = (text: string): string => text.replace(/[^\P{Cc}\n\t]|\p{Cf}/gu, ' ');

@@ -11,8 +11,19 @@ const program = buildProgram();
 const file = await createEmptyDatabase();
 const environment = variables(file.url);
 
-const run = (t: TestContext, words: string | readonly string[], given: Readonly<Record<string, string>> = environment, input?: string | Buffer) =>
-  runProgram(t, program, typeof words === 'string' ? words.split(' ').filter(Boolean) : words, given, input === undefined ? {} : { input });
+const run = (
+  t: TestContext,
+  words: string | readonly string[],
+  given: Readonly<Record<string, string>> = environment,
+  input?: string | Buffer,
+) =>
+  runProgram(
+    t,
+    program,
+    typeof words === 'string' ? words.split(' ').filter(Boolean) : words,
+    given,
+    input === undefined ? {} : { input },
+  );
 
 /** Wrong in whatever way: nothing on standard output, and lines for people on the other, never a stack. */
 function assertFailure(finished: Finished, code: number, lines = 1): void {
@@ -26,15 +37,47 @@ function assertFailure(finished: Finished, code: number, lines = 1): void {
 }
 
 const COMMANDS = [
-  'serve', 'migrate', 'check', 'version', 'completion', 'user create', 'user list', 'user show', 'user set', 'user password', 'user delete', 'user factors remove', 'key create', 'key list', 'key revoke', 'audit list', 'throttle list', 'user unlock',
-  'token create', 'token list', 'token rotate', 'token confirm', 'token reseal', 'token revoke', 'event list', 'event show', 'event redeliver', 'event pause', 'event resume', 'event tail', 'restored identity', 'restored secrets', 'restored webhook',
+  'serve',
+  'migrate',
+  'check',
+  'version',
+  'completion',
+  'user create',
+  'user list',
+  'user show',
+  'user set',
+  'user password',
+  'user delete',
+  'user factors remove',
+  'key create',
+  'key list',
+  'key revoke',
+  'audit list',
+  'throttle list',
+  'user unlock',
+  'token create',
+  'token list',
+  'token rotate',
+  'token confirm',
+  'token reseal',
+  'token revoke',
+  'event list',
+  'event show',
+  'event redeliver',
+  'event pause',
+  'event resume',
+  'event tail',
+  'restored identity',
+  'restored secrets',
+  'restored webhook',
 ];
 
 test('--help, help and no word at all list every command, and need no configuration', async (t) => {
   for (const words of ['--help', '-h', '--help serve', 'help', '']) {
     const { code, stdout, stderr } = await run(t, words, {});
     assert.deepEqual([code, stderr], [0, '']);
-    for (const command of COMMANDS) assert.match(stdout, new RegExp(`^  ${command} +\\S`, 'm'), words);
+    for (const command of COMMANDS)
+      assert.match(stdout, new RegExp(`^  ${command} +\\S`, 'm'), words);
   }
 });
 
@@ -50,13 +93,18 @@ for (const command of COMMANDS) {
 
 test('help COMMAND is COMMAND --help', async (t) => {
   for (const command of ['user', 'user list', 'migrate']) {
-    const [help, option] = [await run(t, `help ${command}`, {}), await run(t, `${command} --help`, {})];
+    const [help, option] = [
+      await run(t, `help ${command}`, {}),
+      await run(t, `${command} --help`, {}),
+    ];
     assert.deepEqual([help.code, help.stdout], [0, option.stdout]);
   }
 });
 
 test('version and --version print the version of the package', async (t) => {
-  const { version }: { version: string } = JSON.parse(readFileSync(join(program, 'package.json'), 'utf8'));
+  const { version }: { version: string } = JSON.parse(
+    readFileSync(join(program, 'package.json'), 'utf8'),
+  );
   for (const words of ['version', '--version', '-v']) {
     const { code, stdout } = await run(t, words, {});
     assert.deepEqual([code, stdout], [0, `gatehouse ${version} (Node ${process.versions.node})\n`]);
@@ -67,7 +115,10 @@ test('the name of a group with --help lists its commands', async (t) => {
   for (const group of ['user', 'key', 'audit', 'token', 'restored']) {
     const { code, stdout } = await run(t, `${group} --help`, {});
     assert.equal(code, 0);
-    assert.deepEqual([...stdout.matchAll(/^ {2}([a-z]+( [a-z]+)+)/gm)].map(([, name]) => name), COMMANDS.filter((command) => command.startsWith(`${group} `)));
+    assert.deepEqual(
+      [...stdout.matchAll(/^ {2}([a-z]+( [a-z]+)+)/gm)].map(([, name]) => name),
+      COMMANDS.filter((command) => command.startsWith(`${group} `)),
+    );
   }
 });
 
@@ -76,14 +127,23 @@ const misuses: ReadonlyArray<readonly [words: string | readonly string[], said: 
   ['usr list', /there is no command "usr list" \(did you mean "user"\?\)/],
   ['user lsit', /factors remove, unlock \(did you mean "list"\?\)/],
   ['user list --jsno', /Unknown option '--jsno' \(did you mean "--json"\?\)/],
-  ['serve identty', /"identty" is not one of identity, secrets, webhook \(did you mean "identity"\?\)/],
+  [
+    'serve identty',
+    /"identty" is not one of identity, secrets, webhook \(did you mean "identity"\?\)/,
+  ],
   ['completion', /completion takes SHELL/],
   ['completion tcsh', /"tcsh" is not one of bash, zsh, fish/],
   ['version one', /version: Unexpected argument 'one'/],
   ['bogus', /there is no command "bogus"/],
   ['bogus --help', /there is no command "bogus"/],
-  ['user', /"user" needs a subcommand: create, list, show, set, password, delete, factors remove, unlock\./],
-  ['user remove', /"user" needs a subcommand: create, list, show, set, password, delete, factors remove, unlock\./],
+  [
+    'user',
+    /"user" needs a subcommand: create, list, show, set, password, delete, factors remove, unlock\./,
+  ],
+  [
+    'user remove',
+    /"user" needs a subcommand: create, list, show, set, password, delete, factors remove, unlock\./,
+  ],
   ['serve letterbox', /"letterbox" is not one of identity, secrets, webhook/],
   ['migrate identity letterbox', /"letterbox" is not one of identity, secrets, webhook/],
   ['serve identity secrets webhook identity', /serve takes \[SERVICE…\]/],
@@ -93,7 +153,10 @@ const misuses: ReadonlyArray<readonly [words: string | readonly string[], said: 
   ['user create --email ada@example.org', /user create needs --username/],
   ['user create ada --username ada --email ada@example.org', /user create: /],
   ['user create --username', /user create: Option '--username <value>' argument missing/],
-  ['user create --username --email ada@example.org', /user create: Option '--username' argument is ambiguous/],
+  [
+    'user create --username --email ada@example.org',
+    /user create: Option '--username' argument is ambiguous/,
+  ],
   ['user create --username ada --email ada@example.org --verified=yes', /user create: /],
   ['user list --yaml', /user list: Unknown option '--yaml'/],
   ['token revoke', /token revoke takes ID/],
@@ -114,7 +177,11 @@ test('wrong usage is one line on standard error and exit 2', async (t) => {
 
 test('wrong configuration is reported at once, with a line for each problem, and exits 78', async (t) => {
   assertFailure(await run(t, 'serve', { DATABASE_URL: file.url }), 78, 2);
-  assertFailure(await run(t, 'serve', { ...environment, LOG_LEVEL: 'loud', MIGRATE: 'no', IDENTITY_PORT: 'x' }), 78, 3);
+  assertFailure(
+    await run(t, 'serve', { ...environment, LOG_LEVEL: 'loud', MIGRATE: 'no', IDENTITY_PORT: 'x' }),
+    78,
+    3,
+  );
   assertFailure(await run(t, 'migrate secrets', {}), 78);
   assertFailure(await run(t, 'user list', { DATABASE_URL: 'mysql://marked@localhost/d' }), 78);
   assertFailure(await run(t, 'token list', { SERVER_SECRET: 'of no use here' }), 78);
@@ -143,38 +210,66 @@ test('a database that cannot be used is reported in one line and exits 1', async
 test('serve ends with one line where waiting for the database would not help', async (t) => {
   const url = new URL(file.url);
   url.pathname = '/nowhere';
-  const { code, stderr } = await run(t, 'serve identity', { ...environment, DATABASE_URL: url.href });
+  const { code, stderr } = await run(t, 'serve identity', {
+    ...environment,
+    DATABASE_URL: url.href,
+  });
   assert.equal(code, 1);
-  assert.match(stderr, /^gatehouse: identity: the database returned an error \(SQLSTATE 3D000[^\n]*\n$/);
+  assert.match(
+    stderr,
+    /^gatehouse: identity: the database returned an error \(SQLSTATE 3D000[^\n]*\n$/,
+  );
 });
 
 test('on a database without the schema, every command says what to do', async (t) => {
   const id = '00000000-0000-4000-8000-000000000000';
-  const users = ['user list', 'user create --username ada --email ada@example.org', 'user show ada', 'user set ada --enabled false', 'user password ada', 'user delete ada'];
+  const users = [
+    'user list',
+    'user create --username ada --email ada@example.org',
+    'user show ada',
+    'user set ada --enabled false',
+    'user password ada',
+    'user delete ada',
+  ];
   const keys = ['key create --without-user', 'key list', `key revoke ${id}`, 'audit list'];
   for (const words of [...users, ...keys, 'token list', 'token create', `token revoke ${id}`]) {
     const finished = await run(t, words);
     assertFailure(finished, 1);
-    assert.match(finished.stderr, /the schema "(identity|webhook)" is not up to date; run "gatehouse migrate"/);
+    assert.match(
+      finished.stderr,
+      /the schema "(identity|webhook)" is not up to date; run "gatehouse migrate"/,
+    );
   }
 });
 
 test('migrate updates one service, several or all, any number of times, also concurrently', async (t) => {
   const { url, sql } = await createEmptyDatabase(t);
   const given = { DATABASE_URL: url };
-  const schemas = async () => (await sql`select nspname from pg_namespace where nspname in ('identity', 'secrets', 'webhook') order by 1`).map(({ nspname }) => nspname);
+  const schemas = async () =>
+    (
+      await sql`select nspname from pg_namespace where nspname in ('identity', 'secrets', 'webhook') order by 1`
+    ).map(({ nspname }) => nspname);
   const one = await run(t, 'migrate secrets', given);
   assert.deepEqual([one.code, one.stderr], [0, '']);
   assert.match(one.stdout, /^secrets: applied \d+ steps?\n$/);
   assert.deepEqual(await schemas(), ['secrets']);
   const together = await Promise.all([1, 2, 3].map(() => run(t, 'migrate', given)));
   for (const finished of together) assert.deepEqual([finished.code, finished.stderr], [0, '']);
-  const applied = together.flatMap(({ stdout }) => [...stdout.matchAll(/applied (\d+) step/g)].map(([, steps]) => Number(steps)));
+  const applied = together.flatMap(({ stdout }) =>
+    [...stdout.matchAll(/applied (\d+) step/g)].map(([, steps]) => Number(steps)),
+  );
   const [{ steps } = { steps: 0 }] = await sql<Array<{ steps: number }>>`
     select ((select count(*) from identity.migrations) + (select count(*) from webhook.migrations))::int as steps`;
-  assert.equal(applied.reduce((sum, count) => sum + count, 0), steps, 'each step was applied by one of them');
+  assert.equal(
+    applied.reduce((sum, count) => sum + count, 0),
+    steps,
+    'each step was applied by one of them',
+  );
   const again = await run(t, 'migrate', given);
-  assert.equal(again.stdout, 'identity: is up to date\nsecrets: is up to date\nwebhook: is up to date\n');
+  assert.equal(
+    again.stdout,
+    'identity: is up to date\nsecrets: is up to date\nwebhook: is up to date\n',
+  );
   assert.equal(again.code, 0);
 });
 

@@ -4,7 +4,13 @@ import { randomUUID } from 'node:crypto';
 import { after, test, type TestContext } from 'node:test';
 import { connect } from '../../scripts/postgres.ts';
 import { openInbox, type Wish } from '../support/inbox.ts';
-import { buildProgram, type Finished, type Running, runProgram, startProgram } from '../support/process.ts';
+import {
+  buildProgram,
+  type Finished,
+  type Running,
+  runProgram,
+  startProgram,
+} from '../support/process.ts';
 import { startOnTerminal, withoutTerminal } from '../support/terminal.ts';
 import { bounded, until } from '../support/until.ts';
 
@@ -15,8 +21,11 @@ const environment = { DATABASE_URL: inbox.databaseUrl };
 const UNKNOWN = '00000000-0000-4000-8000-000000000000';
 const AGAIN = 'will be delivered again, by a service that has a target.\n';
 
-const run = (t: TestContext, words: readonly string[], more: Readonly<Record<string, string>> = environment) =>
-  runProgram(t, program, ['event', ...words], more);
+const run = (
+  t: TestContext,
+  words: readonly string[],
+  more: Readonly<Record<string, string>> = environment,
+) => runProgram(t, program, ['event', ...words], more);
 
 function assertRefused({ code, stdout, stderr }: Finished, expected: number, said: RegExp): void {
   assert.deepEqual([code, stdout], [expected, ''], stderr);
@@ -26,9 +35,28 @@ function assertRefused({ code, stdout, stderr }: Finished, expected: number, sai
 
 const WISHES: Readonly<Record<string, Wish>> = {
   stored: { event: 'page.created', source: 'notion', age: 9 * 86_400 },
-  waiting: { event: 'page.updated', status: 'waiting', attempts: 2, age: 3 * 86_400, errors: ['was busy'] },
-  done: { event: 'page.updated', status: 'done', attempts: 1, deliveryId: 'msg_1', age: 20 * 3_600 },
-  dead: { event: 'push', source: 'github', status: 'dead', attempts: 2, age: 3_000, errors: ['one', 'two'] },
+  waiting: {
+    event: 'page.updated',
+    status: 'waiting',
+    attempts: 2,
+    age: 3 * 86_400,
+    errors: ['was busy'],
+  },
+  done: {
+    event: 'page.updated',
+    status: 'done',
+    attempts: 1,
+    deliveryId: 'msg_1',
+    age: 20 * 3_600,
+  },
+  dead: {
+    event: 'push',
+    source: 'github',
+    status: 'dead',
+    attempts: 2,
+    age: 3_000,
+    errors: ['one', 'two'],
+  },
   skipped: { event: '100%', source: 'standard', status: 'skipped', age: 100 },
 };
 const ids = new Map<string, string>();
@@ -42,7 +70,10 @@ test('event list prints a table, newest first, with the last error and without b
   assert.deepEqual([code, stderr], [0, '']);
   const [head = '', ...lines] = stdout.trimEnd().split('\n');
   assert.match(head, /^ID +RECEIVED +SOURCE +EVENT +STATUS +ATTEMPTS +LAST ERROR$/);
-  assert.deepEqual(lines.map((line) => nameOf(line.slice(0, 36))), ALL);
+  assert.deepEqual(
+    lines.map((line) => nameOf(line.slice(0, 36))),
+    ALL,
+  );
   assert.match(lines[1] ?? '', /^[0-9a-f-]{36} +\d{4}-\S+Z +github +push +dead +2 +two$/);
   assert.match(lines[4] ?? '', / +notion +page\.created +stored +0 +–$/);
   assert.ok(!stdout.includes('page_id'));
@@ -56,28 +87,67 @@ test('event list --json equals GET /events', async (t) => {
 
 const FILTERS: ReadonlyArray<readonly [words: readonly string[], names: readonly string[]]> = [
   ...ALL.map((status) => [['--status', status], [status]] as const),
-  [['--event', 'page.*'], ['done', 'waiting', 'stored']],
+  [
+    ['--event', 'page.*'],
+    ['done', 'waiting', 'stored'],
+  ],
   [['--event', '%'], []],
   [['--event', '100%'], ['skipped']],
   [['--source', 'github'], ['dead']],
-  [['--since', '3600'], ['skipped', 'dead']],
-  [['--since', '55m'], ['skipped', 'dead']],
-  [['--since', '24h'], ['skipped', 'dead', 'done']],
-  [['--since', '7d'], ['skipped', 'dead', 'done', 'waiting']],
+  [
+    ['--since', '3600'],
+    ['skipped', 'dead'],
+  ],
+  [
+    ['--since', '55m'],
+    ['skipped', 'dead'],
+  ],
+  [
+    ['--since', '24h'],
+    ['skipped', 'dead', 'done'],
+  ],
+  [
+    ['--since', '7d'],
+    ['skipped', 'dead', 'done', 'waiting'],
+  ],
   [['--since', '0'], []],
-  [['--since', '1w'], ['skipped', 'dead', 'done', 'waiting']],
+  [
+    ['--since', '1w'],
+    ['skipped', 'dead', 'done', 'waiting'],
+  ],
   [['--delivery-id', 'msg_1'], ['done']],
   [['--delivery-id', 'msg_%'], []],
   [['--text', '"push"'], ['dead']],
-  [['--limit', '2'], ['skipped', 'dead']],
-  [['--status', 'done', '--event', 'page.*', '--source', 'generic', '--since', '7d', '--limit', '9999'], ['done']],
+  [
+    ['--limit', '2'],
+    ['skipped', 'dead'],
+  ],
+  [
+    [
+      '--status',
+      'done',
+      '--event',
+      'page.*',
+      '--source',
+      'generic',
+      '--since',
+      '7d',
+      '--limit',
+      '9999',
+    ],
+    ['done'],
+  ],
 ];
 test('event list takes every filter, alone and together', async (t) => {
   for (const [words, names] of FILTERS) {
     const { code, stdout, stderr } = await run(t, ['list', '--json', ...words]);
     assert.equal(code, 0, stderr);
     const events: Array<{ id: string }> = JSON.parse(stdout);
-    assert.deepEqual(events.map(({ id }) => nameOf(id)), names, words.join(' '));
+    assert.deepEqual(
+      events.map(({ id }) => nameOf(id)),
+      names,
+      words.join(' '),
+    );
   }
 });
 
@@ -95,7 +165,10 @@ test('event show prints an event, its failures in order, and its body as receive
     assert.match(stdout, line);
   assert.ok(stdout.endsWith('\n{"event":"push","data":{"page_id":"p"}}\n'));
   const json = await run(t, ['show', idOf('dead'), '--json']);
-  assert.deepEqual(JSON.parse(json.stdout), (await inbox.call('GET', `/events/${idOf('dead')}`)).json);
+  assert.deepEqual(
+    JSON.parse(json.stdout),
+    (await inbox.call('GET', `/events/${idOf('dead')}`)).json,
+  );
 });
 
 test('event pause and resume say what they found', async (t) => {
@@ -125,61 +198,78 @@ test('event redeliver counts new, repeated and waiting events, and leaves those 
     stdout: '',
     stderr: `3 events ${AGAIN}The other events are unknown or being delivered.\n`,
   });
-  const work =
-    await sql`select attempts, due_at <= now() as due from webhook.work
+  const work = await sql`select attempts, due_at <= now() as due from webhook.work
       where event_id in ${sql([one, other, waits, runs])} order by attempts`;
-  assert.deepEqual(work.map(({ attempts, due }) => [attempts, due]), [[0, true], [0, true], [1, false], [2, true]]);
+  assert.deepEqual(
+    work.map(({ attempts, due }) => [attempts, due]),
+    [
+      [0, true],
+      [0, true],
+      [1, false],
+      [2, true],
+    ],
+  );
   assert.equal(
     (await sql`select from webhook.outcomes where event_id in ${sql([one, other])}`).length,
     0,
     'it is as if nothing had become of them',
   );
-  assert.equal((await run(t, ['redeliver', await put({ status: 'skipped' })])).stderr, `1 event ${AGAIN}`);
+  assert.equal(
+    (await run(t, ['redeliver', await put({ status: 'skipped' })])).stderr,
+    `1 event ${AGAIN}`,
+  );
   assertRefused(await run(t, ['redeliver', runs]), 1, /unknown or being delivered/);
   assertRefused(await run(t, ['redeliver', UNKNOWN]), 1, /unknown or being delivered/);
   await sql`delete from webhook.work where event_id <> ${idOf('waiting')}`;
 });
 
-test('event redeliver --status redelivers all events with a status, even more than 1,000', bounded, async (t) => {
-  const own = await openInbox(t);
-  const here = { DATABASE_URL: own.databaseUrl };
-  const add = (status: string, count: number) => own.sql`
+test(
+  'event redeliver --status redelivers all events with a status, even more than 1,000',
+  bounded,
+  async (t) => {
+    const own = await openInbox(t);
+    const here = { DATABASE_URL: own.databaseUrl };
+    const add = (status: string, count: number) => own.sql`
     with event as (insert into webhook.events (id, token_id, event, body) select gen_random_uuid(), (select id
       from webhook.tokens limit 1), 'many', '' from generate_series(1, ${count}::int) returning id)
     insert into webhook.outcomes (event_id, status, attempts) select id, ${status}, 3 from event`;
-  await add('dead', 2_500);
-  await add('done', 10);
-  await add('skipped', 1_000);
-  await own.sql`insert into webhook.events (id, token_id, event, body) select gen_random_uuid(), (select id
+    await add('dead', 2_500);
+    await add('done', 10);
+    await add('skipped', 1_000);
+    await own.sql`insert into webhook.events (id, token_id, event, body) select gen_random_uuid(), (select id
     from webhook.tokens limit 1), 'many', '' from generate_series(1, 7)`;
-  const left = async () =>
-    Object.fromEntries(
-      (
-        await own.sql`select coalesce(o.status, 'stored') as status, count(*)::int as count
+    const left = async () =>
+      Object.fromEntries(
+        (
+          await own.sql`select coalesce(o.status, 'stored') as status, count(*)::int as count
           from webhook.events e left join webhook.outcomes o on o.event_id = e.id where not exists (select
           from webhook.work where event_id = e.id) group by 1`
-      ).map(({ status, count }) => [status, count]),
-    );
-  for (const [status, said, after] of [
-    ['dead', '2500 events', { done: 10, skipped: 1_000, stored: 7 }],
-    ['skipped', '1000 events', { done: 10, stored: 7 }],
-    ['stored', '7 events', { done: 10 }],
-    ['dead', '0 events', { done: 10 }],
-  ] as const) {
-    assert.deepEqual(await run(t, ['redeliver', '--status', status], here), {
-      code: 0,
-      signal: null,
-      stdout: '',
-      stderr: `${said} ${AGAIN}`,
-    });
-    assert.deepEqual(await left(), after, status);
-  }
-  assert.equal((await own.sql`select from webhook.work`).length, 3_507);
-});
+        ).map(({ status, count }) => [status, count]),
+      );
+    for (const [status, said, after] of [
+      ['dead', '2500 events', { done: 10, skipped: 1_000, stored: 7 }],
+      ['skipped', '1000 events', { done: 10, stored: 7 }],
+      ['stored', '7 events', { done: 10 }],
+      ['dead', '0 events', { done: 10 }],
+    ] as const) {
+      assert.deepEqual(await run(t, ['redeliver', '--status', status], here), {
+        code: 0,
+        signal: null,
+        stdout: '',
+        stderr: `${said} ${AGAIN}`,
+      });
+      assert.deepEqual(await left(), after, status);
+    }
+    assert.equal((await own.sql`select from webhook.work`).length, 3_507);
+  },
+);
 
 const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
   [['list', '--status', 'failed'], /status must be one of stored, waiting, done, dead, skipped/],
-  [['list', '--since', 'yesterday'], /--since must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w/],
+  [
+    ['list', '--since', 'yesterday'],
+    /--since must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w/,
+  ],
   [['list', '--since', '7y'], /--since/],
   [['list', '--since', '9999999999d'], /--since/],
   [['list', '--since', '800000d'], /--since/],
@@ -208,7 +298,11 @@ for (const [words, said] of WRONG) {
 }
 
 test('a failed operation exits with 1, a configuration error with 78', async (t) => {
-  assertRefused(await run(t, ['show', UNKNOWN]), 1, /no event has this id; see: gatehouse event list/);
+  assertRefused(
+    await run(t, ['show', UNKNOWN]),
+    1,
+    /no event has this id; see: gatehouse event list/,
+  );
   for (const words of [['list'], ['show', UNKNOWN], ['redeliver', UNKNOWN], ['tail']]) {
     assertRefused(await run(t, words, {}), 78, /DATABASE_URL/);
     assertRefused(await run(t, words, { DATABASE_URL: 'postgres://x:y@127.0.0.1:1/z' }), 1, /./);
@@ -231,25 +325,29 @@ async function untilFollowing(shown: () => string): Promise<void> {
   }
 }
 
-test('event tail prints each event once, and an interrupt ends it without a stack', bounded, async (t) => {
-  for (const [words, read] of [
-    [[], (line: string) => line.slice(0, 36)],
-    [['--json'], (line: string): string => JSON.parse(line).id],
-  ] as const) {
-    const tail = await follow(t, words);
-    const sent = [await send('one'), await send('two'), await send('three')];
-    const seen = () => tail.stdout().split('\n').slice(0, -1).map(read);
-    await until(() => seen().includes(sent[2] ?? ''));
-    assert.deepEqual(
-      seen().filter((id) => sent.includes(id)),
-      sent,
-    );
-    tail.signal('SIGINT');
-    const { code, signal } = await tail.ended;
-    // By the signal itself, so that a shell loop ends, too.
-    assert.deepEqual([code, signal, tail.stderr()], [null, 'SIGINT', '']);
-  }
-});
+test(
+  'event tail prints each event once, and an interrupt ends it without a stack',
+  bounded,
+  async (t) => {
+    for (const [words, read] of [
+      [[], (line: string) => line.slice(0, 36)],
+      [['--json'], (line: string): string => JSON.parse(line).id],
+    ] as const) {
+      const tail = await follow(t, words);
+      const sent = [await send('one'), await send('two'), await send('three')];
+      const seen = () => tail.stdout().split('\n').slice(0, -1).map(read);
+      await until(() => seen().includes(sent[2] ?? ''));
+      assert.deepEqual(
+        seen().filter((id) => sent.includes(id)),
+        sent,
+      );
+      tail.signal('SIGINT');
+      const { code, signal } = await tail.ended;
+      // By the signal itself, so that a shell loop ends, too.
+      assert.deepEqual([code, signal, tail.stderr()], [null, 'SIGINT', '']);
+    }
+  },
+);
 
 test('event tail ends when its output has no reader', { timeout: 15_000 }, async (t) => {
   const deaf = startProgram(t, program, ['event', 'tail'], environment, { deaf: true });

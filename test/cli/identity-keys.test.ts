@@ -14,7 +14,11 @@ const { identity } = (await startGatehouse({ after }, ['identity'], file.url)).u
 const database = openIdentity({ after }, file.url);
 const administrator = await logIn(identity);
 
-const run = (t: TestContext, words: readonly string[], given: Readonly<Record<string, string>> = environment) => runProgram(t, program, words, given);
+const run = (
+  t: TestContext,
+  words: readonly string[],
+  given: Readonly<Record<string, string>> = environment,
+) => runProgram(t, program, words, given);
 
 function assertRefused({ code, stdout, stderr }: Finished, expected: number, said: RegExp): void {
   assert.deepEqual([code, stdout], [expected, ''], stderr);
@@ -23,35 +27,69 @@ function assertRefused({ code, stdout, stderr }: Finished, expected: number, sai
 }
 
 /** @returns the key and its id, after a look at what was printed where */
-async function create(t: TestContext, name: string, ...more: readonly string[]): Promise<{ key: string; id: string }> {
+async function create(
+  t: TestContext,
+  name: string,
+  ...more: readonly string[]
+): Promise<{ key: string; id: string }> {
   const { code, stdout, stderr } = await run(t, ['key', 'create', '--name', name, ...more]);
   assert.equal(code, 0, stderr);
   assert.match(stdout, /^key:[A-Za-z0-9_-]{49}\n$/);
-  const [, said, id = ''] = /^Created key "(.*)" with id ([0-9a-f-]{36})\.\nKey \(shown only once\):\n$/.exec(stderr) ?? [];
+  const [, said, id = ''] =
+    /^Created key "(.*)" with id ([0-9a-f-]{36})\.\nKey \(shown only once\):\n$/.exec(stderr) ?? [];
   assert.equal(said, name, stderr);
   return { key: stdout.trim(), id };
 }
 
-async function listed(t: TestContext, ...more: readonly string[]): Promise<Array<Record<string, unknown>>> {
+async function listed(
+  t: TestContext,
+  ...more: readonly string[]
+): Promise<Array<Record<string, unknown>>> {
   const { code, stdout, stderr } = await run(t, ['key', 'list', '--json', ...more]);
   assert.deepEqual([code, stderr], [0, '']);
   return JSON.parse(stdout);
 }
 
-const useOf = (key: string): Promise<Answer> => ask('GET', `${identity}/api/test/`, { bearer: key });
-const lineOf = async (t: TestContext, id: string) => (await run(t, ['key', 'list'])).stdout.split('\n').find((line) => line.startsWith(id))?.split(/ {2,}/) ?? [];
-const count = async () => (await file.sql<[{ n: number }]>`select (select count(*) from identity.api_keys)::int + (select count(*) from identity.audit)::int as n`)[0].n;
+const useOf = (key: string): Promise<Answer> =>
+  ask('GET', `${identity}/api/test/`, { bearer: key });
+const lineOf = async (t: TestContext, id: string) =>
+  (await run(t, ['key', 'list'])).stdout
+    .split('\n')
+    .find((line) => line.startsWith(id))
+    ?.split(/ {2,}/) ?? [];
+const count = async () =>
+  (
+    await file.sql<
+      [{ n: number }]
+    >`select (select count(*) from identity.api_keys)::int + (select count(*) from identity.audit)::int as n`
+  )[0].n;
 
 test("a user's key has the user's rights until it is revoked, and revoking it twice is no error", async (t) => {
   const userId = await addUser(database, 'keeper');
   const { key, id } = await create(t, 'for tests', '--user', 'KEEPER');
   assert.equal((await useOf(key)).json.data.user.id, userId);
-  assert.equal((await ask('GET', `${identity}/api/test/`, { headers: { 'x-api-key': key } })).status, 200);
-  assert.deepEqual(await run(t, ['key', 'revoke', id]), { code: 0, signal: null, stdout: '', stderr: `Revoked key ${id}.\n` });
+  assert.equal(
+    (await ask('GET', `${identity}/api/test/`, { headers: { 'x-api-key': key } })).status,
+    200,
+  );
+  assert.deepEqual(await run(t, ['key', 'revoke', id]), {
+    code: 0,
+    signal: null,
+    stdout: '',
+    stderr: `Revoked key ${id}.\n`,
+  });
   assert.equal((await useOf(key)).status, 401);
   const revokedAt = await file.sql`select updated_at from identity.api_keys where id = ${id}`;
-  assert.deepEqual(await run(t, ['key', 'revoke', id]), { code: 0, signal: null, stdout: '', stderr: `Key ${id} was revoked before.\n` });
-  assert.deepEqual(await file.sql`select updated_at from identity.api_keys where id = ${id}`, revokedAt);
+  assert.deepEqual(await run(t, ['key', 'revoke', id]), {
+    code: 0,
+    signal: null,
+    stdout: '',
+    stderr: `Key ${id} was revoked before.\n`,
+  });
+  assert.deepEqual(
+    await file.sql`select updated_at from identity.api_keys where id = ${id}`,
+    revokedAt,
+  );
 });
 
 test('a key is made for a user by id, too, and ends with the user', async (t) => {
@@ -77,7 +115,9 @@ test('a key without a user reads users, and has no user itself', async (t) => {
 test('key list shows the creator, and user set says how many of their keys without a user end', async (t) => {
   const userId = await addUser(database, 'creator', { super_admin: true });
   const bearer = await logIn(identity, 'creator', PASSWORD);
-  const { id } = (await ask('POST', `${identity}/api/key/`, { bearer, body: { user_id: null, name: 'theirs' } })).json.data;
+  const { id } = (
+    await ask('POST', `${identity}/api/key/`, { bearer, body: { user_id: null, name: 'theirs' } })
+  ).json.data;
   assert.deepEqual((await lineOf(t, id)).slice(2, 5), ['theirs', '–', 'creator']);
   const { code, stderr } = await run(t, ['user', 'set', 'creator', '--super-admin', 'false']);
   assert.equal(code, 0, stderr);
@@ -87,8 +127,18 @@ test('key list shows the creator, and user set says how many of their keys witho
 });
 
 test('a key ends at the time that was given', async (t) => {
-  const { key, id } = await create(t, 'until then', '--user', 'admin', '--expires-at', '2999-12-31T23:59:59+01:00');
-  assert.equal((await listed(t)).find((one) => one.id === id)?.expires_at, '2999-12-31T22:59:59.000Z');
+  const { key, id } = await create(
+    t,
+    'until then',
+    '--user',
+    'admin',
+    '--expires-at',
+    '2999-12-31T23:59:59+01:00',
+  );
+  assert.equal(
+    (await listed(t)).find((one) => one.id === id)?.expires_at,
+    '2999-12-31T22:59:59.000Z',
+  );
   assert.equal((await useOf(key)).status, 200);
   assert.equal((await lineOf(t, id)).at(-1), 'live');
   await file.sql`update identity.api_keys set expires_at = now() where id = ${id}`;
@@ -99,15 +149,28 @@ test('a key ends at the time that was given', async (t) => {
 test('the key is printed once, and is not in the database, a list or the trail', async (t) => {
   const { key, id } = await create(t, 'said once', '--user', 'admin');
   assert.equal((await useOf(key)).status, 200);
-  const rows = await file.sql`select k::text as row from identity.api_keys k union all select a::text from identity.audit a`;
+  const rows =
+    await file.sql`select k::text as row from identity.api_keys k union all select a::text from identity.audit a`;
   const outputs = [rows.map(({ row }) => String(row)).join('\n')];
-  for (const words of [['key', 'list'], ['key', 'list', '--json'], ['audit', 'list'], ['audit', 'list', '--json'], ['user', 'list', '--json']]) outputs.push((await run(t, words)).stdout);
+  for (const words of [
+    ['key', 'list'],
+    ['key', 'list', '--json'],
+    ['audit', 'list'],
+    ['audit', 'list', '--json'],
+    ['user', 'list', '--json'],
+  ])
+    outputs.push((await run(t, words)).stdout);
   for (const output of outputs) assert.ok(!output.includes(key.slice(0, 16)));
-  const trail = await file.sql`select event, via, actor_id, user_id, target_id from identity.audit where target_id = ${id}`;
+  const trail =
+    await file.sql`select event, via, actor_id, user_id, target_id from identity.audit where target_id = ${id}`;
   const [admin] = await file.sql`select id from identity.users where username = 'admin'`;
-  assert.deepEqual([...trail].map((row) => ({ ...row })), [{ event: 'key.created', via: 'command', actor_id: null, user_id: admin?.id, target_id: id }]);
+  assert.deepEqual(
+    [...trail].map((row) => ({ ...row })),
+    [{ event: 'key.created', via: 'command', actor_id: null, user_id: admin?.id, target_id: id }],
+  );
   await run(t, ['key', 'revoke', id]);
-  const [last] = await file.sql`select via, target_id from identity.audit where event = 'key.revoked' order by created_at desc limit 1`;
+  const [last] =
+    await file.sql`select via, target_id from identity.audit where event = 'key.revoked' order by created_at desc limit 1`;
   assert.deepEqual({ ...last }, { via: 'command', target_id: id });
 });
 
@@ -118,23 +181,58 @@ test('key list has all keys, newest first, or those of one user', async (t) => {
     select gen_random_uuid(), sha256(n::text::bytea), 'key:abcdefgh', 'number ' || n, ${userId}, now() - n * interval '1 minute' from generate_series(1, 230) n`;
   const all = await listed(t);
   const ofUser = await listed(t, '--user', 'Collector');
-  assert.deepEqual(ofUser.map(({ name }) => name), Array.from({ length: 230 }, (_, index) => `number ${index + 1}`));
+  assert.deepEqual(
+    ofUser.map(({ name }) => name),
+    Array.from({ length: 230 }, (_, index) => `number ${index + 1}`),
+  );
   assert.deepEqual(await listed(t, '--user', userId), ofUser);
-  const pages = await Promise.all([1, 2, 3].map((page) => ask('GET', `${identity}/api/key/?limit=100&page=${page}`, { bearer: administrator })));
+  const pages = await Promise.all(
+    [1, 2, 3].map((page) =>
+      ask('GET', `${identity}/api/key/?limit=100&page=${page}`, { bearer: administrator }),
+    ),
+  );
   // The last use of the earlier tests' keys may be written between the two.
-  const lasting = (keys: Array<Record<string, unknown>>) => keys.map((one) => ({ ...one, last_used_at: null }));
+  const lasting = (keys: Array<Record<string, unknown>>) =>
+    keys.map((one) => ({ ...one, last_used_at: null }));
   assert.deepEqual(lasting(all), lasting(pages.flatMap(({ json }) => json.data)));
   assert.ok(all.length > ofUser.length);
   const [one] = ofUser;
-  assert.deepEqual(Object.keys(one ?? {}), ['id', 'key', 'name', 'user_id', 'created_by', 'created_by_username', 'revoked', 'expires_at', 'last_used_at', 'created_at', 'updated_at', 'deleted_at', 'user']);
+  assert.deepEqual(Object.keys(one ?? {}), [
+    'id',
+    'key',
+    'name',
+    'user_id',
+    'created_by',
+    'created_by_username',
+    'revoked',
+    'expires_at',
+    'last_used_at',
+    'created_at',
+    'updated_at',
+    'deleted_at',
+    'user',
+  ]);
   assert.equal(one?.key, 'key:abcdefgh…');
   assertUser(JSON.parse(JSON.stringify(one.user)));
 
   const table = await run(t, ['key', 'list', '--user', 'collector']);
   assert.deepEqual([table.code, table.stderr], [0, '']);
   const lines = table.stdout.trimEnd().split('\n');
-  assert.match(lines[0] ?? '', /^ID +KEY +NAME +USER +CREATED BY +CREATED +LAST USED +EXPIRES +STATE$/);
-  assert.deepEqual(lines[1]?.split(/ {2,}/), [one.id, 'key:abcdefgh…', 'number 1', 'collector', 'command', one.created_at, '–', '–', 'live']);
+  assert.match(
+    lines[0] ?? '',
+    /^ID +KEY +NAME +USER +CREATED BY +CREATED +LAST USED +EXPIRES +STATE$/,
+  );
+  assert.deepEqual(lines[1]?.split(/ {2,}/), [
+    one.id,
+    'key:abcdefgh…',
+    'number 1',
+    'collector',
+    'command',
+    one.created_at,
+    '–',
+    '–',
+    'live',
+  ]);
   assert.equal(lines.length, 231);
 });
 
@@ -146,14 +244,26 @@ test('a user without keys has an empty list: a head and nothing below, or no ele
 
 const user = ['--user', 'admin'];
 const wrong: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
-  [['create'], /^gatehouse: key create: give either --user or --without-user\. See: gatehouse key create --help\n$/],
+  [
+    ['create'],
+    /^gatehouse: key create: give either --user or --without-user\. See: gatehouse key create --help\n$/,
+  ],
   [['create', ...user, '--without-user'], /give either --user or --without-user/],
   [['create', 'admin'], /key create: /],
   [['create', '--user'], /key create: Option '--user <value>' argument missing/],
   [['create', '--without-user=yes'], /key create: /],
-  [['create', ...user, '--expires-at', '2020-01-01T00:00:00Z'], /key create: expires-at must be in the future/],
-  [['create', ...user, '--expires-at', 'tomorrow'], /key create: expires-at must be a date and time, such as /],
-  [['create', ...user, '--expires-at', '2999-02-30T00:00:00Z'], /expires-at must be a date and time/],
+  [
+    ['create', ...user, '--expires-at', '2020-01-01T00:00:00Z'],
+    /key create: expires-at must be in the future/,
+  ],
+  [
+    ['create', ...user, '--expires-at', 'tomorrow'],
+    /key create: expires-at must be a date and time, such as /,
+  ],
+  [
+    ['create', ...user, '--expires-at', '2999-02-30T00:00:00Z'],
+    /expires-at must be a date and time/,
+  ],
   [['create', ...user, '--expires-at', '2999-01-01'], /expires-at must be a date and time/],
   [['create', ...user, '--expires-at', ''], /expires-at must be a date and time/],
   [['create', ...user, '--name', 'a\nb'], /name must not contain control characters/],
@@ -179,16 +289,30 @@ test('wrong usage is one line with exit code 2, and nothing is done', async (t) 
 test('an unknown user or key is an error with exit code 1, and nothing is done', async (t) => {
   const before = await count();
   for (const name of ['nobody', UNKNOWN, '']) {
-    assertRefused(await run(t, ['key', 'create', '--user', name]), 1, /there is no user with this id or name; see: gatehouse user list/);
+    assertRefused(
+      await run(t, ['key', 'create', '--user', name]),
+      1,
+      /there is no user with this id or name; see: gatehouse user list/,
+    );
     // A deleted user is found by id and still has a list.
-    if (name !== UNKNOWN) assertRefused(await run(t, ['key', 'list', '--user', name]), 1, /there is no user with this id or name; see: gatehouse user list/);
+    if (name !== UNKNOWN)
+      assertRefused(
+        await run(t, ['key', 'list', '--user', name]),
+        1,
+        /there is no user with this id or name; see: gatehouse user list/,
+      );
   }
-  assertRefused(await run(t, ['key', 'revoke', UNKNOWN]), 1, /^gatehouse: there is no key with this id; see: gatehouse key list\n$/);
+  assertRefused(
+    await run(t, ['key', 'revoke', UNKNOWN]),
+    1,
+    /^gatehouse: there is no key with this id; see: gatehouse key list\n$/,
+  );
   assert.equal(await count(), before);
 });
 
 test('without a database every command ends with exit code 78', async (t) => {
-  for (const words of [['create', '--without-user'], ['list'], ['revoke', UNKNOWN]]) assertRefused(await run(t, ['key', ...words], {}), 78, /DATABASE_URL/);
+  for (const words of [['create', '--without-user'], ['list'], ['revoke', UNKNOWN]])
+    assertRefused(await run(t, ['key', ...words], {}), 78, /DATABASE_URL/);
 });
 
 test('keys of a disabled user are shown as such, those of a deleted one by id', async (t) => {
@@ -196,7 +320,13 @@ test('keys of a disabled user are shown as such, those of a deleted one by id', 
   const { id, key } = await create(t, 'left behind', '--user', 'leaver');
   assert.equal((await run(t, ['user', 'set', 'leaver', '--enabled', 'false'])).code, 0);
   assert.equal((await useOf(key)).status, 401);
-  assert.match((await run(t, ['key', 'list', '--user', 'leaver'])).stdout, /left behind .* user disabled\n$/);
+  assert.match(
+    (await run(t, ['key', 'list', '--user', 'leaver'])).stdout,
+    /left behind .* user disabled\n$/,
+  );
   assert.equal((await run(t, ['user', 'delete', 'leaver'])).code, 0);
-  assert.deepEqual((await listed(t, '--user', userId.toUpperCase())).map((one) => [one.id, one.revoked]), [[id, true]]);
+  assert.deepEqual(
+    (await listed(t, '--user', userId.toUpperCase())).map((one) => [one.id, one.revoked]),
+    [[id, true]],
+  );
 });

@@ -28,7 +28,11 @@ const shared = openConnections({ after }, original.url, 'secrets');
 await createSecretToken(shared, { name: 'Ada', role: 'sender' });
 await shared.close();
 const webhook = openWebhook({ after }, original.url);
-const operator = await createToken(webhook, { name: 'reader', role: 'operator', source: 'generic' }, null);
+const operator = await createToken(
+  webhook,
+  { name: 'reader', role: 'operator', source: 'generic' },
+  null,
+);
 await first.stop();
 await webhook.close();
 const backup = await copyDatabase(original.url);
@@ -40,26 +44,46 @@ async function statuses(url: Readonly<Record<(typeof SERVICES)[number], string>>
     session: (await ask('GET', `${url.identity}/api/test/`, { bearer: session })).status,
     key: (await ask('GET', `${url.identity}/api/test/`, { bearer: key.key })).status,
     operator: (await ask('GET', `${url.webhook}/events`, { bearer: operator.token })).status,
-    sender: (await ask('POST', `${url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: event })).status,
+    sender: (await ask('POST', `${url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: event }))
+      .status,
   };
 }
 
-const statusOf = async (client: SecretsClient, id: string) => (await client.receipt(id)).json.status;
+const statusOf = async (client: SecretsClient, id: string) =>
+  (await client.receipt(id)).json.status;
 
 async function restored(t: TestContext, words: string, databaseUrl: string) {
-  return runProgram(t, program, ['restored', ...words.split(' ')], { DATABASE_URL: databaseUrl, AUTH_TOKEN });
+  return runProgram(t, program, ['restored', ...words.split(' ')], {
+    DATABASE_URL: databaseUrl,
+    AUTH_TOKEN,
+  });
 }
 
 test('after a restore, what ended since the backup is valid until `restored` ends it', async (t) => {
   const live = await startGatehouse(t, SERVICES, original.url);
-  assert.deepEqual(await statuses(live.url), { session: 200, key: 200, operator: 200, sender: 200 });
+  assert.deepEqual(await statuses(live.url), {
+    session: 200,
+    key: 200,
+    operator: 200,
+    sender: 200,
+  });
   const admin = await logIn(live.url.identity);
   await ask('DELETE', `${live.url.identity}/api/key/${key.id}/revoke`, { bearer: admin });
-  await ask('DELETE', `${live.url.identity}/api/session/revoke?session=${session}`, { bearer: admin });
+  await ask('DELETE', `${live.url.identity}/api/session/revoke?session=${session}`, {
+    bearer: admin,
+  });
   const database = openWebhook(t, original.url);
   assert.ok(await revokeToken(database, operator.id));
-  assert.equal((await secretsClient(live.url.secrets).decrypt(once.id, once.secret)).json.password, 'for one reader');
-  assert.deepEqual(await statuses(live.url), { session: 401, key: 401, operator: 401, sender: 200 });
+  assert.equal(
+    (await secretsClient(live.url.secrets).decrypt(once.id, once.secret)).json.password,
+    'for one reader',
+  );
+  assert.deepEqual(await statuses(live.url), {
+    session: 401,
+    key: 401,
+    operator: 401,
+    sender: 200,
+  });
   await live.stop();
 
   const { url } = await startGatehouse(t, SERVICES, backup.url);
@@ -83,13 +107,20 @@ test('after a restore, what ended since the backup is valid until `restored` end
     assert.deepEqual([code, stdout, stderr], [2, '', said]);
   }
   assert.deepEqual(await statuses(url), revived);
-  assert.equal((await backup.sql`select from identity.audit where event in ('session.revoked', 'key.revoked')`).length, 0);
+  assert.equal(
+    (await backup.sql`select from identity.audit where event in ('session.revoked', 'key.revoked')`)
+      .length,
+    0,
+  );
 
   for (const words of ['identity --keep-keys', 'secrets', 'webhook --keep-senders']) {
     assert.equal((await restored(t, `${words} --confirm`, backup.url)).code, 0, words);
   }
   assert.deepEqual(await statuses(url), { session: 401, key: 200, operator: 401, sender: 200 });
-  assert.deepEqual([await statusOf(client, once.id), await statusOf(client, often.id)], ['deleted', 'stored']);
+  assert.deepEqual(
+    [await statusOf(client, once.id), await statusOf(client, often.id)],
+    ['deleted', 'stored'],
+  );
   assert.equal((await client.decrypt(once.id, once.secret)).status, 404);
 
   for (const words of ['identity', 'secrets --all', 'webhook']) {
@@ -100,14 +131,26 @@ test('after a restore, what ended since the backup is valid until `restored` end
 
   const trail = await backup.sql`
     select event, via, count, detail from identity.audit where event like '%.revoked' and via = 'command' order by created_at, event`;
-  assert.deepEqual(trail.map((row) => [row.event, row.count, row.detail]), [
-    ['session.revoked', 1, ''], ['key.revoked', 2, 'after a restore'],
-  ]);
+  assert.deepEqual(
+    trail.map((row) => [row.event, row.count, row.detail]),
+    [
+      ['session.revoked', 1, ''],
+      ['key.revoked', 2, 'after a restore'],
+    ],
+  );
   await backup.sql`insert into identity.recovery_codes (digest, user_id) select '\\x01', id from identity.users limit 1`;
   const withCodes = await restored(t, 'identity --confirm', backup.url);
-  assert.match(withCodes.stderr, /revoked, 1 recovery code removed\./, 'it may have been used since the backup');
+  assert.match(
+    withCodes.stderr,
+    /revoked, 1 recovery code removed\./,
+    'it may have been used since the backup',
+  );
   const again = await restored(t, 'identity --confirm', backup.url);
   assert.match(again.stderr, /^0 sessions ended, 0 API keys revoked\.\nPasswords, rights, /);
   const token = await logIn(url.identity);
-  assert.equal((await ask('GET', `${url.identity}/api/test/`, { bearer: token })).status, 200, 'a new login is valid');
+  assert.equal(
+    (await ask('GET', `${url.identity}/api/test/`, { bearer: token })).status,
+    200,
+    'a new login is valid',
+  );
 });

@@ -21,10 +21,14 @@ function assertRefused({ code, stdout, stderr }: Finished, expected: number, sai
   assert.match(stderr, said);
 }
 
-const UNEXPECTED = /^gatehouse: unexpected reply: is GATEHOUSE_URL, or the link, a Gatehouse secrets service\?\n$/;
+const UNEXPECTED =
+  /^gatehouse: unexpected reply: is GATEHOUSE_URL, or the link, a Gatehouse secrets service\?\n$/;
 
-const failure = (code: string, message: string, fields?: object) =>
-  ({ data: null, error: { code, message, ...(fields ? { fields } : {}) }, _meta: { request_id: 'test' } });
+const failure = (code: string, message: string, fields?: object) => ({
+  data: null,
+  error: { code, message, ...(fields ? { fields } : {}) },
+  _meta: { request_id: 'test' },
+});
 const fresh = (t: TestContext): Promise<Recorder> => startRecorder(t);
 
 test('a link: sent to its own host, without the token', async (t) => {
@@ -35,7 +39,10 @@ test('a link: sent to its own host, without the token', async (t) => {
   assert.equal(home.received.length, 0);
   const [request, ...more] = foreign.received;
   assert.ok(request && more.length === 0);
-  assert.deepEqual([request.method, request.target, JSON.parse(request.body)], ['POST', `/s/${ID}`, { secret: KEY }]);
+  assert.deepEqual(
+    [request.method, request.target, JSON.parse(request.body)],
+    ['POST', `/s/${ID}`, { secret: KEY }],
+  );
   assert.equal(request.headers.authorization, undefined);
   assert.ok(!JSON.stringify(request).includes(AUTH_TOKEN));
 });
@@ -54,40 +61,60 @@ test('the token is in a header; key, passphrase and text are in the body, never 
   assert.equal((await run(t, ['get', ID], home.url)).code, 0);
   assert.equal((await run(t, ['status', ID], home.url)).code, 0);
   assert.equal((await run(t, ['delete', ID], home.url)).code, 0);
-  assert.deepEqual(home.received.map(({ method, target }) => `${method} ${target}`), [
-    'GET /api/store/options',
-    'POST /api/store/encrypt',
-    `POST /api/store/decrypt?id=${ID}`,
-    `GET /api/store/${ID}`,
-    `DELETE /api/store/${ID}`,
-  ]);
   assert.deepEqual(
-    JSON.parse(home.received[1]?.body ?? ''),
-    { password: 'marked-text', expires_in: 3_600, max_reads: 2, passphrase: 'marked-words' },
+    home.received.map(({ method, target }) => `${method} ${target}`),
+    [
+      'GET /api/store/options',
+      'POST /api/store/encrypt',
+      `POST /api/store/decrypt?id=${ID}`,
+      `GET /api/store/${ID}`,
+      `DELETE /api/store/${ID}`,
+    ],
   );
+  assert.deepEqual(JSON.parse(home.received[1]?.body ?? ''), {
+    password: 'marked-text',
+    expires_in: 3_600,
+    max_reads: 2,
+    passphrase: 'marked-words',
+  });
   for (const { headers, target } of home.received) {
     assert.equal(headers.authorization, `Bearer ${AUTH_TOKEN}`);
     const { authorization: _, ...others } = headers;
-    for (const mark of ['marked-', KEY]) assert.ok(!JSON.stringify([others, target]).includes(mark));
+    for (const mark of ['marked-', KEY])
+      assert.ok(!JSON.stringify([others, target]).includes(mark));
   }
 });
 
 test('put: requests the options before it sends the secret', async (t) => {
   const home = await fresh(t);
   home.answer(reply(503, failure('overloaded', 'The service is busy.')));
-  assertRefused(await run(t, ['put'], home.url, 'marked-text'), 1, /^gatehouse: The service is busy\.\n$/);
-  assert.deepEqual(home.received.map(({ target }) => target), ['/api/store/options']);
+  assertRefused(
+    await run(t, ['put'], home.url, 'marked-text'),
+    1,
+    /^gatehouse: The service is busy\.\n$/,
+  );
+  assert.deepEqual(
+    home.received.map(({ target }) => target),
+    ['/api/store/options'],
+  );
 });
 
 test('redirects are not followed', async (t) => {
   const [home, foreign] = [await fresh(t), await fresh(t)];
-  foreign.answer(reply(200, { password: 'theirs', share_pages: false, id: ID, secret: KEY, status: 'stored' }));
+  foreign.answer(
+    reply(200, { password: 'theirs', share_pages: false, id: ID, secret: KEY, status: 'stored' }),
+  );
   // For 307 and 308 a client would resend the body.
   for (const [status, words] of [
-    [302, ['get', ID]], [307, ['get', ID]], [307, ['get', `${home.url}/s/${ID}`]], [308, ['put']],
+    [302, ['get', ID]],
+    [307, ['get', ID]],
+    [307, ['get', `${home.url}/s/${ID}`]],
+    [308, ['put']],
     [301, ['status', ID]],
   ] as const) {
-    home.answer((response, { target }) => reply(status, '', { location: `${foreign.url}${target}` })(response));
+    home.answer((response, { target }) =>
+      reply(status, '', { location: `${foreign.url}${target}` })(response),
+    );
     assertRefused(await run(t, words, home.url), 1, UNEXPECTED);
   }
   assert.deepEqual(foreign.received, []);
@@ -101,7 +128,7 @@ const REPLIES: Readonly<Record<string, readonly [status: number, body: unknown]>
   'half a JSON document': [200, '{"password": "x'],
   'a list': [200, [1, 2]],
   'a number': [200, '7'],
-  'null': [200, 'null'],
+  null: [200, 'null'],
   'an error of another shape': [400, { error: 'bad request' }],
   'an error without a code': [400, { error: { message: 'marked' } }],
   'a failure without an error': [500, { message: 'marked' }],
@@ -113,12 +140,14 @@ for (const [name, [status, body]] of Object.entries(REPLIES)) {
     home.answer(reply(status, body));
     assertRefused(await run(t, ['get', `${home.url}/s/${ID}`], home.url), 1, UNEXPECTED);
     // All commands parse replies with the same function.
-    if (status === 404) for (const words of COMMANDS) assertRefused(await run(t, words, home.url), 1, UNEXPECTED);
+    if (status === 404)
+      for (const words of COMMANDS) assertRefused(await run(t, words, home.url), 1, UNEXPECTED);
   });
 }
 
 for (const [name, body] of Object.entries({
-  'an object of something else': { hello: 'world' }, 'a password that is no text': { password: 5 },
+  'an object of something else': { hello: 'world' },
+  'a password that is no text': { password: 5 },
   'an empty object': {},
 })) {
   test(`unexpected reply, exit 1, nothing printed: ${name} (200)`, async (t) => {
@@ -133,11 +162,17 @@ test('no reply: closed connection, closed port, unknown host', async (t) => {
   const home = await fresh(t);
   home.answer((response) => response.destroy());
   const origin = home.url.replaceAll('.', '\\.');
-  const said = new RegExp(`^gatehouse: ${origin} did not answer \\([A-Z_]+\\); check GATEHOUSE_URL or the link\n$`);
+  const said = new RegExp(
+    `^gatehouse: ${origin} did not answer \\([A-Z_]+\\); check GATEHOUSE_URL or the link\n$`,
+  );
   for (const words of [['put'], ['get', ID], ['get', `${home.url}/s/${ID}`]]) {
     assertRefused(await run(t, words, home.url), 1, said);
   }
-  assertRefused(await run(t, ['get', ID], 'http://127.0.0.1:1'), 1, /http:\/\/127\.0\.0\.1:1 did not answer/);
+  assertRefused(
+    await run(t, ['get', ID], 'http://127.0.0.1:1'),
+    1,
+    /http:\/\/127\.0\.0\.1:1 did not answer/,
+  );
   assertRefused(
     await run(t, ['get', `https://127.0.0.1:${home.port}/s/${ID}`], home.url),
     1,
@@ -196,12 +231,19 @@ test('429 and 503: the message of the service and the time to wait', async (t) =
     );
   }
   home.answer(reply(503, failure('key_unknown', 'The key is missing.'), { 'retry-after': '1' }));
-  assertRefused(await run(t, ['get', ID], home.url), 1, /^gatehouse: The key is missing\. \(try again after 1 s\)\n$/);
+  assertRefused(
+    await run(t, ['get', ID], home.url),
+    1,
+    /^gatehouse: The key is missing\. \(try again after 1 s\)\n$/,
+  );
 });
 
 test('field errors name the option, with exit code 2', async (t) => {
   const home = await fresh(t);
-  const fields = [{ path: '/expires_in', message: 'must be less' }, { path: '/max_reads', message: 'must be more' }];
+  const fields = [
+    { path: '/expires_in', message: 'must be less' },
+    { path: '/max_reads', message: 'must be more' },
+  ];
   const options = reply(200, { share_pages: false });
   const failed = reply(400, failure('invalid_body', 'Correct it.', fields));
   home.answer((response, { target }) => (target.endsWith('options') ? options : failed)(response));
@@ -220,7 +262,9 @@ test('a warning for another host without TLS, and none for localhost', async (t)
   home.answer((response, { target }) => {
     reply(
       200,
-      target.endsWith('encrypt') ? { id: ID, secret: KEY, expires_at: null } : { share_pages: false, password: 'x' },
+      target.endsWith('encrypt')
+        ? { id: ID, secret: KEY, expires_at: null }
+        : { share_pages: false, password: 'x' },
     )(response);
   });
   // An address of this host that is not recognized as such.

@@ -20,9 +20,11 @@ const environment = { GATEHOUSE_URL: url, AUTH_TOKEN };
 const nothing = {};
 
 const get = (
-  t: TestContext, place: string, input: string | Buffer, given: Readonly<Record<string, string>> = environment,
-) =>
-  runProgram(t, program, ['secret', 'get', place], given, { input });
+  t: TestContext,
+  place: string,
+  input: string | Buffer,
+  given: Readonly<Record<string, string>> = environment,
+) => runProgram(t, program, ['secret', 'get', place], given, { input });
 
 function assertOpened({ code, stdout, stderr }: Finished, text: string): void {
   assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${text}\n`, stderr: '' });
@@ -44,7 +46,9 @@ test('get: the text and a newline on standard output, nothing on standard error'
 });
 
 test('get: accepts the output of put as it is', async (t) => {
-  const put = await runProgram(t, program, ['secret', 'put'], environment, { input: 'handed over' });
+  const put = await runProgram(t, program, ['secret', 'put'], environment, {
+    input: 'handed over',
+  });
   const link = put.stdout.trim();
   const [place = ''] = link.split('#');
   assertOpened(await get(t, place, put.stdout), 'handed over');
@@ -54,7 +58,11 @@ test('get: accepts the output of put as it is', async (t) => {
 test('get: the key may have spaces around it or the whole link before it', async (t) => {
   const { id, secret } = await client.keep('pasted');
   const pasted = [
-    secret, `  ${secret}\t\r\n`, `\ufeff${secret}\n`, `${url}/s/${id}#${secret}\n`, `${secret}\nand more\n`,
+    secret,
+    `  ${secret}\t\r\n`,
+    `\ufeff${secret}\n`,
+    `${url}/s/${id}#${secret}\n`,
+    `${secret}\nand more\n`,
   ];
   for (const input of pasted) assertOpened(await get(t, id, input), 'pasted');
 });
@@ -70,7 +78,10 @@ test('get: a link needs neither AUTH_TOKEN nor GATEHOUSE_URL', async (t) => {
   const { id, secret } = await client.keep('for a stranger');
   assertOpened(await get(t, `${url}/s/${id}`, secret, nothing), 'for a stranger');
   assertOpened(
-    await get(t, `${url}/s/${id}`, secret, { GATEHOUSE_URL: 'http://127.0.0.1:1', AUTH_TOKEN: 'of another service' }),
+    await get(t, `${url}/s/${id}`, secret, {
+      GATEHOUSE_URL: 'http://127.0.0.1:1',
+      AUTH_TOKEN: 'of another service',
+    }),
     'for a stranger',
   );
 });
@@ -108,17 +119,27 @@ test('get: a wrong passphrase is exit 1 and uses nothing up', async (t) => {
   assertRefused(wrong, 1, /passphrase/);
   assert.ok(!wrong.stderr.includes('six words'));
   for (let tries = 1; tries < 5; tries += 1) await client.decrypt(id, secret, 'seven words');
-  assertRefused(await get(t, id, `${secret}\nfive words\n`), 1, /\(try again after [1-9][0-9]* s\)\n$/);
+  assertRefused(
+    await get(t, id, `${secret}\nfive words\n`),
+    1,
+    /\(try again after [1-9][0-9]* s\)\n$/,
+  );
   assert.equal(await reads(id), 0);
 });
 
 test('get: one message for a wrong key, an unknown id and an ended secret', async (t) => {
   const { id, secret } = await client.keep('once', { max_reads: 1 });
   const other = await client.keep('other');
-  const gone = /^gatehouse: No secret can be opened with this id and key\. Check both for typing mistakes; [^\n]*\n$/;
-  for (const place of [id, `${url}/s/${id}`]) assertRefused(await get(t, place, other.secret), 1, gone);
+  const gone =
+    /^gatehouse: No secret can be opened with this id and key\. Check both for typing mistakes; [^\n]*\n$/;
+  for (const place of [id, `${url}/s/${id}`])
+    assertRefused(await get(t, place, other.secret), 1, gone);
   assertRefused(await get(t, UNKNOWN, secret), 1, gone);
-  assertRefused(await get(t, id, secret.slice(0, -1)), 1, /This is not a key\. A key has 43 characters/);
+  assertRefused(
+    await get(t, id, secret.slice(0, -1)),
+    1,
+    /This is not a key\. A key has 43 characters/,
+  );
   assertOpened(await get(t, id, secret), 'once');
   assertRefused(await get(t, id, secret), 1, gone);
 });
@@ -131,16 +152,28 @@ test('get: exit 2 without a key, and nothing is sent', async (t) => {
       /secret get: no key on standard input/,
     );
   }
-  assertRefused(await get(t, UNKNOWN, Buffer.from('fffe', 'hex')), 2, /standard input is not UTF-8 text/);
+  assertRefused(
+    await get(t, UNKNOWN, Buffer.from('fffe', 'hex')),
+    2,
+    /standard input is not UTF-8 text/,
+  );
 });
 
 test('get: exit 2 for an argument with the key, which is not repeated', async (t) => {
   const { id, secret } = await client.keep('x');
   const places = [`${url}/s/${id}#${secret}`, `${url}/s/${id}#`, `${id}#${secret}`];
-  for (const [place, input] of places.flatMap((one) => [[one, secret], [one, '']] as const)) {
+  for (const [place, input] of places.flatMap(
+    (one) =>
+      [
+        [one, secret],
+        [one, ''],
+      ] as const,
+  )) {
     const finished = await get(t, place, input);
     assertRefused(
-      finished, 2, /secret get: give a UUID or a link, without # and the key: other users can see arguments/,
+      finished,
+      2,
+      /secret get: give a UUID or a link, without # and the key: other users can see arguments/,
     );
     assert.ok(!finished.stderr.includes(secret));
   }
@@ -149,8 +182,14 @@ test('get: exit 2 for an argument with the key, which is not repeated', async (t
 
 test('get: exit 2 for an argument that is neither a link nor an id', async (t) => {
   const places = [
-    '', 'hunter2', url, `${url}/s/${UNKNOWN.slice(1)}`, `${url}/api/store/${UNKNOWN}`, `ftp://127.0.0.1/s/${UNKNOWN}`,
-    `127.0.0.1/s/${UNKNOWN}`, `${UNKNOWN}0`,
+    '',
+    'hunter2',
+    url,
+    `${url}/s/${UNKNOWN.slice(1)}`,
+    `${url}/api/store/${UNKNOWN}`,
+    `ftp://127.0.0.1/s/${UNKNOWN}`,
+    `127.0.0.1/s/${UNKNOWN}`,
+    `${UNKNOWN}0`,
   ];
   for (const place of places) {
     assertRefused(
@@ -184,9 +223,13 @@ test('every command: exit 78 for an invalid setting, before anything is sent', a
     const run = (given: Readonly<Record<string, string>>) =>
       runProgram(t, program, ['secret', ...words], given, { input: 'x' });
     assertRefused(
-      await run({ GATEHOUSE_URL: url }), 78, /AUTH_TOKEN must be set to the bearer token of the secrets service/,
+      await run({ GATEHOUSE_URL: url }),
+      78,
+      /AUTH_TOKEN must be set to the bearer token of the secrets service/,
     );
-    for (const GATEHOUSE_URL of words[0] === 'put' ? ['localhost:8080', `${url}/prefix`, `${url}?x`] : []) {
+    for (const GATEHOUSE_URL of words[0] === 'put'
+      ? ['localhost:8080', `${url}/prefix`, `${url}?x`]
+      : []) {
       assertRefused(
         await run({ ...environment, GATEHOUSE_URL }),
         78,
@@ -199,7 +242,11 @@ test('every command: exit 78 for an invalid setting, before anything is sent', a
 test('every command: exit 1 for a wrong token, which is not repeated', async (t) => {
   for (const words of [['put'], ['get', UNKNOWN], ['status', UNKNOWN], ['delete', UNKNOWN]]) {
     const finished = await runProgram(
-      t, program, ['secret', ...words], { ...environment, AUTH_TOKEN: 'marked-token' }, { input: 'x' },
+      t,
+      program,
+      ['secret', ...words],
+      { ...environment, AUTH_TOKEN: 'marked-token' },
+      { input: 'x' },
     );
     assertRefused(finished, 1, /AUTH_TOKEN/);
     assert.ok(!finished.stderr.includes('marked'));

@@ -18,11 +18,20 @@ const SECRETS = {
   missing: 'server-secret-that-was-lost-0123456789abc',
   retired: 'server-secret-of-last-year-0123456789abcd',
 } as const;
-const ids = Object.fromEntries(Object.entries(SECRETS).map(([name, secret]) => [name, createServerKey(secret).id]));
+const ids = Object.fromEntries(
+  Object.entries(SECRETS).map(([name, secret]) => [name, createServerKey(secret).id]),
+);
 
 // In this order each encrypted a secret; the secret under the first one has ended.
-for (const [index, secret] of [SECRETS.retired, SECRETS.missing, SECRETS.previous, SECRETS.current].entries()) {
-  const gatehouse = await startGatehouse({ after }, ['secrets'], file.url, { SERVER_SECRET: secret });
+for (const [index, secret] of [
+  SECRETS.retired,
+  SECRETS.missing,
+  SECRETS.previous,
+  SECRETS.current,
+].entries()) {
+  const gatehouse = await startGatehouse({ after }, ['secrets'], file.url, {
+    SERVER_SECRET: secret,
+  });
   const client = secretsClient(gatehouse.url.secrets);
   for (let made = 0; made < index; made += 1) await client.keep('x', { max_reads: 1 });
   const { id } = await client.keep('x');
@@ -31,18 +40,25 @@ for (const [index, secret] of [SECRETS.retired, SECRETS.missing, SECRETS.previou
 }
 
 const held = { SERVER_SECRET: SECRETS.current, SERVER_SECRET_PREVIOUS: SECRETS.previous };
-const run = (t: TestContext, words: readonly string[], environment: Readonly<Record<string, string>> = {}) =>
+const run = (
+  t: TestContext,
+  words: readonly string[],
+  environment: Readonly<Record<string, string>> = {},
+) =>
   runProgram(t, program, ['secret', 'keys', ...words], { DATABASE_URL: file.url, ...environment });
 
 /** @returns state and count by the names above */
 async function states(
-  t: TestContext, environment: Readonly<Record<string, string>>,
+  t: TestContext,
+  environment: Readonly<Record<string, string>>,
 ): Promise<Record<string, [string, number]>> {
   const { code, stdout, stderr } = await run(t, ['--json'], environment);
   assert.equal(code, 0, stderr);
   const listed: Array<{ key_id: string; state: string; secrets: number }> = JSON.parse(stdout);
   const nameOf = (keyId: string) => Object.keys(ids).find((name) => ids[name] === keyId) ?? keyId;
-  return Object.fromEntries(listed.map(({ key_id, state, secrets }) => [nameOf(key_id), [state, secrets]]));
+  return Object.fromEntries(
+    listed.map(({ key_id, state, secrets }) => [nameOf(key_id), [state, secrets]]),
+  );
 }
 
 function assertRefused({ code, stdout, stderr }: Finished, expected: number, said: RegExp): void {
@@ -56,12 +72,15 @@ test('keys: each server secret with key id, state and count, oldest first', asyn
   assert.deepEqual([code, stderr], [0, '']);
   const [head, ...rows] = stdout.trimEnd().split('\n');
   assert.match(head ?? '', /^KEY ID +STATE +SECRETS +FIRST USED$/);
-  assert.deepEqual(rows.map((row) => row.split(/ +/).slice(0, 3)), [
-    [ids.retired, 'retired', '0'],
-    [ids.missing, 'missing', '1'],
-    [ids.previous, 'previous', '2'],
-    [ids.current, 'current', '3'],
-  ]);
+  assert.deepEqual(
+    rows.map((row) => row.split(/ +/).slice(0, 3)),
+    [
+      [ids.retired, 'retired', '0'],
+      [ids.missing, 'missing', '1'],
+      [ids.previous, 'previous', '2'],
+      [ids.current, 'current', '3'],
+    ],
+  );
   for (const row of rows) assert.match(row, / \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
 });
 
@@ -69,12 +88,15 @@ test('keys: --json has the same data', async (t) => {
   const { code, stdout, stderr } = await run(t, ['--json'], held);
   assert.deepEqual([code, stderr], [0, '']);
   const listed: Array<Record<string, unknown>> = JSON.parse(stdout);
-  assert.deepEqual(listed.map(({ first_used_at, ...rest }) => ({ ...rest, first_used_at: typeof first_used_at })), [
-    { key_id: ids.retired, secrets: 0, state: 'retired', first_used_at: 'string' },
-    { key_id: ids.missing, secrets: 1, state: 'missing', first_used_at: 'string' },
-    { key_id: ids.previous, secrets: 2, state: 'previous', first_used_at: 'string' },
-    { key_id: ids.current, secrets: 3, state: 'current', first_used_at: 'string' },
-  ]);
+  assert.deepEqual(
+    listed.map(({ first_used_at, ...rest }) => ({ ...rest, first_used_at: typeof first_used_at })),
+    [
+      { key_id: ids.retired, secrets: 0, state: 'retired', first_used_at: 'string' },
+      { key_id: ids.missing, secrets: 1, state: 'missing', first_used_at: 'string' },
+      { key_id: ids.previous, secrets: 2, state: 'previous', first_used_at: 'string' },
+      { key_id: ids.current, secrets: 3, state: 'current', first_used_at: 'string' },
+    ],
+  );
 });
 
 test('keys: no server secret is printed', async (t) => {
@@ -84,21 +106,24 @@ test('keys: no server secret is printed', async (t) => {
 
 test('keys: a configured server secret without secrets is listed', async (t) => {
   const prepared = 'a-new-one-0123456789abcdefghijklmnop';
-  const found = await states(t, { ...held, SERVER_SECRET_PREVIOUS: `${SECRETS.previous}, ${prepared}` });
-  assert.deepEqual(
-    found,
-    {
-      [createServerKey(prepared).id]: ['previous', 0],
-      retired: ['retired', 0],
-      missing: ['missing', 1],
-      previous: ['previous', 2],
-      current: ['current', 3],
-    },
-  );
+  const found = await states(t, {
+    ...held,
+    SERVER_SECRET_PREVIOUS: `${SECRETS.previous}, ${prepared}`,
+  });
+  assert.deepEqual(found, {
+    [createServerKey(prepared).id]: ['previous', 0],
+    retired: ['retired', 0],
+    missing: ['missing', 1],
+    previous: ['previous', 2],
+    current: ['current', 3],
+  });
 });
 
 test('keys: nothing is missing once the lost one is configured again', async (t) => {
-  const found = await states(t, { ...held, SERVER_SECRET_PREVIOUS: `${SECRETS.previous},${SECRETS.missing}` });
+  const found = await states(t, {
+    ...held,
+    SERVER_SECRET_PREVIOUS: `${SECRETS.previous},${SECRETS.missing}`,
+  });
   assert.deepEqual(found.missing, ['previous', 1]);
 });
 
@@ -109,14 +134,19 @@ test('keys: SERVER_SECRET_FILE is supported', async (t) => {
 });
 
 test('keys: with SERVER_SECRET_PREVIOUS alone none is current', async (t) => {
-  assert.deepEqual((await states(t, { SERVER_SECRET_PREVIOUS: SECRETS.previous })).previous, ['previous', 2]);
+  assert.deepEqual((await states(t, { SERVER_SECRET_PREVIOUS: SECRETS.previous })).previous, [
+    'previous',
+    2,
+  ]);
 });
 
 test('keys: without a server secret the states are unknown, with a note on standard error', async (t) => {
-  assert.deepEqual(
-    await states(t, {}),
-    { retired: ['unknown', 0], missing: ['unknown', 1], previous: ['unknown', 2], current: ['unknown', 3] },
-  );
+  assert.deepEqual(await states(t, {}), {
+    retired: ['unknown', 0],
+    missing: ['unknown', 1],
+    previous: ['unknown', 2],
+    current: ['unknown', 3],
+  });
   const { code, stdout, stderr } = await run(t, []);
   assert.equal(code, 0);
   assert.match(stdout, /^KEY ID +STATE +SECRETS +FIRST USED\n/);
@@ -124,12 +154,11 @@ test('keys: without a server secret the states are unknown, with a note on stand
 });
 
 test('keys: changes nothing in the database', async (t) => {
-  const rows = async () => JSON.stringify(
-    [
+  const rows = async () =>
+    JSON.stringify([
       await file.sql`select * from secrets.secrets order by id`,
       await file.sql`select * from secrets.server_keys order by key_id`,
-    ],
-  );
+    ]);
   const before = await rows();
   await run(t, [], { SERVER_SECRET: 'one-that-was-never-used-0123456789abcdef' });
   assert.equal(await rows(), before);
@@ -142,10 +171,14 @@ test('keys: exit 78 for missing or invalid settings', async (t) => {
     /^gatehouse: SECRETS_DATABASE_URL or DATABASE_URL must be set, as postgres:\/\/[^\n]*\n$/,
   );
   assertRefused(
-    await run(t, [], { DATABASE_URL: 'mysql://marked@localhost/d' }), 78, /DATABASE_URL must be postgres:\/\//,
+    await run(t, [], { DATABASE_URL: 'mysql://marked@localhost/d' }),
+    78,
+    /DATABASE_URL must be postgres:\/\//,
   );
   assertRefused(
-    await run(t, [], { SERVER_SECRET: 'with, a comma' }), 78, /SERVER_SECRET must be a text without commas/,
+    await run(t, [], { SERVER_SECRET: 'with, a comma' }),
+    78,
+    /SERVER_SECRET must be a text without commas/,
   );
   assertRefused(
     await run(t, [], { SERVER_SECRET: 'x'.repeat(40), SERVER_SECRET_FILE: '/nowhere' }),
@@ -177,12 +210,20 @@ test('keys: exit 2 for invalid arguments', async (t) => {
 
 test('keys: an unused database has the configured server secrets with count 0', async (t) => {
   const empty = await createEmptyDatabase(t);
-  assert.equal((await runProgram(t, program, ['migrate', 'secrets'], { DATABASE_URL: empty.url })).code, 0);
+  assert.equal(
+    (await runProgram(t, program, ['migrate', 'secrets'], { DATABASE_URL: empty.url })).code,
+    0,
+  );
   const environment = { ...held, DATABASE_URL: empty.url };
-  const listed: Array<Record<string, unknown>> = JSON.parse((await run(t, ['--json'], environment)).stdout);
+  const listed: Array<Record<string, unknown>> = JSON.parse(
+    (await run(t, ['--json'], environment)).stdout,
+  );
   assert.deepEqual(
     listed.map(({ state, secrets, first_used_at }) => [state, secrets, first_used_at]),
-    [['current', 0, null], ['previous', 0, null]],
+    [
+      ['current', 0, null],
+      ['previous', 0, null],
+    ],
   );
   assert.equal((await run(t, ['--json'], { DATABASE_URL: empty.url })).stdout, '[]\n');
 });

@@ -18,9 +18,18 @@ const client = secretsClient(url);
 const UNKNOWN = '00000000-0000-4000-8000-000000000000';
 
 const run = (
-  t: TestContext, words: readonly string[], input: string | Buffer = '', more: Readonly<Record<string, string>> = {},
+  t: TestContext,
+  words: readonly string[],
+  input: string | Buffer = '',
+  more: Readonly<Record<string, string>> = {},
 ) =>
-  runProgram(t, program, ['secret', ...words], { GATEHOUSE_URL: url, AUTH_TOKEN, ...more }, { input });
+  runProgram(
+    t,
+    program,
+    ['secret', ...words],
+    { GATEHOUSE_URL: url, AUTH_TOKEN, ...more },
+    { input },
+  );
 
 function assertRefused({ code, stdout, stderr }: Finished, expected: number, said: RegExp): void {
   assert.deepEqual([code, stdout], [expected, ''], stderr);
@@ -55,7 +64,10 @@ test('put: prints a link if the service has share pages', async (t) => {
     const link = /\/s\/([0-9a-f-]{36})#([A-Za-z0-9_-]{43})\.([A-Za-z0-9_-]{48})\n$/;
     const [, id = '', secret = '', key = ''] = link.exec(stdout) ?? [];
     assert.equal(stdout, `${sharingUrl}/s/${id}#${secret}.${key}\n`);
-    const receipt = new RegExp(`^Receipt, for you alone: ${sharingUrl}/r/${id}#[A-Za-z0-9_-]{43}\\n$`, 'm');
+    const receipt = new RegExp(
+      `^Receipt, for you alone: ${sharingUrl}/r/${id}#[A-Za-z0-9_-]{43}\\n$`,
+      'm',
+    );
     assert.match(stderr, /^Stored until \S+Z\. Link \(shown only once\):\n/);
     assert.match(stderr, receipt);
     const { password } = (await client.decrypt(id, secret)).json;
@@ -78,7 +90,11 @@ const INPUTS: ReadonlyArray<readonly [what: string, input: string, stored: strin
   ['several lines of another system', 'one\r\ntwo\r\n', 'one\r\ntwo'],
   ['a newline and spaces before it, no newline behind it', '\n text ', '\n text '],
   ['letters of the whole world', 'пароль 密码 🔑 e\u0301', 'пароль 密码 🔑 e\u0301'],
-  ['characters that are not for reading', 'a\u0000b\u001b[31m\ufeff\u2028', 'a\u0000b\u001b[31m\ufeff\u2028'],
+  [
+    'characters that are not for reading',
+    'a\u0000b\u001b[31m\ufeff\u2028',
+    'a\u0000b\u001b[31m\ufeff\u2028',
+  ],
   ['a byte order mark before it', '\ufefftext', '\ufefftext'],
   ['all the bytes there may be', `${'x'.repeat(32_768)}\n`, 'x'.repeat(32_768)],
 ];
@@ -90,26 +106,43 @@ test('put: stores the input without one trailing newline', async (t) => {
   }
 });
 
-const BAD_INPUTS: ReadonlyArray<readonly [what: string, input: string | Buffer, code: number, said: RegExp]> = [
+const BAD_INPUTS: ReadonlyArray<
+  readonly [what: string, input: string | Buffer, code: number, said: RegExp]
+> = [
   ['nothing', '', 2, /secret put: no secret on standard input/],
   ['the newline of another system alone', '\r\n', 2, /no secret on standard input/],
   ['no UTF-8 text', Buffer.from('fffefdfc', 'hex'), 2, /standard input is not UTF-8 text/],
-  ['UTF-8 that breaks off', Buffer.from('text ü').subarray(0, -1), 2, /standard input is not UTF-8 text/],
+  [
+    'UTF-8 that breaks off',
+    Buffer.from('text ü').subarray(0, -1),
+    2,
+    /standard input is not UTF-8 text/,
+  ],
   ['a byte too many', 'x'.repeat(64_513), 2, /must have at most 64512 bytes/],
-  ['a byte too many in a letter of two', `${'x'.repeat(64_511)}ü`, 2, /must have at most 64512 bytes/],
+  [
+    'a byte too many in a letter of two',
+    `${'x'.repeat(64_511)}ü`,
+    2,
+    /must have at most 64512 bytes/,
+  ],
   ['more than a request may hold', 'x'.repeat(200_000), 1, /too large/],
   ['what becomes too long as JSON', '"'.repeat(32_768), 1, /too large/],
 ];
 
 test('put: invalid input is an error, and nothing is stored', async (t) => {
   const before = await count();
-  for (const [, input, code, said] of BAD_INPUTS) assertRefused(await run(t, ['put'], input), code, said);
+  for (const [, input, code, said] of BAD_INPUTS)
+    assertRefused(await run(t, ['put'], input), code, said);
   assert.equal(await count(), before);
 });
 
 test('put: --expires-in accepts seconds, or a number with s, m, h or d', async (t) => {
   for (const [given, seconds] of [
-    ['90', 90], ['45s', 45], ['30m', 1_800], ['12h', 43_200], ['30d', 2_592_000],
+    ['90', 90],
+    ['45s', 45],
+    ['30m', 1_800],
+    ['12h', 43_200],
+    ['30d', 2_592_000],
   ] as const) {
     const { id } = await put(t, 'x', '--expires-in', given);
     const { created_at, expires_at } = (await client.receipt(id)).json;
@@ -123,21 +156,26 @@ test('put: --max-reads limits the reads', async (t) => {
   const { id, secret } = await put(t, 'x', '--max-reads', '2', '--expires-in=1h');
   assert.deepEqual(
     [
-      await client.decrypt(id, secret), await client.decrypt(id, secret), await client.decrypt(id, secret),
+      await client.decrypt(id, secret),
+      await client.decrypt(id, secret),
+      await client.decrypt(id, secret),
     ].map(({ status }) => status),
     [200, 200, 404],
   );
 });
 
-const FORM = /secret put: --expires-in must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w\. See: [^\n]*\n$/;
-const WHOLE = /secret put: --max-reads must be a whole number\. See: gatehouse secret put --help\n$/;
+const FORM =
+  /secret put: --expires-in must be a number of seconds, or a time such as 30s, 15m, 12h, 7d or 1w\. See: [^\n]*\n$/;
+const WHOLE =
+  /secret put: --max-reads must be a whole number\. See: gatehouse secret put --help\n$/;
 
 test('put: exit 2 for invalid limits, and nothing is stored', async (t) => {
   const before = await count();
   for (const value of ['', 'soon', '1.5h', '1H', '1h30m', '12345678901']) {
     assertRefused(await run(t, ['put', '--expires-in', value], 'x'), 2, FORM);
   }
-  for (const value of ['', '1e3']) assertRefused(await run(t, ['put', '--max-reads', value], 'x'), 2, WHOLE);
+  for (const value of ['', '1e3'])
+    assertRefused(await run(t, ['put', '--max-reads', value], 'x'), 2, WHOLE);
   for (const value of ['0h', '31d', '36500d']) {
     assertRefused(
       await run(t, ['put', '--expires-in', value], 'x'),
@@ -152,9 +190,21 @@ test('put: exit 2 for invalid limits, and nothing is stored', async (t) => {
       /secret put: max-reads must be a whole number from 1 to 1000/,
     );
   }
-  assertRefused(await run(t, ['put', '--max-reads', '0', '--expires-in', '0'], 'x'), 2, /expires-in [^;]*; max-reads /);
-  assertRefused(await run(t, ['put', '--expires-in'], 'x'), 2, /Option '--expires-in <value>' argument missing/);
-  assertRefused(await run(t, ['put', '--max-reads', '-1'], 'x'), 2, /Option '--max-reads' argument is ambiguous/);
+  assertRefused(
+    await run(t, ['put', '--max-reads', '0', '--expires-in', '0'], 'x'),
+    2,
+    /expires-in [^;]*; max-reads /,
+  );
+  assertRefused(
+    await run(t, ['put', '--expires-in'], 'x'),
+    2,
+    /Option '--expires-in <value>' argument missing/,
+  );
+  assertRefused(
+    await run(t, ['put', '--max-reads', '-1'], 'x'),
+    2,
+    /Option '--max-reads' argument is ambiguous/,
+  );
   assertRefused(await run(t, ['put', '--max-reads=-1'], 'x'), 2, WHOLE);
   assert.equal(await count(), before);
 });
@@ -170,10 +220,14 @@ test('put: --passphrase reads the first line; the rest is the secret', async (t)
 test('put: exit 2 for an invalid passphrase or without a secret', async (t) => {
   const before = await count();
   assertRefused(
-    await run(t, ['put', '--passphrase'], '\nsecret'), 2, /secret put: passphrase must have at least 4 characters/,
+    await run(t, ['put', '--passphrase'], '\nsecret'),
+    2,
+    /secret put: passphrase must have at least 4 characters/,
   );
   assertRefused(
-    await run(t, ['put', '--passphrase'], 'abc\nsecret'), 2, /secret put: passphrase must have at least 4 characters/,
+    await run(t, ['put', '--passphrase'], 'abc\nsecret'),
+    2,
+    /secret put: passphrase must have at least 4 characters/,
   );
   assertRefused(
     await run(t, ['put', '--passphrase'], `${'x'.repeat(1_025)}\nsecret`),
@@ -184,7 +238,9 @@ test('put: exit 2 for an invalid passphrase or without a secret', async (t) => {
     assertRefused(await run(t, ['put', '--passphrase'], input), 2, /no secret on standard input/);
   }
   assertRefused(
-    await run(t, ['put', '--passphrase', 'five words'], 'secret'), 2, /secret put: Unexpected argument 'five words'/,
+    await run(t, ['put', '--passphrase', 'five words'], 'secret'),
+    2,
+    /secret put: Unexpected argument 'five words'/,
   );
   assert.equal(await count(), before);
 });
@@ -199,24 +255,37 @@ test('status: the receipt as a table or as JSON', async (t) => {
   }
   const { code, stdout, stderr } = await run(t, ['status', id]);
   assert.deepEqual([code, stderr], [0, '']);
-  const lines = stdout.trimEnd().split('\n').map((line) => line.split(/ {2,}/));
-  assert.deepEqual(lines, Object.entries(receipt).map(([name, value]) => [name.replaceAll('_', ' '), String(value)]));
+  const lines = stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => line.split(/ {2,}/));
+  assert.deepEqual(
+    lines,
+    Object.entries(receipt).map(([name, value]) => [name.replaceAll('_', ' '), String(value)]),
+  );
   assert.match((await run(t, ['status', (await client.keep('x')).id])).stdout, /^max reads +–$/m);
 });
 
 test('delete: idempotent, with a note on standard error', async (t) => {
   const { id, secret } = await put(t, 'x');
   for (const given of [id, id.toUpperCase()]) {
-    assert.deepEqual(
-      await run(t, ['delete', given]), { code: 0, signal: null, stdout: '', stderr: `Deleted secret ${given}.\n` },
-    );
+    assert.deepEqual(await run(t, ['delete', given]), {
+      code: 0,
+      signal: null,
+      stdout: '',
+      stderr: `Deleted secret ${given}.\n`,
+    });
   }
   assert.equal((await client.decrypt(id, secret)).status, 404);
   assert.match((await run(t, ['status', id])).stdout, /^status +deleted$/m);
 });
 
 test('status and delete: exit 1 for an unknown or ended secret', async (t) => {
-  assertRefused(await run(t, ['status', UNKNOWN]), 1, /There is no such secret, or its receipt is no longer kept/);
+  assertRefused(
+    await run(t, ['status', UNKNOWN]),
+    1,
+    /There is no such secret, or its receipt is no longer kept/,
+  );
   assertRefused(
     await run(t, ['delete', UNKNOWN]),
     1,
@@ -228,13 +297,19 @@ test('status and delete: exit 1 for an unknown or ended secret', async (t) => {
 });
 
 const MISUSES: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = [
-  [[], /"secret" needs a subcommand: put, get, status, delete, keys, token create, token list, token rotate, token revoke\. See: /],
+  [
+    [],
+    /"secret" needs a subcommand: put, get, status, delete, keys, token create, token list, token rotate, token revoke\. See: /,
+  ],
   [['put', 'hunter2'], /secret put: Unexpected argument 'hunter2'/],
   [['put', '--ttl', '1'], /secret put: Unknown option '--ttl'/],
   [['put', '--passphrase=words'], /secret put: Option '--passphrase' does not take an argument/],
   [['status'], /secret status takes ID/],
   [['status', UNKNOWN, UNKNOWN], /secret status takes ID/],
-  [['status', 'not-an-id'], /secret status: ID must be a UUID: secret put prints it, and a link has it after \/s\//],
+  [
+    ['status', 'not-an-id'],
+    /secret status: ID must be a UUID: secret put prints it, and a link has it after \/s\//,
+  ],
   [['status', `${UNKNOWN}/../options`], /secret status: ID must be a UUID/],
   [['delete', `${sharingUrl}/s/${UNKNOWN}`], /secret delete: ID must be a UUID/],
   [['delete', UNKNOWN, '--force'], /secret delete: Unknown option '--force'/],
@@ -253,7 +328,10 @@ const HELPED: Readonly<Record<string, readonly RegExp[]>> = {
     /^ {2}--max-reads N +\S/m,
     /^ {2}--passphrase +\S/m,
   ],
-  get: [/^Usage: gatehouse secret get \[LINK\|ID\] \[OPTION…\]\n/, /reads its link or its key from standard input/],
+  get: [
+    /^Usage: gatehouse secret get \[LINK\|ID\] \[OPTION…\]\n/,
+    /reads its link or its key from standard input/,
+  ],
   status: [/^Usage: gatehouse secret status ID \[OPTION…\]\n/, /^ {2}--json +\S/m],
   delete: [/^Usage: gatehouse secret delete ID \[OPTION…\]\n/],
   keys: [/^Usage: gatehouse secret keys \[OPTION…\]\n/, /^ {2}--json +\S/m],
@@ -261,10 +339,18 @@ const HELPED: Readonly<Record<string, readonly RegExp[]>> = {
 
 test('--help: describes each command and its options without any settings', async (t) => {
   for (const [command, said] of Object.entries(HELPED)) {
-    const { code, stdout, stderr } = await runProgram(t, program, ['secret', command, '--help'], {});
+    const { code, stdout, stderr } = await runProgram(
+      t,
+      program,
+      ['secret', command, '--help'],
+      {},
+    );
     assert.deepEqual([code, stderr], [0, ''], command);
     for (const one of [...said, /^ {2}--help +\S/m]) assert.match(stdout, one);
   }
   const { stdout } = await runProgram(t, program, ['secret', '--help'], {});
-  assert.deepEqual([...stdout.matchAll(/^ {2}secret (?!token)(\S+)/gm)].map(([, name]) => name), Object.keys(HELPED));
+  assert.deepEqual(
+    [...stdout.matchAll(/^ {2}secret (?!token)(\S+)/gm)].map(([, name]) => name),
+    Object.keys(HELPED),
+  );
 });

@@ -35,7 +35,8 @@ function fileWith(secret: string | Buffer): string {
 const good = fileWith(SIGNING_SECRETS.github);
 
 test('without the schema every command says what to do', async (t) => {
-  for (const words of [['create'], ['list'], ['revoke', UNKNOWN]]) assertRefused(await run(t, words), 1, /migrate/);
+  for (const words of [['create'], ['list'], ['revoke', UNKNOWN]])
+    assertRefused(await run(t, words), 1, /migrate/);
   assert.equal((await runProgram(t, program, ['migrate', 'webhook'], environment)).code, 0);
 });
 
@@ -54,30 +55,55 @@ const WRONG: ReadonlyArray<readonly [words: readonly string[], said: RegExp]> = 
   [['create', '--name', 'n'.repeat(256)], /--name takes at most 255 printable characters/],
   [['create', '--json'], /token create: Unknown option '--json'/],
   [['create', '--role', 'admin'], /role must be one of sender, operator/],
-  [['create', '--source', 'gitlab'], /source must be one of generic, standard, github, stripe, slack, notion/],
+  [
+    ['create', '--source', 'gitlab'],
+    /source must be one of generic, standard, github, stripe, slack, notion/,
+  ],
   [['create', '--source', 'GitHub', '--signing-secret-file', good], /source must be one of/],
   [['create', '--source', '__proto__'], /source must be one of/],
-  [['create', '--role', 'operator', '--source', 'github', '--signing-secret-file', good], /an operator has no source/],
+  [
+    ['create', '--role', 'operator', '--source', 'github', '--signing-secret-file', good],
+    /an operator has no source/,
+  ],
   [
     ['create', '--role', 'operator', '--signing-secret-file', good],
     /source generic is not signed; leave out --signing-secret-file/,
   ],
-  [['create', '--signing-secret-file', good], /source generic is not signed; leave out --signing-secret-file/],
-  [['create', '--source', 'generic', '--signing-secret-file', good], /source generic is not signed/],
+  [
+    ['create', '--signing-secret-file', good],
+    /source generic is not signed; leave out --signing-secret-file/,
+  ],
+  [
+    ['create', '--source', 'generic', '--signing-secret-file', good],
+    /source generic is not signed/,
+  ],
   ...['standard', 'github', 'stripe', 'slack'].map(
-    (source) => [['create', '--source', source], new RegExp(`source ${source} needs --signing-secret-file`)] as const,
+    (source) =>
+      [
+        ['create', '--source', source],
+        new RegExp(`source ${source} needs --signing-secret-file`),
+      ] as const,
   ),
   [
     ['create', '--source', 'github', '--signing-secret-file', '/there/is/none'],
     /--signing-secret-file cannot be read \(ENOENT\)/,
   ],
-  [['create', '--source', 'github', '--signing-secret-file', '/'], /--signing-secret-file cannot be read \(EISDIR\)/],
+  [
+    ['create', '--source', 'github', '--signing-secret-file', '/'],
+    /--signing-secret-file cannot be read \(EISDIR\)/,
+  ],
   [
     ['create', '--source', 'github', '--signing-secret-file', '-'],
     /not a signing secret of github; it is one line of at least 8 characters/,
   ],
-  [['create', '--source', 'github', '--signing-secret-file', fileWith('')], /not a signing secret of github/],
-  [['create', '--source', 'github', '--signing-secret-file', fileWith('1234567\n')], /not a signing secret of github/],
+  [
+    ['create', '--source', 'github', '--signing-secret-file', fileWith('')],
+    /not a signing secret of github/,
+  ],
+  [
+    ['create', '--source', 'github', '--signing-secret-file', fileWith('1234567\n')],
+    /not a signing secret of github/,
+  ],
   [
     ['create', '--source', 'standard', '--signing-secret-file', fileWith('whsec_dG9vIHNob3J0')],
     /not a signing secret of standard/,
@@ -124,7 +150,11 @@ test('an unknown token exits with 1, whatever the command', async (t) => {
     1,
     /^gatehouse: no active token has this id; see: gatehouse token list\n$/,
   );
-  assertRefused(await run(t, ['rotate', UNKNOWN, '--signing-secret-file', good]), 1, /no active token has this id/);
+  assertRefused(
+    await run(t, ['rotate', UNKNOWN, '--signing-secret-file', good]),
+    1,
+    /no active token has this id/,
+  );
   assertRefused(await run(t, ['confirm', UNKNOWN]), 1, /no signing secret is pending/);
   assertRefused(await run(t, ['revoke', UNKNOWN]), 1, /no token has this id/);
   assert.equal(await state(), before);
@@ -133,10 +163,18 @@ test('an unknown token exits with 1, whatever the command', async (t) => {
 test('a signing secret is replaced only for a signed source, and only by one of its form', async (t) => {
   const generic = await addToken(database, 'generic', null);
   const standard = await addToken(database, 'standard', SIGNING_SECRETS.standard);
-  const operator = await createToken(database, { name: '', role: 'operator', source: 'generic' }, null);
+  const operator = await createToken(
+    database,
+    { name: '', role: 'operator', source: 'generic' },
+    null,
+  );
   const before = await state();
   for (const { id } of [generic, operator])
-    assertRefused(await run(t, ['rotate', id, '--signing-secret-file', good]), 2, /source generic is not signed/);
+    assertRefused(
+      await run(t, ['rotate', id, '--signing-secret-file', good]),
+      2,
+      /source generic is not signed/,
+    );
   assertRefused(
     await run(t, ['rotate', standard.id, '--signing-secret-file', fileWith('whsec_dG9vIHNob3J0')]),
     2,
@@ -154,15 +192,31 @@ test('without WEBHOOK_SECRET signing secrets exit with 78, and tokens work', asy
     ['rotate', id, '--signing-secret-file', good],
     ['confirm', id],
   ]) {
-    assertRefused(await run(t, words, given), 78, /WEBHOOK_SECRET must be set to the value that the service has/);
+    assertRefused(
+      await run(t, words, given),
+      78,
+      /WEBHOOK_SECRET must be set to the value that the service has/,
+    );
   }
   assert.equal(await state(), before);
-  for (const words of [['create'], ['create', '--source', 'notion'], ['list'], ['rotate', id], ['revoke', id]])
+  for (const words of [
+    ['create'],
+    ['create', '--source', 'notion'],
+    ['list'],
+    ['rotate', id],
+    ['revoke', id],
+  ])
     assert.equal((await run(t, words, given)).code, 0, words.join(' '));
 });
 
 test('without a database every command exits with 78', async (t) => {
-  for (const words of [['create'], ['list'], ['rotate', UNKNOWN], ['confirm', UNKNOWN], ['revoke', UNKNOWN]])
+  for (const words of [
+    ['create'],
+    ['list'],
+    ['rotate', UNKNOWN],
+    ['confirm', UNKNOWN],
+    ['revoke', UNKNOWN],
+  ])
     assertRefused(await run(t, words, { WEBHOOK_SECRET }), 78, /DATABASE_URL/);
 });
 
@@ -175,7 +229,10 @@ test('an overlap that is too long is a usage error', async (t) => {
 
 test('a signing secret of several lines is rejected', async (t) => {
   const before = await state();
-  for (const text of [`${SIGNING_SECRETS.github}\n\n`, `# from the dashboard\n${SIGNING_SECRETS.github}\n`]) {
+  for (const text of [
+    `${SIGNING_SECRETS.github}\n\n`,
+    `# from the dashboard\n${SIGNING_SECRETS.github}\n`,
+  ]) {
     assertRefused(
       await run(t, ['create', '--source', 'github', '--signing-secret-file', fileWith(text)]),
       2,

@@ -7,7 +7,12 @@ import { after, test, type TestContext } from 'node:test';
 import { createDatabase } from '../support/database.ts';
 import { type Answer, ask, startGatehouse } from '../support/gatehouse.ts';
 import { buildProgram, type Finished, runProgram } from '../support/process.ts';
-import { signatureOf, type SignedSource, SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
+import {
+  signatureOf,
+  type SignedSource,
+  SIGNING_SECRETS,
+  WEBHOOK_SECRET,
+} from '../support/senders.ts';
 
 const program = buildProgram();
 const file = await createDatabase();
@@ -28,7 +33,9 @@ async function run(
   const finished = await runProgram(t, program, ['token', ...words], given, { input });
   written.push(
     finished.stderr,
-    ...(['create', 'rotate', 'confirm'].includes(words[0] ?? '') && finished.code === 0 ? [] : [finished.stdout]),
+    ...(['create', 'rotate', 'confirm'].includes(words[0] ?? '') && finished.code === 0
+      ? []
+      : [finished.stdout]),
   );
   return finished;
 }
@@ -61,7 +68,8 @@ async function create(
 ): Promise<{ id: string; token: string }> {
   const finished = await run(t, ['create', '--name', name, ...more]);
   const token = tokenIn(finished);
-  const [, said, id = ''] = /^Created token "(.*)" with id ([0-9a-f-]{36})\.\n/.exec(finished.stderr) ?? [];
+  const [, said, id = ''] =
+    /^Created token "(.*)" with id ([0-9a-f-]{36})\.\n/.exec(finished.stderr) ?? [];
   assert.equal(said, name);
   return { id, token };
 }
@@ -81,12 +89,20 @@ const lineOf = async (t: TestContext, id: string) =>
     ?.split(/ {2,}/) ?? [];
 
 const use = async (token: string): Promise<number> =>
-  (await ask('POST', `${webhook}/webhook`, { bearer: token, body: { event: 'x', data: { page_id: 'p' } } })).status;
+  (
+    await ask('POST', `${webhook}/webhook`, {
+      bearer: token,
+      body: { event: 'x', data: { page_id: 'p' } },
+    })
+  ).status;
 const sendAs = (source: SignedSource, token: string, secret: string): Promise<Answer> => {
   const body = JSON.stringify({ id: `evt_${randomUUID()}`, type: 'x' });
   return ask('POST', `${webhook}/webhook?token=${token}`, {
     body,
-    headers: { 'x-github-event': 'push', ...signatureOf(source, secret, body, { id: randomUUID() }) },
+    headers: {
+      'x-github-event': 'push',
+      ...signatureOf(source, secret, body, { id: randomUUID() }),
+    },
   });
 };
 
@@ -97,15 +113,29 @@ test('a token for each source works at once and is listed without the token itse
   for (const source of ['standard', 'github', 'stripe', 'slack', 'notion'] as const) {
     const { id, token } = await withSecret(t, source);
     assert.equal((await sendAs(source, token, SIGNING_SECRETS[source])).status, 200, source);
-    assert.equal((await sendAs(source, token, `${SIGNING_SECRETS[source].slice(0, -4)}AAAA`)).status, 401, source);
+    assert.equal(
+      (await sendAs(source, token, `${SIGNING_SECRETS[source].slice(0, -4)}AAAA`)).status,
+      401,
+      source,
+    );
     const { created_at, last_used_at: _, ...listed } = (await one(t, id)) ?? {};
-    assert.deepEqual(listed, { id, name: source, role: 'sender', source, revoked_at: null, pending: false });
+    assert.deepEqual(listed, {
+      id,
+      name: source,
+      role: 'sender',
+      source,
+      revoked_at: null,
+      pending: false,
+    });
     assert.equal(new Date(String(created_at)).toISOString(), created_at);
   }
   const { id, token } = await create(t, 'me', '--role', 'operator');
   // Before its first use, which the service records within seconds.
   const line = await lineOf(t, id);
-  assert.deepEqual([line.slice(1, 4), line.at(-2), line.at(-1)], [['me', 'operator', 'generic'], '–', 'active']);
+  assert.deepEqual(
+    [line.slice(1, 4), line.at(-2), line.at(-1)],
+    [['me', 'operator', 'generic'], '–', 'active'],
+  );
   assert.equal((await ask('GET', `${webhook}/events`, { bearer: token })).status, 200);
   assert.equal(await use(token), 401);
   const [head, first] = (await run(t, ['list'])).stdout.split('\n');
@@ -114,9 +144,18 @@ test('a token for each source works at once and is listed without the token itse
 });
 
 test('a signing secret is read from standard input, with or without a final newline', async (t) => {
-  for (const input of [SIGNING_SECRETS.github, `${SIGNING_SECRETS.github}\n`, `${SIGNING_SECRETS.github}\r\n`]) {
+  for (const input of [
+    SIGNING_SECRETS.github,
+    `${SIGNING_SECRETS.github}\n`,
+    `${SIGNING_SECRETS.github}\r\n`,
+  ]) {
     const token = tokenIn(
-      await run(t, ['create', '--source', 'github', '--signing-secret-file', '-'], environment, input),
+      await run(
+        t,
+        ['create', '--source', 'github', '--signing-secret-file', '-'],
+        environment,
+        input,
+      ),
     );
     assert.equal((await sendAs('github', token, SIGNING_SECRETS.github)).status, 200);
   }
@@ -124,13 +163,19 @@ test('a signing secret is read from standard input, with or without a final newl
 
 test('a rotated token stays valid for exactly its overlap, in a running service', async (t) => {
   const { id, token } = await create(t, 'rotated');
-  for (const [words, seconds] of [[[], 86_400], [['--overlap', '90'], 90], [['--overlap', '30m'], 1_800]] as const) {
+  for (const [words, seconds] of [
+    [[], 86_400],
+    [['--overlap', '90'], 90],
+    [['--overlap', '30m'], 1_800],
+  ] as const) {
     const old = await create(t, 'once');
     const finished = await run(t, ['rotate', old.id, ...words]);
     const fresh = tokenIn(finished);
     assert.match(
       finished.stderr,
-      new RegExp(`^Replaced token ${old.id}\\. The old one stays valid for ${seconds} seconds\\.\n`),
+      new RegExp(
+        `^Replaced token ${old.id}\\. The old one stays valid for ${seconds} seconds\\.\n`,
+      ),
     );
     // The database's clock, so that the duration of the command does not matter.
     const [row] =
@@ -150,10 +195,21 @@ test('a rotated signing secret stays valid for exactly its overlap, and the toke
   const { id, token } = await withSecret(t, 'github');
   const fresh = 'the secret of after';
   secrets.add(fresh);
-  const finished = await run(t, ['rotate', id, '--overlap', '2h', '--signing-secret-file', fileWith(fresh)]);
+  const finished = await run(t, [
+    'rotate',
+    id,
+    '--overlap',
+    '2h',
+    '--signing-secret-file',
+    fileWith(fresh),
+  ]);
   assert.deepEqual(
     [finished.code, finished.stdout, finished.stderr],
-    [0, '', `Replaced the signing secret of token ${id}. The old one stays valid for 7200 seconds.\n`],
+    [
+      0,
+      '',
+      `Replaced the signing secret of token ${id}. The old one stays valid for 7200 seconds.\n`,
+    ],
   );
   const [row] =
     await file.sql`select expires_at - interval '2 hours' between created_at and now() as exact
@@ -165,7 +221,14 @@ test('a rotated signing secret stays valid for exactly its overlap, and the toke
   ];
   assert.deepEqual(await statuses(), [200, 200]);
   // A second rotation does not shorten the validity of the earlier secrets.
-  await run(t, ['rotate', id, '--overlap', '5h', '--signing-secret-file', fileWith('a third secret')]);
+  await run(t, [
+    'rotate',
+    id,
+    '--overlap',
+    '5h',
+    '--signing-secret-file',
+    fileWith('a third secret'),
+  ]);
   assert.deepEqual(await statuses(), [200, 200]);
   const [limits] =
     await file.sql`select count(*) filter (where expires_at < now() + interval '2 hours')::int as soon,
@@ -191,7 +254,10 @@ test('two concurrent rotations of a signing secret leave working secrets', async
   const finished = await Promise.all(
     fresh.map((secret) => run(t, ['rotate', id, '--signing-secret-file', fileWith(secret)])),
   );
-  assert.deepEqual(finished.map(({ code }) => code), [0, 0]);
+  assert.deepEqual(
+    finished.map(({ code }) => code),
+    [0, 0],
+  );
   for (const secret of [...fresh, SIGNING_SECRETS.stripe])
     assert.equal((await sendAs('stripe', token, secret)).status, 200, secret);
 });
@@ -210,34 +276,56 @@ test('a revoked token and its predecessor are rejected at once, and it stays lis
   assert.equal((await lineOf(t, id)).at(-1), `revoked ${String(before?.revoked_at)}`);
   assert.equal((await run(t, ['revoke', id])).code, 0, 'twice is no error');
   assert.deepEqual(await one(t, id), before);
-  assertRefused(await run(t, ['rotate', id]), 1, /no active token has this id; see: gatehouse token list/);
+  assertRefused(
+    await run(t, ['rotate', id]),
+    1,
+    /no active token has this id; see: gatehouse token list/,
+  );
   assertRefused(await run(t, ['confirm', id]), 1, /no signing secret is pending/);
 });
 
 test("Notion's secret is listed as pending, shown on request, and activated by its fingerprint", async (t) => {
   const { id, token } = await create(t, 'a workspace', '--source', 'notion');
-  assertRefused(await run(t, ['confirm', id]), 1, /no signing secret is pending; have the sender send it again/);
+  assertRefused(
+    await run(t, ['confirm', id]),
+    1,
+    /no signing secret is pending; have the sender send it again/,
+  );
   const secret = 'secret_handed_over_0123456789abcdefghijklmnop';
   secrets.add(secret);
   assert.equal(
-    (await ask('POST', `${webhook}/webhook?token=${token}`, { body: { verification_token: secret } })).status,
+    (
+      await ask('POST', `${webhook}/webhook?token=${token}`, {
+        body: { verification_token: secret },
+      })
+    ).status,
     200,
   );
-  assert.deepEqual([(await lineOf(t, id)).at(-1), (await one(t, id))?.pending], ['active, secret pending', true]);
+  assert.deepEqual(
+    [(await lineOf(t, id)).at(-1), (await one(t, id))?.pending],
+    ['active, secret pending', true],
+  );
   const { code, stdout, stderr } = await run(t, ['confirm', id]);
   assert.deepEqual([code, stdout], [0, `${secret}\n`]);
   const [, fingerprint = ''] =
     /run: gatehouse token confirm [0-9a-f-]{36} --accept ([0-9a-f]{16})\n$/.exec(stderr) ?? [];
   assert.ok(fingerprint !== '', stderr);
   assertRefused(
-    await run(t, ['confirm', id], { ...environment, WEBHOOK_SECRET: 'another one than that of the service' }),
+    await run(t, ['confirm', id], {
+      ...environment,
+      WEBHOOK_SECRET: 'another one than that of the service',
+    }),
     1,
     /the pending secret is sealed under another WEBHOOK_SECRET/,
   );
   assert.equal((await one(t, id))?.pending, true, 'a look changes nothing');
   assert.equal((await sendAs('notion', token, secret)).status, 401);
   for (const wrong of ['0'.repeat(16), '', secret])
-    assertRefused(await run(t, ['confirm', id, '--accept', wrong]), 1, /no pending secret has this fingerprint/);
+    assertRefused(
+      await run(t, ['confirm', id, '--accept', wrong]),
+      1,
+      /no pending secret has this fingerprint/,
+    );
   assert.deepEqual(await run(t, ['confirm', id, '--accept', fingerprint]), {
     code: 0,
     signal: null,
@@ -268,10 +356,14 @@ test('the last use of a token is listed soon afterwards', async (t) => {
 });
 
 test('tokens and signing secrets appear in no output, table or log', async () => {
-  const rows =
-    await file.sql`select t::text as row from webhook.tokens t union all select s::text
+  const rows = await file.sql`select t::text as row from webhook.tokens t union all select s::text
       from webhook.signing_secrets s union all select e.headers::text from webhook.events e`;
-  const places = [...written, ...rows.map(({ row }) => String(row)), gatehouse.stdout(), gatehouse.stderr()].join('\n');
+  const places = [
+    ...written,
+    ...rows.map(({ row }) => String(row)),
+    gatehouse.stdout(),
+    gatehouse.stderr(),
+  ].join('\n');
   assert.ok(secrets.size > 20 && places.includes('active, secret pending'));
   for (const secret of secrets) {
     for (const form of [

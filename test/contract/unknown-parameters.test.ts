@@ -12,41 +12,79 @@ import { ask, AUTH_TOKEN, logIn, startGatehouse } from '../support/gatehouse.ts'
 import { addOperator, OPERATOR_TOKEN } from '../support/inbox.ts';
 import { SITE } from '../support/context.ts';
 
-const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 }, password: { max_bytes: 64_512 } }, SITE);
+const secrets = await createRoutes(
+  {
+    expires_in: { default: 60, max: 60 },
+    max_reads: { default: 1, max: 1 },
+    password: { max_bytes: 64_512 },
+  },
+  SITE,
+);
 const webhook = await createWebhookRoutes(SITE);
 const plain = createPlainRoutes();
 
 /** Probes, documents and pages only read, and the senders of events choose their own parameters. */
 const IGNORED = [
-  'GET /', 'GET /inbox', 'GET /livez', 'GET /openapi.json', 'GET /pages/{file}', 'GET /r/{id}', 'GET /readyz', 'GET /s/{id}',
+  'GET /',
+  'GET /inbox',
+  'GET /livez',
+  'GET /openapi.json',
+  'GET /pages/{file}',
+  'GET /r/{id}',
+  'GET /readyz',
+  'GET /s/{id}',
   'POST /webhook',
 ];
-const isRefusing = ({ schemas }: Pick<Route<never>, 'schemas'>) => schemas.query.additionalProperties === false;
-const nameOf = ({ method, pattern }: Pick<Route<never>, 'method' | 'pattern'>) => `${method} ${pattern}`;
+const isRefusing = ({ schemas }: Pick<Route<never>, 'schemas'>) =>
+  schemas.query.additionalProperties === false;
+const nameOf = ({ method, pattern }: Pick<Route<never>, 'method' | 'pattern'>) =>
+  `${method} ${pattern}`;
 
 const database = await createDatabase();
 await addOperator(database.sql);
-const { url } = await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], database.url, { SHARE_PAGES: 'on' });
+const { url } = await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], database.url, {
+  SHARE_PAGES: 'on',
+});
 const session = await logIn(url.identity);
 
 test('every other route rejects unknown parameters', () => {
-  const ignoring = [...identity, ...secrets, ...webhook, ...plain].filter((row) => !isRefusing(row)).map(nameOf);
+  const ignoring = [...identity, ...secrets, ...webhook, ...plain]
+    .filter((row) => !isRefusing(row))
+    .map(nameOf);
   assert.deepEqual([...new Set(ignoring)].sort(), IGNORED);
 });
 
-for (const [service, rows, bearer] of [['identity', identity, session], ['secrets', secrets, AUTH_TOKEN], ['webhook', webhook, OPERATOR_TOKEN]] as const) {
+for (const [service, rows, bearer] of [
+  ['identity', identity, session],
+  ['secrets', secrets, AUTH_TOKEN],
+  ['webhook', webhook, OPERATOR_TOKEN],
+] as const) {
   test(`${service}: 400 names the unknown parameter`, async () => {
     for (const row of rows.filter(isRefusing)) {
       const target = `${url[service]}${row.pattern.replace(/\{\w+\}/g, randomUUID())}?unknown=1`;
-      const { status, json } = await ask(row.method, target, { bearer, ...(row.schemas.body ? { body: {} } : {}) });
+      const { status, json } = await ask(row.method, target, {
+        bearer,
+        ...(row.schemas.body ? { body: {} } : {}),
+      });
       assert.deepEqual([status, json.error.code], [400, 'invalid_query'], nameOf(row));
-      assert.deepEqual(json.error.fields[0], { path: 'unknown', message: 'is not a known parameter' }, nameOf(row));
+      assert.deepEqual(
+        json.error.fields[0],
+        { path: 'unknown', message: 'is not a known parameter' },
+        nameOf(row),
+      );
     }
   });
 }
 
 test('DELETE /api/session/revoke/all?user=… ends no session', async () => {
-  const { status, json } = await ask('DELETE', `${url.identity}/api/session/revoke/all?user=${randomUUID()}`, { bearer: session });
-  assert.deepEqual([status, json.error.fields], [400, [{ path: 'user', message: 'is not a known parameter' }]]);
+  const { status, json } = await ask(
+    'DELETE',
+    `${url.identity}/api/session/revoke/all?user=${randomUUID()}`,
+    { bearer: session },
+  );
+  assert.deepEqual(
+    [status, json.error.fields],
+    [400, [{ path: 'user', message: 'is not a known parameter' }]],
+  );
   assert.equal((await ask('GET', `${url.identity}/api/test/`, { bearer: session })).status, 200);
 });

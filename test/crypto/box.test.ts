@@ -1,7 +1,18 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
-import { commitmentOf, type BoundMetadata, createClientKey, createServerKey, deriveServerKey, paddedLength, seal, type Sealed, type ServerKey, unseal } from '../../src/crypto/box.ts';
+import {
+  commitmentOf,
+  type BoundMetadata,
+  createClientKey,
+  createServerKey,
+  deriveServerKey,
+  paddedLength,
+  seal,
+  type Sealed,
+  type ServerKey,
+  unseal,
+} from '../../src/crypto/box.ts';
 
 const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
 const serverKey = createServerKey(SERVER_SECRET);
@@ -45,7 +56,10 @@ test('what was sealed opens, byte for byte', () => {
   for (const length of [0, 1, 251, 252, 253, 1_000, 32_768]) {
     const bytes = randomBytes(length);
     // Not deepEqual: to show how 32 KiB of random bytes differ takes minutes.
-    assert.ok(attempt({ sealed: seal(serverKey, clientKey, metadata, bytes) })?.equals(bytes), `${length} bytes`);
+    assert.ok(
+      attempt({ sealed: seal(serverKey, clientKey, metadata, bytes) })?.equals(bytes),
+      `${length} bytes`,
+    );
   }
 });
 
@@ -57,29 +71,42 @@ test('trailing zeros are part of the text', () => {
 });
 
 test('sealing changes neither the text nor the keys', () => {
-  const [textBefore, keyBefore, saltBefore] = [text, clientKey, serverKey.salt].map((bytes) => Buffer.from(bytes));
+  const [textBefore, keyBefore, saltBefore] = [text, clientKey, serverKey.salt].map((bytes) =>
+    Buffer.from(bytes),
+  );
   attempt({ sealed: seal(serverKey, clientKey, metadata, text) });
   assert.deepEqual([text, clientKey, serverKey.salt], [textBefore, keyBefore, saltBefore]);
 });
 
 test('no bit of version, nonce, ciphertext or tag may change', () => {
   assert.equal(sealed.blob.length, MIN_BLOB);
-  for (const [bit, blob] of everyBitFlipped(sealed.blob)) assert.equal(attempt(withBlob(blob)), null, `bit ${bit}`);
+  for (const [bit, blob] of everyBitFlipped(sealed.blob))
+    assert.equal(attempt(withBlob(blob)), null, `bit ${bit}`);
 });
 
 test('no bit of the commitment may change', () => {
   assert.equal(sealed.commitment.length, 32);
-  for (const [bit, commitment] of everyBitFlipped(sealed.commitment)) assert.equal(attempt(withCommitment(commitment)), null, `bit ${bit}`);
+  for (const [bit, commitment] of everyBitFlipped(sealed.commitment))
+    assert.equal(attempt(withCommitment(commitment)), null, `bit ${bit}`);
 });
 
 test('no bit of the client key may change', () => {
-  for (const [bit, key] of everyBitFlipped(clientKey)) assert.equal(attempt({ clientKey: key }), null, `bit ${bit}`);
+  for (const [bit, key] of everyBitFlipped(clientKey))
+    assert.equal(attempt({ clientKey: key }), null, `bit ${bit}`);
 });
 
 test('nothing may be missing, at either end', () => {
   for (let length = 0; length < sealed.blob.length; length += 1) {
-    assert.equal(attempt(withBlob(sealed.blob.subarray(0, length))), null, `the first ${length} bytes`);
-    assert.equal(attempt(withBlob(sealed.blob.subarray(sealed.blob.length - length))), null, `the last ${length} bytes`);
+    assert.equal(
+      attempt(withBlob(sealed.blob.subarray(0, length))),
+      null,
+      `the first ${length} bytes`,
+    );
+    assert.equal(
+      attempt(withBlob(sealed.blob.subarray(sealed.blob.length - length))),
+      null,
+      `the last ${length} bytes`,
+    );
   }
 });
 
@@ -88,7 +115,12 @@ test('nothing may be added, at either end or before the tag', () => {
     for (const extra of [Buffer.alloc(length), randomBytes(length)]) {
       assert.equal(attempt(withBlob(Buffer.concat([sealed.blob, extra]))), null);
       assert.equal(attempt(withBlob(Buffer.concat([extra, sealed.blob]))), null);
-      assert.equal(attempt(withBlob(Buffer.concat([sealed.blob.subarray(0, -16), extra, sealed.blob.subarray(-16)]))), null);
+      assert.equal(
+        attempt(
+          withBlob(Buffer.concat([sealed.blob.subarray(0, -16), extra, sealed.blob.subarray(-16)])),
+        ),
+        null,
+      );
     }
   }
 });
@@ -97,7 +129,11 @@ test('a tag cut to fewer bytes is rejected: 4 could be guessed', () => {
   const long = seal(serverKey, clientKey, metadata, randomBytes(1_000));
   for (const { blob, commitment } of [sealed, long]) {
     for (const length of [0, 4, 8, 12, 13, 14, 15]) {
-      assert.equal(attempt({ sealed: { blob: blob.subarray(0, blob.length - 16 + length), commitment } }), null, `${length} bytes`);
+      assert.equal(
+        attempt({ sealed: { blob: blob.subarray(0, blob.length - 16 + length), commitment } }),
+        null,
+        `${length} bytes`,
+      );
     }
   }
 });
@@ -119,15 +155,24 @@ const WRONG: Readonly<Record<string, Partial<Attempt>>> = {
   'one read less': { metadata: { ...metadata, maxReads: 2 } },
   'any number of reads': { metadata: { ...metadata, maxReads: null } },
   'neither limit': { metadata: { ...metadata, expiresAt: null, maxReads: null } },
-  'expiry and reads exchanged': { metadata: { ...metadata, expiresAt: 3, maxReads: 1_893_456_000 } },
+  'expiry and reads exchanged': {
+    metadata: { ...metadata, expiresAt: 3, maxReads: 1_893_456_000 },
+  },
   'another server key': { serverKey: otherServerKey },
   'the salt of another server key': { serverKey: { ...serverKey, salt: otherServerKey.salt } },
   'the id of another server key': { serverKey: { ...serverKey, id: otherServerKey.id } },
   'another client key': { clientKey: otherClientKey },
   'a client key of zeros': { clientKey: Buffer.alloc(32) },
-  'the commitment of another client key': withCommitment(commitmentOf(serverKey, otherClientKey, metadata.id)),
-  'another client key and its commitment': { clientKey: otherClientKey, ...withCommitment(commitmentOf(serverKey, otherClientKey, metadata.id)) },
-  'the commitment of another record': withCommitment(commitmentOf(serverKey, clientKey, randomUUID())),
+  'the commitment of another client key': withCommitment(
+    commitmentOf(serverKey, otherClientKey, metadata.id),
+  ),
+  'another client key and its commitment': {
+    clientKey: otherClientKey,
+    ...withCommitment(commitmentOf(serverKey, otherClientKey, metadata.id)),
+  },
+  'the commitment of another record': withCommitment(
+    commitmentOf(serverKey, clientKey, randomUUID()),
+  ),
   'an empty commitment': withCommitment(Buffer.alloc(0)),
   'half a commitment': withCommitment(sealed.commitment.subarray(0, 16)),
   'a commitment and more': withCommitment(Buffer.concat([sealed.commitment, sealed.commitment])),
@@ -143,7 +188,11 @@ test('limits added to a record without limits open nothing', () => {
   const unlimited = { ...metadata, expiresAt: null, maxReads: null };
   const box = seal(serverKey, clientKey, unlimited, text);
   assert.deepEqual(attempt({ metadata: unlimited, sealed: box }), text);
-  for (const limits of [{ expiresAt: 1_893_456_000_000 }, { maxReads: 1 }, { expiresAt: 1, maxReads: 1 }]) {
+  for (const limits of [
+    { expiresAt: 1_893_456_000_000 },
+    { maxReads: 1 },
+    { expiresAt: 1, maxReads: 1 },
+  ]) {
     assert.equal(attempt({ metadata: { ...unlimited, ...limits }, sealed: box }), null);
   }
 });
@@ -181,12 +230,19 @@ test('a client key of another length throws', () => {
 test('two boxes of one text have nothing in common', () => {
   const boxes = Array.from({ length: 100 }, () => seal(serverKey, clientKey, metadata, text).blob);
   for (const part of [[1, 13], [13, 29], [-32, -16], [-16]] as const) {
-    assert.equal(new Set(boxes.map((blob) => blob.subarray(...part).toString('hex'))).size, 100, `bytes ${part}`);
+    assert.equal(
+      new Set(boxes.map((blob) => blob.subarray(...part).toString('hex'))).size,
+      100,
+      `bytes ${part}`,
+    );
   }
 });
 
 test('every text of 1 to 252 bytes is stored at one length', () => {
-  const lengths = Array.from({ length: 252 }, (_, index) => seal(serverKey, clientKey, metadata, Buffer.alloc(index + 1)).blob.length);
+  const lengths = Array.from(
+    { length: 252 },
+    (_, index) => seal(serverKey, clientKey, metadata, Buffer.alloc(index + 1)).blob.length,
+  );
   assert.deepEqual([...new Set(lengths)], [MIN_BLOB]);
   assert.ok(seal(serverKey, clientKey, metadata, Buffer.alloc(253)).blob.length > MIN_BLOB);
 });
@@ -206,16 +262,31 @@ test('a key id is stable, unique, and no hash or part of secret or salt', () => 
   assert.deepEqual(createServerKey(SERVER_SECRET), serverKey);
   assert.match(serverKey.id, /^[0-9a-f]{16}$/);
   assert.equal(serverKey.salt.length, 32);
-  const ids = ['', 'a', 'A', 'a ', SERVER_SECRET, `${SERVER_SECRET}!`, SERVER_SECRET.slice(1)].map((secret) => createServerKey(secret).id);
+  const ids = ['', 'a', 'A', 'a ', SERVER_SECRET, `${SERVER_SECRET}!`, SERVER_SECRET.slice(1)].map(
+    (secret) => createServerKey(secret).id,
+  );
   assert.equal(new Set(ids).size, ids.length);
-  const tells = [Buffer.from(SERVER_SECRET), serverKey.salt, ...['md5', 'sha1', 'sha256', 'sha512'].map((name) => createHash(name).update(SERVER_SECRET).digest())];
+  const tells = [
+    Buffer.from(SERVER_SECRET),
+    serverKey.salt,
+    ...['md5', 'sha1', 'sha256', 'sha512'].map((name) =>
+      createHash(name).update(SERVER_SECRET).digest(),
+    ),
+  ];
   for (const bytes of tells) assert.ok(!bytes.toString('hex').includes(serverKey.id));
 });
 
 test('one secret has different keys under different labels', () => {
   const secret = 'one secret with two uses, 0123456789';
-  const keys = [createServerKey(secret), deriveServerKey(secret, 'a/'), deriveServerKey(secret, 'b/')];
-  const values = keys.flatMap(({ id, salt, rowKey, throttleKey }) => [id, ...[salt, rowKey, throttleKey].map(String)]);
+  const keys = [
+    createServerKey(secret),
+    deriveServerKey(secret, 'a/'),
+    deriveServerKey(secret, 'b/'),
+  ];
+  const values = keys.flatMap(({ id, salt, rowKey, throttleKey }) => [
+    id,
+    ...[salt, rowKey, throttleKey].map(String),
+  ]);
   assert.equal(new Set(values).size, 12);
 });
 

@@ -2,7 +2,17 @@ import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import {
-  commitmentOf, type BoundMetadata, createClientKey, createServerKey, type Locked, seal, type Sealed, sealLocked, type ServerKey, unlock, unseal,
+  commitmentOf,
+  type BoundMetadata,
+  createClientKey,
+  createServerKey,
+  type Locked,
+  seal,
+  type Sealed,
+  sealLocked,
+  type ServerKey,
+  unlock,
+  unseal,
 } from '../../src/crypto/box.ts';
 import { createKdfParams } from '../../src/crypto/scrypt.ts';
 
@@ -37,7 +47,8 @@ function lockedOf(outcome: Buffer | Locked | null): Locked {
 }
 
 /** The whole of opening. */
-const open = (box: Sealed, passphrase: Buffer) => unlock(serverKey, clientKey, metadata, lockedOf(attempt({ sealed: box })), passphrase);
+const open = (box: Sealed, passphrase: Buffer) =>
+  unlock(serverKey, clientKey, metadata, lockedOf(attempt({ sealed: box })), passphrase);
 
 const withBlob = (blob: Buffer) => ({ sealed: { ...sealed, blob } });
 const withCommitment = (commitment: Buffer) => ({ sealed: { ...sealed, commitment } });
@@ -52,7 +63,10 @@ function* everyBitFlipped(bytes: Buffer): Generator<[bit: number, flipped: Buffe
 
 test('a sealed text of any length opens with its passphrase', () => {
   // Around every change in the padding of the envelope inside and of the one around it, and the longest the service takes.
-  const lengths = [0, 1, 15, 16, 251, 252, 253, 268, 269, 507, 508, 509, 1_000, 1_020, 1_021, 4_096, 32_767, 32_768];
+  const lengths = [
+    0, 1, 15, 16, 251, 252, 253, 268, 269, 507, 508, 509, 1_000, 1_020, 1_021, 4_096, 32_767,
+    32_768,
+  ];
   for (const length of lengths) {
     const bytes = randomBytes(length);
     const box = sealLocked(serverKey, clientKey, metadata, bytes, stretching, stretched);
@@ -64,11 +78,22 @@ test('a sealed text of any length opens with its passphrase', () => {
 test('the key alone gives the KDF parameters and nothing of the text', () => {
   const locked = lockedOf(attempt());
   assert.equal(locked.kdfParams, stretching);
-  assert.ok(!Buffer.concat([locked.blob, locked.commitment, sealed.blob, sealed.commitment]).includes(text.subarray(0, 8)));
+  assert.ok(
+    !Buffer.concat([locked.blob, locked.commitment, sealed.blob, sealed.commitment]).includes(
+      text.subarray(0, 8),
+    ),
+  );
 });
 
 test('only version and length of a stored box show that there is a passphrase', () => {
-  for (const part of [stretching, 'scrypt', stretching.slice(-8), stretched.subarray(0, 8), lockedOf(attempt()).blob.subarray(0, 12), lockedOf(attempt()).commitment]) {
+  for (const part of [
+    stretching,
+    'scrypt',
+    stretching.slice(-8),
+    stretched.subarray(0, 8),
+    lockedOf(attempt()).blob.subarray(0, 12),
+    lockedOf(attempt()).commitment,
+  ]) {
     assert.ok(!Buffer.concat([sealed.blob, sealed.commitment]).includes(part));
   }
   // The same key and record have the same commitment, locked or not.
@@ -76,8 +101,16 @@ test('only version and length of a stored box show that there is a passphrase', 
 });
 
 test('a passphrase key that differs in one bit opens nothing', () => {
-  for (const [bit, wrong] of everyBitFlipped(stretched)) assert.equal(open(sealed, wrong), null, `bit ${bit}`);
-  for (const wrong of [Buffer.alloc(32), randomBytes(32), stretched.subarray(1), Buffer.alloc(0), clientKey]) assert.equal(open(sealed, wrong), null);
+  for (const [bit, wrong] of everyBitFlipped(stretched))
+    assert.equal(open(sealed, wrong), null, `bit ${bit}`);
+  for (const wrong of [
+    Buffer.alloc(32),
+    randomBytes(32),
+    stretched.subarray(1),
+    Buffer.alloc(0),
+    clientKey,
+  ])
+    assert.equal(open(sealed, wrong), null);
 });
 
 /** Each is an edited or swapped row, or a wrong key. The passphrase is right each time. */
@@ -100,13 +133,21 @@ for (const [name, change] of Object.entries(WRONG)) {
   test(`the right passphrase opens nothing with ${name}`, () => {
     assert.equal(attempt(change), null);
     const it = { serverKey, clientKey, metadata, ...change };
-    assert.equal(unlock(it.serverKey, it.clientKey, it.metadata, lockedOf(attempt()), stretched), null);
+    assert.equal(
+      unlock(it.serverKey, it.clientKey, it.metadata, lockedOf(attempt()), stretched),
+      null,
+    );
   });
 }
 
 for (const [name, change] of Object.entries<Partial<Attempt>>({
-  'another client key and its commitment': { clientKey: otherClientKey, ...withCommitment(commitmentOf(serverKey, otherClientKey, metadata.id)) },
-  'the commitment of another client key': withCommitment(commitmentOf(serverKey, otherClientKey, metadata.id)),
+  'another client key and its commitment': {
+    clientKey: otherClientKey,
+    ...withCommitment(commitmentOf(serverKey, otherClientKey, metadata.id)),
+  },
+  'the commitment of another client key': withCommitment(
+    commitmentOf(serverKey, otherClientKey, metadata.id),
+  ),
   'the commitment of the envelope inside': withCommitment(lockedOf(attempt()).commitment),
   'an empty commitment': withCommitment(Buffer.alloc(0)),
   'an empty blob': withBlob(Buffer.alloc(0)),
@@ -116,14 +157,24 @@ for (const [name, change] of Object.entries<Partial<Attempt>>({
 }
 
 test('no bit of blob or commitment may change', () => {
-  for (const [bit, blob] of everyBitFlipped(sealed.blob)) assert.equal(attempt(withBlob(blob)), null, `bit ${bit} of the blob`);
-  for (const [bit, commitment] of everyBitFlipped(sealed.commitment)) assert.equal(attempt(withCommitment(commitment)), null, `bit ${bit} of the commitment`);
+  for (const [bit, blob] of everyBitFlipped(sealed.blob))
+    assert.equal(attempt(withBlob(blob)), null, `bit ${bit} of the blob`);
+  for (const [bit, commitment] of everyBitFlipped(sealed.commitment))
+    assert.equal(attempt(withCommitment(commitment)), null, `bit ${bit} of the commitment`);
 });
 
 test('nothing may be missing or added, at either end', () => {
   for (let length = 0; length < sealed.blob.length; length += 1) {
-    assert.equal(attempt(withBlob(sealed.blob.subarray(0, length))), null, `the first ${length} bytes`);
-    assert.equal(attempt(withBlob(sealed.blob.subarray(sealed.blob.length - length))), null, `the last ${length} bytes`);
+    assert.equal(
+      attempt(withBlob(sealed.blob.subarray(0, length))),
+      null,
+      `the first ${length} bytes`,
+    );
+    assert.equal(
+      attempt(withBlob(sealed.blob.subarray(sealed.blob.length - length))),
+      null,
+      `the last ${length} bytes`,
+    );
   }
   for (const length of [1, 16, 256]) {
     assert.equal(attempt(withBlob(Buffer.concat([sealed.blob, randomBytes(length)]))), null);
@@ -133,17 +184,23 @@ test('nothing may be missing or added, at either end', () => {
 
 test('no bit of the inner envelope may change', () => {
   const locked = lockedOf(attempt());
-  const tried = (change: Partial<Locked>) => unlock(serverKey, clientKey, metadata, { ...locked, ...change }, stretched);
+  const tried = (change: Partial<Locked>) =>
+    unlock(serverKey, clientKey, metadata, { ...locked, ...change }, stretched);
   assert.deepEqual(tried({}), text);
-  for (const [bit, blob] of everyBitFlipped(locked.blob)) assert.equal(tried({ blob }), null, `bit ${bit} of the blob`);
-  for (const [bit, commitment] of everyBitFlipped(locked.commitment)) assert.equal(tried({ commitment }), null, `bit ${bit} of the commitment`);
+  for (const [bit, blob] of everyBitFlipped(locked.blob))
+    assert.equal(tried({ blob }), null, `bit ${bit} of the blob`);
+  for (const [bit, commitment] of everyBitFlipped(locked.commitment))
+    assert.equal(tried({ commitment }), null, `bit ${bit} of the commitment`);
 });
 
 test('the version is authenticated: a box with another version byte opens nothing', () => {
   const plain = seal(serverKey, clientKey, metadata, text);
   assert.equal(plain.blob[0], 1);
   assert.equal(sealed.blob[0], 2);
-  const as = (version: number, { blob, commitment }: Sealed) => attempt({ sealed: { commitment, blob: Buffer.concat([Buffer.of(version), blob.subarray(1)]) } });
+  const as = (version: number, { blob, commitment }: Sealed) =>
+    attempt({
+      sealed: { commitment, blob: Buffer.concat([Buffer.of(version), blob.subarray(1)]) },
+    });
   for (let version = 0; version < 256; version += 1) {
     assert.equal(as(version, plain) !== null, version === 1, `a plain box as version ${version}`);
     assert.equal(as(version, sealed) !== null, version === 2, `a locked box as version ${version}`);
@@ -159,12 +216,22 @@ test('the inner envelope does not open with the client key alone', () => {
 
 test('a text that looks like a locked envelope is a text', () => {
   const { commitment, blob } = seal(serverKey, otherClientKey, metadata, text);
-  const content = Buffer.concat([Buffer.of(stretching.length), Buffer.from(stretching), commitment, blob]);
+  const content = Buffer.concat([
+    Buffer.of(stretching.length),
+    Buffer.from(stretching),
+    commitment,
+    blob,
+  ]);
   for (const looks of [content, sealed.blob, Buffer.concat([Buffer.of(2), content])]) {
     const opened = attempt({ sealed: seal(serverKey, clientKey, metadata, looks) });
     assert.ok(Buffer.isBuffer(opened) && opened.equals(looks));
     // And so it does inside a lock.
-    assert.ok(open(sealLocked(serverKey, clientKey, metadata, looks, stretching, stretched), stretched)?.equals(looks));
+    assert.ok(
+      open(
+        sealLocked(serverKey, clientKey, metadata, looks, stretching, stretched),
+        stretched,
+      )?.equals(looks),
+    );
   }
 });
 
@@ -179,23 +246,48 @@ test('the KDF parameters are authenticated: two locks on one text keep their own
 });
 
 test('KDF parameters of the greatest length round-trip', () => {
-  for (const cost of [{ logN: 1, r: 1, p: 1 }, { logN: 15, r: 8, p: 3 }, { logN: 13, r: 10, p: 99 }, { logN: 18, r: 8, p: 4 }]) {
+  for (const cost of [
+    { logN: 1, r: 1, p: 1 },
+    { logN: 15, r: 8, p: 3 },
+    { logN: 13, r: 10, p: 99 },
+    { logN: 18, r: 8, p: 4 },
+  ]) {
     const long = createKdfParams(cost);
-    assert.equal(lockedOf(attempt({ sealed: sealLocked(serverKey, clientKey, metadata, text, long, stretched) })).kdfParams, long);
+    assert.equal(
+      lockedOf(
+        attempt({ sealed: sealLocked(serverKey, clientKey, metadata, text, long, stretched) }),
+      ).kdfParams,
+      long,
+    );
   }
 });
 
 test('two locked boxes of one text under one key have nothing in common but the commitment', () => {
-  const boxes = Array.from({ length: 100 }, () => sealLocked(serverKey, clientKey, metadata, text, stretching, stretched));
+  const boxes = Array.from({ length: 100 }, () =>
+    sealLocked(serverKey, clientKey, metadata, text, stretching, stretched),
+  );
   for (const part of [[1, 13], [13, 29], [-32, -16], [-16]] as const) {
-    assert.equal(new Set(boxes.map(({ blob }) => blob.subarray(...part).toString('hex'))).size, 100, `bytes ${part}`);
+    assert.equal(
+      new Set(boxes.map(({ blob }) => blob.subarray(...part).toString('hex'))).size,
+      100,
+      `bytes ${part}`,
+    );
   }
-  const inside = boxes.map((box) => lockedOf(attempt({ sealed: box })).blob.subarray(1, 29).toString('hex'));
+  const inside = boxes.map((box) =>
+    lockedOf(attempt({ sealed: box }))
+      .blob.subarray(1, 29)
+      .toString('hex'),
+  );
   assert.equal(new Set(inside).size, 100, 'nor has what is inside');
 });
 
 test('ordinary passwords are stored at one length, locked too', () => {
-  const lengths = Array.from({ length: 252 }, (_, index) => sealLocked(serverKey, clientKey, metadata, Buffer.alloc(index + 1), stretching, stretched).blob.length);
+  const lengths = Array.from(
+    { length: 252 },
+    (_, index) =>
+      sealLocked(serverKey, clientKey, metadata, Buffer.alloc(index + 1), stretching, stretched)
+        .blob.length,
+  );
   assert.deepEqual([...new Set(lengths)], [sealed.blob.length]);
 });
 
@@ -207,7 +299,15 @@ test('locking changes neither the text nor the keys', () => {
 
 test('invalid client keys and limits throw', () => {
   for (const length of [0, 16, 31, 33, 64]) {
-    assert.throws(() => sealLocked(serverKey, Buffer.alloc(length), metadata, text, stretching, stretched), RangeError, `${length} bytes`);
+    assert.throws(
+      () => sealLocked(serverKey, Buffer.alloc(length), metadata, text, stretching, stretched),
+      RangeError,
+      `${length} bytes`,
+    );
   }
-  assert.throws(() => sealLocked(serverKey, clientKey, { ...metadata, maxReads: 0 }, text, stretching, stretched), RangeError);
+  assert.throws(
+    () =>
+      sealLocked(serverKey, clientKey, { ...metadata, maxReads: 0 }, text, stretching, stretched),
+    RangeError,
+  );
 });

@@ -9,21 +9,55 @@ const SALT = 'c2FsdHNhbHRzYWx0c2FsdA';
 const HASH = 'aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g';
 
 test('a password verifies against its hash, whatever it holds', async () => {
-  for (const password of ['correct horse battery staple', '', ' ', 'pässwörd', '🔑🔑', 'x'.repeat(1_024), '$scrypt$ln=4']) {
-    assert.equal(await verifyPassword(password, await hashPassword(password, CHEAP)), true, JSON.stringify(password));
+  for (const password of [
+    'correct horse battery staple',
+    '',
+    ' ',
+    'pässwörd',
+    '🔑🔑',
+    'x'.repeat(1_024),
+    '$scrypt$ln=4',
+  ]) {
+    assert.equal(
+      await verifyPassword(password, await hashPassword(password, CHEAP)),
+      true,
+      JSON.stringify(password),
+    );
   }
 });
 
 test('another password does not, however near it is', async () => {
   const password = 'correct horse battery staple '.repeat(4);
   const stored = await hashPassword(password, CHEAP);
-  const others = ['', ' ', `${password} `, ` ${password}`, password.trim(), password.toUpperCase(), `${password}\0`, password.slice(0, 72), `${password.slice(0, -2)}f `];
-  for (const other of others) assert.equal(await verifyPassword(other, stored), false, JSON.stringify(other));
+  const others = [
+    '',
+    ' ',
+    `${password} `,
+    ` ${password}`,
+    password.trim(),
+    password.toUpperCase(),
+    `${password}\0`,
+    password.slice(0, 72),
+    `${password.slice(0, -2)}f `,
+  ];
+  for (const other of others)
+    assert.equal(await verifyPassword(other, stored), false, JSON.stringify(other));
 });
 
 test('a password with U+0000 never verifies: HMAC pads with zeros', async () => {
-  for (const [typed, hashed] of [['password\0', 'password'], ['password\0\0', 'password'], ['\0', ''], ['a\0b', 'a\0b'], ['\0a', 'a'], ['a', 'a\0b']] as const) {
-    assert.equal(await verifyPassword(typed, await hashPassword(hashed, CHEAP)), false, JSON.stringify([typed, hashed]));
+  for (const [typed, hashed] of [
+    ['password\0', 'password'],
+    ['password\0\0', 'password'],
+    ['\0', ''],
+    ['a\0b', 'a\0b'],
+    ['\0a', 'a'],
+    ['a', 'a\0b'],
+  ] as const) {
+    assert.equal(
+      await verifyPassword(typed, await hashPassword(hashed, CHEAP)),
+      false,
+      JSON.stringify([typed, hashed]),
+    );
   }
 });
 
@@ -33,16 +67,38 @@ test('every byte of the stored hash counts', async () => {
   for (let index = 0; index < 32; index += 1) {
     const altered = Buffer.from(hash, 'base64');
     altered[index] = (altered[index] ?? 0) ^ 1;
-    assert.equal(await verifyPassword('password', stored.replace(hash, altered.toString('base64').slice(0, 43))), false, `byte ${index}`);
+    assert.equal(
+      await verifyPassword(
+        'password',
+        stored.replace(hash, altered.toString('base64').slice(0, 43)),
+      ),
+      false,
+      `byte ${index}`,
+    );
   }
 });
 
 test('a password in NFC and in NFD is the same password', async () => {
-  const pairs = [['pässwörd', 'pa\u0308sswo\u0308rd'], ['ﬁne', 'fine'], ['ｆｕｌｌ　ｗｉｄｔｈ', 'full width'], ['①②③', '123'], ['Å', '\u212b'], ['각', '\u1100\u1161\u11a8']];
+  const pairs = [
+    ['pässwörd', 'pa\u0308sswo\u0308rd'],
+    ['ﬁne', 'fine'],
+    ['ｆｕｌｌ　ｗｉｄｔｈ', 'full width'],
+    ['①②③', '123'],
+    ['Å', '\u212b'],
+    ['각', '\u1100\u1161\u11a8'],
+  ];
   for (const [one = '', other = ''] of pairs) {
     assert.notEqual(one, other);
-    assert.equal(await verifyPassword(other, await hashPassword(one, CHEAP)), true, `${one} and ${other}`);
-    assert.equal(await verifyPassword(one, await hashPassword(other, CHEAP)), true, `${other} and ${one}`);
+    assert.equal(
+      await verifyPassword(other, await hashPassword(one, CHEAP)),
+      true,
+      `${one} and ${other}`,
+    );
+    assert.equal(
+      await verifyPassword(one, await hashPassword(other, CHEAP)),
+      true,
+      `${other} and ${one}`,
+    );
   }
 });
 
@@ -54,15 +110,26 @@ test('the default is 32 MiB and three rounds, and Node computes it', async () =>
 });
 
 test('every hash has a salt of its own', async () => {
-  const hashes = await Promise.all(Array.from({ length: 100 }, () => hashPassword('password', CHEAP)));
-  for (const part of [3, 4]) assert.equal(new Set(hashes.map((stored) => stored.split('$')[part])).size, 100);
+  const hashes = await Promise.all(
+    Array.from({ length: 100 }, () => hashPassword('password', CHEAP)),
+  );
+  for (const part of [3, 4])
+    assert.equal(new Set(hashes.map((stored) => stored.split('$')[part])).size, 100);
 });
 
 test('a hash of another cost needs to be replaced, one of the same cost does not', async () => {
   const cost = { logN: 4, r: 8, p: 2 };
   const stored = await hashPassword('password', cost);
   assert.equal(needsRehash(stored, cost), false);
-  const others = [{ ...cost, logN: 3 }, { ...cost, logN: 5 }, { ...cost, r: 7 }, { ...cost, r: 9 }, { ...cost, p: 1 }, { ...cost, p: 3 }, DEFAULT_COST];
+  const others = [
+    { ...cost, logN: 3 },
+    { ...cost, logN: 5 },
+    { ...cost, r: 7 },
+    { ...cost, r: 9 },
+    { ...cost, p: 1 },
+    { ...cost, p: 3 },
+    DEFAULT_COST,
+  ];
   for (const other of others) assert.equal(needsRehash(stored, other), true, JSON.stringify(other));
 });
 
@@ -82,7 +149,7 @@ const HOSTILE: Readonly<Record<string, string>> = {
   'p = 0': `$scrypt$ln=4,r=8,p=0$${SALT}$${HASH}`,
   'a negative ln': `$scrypt$ln=-4,r=8,p=1$${SALT}$${HASH}`,
   'a leading zero': `$scrypt$ln=04,r=8,p=1$${SALT}$${HASH}`,
-  'hexadecimal': `$scrypt$ln=0x4,r=8,p=1$${SALT}$${HASH}`,
+  hexadecimal: `$scrypt$ln=0x4,r=8,p=1$${SALT}$${HASH}`,
   'an exponent': `$scrypt$ln=4e0,r=8,p=1$${SALT}$${HASH}`,
   'digits of another script': `$scrypt$ln=４,r=8,p=1$${SALT}$${HASH}`,
   'another order': `$scrypt$r=8,ln=4,p=1$${SALT}$${HASH}`,
@@ -94,7 +161,7 @@ const HOSTILE: Readonly<Record<string, string>> = {
   'a newline before': `\n$scrypt$ln=4,r=8,p=1$${SALT}$${HASH}`,
   'another function': `$argon2id$v=19$m=65536,t=3,p=4$${SALT}$${HASH}`,
   'another function with our parameters': `$bcrypt$ln=4,r=8,p=1$${SALT}$${HASH}`,
-  'capitals': `$SCRYPT$ln=4,r=8,p=1$${SALT}$${HASH}`,
+  capitals: `$SCRYPT$ln=4,r=8,p=1$${SALT}$${HASH}`,
   'an empty salt': `$scrypt$ln=4,r=8,p=1$$${HASH}`,
   'an empty hash': `$scrypt$ln=4,r=8,p=1$${SALT}$`,
   'no hash': `$scrypt$ln=4,r=8,p=1$${SALT}`,
@@ -102,19 +169,21 @@ const HOSTILE: Readonly<Record<string, string>> = {
   'a long salt': `$scrypt$ln=4,r=8,p=1$${SALT}A$${HASH}`,
   'a short hash': `$scrypt$ln=4,r=8,p=1$${SALT}$${HASH.slice(1)}`,
   'a long hash': `$scrypt$ln=4,r=8,p=1$${SALT}$${HASH}A`,
-  'padding': `$scrypt$ln=4,r=8,p=1$${SALT}==$${HASH}=`,
-  'Base64url': `$scrypt$ln=4,r=8,p=1$${SALT}$${HASH.replace('a', '-')}`,
+  padding: `$scrypt$ln=4,r=8,p=1$${SALT}==$${HASH}=`,
+  Base64url: `$scrypt$ln=4,r=8,p=1$${SALT}$${HASH.replace('a', '-')}`,
   'garbage in Base64': `$scrypt$ln=4,r=8,p=1$${SALT}$${HASH.replace('a', '!')}`,
   'bits of the salt that no byte uses': `$scrypt$ln=4,r=8,p=1$${SALT.slice(0, -1)}B$${HASH}`,
   'bits of the hash that no byte uses': `$scrypt$ln=4,r=8,p=1$${SALT}$${HASH.slice(0, -1)}h`,
   'a part too many': `$scrypt$ln=4,r=8,p=1$${SALT}$${HASH}$`,
-  'nothing': '',
+  nothing: '',
   'a password in the clear': 'correct horse battery staple',
 };
 
 for (const [name, stored] of Object.entries(HOSTILE)) {
   test(`a stored hash with ${name} is rejected before any work`, async () => {
-    await assert.rejects(verifyPassword('password', stored), { message: 'a stored password hash is malformed or costs too much' });
+    await assert.rejects(verifyPassword('password', stored), {
+      message: 'a stored password hash is malformed or costs too much',
+    });
   });
 }
 
@@ -141,20 +210,26 @@ const COSTS: ReadonlyArray<[cost: ScryptCost, isAffordable: boolean]> = [
 ];
 
 test('memory is bounded at 256 MiB and work at 2^23 blocks', () => {
-  for (const [cost, expected] of COSTS) assert.equal(isAffordable(cost), expected, JSON.stringify(cost));
+  for (const [cost, expected] of COSTS)
+    assert.equal(isAffordable(cost), expected, JSON.stringify(cost));
 });
 
 test('N must be less than 2^(128 r / 8) (RFC 7914, section 2)', async () => {
   assert.equal(isAffordable({ logN: 15, r: 1, p: 1 }), true);
-  assert.equal(await verifyPassword('password', await hashPassword('password', { logN: 15, r: 1, p: 1 })), true);
-  for (const logN of [16, 17, 20]) assert.equal(isAffordable({ logN, r: 1, p: 1 }), false, `ln=${logN},r=1`);
+  assert.equal(
+    await verifyPassword('password', await hashPassword('password', { logN: 15, r: 1, p: 1 })),
+    true,
+  );
+  for (const logN of [16, 17, 20])
+    assert.equal(isAffordable({ logN, r: 1, p: 1 }), false, `ln=${logN},r=1`);
 });
 
 test('the decoy hash costs what a real hash costs, and no password matches it', async () => {
   for (const cost of [CHEAP, { logN: 4, r: 8, p: 2 }, { logN: 4, r: 16, p: 99 }]) {
     const decoy = decoyHash(cost);
     assert.equal(needsRehash(decoy, cost), false);
-    for (const password of ['', 'password', 'A'.repeat(43), '\0']) assert.equal(await verifyPassword(password, decoy), false);
+    for (const password of ['', 'password', 'A'.repeat(43), '\0'])
+      assert.equal(await verifyPassword(password, decoy), false);
     assert.equal(decoy.length, (await hashPassword('password', cost)).length);
   }
   assert.equal(needsRehash(decoyHash(DEFAULT_COST), DEFAULT_COST), false);

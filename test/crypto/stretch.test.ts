@@ -2,7 +2,13 @@ import assert from 'node:assert/strict';
 import { scryptSync } from 'node:crypto';
 import { test } from 'node:test';
 import { hashPassword, verifyPassword } from '../../src/crypto/password.ts';
-import { createKdfParams, DEFAULT_COST, isAffordable, type ScryptCost, stretch } from '../../src/crypto/scrypt.ts';
+import {
+  createKdfParams,
+  DEFAULT_COST,
+  isAffordable,
+  type ScryptCost,
+  stretch,
+} from '../../src/crypto/scrypt.ts';
 
 /** Next to nothing: what is tested here does not depend on the cost. */
 const CHEAP: ScryptCost = { logN: 1, r: 1, p: 1 };
@@ -13,12 +19,20 @@ const cheap = `$scrypt$ln=1,r=1,p=1$${SALT}`;
 function independent(password: string, stretching: string): Buffer {
   const [, , cost = '', salt = ''] = stretching.split('$');
   const [ln = 0, r = 0, p = 0] = cost.split(',').map((one) => Number(one.split('=')[1]));
-  return scryptSync(password, Buffer.from(salt, 'base64'), 32, { N: 2 ** ln, r, p, maxmem: 512 * 1024 * 1024 });
+  return scryptSync(password, Buffer.from(salt, 'base64'), 32, {
+    N: 2 ** ln,
+    r,
+    p,
+    maxmem: 512 * 1024 * 1024,
+  });
 }
 
 test('KDF parameters are a PHC string without a hash, with the given cost and a new salt', () => {
   assert.match(createKdfParams(DEFAULT_COST), /^\$scrypt\$ln=15,r=8,p=3\$[A-Za-z0-9+/]{22}$/);
-  assert.match(createKdfParams({ logN: 4, r: 16, p: 99 }), /^\$scrypt\$ln=4,r=16,p=99\$[A-Za-z0-9+/]{22}$/);
+  assert.match(
+    createKdfParams({ logN: 4, r: 16, p: 99 }),
+    /^\$scrypt\$ln=4,r=16,p=99\$[A-Za-z0-9+/]{22}$/,
+  );
   const salts = Array.from({ length: 1_000 }, () => createKdfParams(CHEAP).split('$')[3]);
   assert.equal(new Set(salts).size, 1_000);
   assert.ok(salts.every((salt) => Buffer.from(salt ?? '', 'base64').length === 16));
@@ -53,17 +67,31 @@ test('a password hash is KDF parameters and the key they derive', async () => {
   for (const password of ['correct horse battery staple', ' ', 'pässwörd', '🔑🔑']) {
     const stretching = createKdfParams(CHEAP);
     const hash = (await stretch(password, stretching)).toString('base64').replace('=', '');
-    assert.equal(await verifyPassword(password, `${stretching}$${hash}`), true, JSON.stringify(password));
+    assert.equal(
+      await verifyPassword(password, `${stretching}$${hash}`),
+      true,
+      JSON.stringify(password),
+    );
     assert.equal(await verifyPassword(`${password}!`, `${stretching}$${hash}`), false);
 
     const stored = await hashPassword(password, CHEAP);
     const cut = stored.lastIndexOf('$');
-    assert.equal((await stretch(password, stored.slice(0, cut))).toString('base64').replace('=', ''), stored.slice(cut + 1));
+    assert.equal(
+      (await stretch(password, stored.slice(0, cut))).toString('base64').replace('=', ''),
+      stored.slice(cut + 1),
+    );
   }
 });
 
 test('a passphrase in NFC and in NFD gives the same key', async () => {
-  const pairs = [['pässwörd', 'pa\u0308sswo\u0308rd'], ['ﬁne', 'fine'], ['ｆｕｌｌ　ｗｉｄｔｈ', 'full width'], ['①②③', '123'], ['Å', '\u212b'], ['각', '\u1100\u1161\u11a8']];
+  const pairs = [
+    ['pässwörd', 'pa\u0308sswo\u0308rd'],
+    ['ﬁne', 'fine'],
+    ['ｆｕｌｌ　ｗｉｄｔｈ', 'full width'],
+    ['①②③', '123'],
+    ['Å', '\u212b'],
+    ['각', '\u1100\u1161\u11a8'],
+  ];
   for (const [one = '', other = ''] of pairs) {
     assert.notEqual(one, other);
     assert.deepEqual(await stretch(one, cheap), await stretch(other, cheap), `${one} and ${other}`);
@@ -91,19 +119,22 @@ const HOSTILE: Readonly<Record<string, string>> = {
   'an empty salt': '$scrypt$ln=4,r=8,p=1$',
   'a short salt': `$scrypt$ln=4,r=8,p=1$${SALT.slice(1)}`,
   'a long salt': `$scrypt$ln=4,r=8,p=1$${SALT}A`,
-  'padding': `$scrypt$ln=4,r=8,p=1$${SALT}==`,
+  padding: `$scrypt$ln=4,r=8,p=1$${SALT}==`,
   'bits of the salt that no byte uses': `$scrypt$ln=4,r=8,p=1$${SALT.slice(0, -1)}B`,
   'a newline at the end': `$scrypt$ln=4,r=8,p=1$${SALT}\n`,
   'something before it': ` $scrypt$ln=4,r=8,p=1$${SALT}`,
   'an empty hash behind it': `$scrypt$ln=4,r=8,p=1$${SALT}$`,
   'a hash behind it': `$scrypt$ln=4,r=8,p=1$${SALT}$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g`,
-  'nothing': '',
+  nothing: '',
 };
 
 for (const [name, stretching] of Object.entries(HOSTILE)) {
   test(`KDF parameters with ${name} are rejected before any work`, async () => {
     // In whichever way: a caller that awaits sees both alike.
-    await assert.rejects(async () => stretch('passphrase', stretching), /malformed or costs too much/);
+    await assert.rejects(
+      async () => stretch('passphrase', stretching),
+      /malformed or costs too much/,
+    );
   });
 }
 
@@ -119,8 +150,17 @@ test('stored hashes and KDF parameters are not interchangeable', async () => {
 });
 
 test('every valid cost round-trips through KDF parameters', async () => {
-  for (const cost of [CHEAP, { logN: 4, r: 8, p: 1 }, { logN: 15, r: 1, p: 1 }, { logN: 7, r: 16, p: 99 }]) {
+  for (const cost of [
+    CHEAP,
+    { logN: 4, r: 8, p: 1 },
+    { logN: 15, r: 1, p: 1 },
+    { logN: 7, r: 16, p: 99 },
+  ]) {
     assert.ok(isAffordable(cost));
-    assert.equal((await stretch('passphrase', createKdfParams(cost))).length, 32, JSON.stringify(cost));
+    assert.equal(
+      (await stretch('passphrase', createKdfParams(cost))).length,
+      32,
+      JSON.stringify(cost),
+    );
   }
 });

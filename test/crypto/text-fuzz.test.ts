@@ -8,7 +8,9 @@ test('every Base64 that parses is one of the encodings of its bytes', () => {
   const alphabet = [...'AQgwxkZ059+/-_= \n\u00e9'];
   const counts = { parsed: 0, rejected: 0 };
   for (let round = 0; round < 20_000; round += 1) {
-    const bytes = Array.from({ length: random(9) }, () => String.fromCharCode(random(256))).join('');
+    const bytes = Array.from({ length: random(9) }, () => String.fromCharCode(random(256))).join(
+      '',
+    );
     const all = encodings(bytes);
     const text = edited(all[random(all.length)] ?? '', alphabet, random);
     const parsed = fromAnyBase64(text);

@@ -13,7 +13,10 @@ test('a token is 256 random bits in Base64url', () => {
 
 test('a digest is SHA-256 of the UTF-8 text', () => {
   // FIPS 180-2, appendix B.1.
-  assert.equal(digest('abc').toString('hex'), 'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad');
+  assert.equal(
+    digest('abc').toString('hex'),
+    'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad',
+  );
   assert.deepEqual(digest('\u00fc'), digest(Buffer.from('c3bc', 'hex').toString('utf8')));
   assert.notDeepEqual(digest('\u00fc'), digest('u\u0308'));
 });
@@ -30,7 +33,11 @@ test('digests are the same only bit for bit', () => {
 
 test('digests of different lengths differ and do not throw', () => {
   const right = digest('a token');
-  for (const other of [Buffer.alloc(0), right.subarray(0, 31), Buffer.concat([right, Buffer.alloc(1)])]) {
+  for (const other of [
+    Buffer.alloc(0),
+    right.subarray(0, 31),
+    Buffer.concat([right, Buffer.alloc(1)]),
+  ]) {
     assert.equal(sameDigest(right, other), false);
     assert.equal(sameDigest(other, right), false);
   }

@@ -9,7 +9,17 @@ import { createDatabase } from '../support/database.ts';
 import { startKillablePostgres } from '../support/killable-postgres.ts';
 import { kill, openConnections, untilSql } from '../support/connections.ts';
 import { startProxy } from '../support/proxy.ts';
-import { blockThing, idsOf, makeThings, type Outcome, outcomeOf, someThings, stored, storing, type Thing } from '../support/things.ts';
+import {
+  blockThing,
+  idsOf,
+  makeThings,
+  type Outcome,
+  outcomeOf,
+  someThings,
+  stored,
+  storing,
+  type Thing,
+} from '../support/things.ts';
 import { bounded, until } from '../support/until.ts';
 
 const file = await createDatabase();
@@ -23,13 +33,20 @@ function assertUnavailable(outcome: Outcome | undefined): void {
 }
 
 /** Those whose callers were told that they are stored: whether that is true is another matter. */
-const acknowledged = (list: readonly Thing[], outcomes: readonly Outcome[]): Thing[] => list.filter((_, index) => typeof outcomes[index] === 'string');
+const acknowledged = (list: readonly Thing[], outcomes: readonly Outcome[]): Thing[] =>
+  list.filter((_, index) => typeof outcomes[index] === 'string');
 
 /** Asks until there is a connection again. */
-async function untilStored(database: Database, store: (database: Database, thing: Thing) => Promise<string>): Promise<void> {
+async function untilStored(
+  database: Database,
+  store: (database: Database, thing: Thing) => Promise<string>,
+): Promise<void> {
   const [thing] = someThings(1);
   assert.ok(thing);
-  await untilSql(async () => typeof (await outcomeOf(store(database, thing))) === 'string', 'something is stored again');
+  await untilSql(
+    async () => typeof (await outcomeOf(store(database, thing))) === 'string',
+    'something is stored again',
+  );
 }
 
 test('a cut connection fails every call of a shared statement, and the next one works', async (t) => {
@@ -42,7 +59,11 @@ test('a cut connection fails every call of a shared statement, and the next one 
   calls.push(...waiting.map((thing) => outcomeOf(store(database, thing))));
   await proxy.cut();
   (await Promise.all(calls)).forEach(assertUnavailable);
-  assert.deepEqual(statements.map((ids) => ids.length), [10, 32, 32, 32, 32, 32, 32, 8], 'none was tried again by itself');
+  assert.deepEqual(
+    statements.map((ids) => ids.length),
+    [10, 32, 32, 32, 32, 32, 32, 8],
+    'none was tried again by itself',
+  );
   assert.deepEqual(await storedOf(waiting), []);
   await proxy.restore();
   await untilStored(database, store);
@@ -74,14 +95,14 @@ test('calls whose committed statement gets no answer fail, and it is not sent ag
   const proxy = await startProxy(t, file.url);
   const database = openConnections(t, proxy.url, 'kept');
   let statements = 0;
-  const grow = batched(
-    async (context: Database, ids: readonly number[]) => {
-      statements += 1;
-      const rows = await context.write((sql) => sql<Array<{ id: number; size: number }>>`
-        update things set size = size + 1 from unnest(${arrayLiteral(ids)}::text::integer[]) as given (wanted) where id = wanted returning id, size`);
-      return ids.map((wanted) => String(rows.find(({ id }) => id === wanted)?.size));
-    },
-  );
+  const grow = batched(async (context: Database, ids: readonly number[]) => {
+    statements += 1;
+    const rows = await context.write(
+      (sql) => sql<Array<{ id: number; size: number }>>`
+        update things set size = size + 1 from unnest(${arrayLiteral(ids)}::text::integer[]) as given (wanted) where id = wanted returning id, size`,
+    );
+    return ids.map((wanted) => String(rows.find(({ id }) => id === wanted)?.size));
+  });
   const { store } = storing();
   const [lost, waiting] = [someThings(30), someThings(30)];
   await Promise.all([...lost, ...waiting].map((thing) => store(database, thing)));
@@ -90,64 +111,94 @@ test('calls whose committed statement gets no answer fail, and it is not sent ag
   await until(() => statements === 1, 'the first is sent');
   calls.push(...waiting.map(({ id }) => outcomeOf(grow(database, id))));
   await held;
-  const [backend] = await file.sql<Array<{ pid: number }>>`select pid from pg_stat_activity where application_name = 'gatehouse-kept' and query like '%update things%'`;
+  const [backend] = await file.sql<
+    Array<{ pid: number }>
+  >`select pid from pg_stat_activity where application_name = 'gatehouse-kept' and query like '%update things%'`;
   await kill(file, backend?.pid ?? 0);
   const outcomes = await Promise.all(calls);
   outcomes.slice(0, 30).forEach(assertUnavailable);
-  const sizeOf = async (list: readonly Thing[]) => (await file.sql<Array<{ size: number }>>`select size from things where id in ${file.sql(idsOf(list))}`).map(({ size }) => size);
-  assert.deepEqual(await sizeOf(lost), Array<number>(30).fill(2), 'it was done once, though nobody was told');
+  const sizeOf = async (list: readonly Thing[]) =>
+    (
+      await file.sql<
+        Array<{ size: number }>
+      >`select size from things where id in ${file.sql(idsOf(list))}`
+    ).map(({ size }) => size);
+  assert.deepEqual(
+    await sizeOf(lost),
+    Array<number>(30).fill(2),
+    'it was done once, though nobody was told',
+  );
   // Those who waited came to the dying connection, or to the next one.
   const done = typeof outcomes[30] === 'string';
   assert.deepEqual(await sizeOf(waiting), Array<number>(30).fill(done ? 2 : 1));
-  for (const outcome of outcomes.slice(30)) done ? assert.equal(outcome, '2') : assertUnavailable(outcome);
+  for (const outcome of outcomes.slice(30))
+    done ? assert.equal(outcome, '2') : assertUnavailable(outcome);
   assert.equal(statements, 2);
 });
 
-test('after kill -9 of PostgreSQL, every acknowledged item is stored and no call hangs', bounded, async (t) => {
-  const killable = await startKillablePostgres(t);
-  await killable.query(makeThings);
-  const [database, { store, statements }] = [openConnections(t, killable.proxyUrl, 'killable'), storing()];
-  const outcomes = new Map<Thing, Outcome>();
-  let [goesOn, isUp] = [true, true];
-  /** Asks for one after the other, and while there is no server waits for the next one. */
-  const client = async () => {
-    while (goesOn) {
-      await until(() => isUp, 'there is a server');
-      for (const thing of someThings(1)) outcomes.set(thing, await outcomeOf(store(database, thing)));
+test(
+  'after kill -9 of PostgreSQL, every acknowledged item is stored and no call hangs',
+  bounded,
+  async (t) => {
+    const killable = await startKillablePostgres(t);
+    await killable.query(makeThings);
+    const [database, { store, statements }] = [
+      openConnections(t, killable.proxyUrl, 'killable'),
+      storing(),
+    ];
+    const outcomes = new Map<Thing, Outcome>();
+    let [goesOn, isUp] = [true, true];
+    /** Asks for one after the other, and while there is no server waits for the next one. */
+    const client = async () => {
+      while (goesOn) {
+        await until(() => isUp, 'there is a server');
+        for (const thing of someThings(1))
+          outcomes.set(thing, await outcomeOf(store(database, thing)));
+      }
+    };
+    const clients = Promise.all(Array.from({ length: 64 }, client));
+    const successes = () =>
+      [...outcomes.values()].filter((outcome) => typeof outcome === 'string').length;
+    for (let round = 0; round < 3; round += 1) {
+      const before = successes();
+      await until(() => successes() >= before + 1_000, 'a thousand are stored');
+      const [held] = someThings(1);
+      assert.ok(held);
+      // At any moment, or in the middle of a statement for certain.
+      const other = round === 0 ? null : await blockThing(t, killable.url(), held);
+      const call = other && outcomeOf(store(database, held));
+      await other?.met();
+      const killed = killable.kill();
+      isUp = false;
+      await killed;
+      if (call) assertUnavailable(await call);
+      await killable.restart();
+      await untilStored(database, store);
+      isUp = true;
     }
-  };
-  const clients = Promise.all(Array.from({ length: 64 }, client));
-  const successes = () => [...outcomes.values()].filter((outcome) => typeof outcome === 'string').length;
-  for (let round = 0; round < 3; round += 1) {
-    const before = successes();
-    await until(() => successes() >= before + 1_000, 'a thousand are stored');
-    const [held] = someThings(1);
-    assert.ok(held);
-    // At any moment, or in the middle of a statement for certain.
-    const other = round === 0 ? null : await blockThing(t, killable.url(), held);
-    const call = other && outcomeOf(store(database, held));
-    await other?.met();
-    const killed = killable.kill();
-    isUp = false;
-    await killed;
-    if (call) assertUnavailable(await call);
-    await killable.restart();
-    await untilStored(database, store);
-    isUp = true;
-  }
-  goesOn = false;
-  await clients;
-  const list = [...outcomes.keys()];
-  const told = acknowledged(list, [...outcomes.values()]);
-  const found = await killable.query((sql) => stored(sql, list));
-  assert.equal(new Set(found).size, found.length, 'nothing is stored twice');
-  assert.deepEqual(idsOf(told).filter((id) => !found.includes(id)), [], 'told "stored", and gone');
-  const failures = [...outcomes.values()].filter((outcome) => typeof outcome !== 'string');
-  failures.forEach(assertUnavailable);
-  assert.ok(failures.length > 0, 'it was killed under load');
-  assert.ok(statements.some((ids) => ids.length > 1), 'statements were shared');
-  t.diagnostic(`${told.length} were told "stored", ${failures.length} of a failure, of whom ${found.length - told.length} are stored`);
-});
+    goesOn = false;
+    await clients;
+    const list = [...outcomes.keys()];
+    const told = acknowledged(list, [...outcomes.values()]);
+    const found = await killable.query((sql) => stored(sql, list));
+    assert.equal(new Set(found).size, found.length, 'nothing is stored twice');
+    assert.deepEqual(
+      idsOf(told).filter((id) => !found.includes(id)),
+      [],
+      'told "stored", and gone',
+    );
+    const failures = [...outcomes.values()].filter((outcome) => typeof outcome !== 'string');
+    failures.forEach(assertUnavailable);
+    assert.ok(failures.length > 0, 'it was killed under load');
+    assert.ok(
+      statements.some((ids) => ids.length > 1),
+      'statements were shared',
+    );
+    t.diagnostic(
+      `${told.length} were told "stored", ${failures.length} of a failure, of whom ${found.length - told.length} are stored`,
+    );
+  },
+);
 
 test('closing lets the statement under way finish, and fails waiting and later calls', async (t) => {
   const [database, { store }] = [openConnections(t, file.url, 'closed'), storing()];
@@ -161,7 +212,10 @@ test('closing lets the statement under way finish, and fails waiting and later c
   await other.leave();
   const outcomes = await Promise.all(calls);
   await closed;
-  assert.deepEqual(outcomes.slice(0, 3), underWay.map(({ id }) => `${id} of size 1`));
+  assert.deepEqual(
+    outcomes.slice(0, 3),
+    underWay.map(({ id }) => `${id} of size 1`),
+  );
   outcomes.slice(3).forEach(assertUnavailable);
   assert.deepEqual(await storedOf([...underWay, ...waiting, ...late]), idsOf(underWay));
   assertUnavailable(await outcomeOf(store(database, late[0] ?? assert.fail())));
@@ -179,27 +233,29 @@ test('closing fails the calls of a statement that does not finish', async (t) =>
   assert.deepEqual(await storedOf(waiting), []);
 });
 
-test('a call that waited for ten seconds fails, and its work is not done later', { timeout: 60_000 }, async () => {
-  const done: number[] = [];
-  let release = () => {};
-  const held = new Promise<void>((resolve) => (release = resolve));
-  const call = batched(
-    async (_context: object, items: readonly number[]) => {
+test(
+  'a call that waited for ten seconds fails, and its work is not done later',
+  { timeout: 60_000 },
+  async () => {
+    const done: number[] = [];
+    let release = () => {};
+    const held = new Promise<void>((resolve) => (release = resolve));
+    const call = batched(async (_context: object, items: readonly number[]) => {
       done.push(...items);
       if (items.some((item) => item <= 2)) await held;
       return items;
-    },
-  );
-  const context = {};
-  const first = call(context, 1);
-  await until(() => done.length === 1, 'the first is under way');
-  const second = call(context, 2);
-  await until(() => done.length === 2, 'the second is under way, too');
-  const late = call(context, 3);
-  await sleep(10_100);
-  const last = call(context, 4);
-  release();
-  assert.deepEqual(await Promise.all([first, second, last]), [1, 2, 4]);
-  await assert.rejects(late, Overloaded);
-  assert.deepEqual(done, [1, 2, 4]);
-});
+    });
+    const context = {};
+    const first = call(context, 1);
+    await until(() => done.length === 1, 'the first is under way');
+    const second = call(context, 2);
+    await until(() => done.length === 2, 'the second is under way, too');
+    const late = call(context, 3);
+    await sleep(10_100);
+    const last = call(context, 4);
+    release();
+    assert.deepEqual(await Promise.all([first, second, last]), [1, 2, 4]);
+    await assert.rejects(late, Overloaded);
+    assert.deepEqual(done, [1, 2, 4]);
+  },
+);

@@ -6,7 +6,18 @@ import { type Database, Duplicate, Rejected } from '../../src/db/pool.ts';
 import { Overloaded, Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
 import { openConnections, untilSql } from '../support/connections.ts';
-import { blockThing, idsOf, makeThings, outcomeOf, outcomesOf, someThings, stored, storing, type Thing, turn } from '../support/things.ts';
+import {
+  blockThing,
+  idsOf,
+  makeThings,
+  outcomeOf,
+  outcomesOf,
+  someThings,
+  stored,
+  storing,
+  type Thing,
+  turn,
+} from '../support/things.ts';
 
 const file = await createDatabase();
 const MIB = 1024 * 1024;
@@ -14,10 +25,13 @@ const MIB = 1024 * 1024;
 before(() => makeThings(file.sql));
 
 const open = (t: TestContext): Database => openConnections(t, file.url, 'grouped');
-const told = (list: readonly Thing[]): string[] => list.map(({ id, size }) => `${id} of size ${size ?? 1}`);
+const told = (list: readonly Thing[]): string[] =>
+  list.map(({ id, size }) => `${id} of size ${size ?? 1}`);
 const storedOf = (list: readonly Thing[]) => stored(file.sql, list);
 /** By how many transactions these were stored. */
-const commits = async (list: readonly Thing[]): Promise<number> => (await file.sql`select distinct xmin::text from things where id in ${file.sql(idsOf(list))}`).length;
+const commits = async (list: readonly Thing[]): Promise<number> =>
+  (await file.sql`select distinct xmin::text from things where id in ${file.sql(idsOf(list))}`)
+    .length;
 
 function unavailable(outcome: unknown): Unavailable {
   assert.ok(outcome instanceof Unavailable, String(outcome));
@@ -33,7 +47,10 @@ test('calls of one turn share a statement and a commit, and get their own result
     return store(database, thing);
   });
   assert.deepEqual(await Promise.all(calls), told(things));
-  assert.deepEqual(statements.map((ids) => ids.length), [32]);
+  assert.deepEqual(
+    statements.map((ids) => ids.length),
+    [32],
+  );
   assert.equal(await commits(things), 1);
   assert.equal((await storedOf(things)).length, 32);
 });
@@ -42,7 +59,11 @@ test('at most 32 items share a statement, in order, without waiting for more', a
   const [database, { store, statements }] = [open(t), storing()];
   const things = someThings(75);
   assert.deepEqual(await Promise.all(things.map((thing) => store(database, thing))), told(things));
-  assert.deepEqual(statements, [idsOf(things.slice(0, 32)), idsOf(things.slice(32, 64)), idsOf(things.slice(64))]);
+  assert.deepEqual(statements, [
+    idsOf(things.slice(0, 32)),
+    idsOf(things.slice(32, 64)),
+    idsOf(things.slice(64)),
+  ]);
   assert.deepEqual(await storedOf(things), idsOf(things));
   assert.equal(await commits(things), 3);
 });
@@ -52,8 +73,17 @@ test('at most 1 MiB shares a statement, and a bigger item goes alone and in orde
   const sizes = [MIB / 2, MIB / 2, 1, 3 * MIB, 1, MIB - 1, 2, MIB, 0, MIB + 1];
   const things = sizes.flatMap((bytes) => someThings(1, { bytes }));
   assert.deepEqual(await Promise.all(things.map((thing) => store(database, thing))), told(things));
-  const byBytes = (ids: number[]) => ids.map((id) => things.find((thing) => thing.id === id)?.bytes);
-  assert.deepEqual(statements.map(byBytes), [[MIB / 2, MIB / 2], [1], [3 * MIB], [1, MIB - 1], [2], [MIB, 0], [MIB + 1]]);
+  const byBytes = (ids: number[]) =>
+    ids.map((id) => things.find((thing) => thing.id === id)?.bytes);
+  assert.deepEqual(statements.map(byBytes), [
+    [MIB / 2, MIB / 2],
+    [1],
+    [3 * MIB],
+    [1, MIB - 1],
+    [2],
+    [MIB, 0],
+    [MIB + 1],
+  ]);
   assert.deepEqual(await storedOf(things), idsOf(things));
 });
 
@@ -108,13 +138,13 @@ test('items with the same key never share a statement and keep their order', asy
 test('no call is answered by a statement sent before it, even for the same item', async (t) => {
   const database = open(t);
   const gates: Array<() => void> = [];
-  const count = batched(
-    async (context: Database, ids: readonly number[]) => {
-      const rows = await context.read((sql) => sql<Array<{ id: number }>>`select id from things where id in ${sql(ids)}`);
-      await new Promise<void>((resolve) => gates.push(resolve));
-      return ids.map((wanted) => rows.filter(({ id }) => id === wanted).length);
-    },
-  );
+  const count = batched(async (context: Database, ids: readonly number[]) => {
+    const rows = await context.read(
+      (sql) => sql<Array<{ id: number }>>`select id from things where id in ${sql(ids)}`,
+    );
+    await new Promise<void>((resolve) => gates.push(resolve));
+    return ids.map((wanted) => rows.filter(({ id }) => id === wanted).length);
+  });
   const [thing] = someThings(1);
   assert.ok(thing);
   const before = count(database, thing.id);
@@ -139,16 +169,34 @@ test('an invalid item fails alone, and the others are stored once and in order',
     { id: 1_000_003, name: 'taken' },
     { id: good[1]?.id ?? 0 },
   ];
-  const all = [...good.slice(0, 3), range, ...good.slice(3, 6), rule, twin, ...good.slice(6, 9), unique, ...good.slice(9)];
+  const all = [
+    ...good.slice(0, 3),
+    range,
+    ...good.slice(3, 6),
+    rule,
+    twin,
+    ...good.slice(6, 9),
+    unique,
+    ...good.slice(9),
+  ];
   statements.length = 0;
   const outcomes = await outcomesOf(all.map((thing) => store(database, thing)));
-  assert.deepEqual(outcomes.filter((outcome) => typeof outcome === 'string'), told(good));
+  assert.deepEqual(
+    outcomes.filter((outcome) => typeof outcome === 'string'),
+    told(good),
+  );
   const failed = (thing: Thing) => outcomes[all.indexOf(thing)];
-  for (const [thing, code] of [[range, '22003'], [rule, '23514']] as const) {
+  for (const [thing, code] of [
+    [range, '22003'],
+    [rule, '23514'],
+  ] as const) {
     const error = failed(thing);
     assert.ok(error instanceof Rejected && error.message.includes(code), String(error));
   }
-  for (const [thing, constraint] of [[unique, 'things_name'], [twin, 'things_id']] as const) {
+  for (const [thing, constraint] of [
+    [unique, 'things_name'],
+    [twin, 'things_id'],
+  ] as const) {
     const error = failed(thing);
     assert.ok(error instanceof Duplicate && error.constraint === constraint, String(error));
   }
@@ -157,7 +205,11 @@ test('an invalid item fails alone, and the others are stored once and in order',
   assert.deepEqual(statements, [idsOf(all), ...all.map(({ id }) => [id])]);
   // Where a unique index is all that refuses something, too.
   const around = someThings(2);
-  const [first, again, last] = await outcomesOf([around[0], { id: 1_000_004, name: 'taken' }, around[1]].map((thing) => store(database, thing ?? assert.fail())));
+  const [first, again, last] = await outcomesOf(
+    [around[0], { id: 1_000_004, name: 'taken' }, around[1]].map((thing) =>
+      store(database, thing ?? assert.fail()),
+    ),
+  );
   assert.ok(again instanceof Duplicate && again.constraint === 'things_name', String(again));
   assert.deepEqual([first, last], told(around));
   // And whoever comes next shares a statement again.
@@ -188,35 +240,56 @@ test('an item tried alone may time out, and the others get their own results', a
   const [wrong, slow, ...good] = [...someThings(1, { size: 0 }), ...someThings(4)];
   assert.ok(wrong && slow);
   await blockThing(t, file.url, slow);
-  const outcomes = await outcomesOf([wrong, ...good.slice(0, 1), slow, ...good.slice(1)].map((thing) => store(database, thing)));
+  const outcomes = await outcomesOf(
+    [wrong, ...good.slice(0, 1), slow, ...good.slice(1)].map((thing) => store(database, thing)),
+  );
   assert.ok(outcomes[0] instanceof Rejected);
   assert.match(unavailable(outcomes[2]).message, /57014/);
   assert.deepEqual([outcomes[1], ...outcomes.slice(3)], told(good));
   assert.deepEqual(await storedOf([wrong, slow, ...good]), idsOf(good));
 });
 
-const mistakes: ReadonlyArray<readonly [what: string, run: (items: readonly number[]) => Promise<number[]>]> = [
+const mistakes: ReadonlyArray<
+  readonly [what: string, run: (items: readonly number[]) => Promise<number[]>]
+> = [
   ['rejects with an error of ours', () => Promise.reject(new RangeError('of ours'))],
-  ['throws before it begins', () => { throw new RangeError('of ours'); }],
+  [
+    'throws before it begins',
+    () => {
+      throw new RangeError('of ours');
+    },
+  ],
 ];
 
 for (const [what, run] of mistakes) {
   test(`a statement that ${what} fails all its calls and is not repeated`, async () => {
     let runs = 0;
-    const share = batched((_: object, items: readonly number[]) => ((runs += 1) === 1 ? run(items) : Promise.resolve([...items])));
+    const share = batched((_: object, items: readonly number[]) =>
+      (runs += 1) === 1 ? run(items) : Promise.resolve([...items]),
+    );
     const context = {};
     for (const outcome of await Promise.allSettled([1, 2, 3].map((item) => share(context, item)))) {
-      assert.ok(outcome.status === 'rejected' && outcome.reason instanceof RangeError && outcome.reason.message === 'of ours');
+      assert.ok(
+        outcome.status === 'rejected' &&
+          outcome.reason instanceof RangeError &&
+          outcome.reason.message === 'of ours',
+      );
     }
     assert.equal(runs, 1);
     assert.deepEqual(await Promise.all([4, 5].map((item) => share(context, item))), [4, 5]);
   });
 }
 
-for (const [what, results] of [['too few', 2], ['too many', 4], ['no', 0]] as const) {
+for (const [what, results] of [
+  ['too few', 2],
+  ['too many', 4],
+  ['no', 0],
+] as const) {
   test(`${what} results for three calls fail all three`, async () => {
     let runs = 0;
-    const share = batched(async (_: object, items: readonly number[]) => ((runs += 1) === 1 ? Array.from({ length: results }, () => 0) : items));
+    const share = batched(async (_: object, items: readonly number[]) =>
+      (runs += 1) === 1 ? Array.from({ length: results }, () => 0) : items,
+    );
     const context = {};
     for (const outcome of await Promise.allSettled([1, 2, 3].map((item) => share(context, item)))) {
       assert.ok(outcome.status === 'rejected' && outcome.reason instanceof Error);
@@ -235,10 +308,12 @@ test('of 10,000 simultaneous calls 1,024 succeed, and the others fail at once', 
   await other.met();
   const crowd = someThings(10_000);
   const refused: Thing[] = [];
-  const calls = crowd.map((thing) => outcomeOf(store(database, thing)).then((outcome) => {
-    if (outcome instanceof Overloaded) refused.push(thing);
-    return outcome;
-  }));
+  const calls = crowd.map((thing) =>
+    outcomeOf(store(database, thing)).then((outcome) => {
+      if (outcome instanceof Overloaded) refused.push(thing);
+      return outcome;
+    }),
+  );
   await turn();
   // Nothing has been answered meanwhile: the statement under way still stands before the other transaction.
   assert.deepEqual(idsOf(refused), idsOf(crowd.slice(1_024)));
@@ -246,7 +321,10 @@ test('of 10,000 simultaneous calls 1,024 succeed, and the others fail at once', 
   assert.deepEqual((await Promise.all(calls)).slice(0, 1_024), told(crowd.slice(0, 1_024)));
   assert.deepEqual([await first], told([held]));
   assert.deepEqual(await storedOf(crowd), idsOf(crowd.slice(0, 1_024)));
-  assert.deepEqual(statements.slice(1).map((ids) => ids.length), Array<number>(32).fill(32));
+  assert.deepEqual(
+    statements.slice(1).map((ids) => ids.length),
+    Array<number>(32).fill(32),
+  );
   const again = crowd.slice(-1_024);
   assert.deepEqual(await Promise.all(again.map((thing) => store(database, thing))), told(again));
 });

@@ -6,7 +6,15 @@ import { before, test, type TestContext } from 'node:test';
 import type { Database } from '../../src/db/pool.ts';
 import { Unavailable } from '../../src/runtime/errors.ts';
 import { createDatabase } from '../support/database.ts';
-import { ask, kill, PURPOSES, type Purpose, openConnections, runningPid, untilSql } from '../support/connections.ts';
+import {
+  ask,
+  kill,
+  PURPOSES,
+  type Purpose,
+  openConnections,
+  runningPid,
+  untilSql,
+} from '../support/connections.ts';
 import { startProxy } from '../support/proxy.ts';
 
 const file = await createDatabase();
@@ -16,8 +24,13 @@ before(async () => {
   await file.sql`create sequence tries`;
 });
 
-const marks = async (): Promise<unknown[]> => (await file.sql`select mark from marks order by mark`).map(({ mark }) => mark);
-const failure = (work: Promise<unknown>): Promise<unknown> => work.then(() => 'it worked', (error: unknown) => error);
+const marks = async (): Promise<unknown[]> =>
+  (await file.sql`select mark from marks order by mark`).map(({ mark }) => mark);
+const failure = (work: Promise<unknown>): Promise<unknown> =>
+  work.then(
+    () => 'it worked',
+    (error: unknown) => error,
+  );
 
 function assertPassing(error: unknown): void {
   assert.ok(error instanceof Unavailable, String(error));
@@ -26,20 +39,25 @@ function assertPassing(error: unknown): void {
   assert.doesNotMatch(error.message, /CONNECT_TIMEOUT/);
 }
 
-const pidOf = async (database: Database, purpose: Purpose): Promise<number> => Number((await ask(database, purpose, 'select pg_backend_pid() as pid')).pid);
+const pidOf = async (database: Database, purpose: Purpose): Promise<number> =>
+  Number((await ask(database, purpose, 'select pg_backend_pid() as pid')).pid);
 
 for (const purpose of PURPOSES) {
   test(`${purpose}: a connection that dies during a statement is Unavailable, and the next call works`, async (t) => {
     const database = openConnections(t, file.url, 'dies');
-    const hanging = failure(ask(database, purpose, `select pg_sleep(30) as "${purpose} that dies"`));
+    const hanging = failure(
+      ask(database, purpose, `select pg_sleep(30) as "${purpose} that dies"`),
+    );
     await kill(file, await runningPid(file, `${purpose} that dies`));
     assertPassing(await hanging);
-    for (let call = 1; call <= 3; call += 1) assert.deepEqual(await ask(database, purpose, `select ${call} as call`), { call });
+    for (let call = 1; call <= 3; call += 1)
+      assert.deepEqual(await ask(database, purpose, `select ${call} as call`), { call });
   });
 
   test(`${purpose}: every call that waits for a connection that dies fails`, async (t) => {
     const database = openConnections(t, file.url, 'crowd');
-    const sleeping = (index: number) => ask(database, purpose, `select pg_sleep(30) as "${purpose} crowd ${index}"`);
+    const sleeping = (index: number) =>
+      ask(database, purpose, `select pg_sleep(30) as "${purpose} crowd ${index}"`);
     const waiting = Array.from({ length: 20 }, (_, index) => failure(sleeping(index)));
     const answered = Promise.all(waiting);
     let open = true;
@@ -62,7 +80,8 @@ for (const purpose of PURPOSES) {
       const outcome = await failure(ask(database, purpose, 'select 1 as one'));
       if (outcome !== 'it worked') assertPassing(outcome);
     }
-    for (let call = 1; call <= 2; call += 1) assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 });
+    for (let call = 1; call <= 2; call += 1)
+      assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 });
   });
 }
 
@@ -131,10 +150,13 @@ test('a transaction that throws is rolled back, and its connection works on', as
 test('a database that is down is Unavailable at once, and works without a restart when it is back', async (t) => {
   const proxy = await startProxy(t, file.url);
   const database = openConnections(t, proxy.url, 'away');
-  for (const purpose of PURPOSES) assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 });
+  for (const purpose of PURPOSES)
+    assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 });
   proxy.cut();
   for (const purpose of PURPOSES) {
-    const outcomes = await Promise.all(Array.from({ length: 20 }, () => failure(ask(database, purpose, 'select 1 as one'))));
+    const outcomes = await Promise.all(
+      Array.from({ length: 20 }, () => failure(ask(database, purpose, 'select 1 as one'))),
+    );
     outcomes.forEach(assertPassing);
   }
   proxy.restore();
@@ -176,7 +198,8 @@ function openWithWatchdogs(t: TestContext, url: string) {
   const database = openConnections(t, url, 'silent');
   interval.mock.restore();
   const pass = (seconds: number) => {
-    for (let second = 0; second < seconds; second += 1) for (const watchdog of watchdogs) watchdog();
+    for (let second = 0; second < seconds; second += 1)
+      for (const watchdog of watchdogs) watchdog();
   };
   return { database, pass };
 }
@@ -202,13 +225,20 @@ test('a connection with a call and without a byte for 15 seconds is replaced, fo
   assert.deepEqual(outcomes, [], 'replaced too early');
   // Further calls are no sign of life.
   const more = ['read', 'write', 'list', 'claim', 'readiness'] as const;
-  calls.push(...more.map((purpose, index) => callAs(purpose, first.length + PURPOSES.length + index)));
+  calls.push(
+    ...more.map((purpose, index) => callAs(purpose, first.length + PURPOSES.length + index)),
+  );
   await settle();
   pass(1);
-  await untilSql(async () => Object.keys(outcomes).length === calls.length, 'everybody was answered');
+  await untilSql(
+    async () => Object.keys(outcomes).length === calls.length,
+    'everybody was answered',
+  );
   outcomes.slice(0, first.length).forEach(assertPassing);
-  for (const outcome of outcomes.slice(first.length)) if (outcome !== 'it worked') assertPassing(outcome);
-  for (const purpose of first) assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 }, purpose);
+  for (const outcome of outcomes.slice(first.length))
+    if (outcome !== 'it worked') assertPassing(outcome);
+  for (const purpose of first)
+    assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 }, purpose);
 });
 
 test('a replaced connection is closed once, however many calls fail with it', async (t) => {
@@ -220,7 +250,9 @@ test('a replaced connection is closed once, however many calls fail with it', as
   const { database, pass } = openWithWatchdogs(t, proxy.url);
   await ask(database, 'read', 'select 1');
   proxy.stall();
-  const calls = Promise.all(Array.from({ length: 20 }, () => failure(ask(database, 'read', 'select 1'))));
+  const calls = Promise.all(
+    Array.from({ length: 20 }, () => failure(ask(database, 'read', 'select 1'))),
+  );
   pass(1 + 15);
   (await calls).forEach(assertPassing);
   await new Promise((resolve) => setTimeout(resolve, 100));
@@ -228,7 +260,9 @@ test('a replaced connection is closed once, however many calls fail with it', as
   assert.deepEqual(warnings, []);
 });
 
-const tryAgain: ReadonlyArray<readonly [what: string, sqlstate: string, failures: number, tries: number, works: boolean]> = [
+const tryAgain: ReadonlyArray<
+  readonly [what: string, sqlstate: string, failures: number, tries: number, works: boolean]
+> = [
   ['a serialization failure', '40001', 2, 3, true],
   ['a deadlock', '40P01', 2, 3, true],
   ['a lasting serialization failure', '40001', 1_000, 5, false],
@@ -246,7 +280,11 @@ for (const purpose of ['read', 'write', 'list', 'claim', 'transaction'] as const
       end $$`;
       const outcome = await failure(ask(database, purpose, statement));
       if (works) assert.equal(outcome, 'it worked');
-      else assert.ok(outcome instanceof Unavailable && outcome.message.includes(sqlstate), String(outcome));
+      else
+        assert.ok(
+          outcome instanceof Unavailable && outcome.message.includes(sqlstate),
+          String(outcome),
+        );
       const [row] = await file.sql`select last_value from tries`;
       assert.equal(Number(row?.last_value), tries);
       assert.deepEqual(await marks(), works ? ['tried'] : []);
@@ -258,7 +296,9 @@ for (const purpose of ['read', 'write', 'list', 'claim', 'transaction'] as const
 test('a connection that became read-only, as after a failover, is replaced for the next write', async (t) => {
   const database = openConnections(t, file.url, 'failover');
   await database.write((sql) => sql`set session characteristics as transaction read only`);
-  assertPassing(await failure(database.write((sql) => sql`insert into marks values ('read-only')`)));
+  assertPassing(
+    await failure(database.write((sql) => sql`insert into marks values ('read-only')`)),
+  );
   await database.write((sql) => sql`insert into marks values ('writable')`);
   await file.sql`delete from marks where mark = 'writable'`;
 });

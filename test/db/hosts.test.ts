@@ -48,7 +48,11 @@ async function startServer(t: TestContext, name: string): Promise<Server> {
     await proxy.restore(server.url);
   };
   return {
-    at: `127.0.0.1:${new URL(proxy.url).port}`, proxy, query, stop, start,
+    at: `127.0.0.1:${new URL(proxy.url).port}`,
+    proxy,
+    query,
+    stop,
+    start,
     async restartAsStandby() {
       await stop();
       writeFileSync(join(directory, 'postgres/data/standby.signal'), '');
@@ -57,137 +61,230 @@ async function startServer(t: TestContext, name: string): Promise<Server> {
   };
 }
 
-const urlOf = (servers: ReadonlyArray<string>, parameters = '') => `postgres://app:app-word@${servers.join()}/postgres${parameters}`;
+const urlOf = (servers: ReadonlyArray<string>, parameters = '') =>
+  `postgres://app:app-word@${servers.join()}/postgres${parameters}`;
 const NAME = 'select name from name';
 
 /** A port on which nothing listens. */
 const NOBODY = '127.0.0.1:1';
 
 /** Accepts connections and never says anything. */
-const startSilent = async (t: TestContext): Promise<string> => `127.0.0.1:${await listenOnTcp(t, () => {})}`;
+const startSilent = async (t: TestContext): Promise<string> =>
+  `127.0.0.1:${await listenOnTcp(t, () => {})}`;
 
 test('hosts that are dead or silent are skipped, for every purpose', bounded, async (t) => {
   const server = await startServer(t, 'a');
-  const database = openConnections(t, urlOf([NOBODY, await startSilent(t), server.at], '?connect_timeout=1'), 'skip');
-  assert.equal(await database.maintain(async (sql) => (await sql<Array<{ name: string }>>`select name from name`)[0]?.name), 'a');
-  for (const purpose of PURPOSES) assert.deepEqual(await ask(database, purpose, NAME), { name: 'a' }, purpose);
+  const database = openConnections(
+    t,
+    urlOf([NOBODY, await startSilent(t), server.at], '?connect_timeout=1'),
+    'skip',
+  );
+  assert.equal(
+    await database.maintain(
+      async (sql) => (await sql<Array<{ name: string }>>`select name from name`)[0]?.name,
+    ),
+    'a',
+  );
+  for (const purpose of PURPOSES)
+    assert.deepEqual(await ask(database, purpose, NAME), { name: 'a' }, purpose);
 });
 
-test('no host can be reached: calls fail with the names of all, and succeed when one is back', bounded, async (t) => {
-  const server = await startServer(t, 'a');
-  await server.stop();
-  const database = openConnections(t, urlOf([NOBODY, server.at]), 'none');
-  for (const purpose of PURPOSES) {
-    await assert.rejects(ask(database, purpose, NAME), (error) =>
-      error instanceof Unavailable && error.isTemporary && error.message === `the connection to the database at ${NOBODY},${server.at} failed (ECONNREFUSED)`);
-  }
-  await server.start();
-  for (const purpose of PURPOSES) assert.deepEqual(await ask(database, purpose, NAME), { name: 'a' }, purpose);
-});
+test(
+  'no host can be reached: calls fail with the names of all, and succeed when one is back',
+  bounded,
+  async (t) => {
+    const server = await startServer(t, 'a');
+    await server.stop();
+    const database = openConnections(t, urlOf([NOBODY, server.at]), 'none');
+    for (const purpose of PURPOSES) {
+      await assert.rejects(
+        ask(database, purpose, NAME),
+        (error) =>
+          error instanceof Unavailable &&
+          error.isTemporary &&
+          error.message ===
+            `the connection to the database at ${NOBODY},${server.at} failed (ECONNREFUSED)`,
+      );
+    }
+    await server.start();
+    for (const purpose of PURPOSES)
+      assert.deepEqual(await ask(database, purpose, NAME), { name: 'a' }, purpose);
+  },
+);
 
-test('target_session_attrs: read-write, the default of several hosts, and primary skip a standby; any does not', bounded, async (t) => {
-  const [standby, primary] = await Promise.all([startServer(t, 'standby'), startServer(t, 'primary')]);
-  await standby.restartAsStandby();
-  const found = async (parameters: string) => {
-    const database = openConnections(t, urlOf([standby.at, primary.at], parameters), 'target');
-    const names = await Promise.all(PURPOSES.map((purpose) => ask(database, purpose, NAME)));
-    return [...new Set(names.map(({ name }) => name))];
-  };
-  assert.deepEqual(await found(''), ['primary']);
-  assert.deepEqual(await found('?target_session_attrs=read-write'), ['primary']);
-  assert.deepEqual(await found('?target_session_attrs=primary'), ['primary']);
-  assert.deepEqual(await found('?target_session_attrs=any'), ['standby']);
-  // A primary that is read-only is a primary.
-  await primary.query('alter system set default_transaction_read_only = on');
-  await primary.query('select pg_reload_conf()');
-  assert.deepEqual(await found('?target_session_attrs=primary'), ['primary']);
-  for (const target of ['read-write', 'primary']) {
-    const url = urlOf([standby.at], `?target_session_attrs=${target}`);
-    const message = `the server at ${standby.at} is not ${target}, as target_session_attrs requires`;
-    await assert.rejects(ask(openConnections(t, url, 'target'), 'read', NAME), { message });
-  }
-});
+test(
+  'target_session_attrs: read-write, the default of several hosts, and primary skip a standby; any does not',
+  bounded,
+  async (t) => {
+    const [standby, primary] = await Promise.all([
+      startServer(t, 'standby'),
+      startServer(t, 'primary'),
+    ]);
+    await standby.restartAsStandby();
+    const found = async (parameters: string) => {
+      const database = openConnections(t, urlOf([standby.at, primary.at], parameters), 'target');
+      const names = await Promise.all(PURPOSES.map((purpose) => ask(database, purpose, NAME)));
+      return [...new Set(names.map(({ name }) => name))];
+    };
+    assert.deepEqual(await found(''), ['primary']);
+    assert.deepEqual(await found('?target_session_attrs=read-write'), ['primary']);
+    assert.deepEqual(await found('?target_session_attrs=primary'), ['primary']);
+    assert.deepEqual(await found('?target_session_attrs=any'), ['standby']);
+    // A primary that is read-only is a primary.
+    await primary.query('alter system set default_transaction_read_only = on');
+    await primary.query('select pg_reload_conf()');
+    assert.deepEqual(await found('?target_session_attrs=primary'), ['primary']);
+    for (const target of ['read-write', 'primary']) {
+      const url = urlOf([standby.at], `?target_session_attrs=${target}`);
+      const message = `the server at ${standby.at} is not ${target}, as target_session_attrs requires`;
+      await assert.rejects(ask(openConnections(t, url, 'target'), 'read', NAME), { message });
+    }
+  },
+);
 
-test('a server becomes read-only while its connections stay open: writes find the other one, and reads follow', bounded, async (t) => {
-  const [old, next] = await Promise.all([startServer(t, 'old'), startServer(t, 'next')]);
-  for (const server of [old, next]) await server.query('create table things (id integer)');
-  const database = openConnections(t, urlOf([old.at, next.at]), 'follow');
-  for (const purpose of PURPOSES) assert.deepEqual(await ask(database, purpose, NAME), { name: 'old' }, purpose);
-  await old.query('alter system set default_transaction_read_only = on');
-  await old.query('select pg_reload_conf()');
-  const isWritten = async () => ask(database, 'write', 'insert into things values (1)').then(() => true, () => false);
-  await untilSql(isWritten, 'a write reaches the next server');
-  await untilSql(async () => (await ask(database, 'read', NAME).catch(() => ({ name: '' }))).name === 'next', 'reads follow');
-  for (const purpose of PURPOSES) assert.deepEqual(await ask(database, purpose, NAME), { name: 'next' }, purpose);
-  // The former primary keeps its place in the list, and nobody goes back to it.
-  await old.query('alter system reset default_transaction_read_only');
-  await old.query('select pg_reload_conf()');
-  assert.deepEqual(await ask(database, 'write', NAME), { name: 'next' });
-});
+test(
+  'a server becomes read-only while its connections stay open: writes find the other one, and reads follow',
+  bounded,
+  async (t) => {
+    const [old, next] = await Promise.all([startServer(t, 'old'), startServer(t, 'next')]);
+    for (const server of [old, next]) await server.query('create table things (id integer)');
+    const database = openConnections(t, urlOf([old.at, next.at]), 'follow');
+    for (const purpose of PURPOSES)
+      assert.deepEqual(await ask(database, purpose, NAME), { name: 'old' }, purpose);
+    await old.query('alter system set default_transaction_read_only = on');
+    await old.query('select pg_reload_conf()');
+    const isWritten = async () =>
+      ask(database, 'write', 'insert into things values (1)').then(
+        () => true,
+        () => false,
+      );
+    await untilSql(isWritten, 'a write reaches the next server');
+    await untilSql(
+      async () => (await ask(database, 'read', NAME).catch(() => ({ name: '' }))).name === 'next',
+      'reads follow',
+    );
+    for (const purpose of PURPOSES)
+      assert.deepEqual(await ask(database, purpose, NAME), { name: 'next' }, purpose);
+    // The former primary keeps its place in the list, and nobody goes back to it.
+    await old.query('alter system reset default_transaction_read_only');
+    await old.query('select pg_reload_conf()');
+    assert.deepEqual(await ask(database, 'write', NAME), { name: 'next' });
+  },
+);
 
-test('a server falls silent while it is in use: the services continue with the other one', bounded, async (t) => {
-  const [old, next] = await Promise.all([startServer(t, 'old'), startServer(t, 'next')]);
-  const limits = { DATABASE_STATEMENT_TIMEOUT: '1', DATABASE_DEAD_AFTER: '2' };
-  const database = openConnections(t, urlOf([old.at, next.at], '?connect_timeout=1'), 'silence', limits);
-  for (const purpose of PURPOSES) assert.deepEqual(await ask(database, purpose, NAME), { name: 'old' }, purpose);
-  old.proxy.stall('all');
-  await assert.rejects(ask(database, 'read', NAME), Unavailable);
-  // The other connections were idle, and are given up with it.
-  for (const purpose of PURPOSES) {
-    await untilSql(async () => (await ask(database, purpose, NAME).catch(() => ({ name: '' }))).name === 'next', `${purpose} follows`);
-  }
-});
+test(
+  'a server falls silent while it is in use: the services continue with the other one',
+  bounded,
+  async (t) => {
+    const [old, next] = await Promise.all([startServer(t, 'old'), startServer(t, 'next')]);
+    const limits = { DATABASE_STATEMENT_TIMEOUT: '1', DATABASE_DEAD_AFTER: '2' };
+    const database = openConnections(
+      t,
+      urlOf([old.at, next.at], '?connect_timeout=1'),
+      'silence',
+      limits,
+    );
+    for (const purpose of PURPOSES)
+      assert.deepEqual(await ask(database, purpose, NAME), { name: 'old' }, purpose);
+    old.proxy.stall('all');
+    await assert.rejects(ask(database, 'read', NAME), Unavailable);
+    // The other connections were idle, and are given up with it.
+    for (const purpose of PURPOSES) {
+      await untilSql(
+        async () =>
+          (await ask(database, purpose, NAME).catch(() => ({ name: '' }))).name === 'next',
+        `${purpose} follows`,
+      );
+    }
+  },
+);
 
 test('a process starts with a standby first, and serves', bounded, async (t) => {
-  const [standby, primary] = await Promise.all([startServer(t, 'standby'), startServer(t, 'primary')]);
+  const [standby, primary] = await Promise.all([
+    startServer(t, 'standby'),
+    startServer(t, 'primary'),
+  ]);
   await standby.restartAsStandby();
-  const running = startProgram(t, buildProgram(), ['serve', 'webhook'], variables(urlOf([standby.at, primary.at])));
+  const running = startProgram(
+    t,
+    buildProgram(),
+    ['serve', 'webhook'],
+    variables(urlOf([standby.at, primary.at])),
+  );
   await running.ready('webhook');
   assert.equal((await fetch(`${await running.url('webhook')}/readyz`)).status, 200);
 });
 
-test('a Unix socket, in the authority and as the parameter host; TLS is not asked for there', bounded, async (t) => {
-  const { url } = await createDatabase(t);
-  const { port, username, password, pathname } = new URL(url);
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-socket-'));
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
-  const sockets = new Set<Socket>();
-  const relay = createServer((near) => {
-    const far = connect(Number(port), '127.0.0.1');
-    for (const [one, other] of [[near, far], [far, near]] as const) sockets.add(one.on('error', () => {}).on('close', () => other.destroy()));
-    near.pipe(far).pipe(near);
-  });
-  t.after(() => {
-    for (const socket of sockets) socket.destroy();
-    relay.close();
-  });
-  relay.listen(join(directory, '.s.PGSQL.6543'));
-  await once(relay, 'listening');
-  const user = `${username}:${password}`;
-  const encoded = encodeURIComponent(directory);
-  for (const form of [`${user}@${encoded}:6543${pathname}`, `${user}@:6543${pathname}?host=${directory}`, `${user}@:6543${pathname}?host=${encoded}&sslmode=require`]) {
-    assert.deepEqual(await ask(openConnections(t, `postgres://${form}`, 'socket'), 'write', 'select 1 as one'), { one: 1 });
-  }
-  assert.ok(sockets.size > 0);
-});
+test(
+  'a Unix socket, in the authority and as the parameter host; TLS is not asked for there',
+  bounded,
+  async (t) => {
+    const { url } = await createDatabase(t);
+    const { port, username, password, pathname } = new URL(url);
+    const directory = mkdtempSync(join(tmpdir(), 'gatehouse-socket-'));
+    t.after(() => rmSync(directory, { recursive: true, force: true }));
+    const sockets = new Set<Socket>();
+    const relay = createServer((near) => {
+      const far = connect(Number(port), '127.0.0.1');
+      for (const [one, other] of [
+        [near, far],
+        [far, near],
+      ] as const)
+        sockets.add(one.on('error', () => {}).on('close', () => other.destroy()));
+      near.pipe(far).pipe(near);
+    });
+    t.after(() => {
+      for (const socket of sockets) socket.destroy();
+      relay.close();
+    });
+    relay.listen(join(directory, '.s.PGSQL.6543'));
+    await once(relay, 'listening');
+    const user = `${username}:${password}`;
+    const encoded = encodeURIComponent(directory);
+    for (const form of [
+      `${user}@${encoded}:6543${pathname}`,
+      `${user}@:6543${pathname}?host=${directory}`,
+      `${user}@:6543${pathname}?host=${encoded}&sslmode=require`,
+    ]) {
+      assert.deepEqual(
+        await ask(openConnections(t, `postgres://${form}`, 'socket'), 'write', 'select 1 as one'),
+        { one: 1 },
+      );
+    }
+    assert.ok(sockets.size > 0);
+  },
+);
 
 test('application_name and the limits reach the server', async (t) => {
   const { url } = await createDatabase(t);
   const show = `select current_setting('application_name') as name, current_setting('statement_timeout') as statement,
     current_setting('idle_in_transaction_session_timeout') as idle`;
-  const named = openConnections(t, `${url}?application_name=my%20app`, 'limits', { DATABASE_STATEMENT_TIMEOUT: '120', DATABASE_DEAD_AFTER: '121' });
+  const named = openConnections(t, `${url}?application_name=my%20app`, 'limits', {
+    DATABASE_STATEMENT_TIMEOUT: '120',
+    DATABASE_DEAD_AFTER: '121',
+  });
   for (const purpose of PURPOSES) {
-    assert.deepEqual(await ask(named, purpose, show), { name: 'my app-limits', statement: '2min', idle: '2min' }, purpose);
+    assert.deepEqual(
+      await ask(named, purpose, show),
+      { name: 'my app-limits', statement: '2min', idle: '2min' },
+      purpose,
+    );
   }
   const short = openConnections(t, url, 'short', { DATABASE_STATEMENT_TIMEOUT: '1' });
-  assert.deepEqual(await ask(short, 'list', show), { name: 'gatehouse-short', statement: '1s', idle: '1s' });
+  assert.deepEqual(await ask(short, 'list', show), {
+    name: 'gatehouse-short',
+    statement: '1s',
+    idle: '1s',
+  });
   await assert.rejects(ask(short, 'list', 'select pg_sleep(20)'), /57014/);
 });
 
 test('DATABASE_LOCK_TIMEOUT ends a call that waits for a lock', bounded, async (t) => {
   const own = await createDatabase(t);
   await own.sql`create table things (id integer)`;
-  const [patient, impatient] = ['50', '1'].map((seconds) => openConnections(t, own.url, 'locked', { DATABASE_LOCK_TIMEOUT: seconds }));
+  const [patient, impatient] = ['50', '1'].map((seconds) =>
+    openConnections(t, own.url, 'locked', { DATABASE_LOCK_TIMEOUT: seconds }),
+  );
   assert.ok(patient && impatient);
   const insert = 'insert into things values (1)';
   let isOver = false;

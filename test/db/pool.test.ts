@@ -30,15 +30,27 @@ test('every connection sets time limits, UTC and synchronous commits, whatever t
       `select current_setting('synchronous_commit') as commit, current_setting('statement_timeout') as statement,
         current_setting('idle_in_transaction_session_timeout') as idle, current_setting('TimeZone') as zone, current_setting('application_name') as name`,
     );
-    assert.deepEqual(found, { commit: 'on', statement: '10s', idle: '10s', zone: 'UTC', name: 'gatehouse-settings' }, purpose);
+    assert.deepEqual(
+      found,
+      { commit: 'on', statement: '10s', idle: '10s', zone: 'UTC', name: 'gatehouse-settings' },
+      purpose,
+    );
   }
 });
 
 test('changes of the schema have a connection without time limits, closed afterwards', async (t) => {
   const database = openConnections(t, file.url, 'upkeep');
-  const [found] = await database.maintain((sql) => sql`select current_setting('statement_timeout') as statement, current_setting('synchronous_commit') as commit`);
+  const [found] = await database.maintain(
+    (sql) =>
+      sql`select current_setting('statement_timeout') as statement, current_setting('synchronous_commit') as commit`,
+  );
   assert.deepEqual({ ...found }, { statement: '0', commit: 'on' });
-  await untilSql(async () => (await file.sql`select 1 from pg_stat_activity where application_name = 'gatehouse-upkeep'`).length === 0, 'it is closed');
+  await untilSql(
+    async () =>
+      (await file.sql`select 1 from pg_stat_activity where application_name = 'gatehouse-upkeep'`)
+        .length === 0,
+    'it is closed',
+  );
 });
 
 const strangers = {
@@ -70,7 +82,12 @@ function setVariables(values: Readonly<Record<string, string>>): () => void {
 }
 
 /** The variables are there while the lanes are made and while they connect. */
-async function openAmong(t: TestContext, values: Readonly<Record<string, string>>, url: string, name: string): Promise<Database> {
+async function openAmong(
+  t: TestContext,
+  values: Readonly<Record<string, string>>,
+  url: string,
+  name: string,
+): Promise<Database> {
   const restore = setVariables(values);
   t.after(async () => restore());
   return openConnections(t, url, name);
@@ -79,8 +96,16 @@ async function openAmong(t: TestContext, values: Readonly<Record<string, string>
 test('PG… variables of the environment do not leak into the connections', async (t) => {
   const database = await openAmong(t, strangers, file.url, 'clean');
   for (const purpose of PURPOSES) {
-    const found = await ask(database, purpose, `select current_setting('application_name') as name, current_database() as database`);
-    assert.deepEqual(found, { name: 'gatehouse-clean', database: new URL(file.url).pathname.slice(1) }, purpose);
+    const found = await ask(
+      database,
+      purpose,
+      `select current_setting('application_name') as name, current_database() as database`,
+    );
+    assert.deepEqual(
+      found,
+      { name: 'gatehouse-clean', database: new URL(file.url).pathname.slice(1) },
+      purpose,
+    );
   }
 });
 
@@ -97,9 +122,17 @@ test('under any load, one connection for each purpose, and two for transactions'
   let most = 0;
   let over = false;
   const counting = (async () => {
-    while (!over) most = Math.max(most, (await file.sql`select 1 from pg_stat_activity where application_name = 'gatehouse-counted'`).length);
+    while (!over)
+      most = Math.max(
+        most,
+        (
+          await file.sql`select 1 from pg_stat_activity where application_name = 'gatehouse-counted'`
+        ).length,
+      );
   })();
-  const calls = Array.from({ length: 50 }, () => PURPOSES.map((purpose) => ask(database, purpose, 'select 1 as one'))).flat();
+  const calls = Array.from({ length: 50 }, () =>
+    PURPOSES.map((purpose) => ask(database, purpose, 'select 1 as one')),
+  ).flat();
   await Promise.all(calls);
   over = true;
   await counting;
@@ -112,7 +145,10 @@ async function isRefused(work: Promise<unknown>): Promise<boolean> {
     () => false,
     (error: unknown) => error instanceof Overloaded || Promise.reject(error),
   );
-  return Promise.race([outcome, new Promise<boolean>((resolve) => setImmediate(() => resolve(false)))]);
+  return Promise.race([
+    outcome,
+    new Promise<boolean>((resolve) => setImmediate(() => resolve(false))),
+  ]);
 }
 
 /** Work that stays in its purpose until all of it is let go. */
@@ -130,7 +166,8 @@ for (const purpose of ['read', 'write', 'list', 'claim', 'readiness'] as const) 
     const { release, work } = hold(t);
     const inside = Array.from({ length: 1_024 }, () => database[purpose](work));
     assert.equal(await isRefused(database[purpose](work)), true);
-    for (const other of PURPOSES.filter((one) => one !== purpose)) assert.deepEqual(await ask(database, other, 'select 1 as one'), { one: 1 });
+    for (const other of PURPOSES.filter((one) => one !== purpose))
+      assert.deepEqual(await ask(database, other, 'select 1 as one'), { one: 1 });
     release();
     await Promise.all(inside);
     assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 });
@@ -157,14 +194,18 @@ test('two transactions run at once, 256 wait, and the next is rejected', async (
 const insert = (database: Database, purpose: 'write' | 'transaction', id: number, name = '') =>
   purpose === 'write'
     ? database.write(async (sql) => void (await sql`insert into things values (${id}, ${name})`))
-    : database.transaction(async (sql) => void (await sql`insert into things values (${id}, ${name})`));
+    : database.transaction(
+        async (sql) => void (await sql`insert into things values (${id}, ${name})`),
+      );
 
 for (const purpose of ['write', 'transaction'] as const) {
   test(`${purpose}: a unique violation names the index, and nothing of the row`, async (t) => {
     const database = openConnections(t, file.url, 'twice');
     const id = purpose === 'write' ? 71_717 : 72_727;
     await insert(database, purpose, id, 'marked-name');
-    const refused = await insert(database, purpose, id, 'marked-name').catch((error: unknown) => error);
+    const refused = await insert(database, purpose, id, 'marked-name').catch(
+      (error: unknown) => error,
+    );
     assert.ok(refused instanceof Duplicate);
     assert.equal(refused.constraint, 'things_id_unique');
     assertSilent(refused, ['marked', String(id), 'insert']);
@@ -175,10 +216,12 @@ for (const purpose of ['write', 'transaction'] as const) {
 function assertSilent(error: Error, words: readonly string[]): void {
   const seen: string[] = [];
   for (let one: unknown = error; one instanceof Error; one = one.cause) {
-    for (const name of Object.getOwnPropertyNames(one).filter((property) => property !== 'stack')) seen.push(`${name}=${String(Reflect.get(one, name))}`);
+    for (const name of Object.getOwnPropertyNames(one).filter((property) => property !== 'stack'))
+      seen.push(`${name}=${String(Reflect.get(one, name))}`);
     seen.push((one.stack ?? '').split('\n    at ')[0] ?? '');
   }
-  for (const word of words) assert.ok(!seen.join('\n').includes(word), `"${word}" in ${seen.join(' | ')}`);
+  for (const word of words)
+    assert.ok(!seen.join('\n').includes(word), `"${word}" in ${seen.join(' | ')}`);
 }
 
 const refusals: ReadonlyArray<readonly [what: string, statement: string, code: string]> = [
@@ -205,7 +248,8 @@ test('an error of the caller’s own code passes unchanged', async (t) => {
   const own = new RangeError('of the caller');
   const work = () => Promise.reject(own);
   for (const purpose of PURPOSES) {
-    const run: Promise<unknown> = purpose === 'transaction' ? database.transaction(work) : database[purpose](work);
+    const run: Promise<unknown> =
+      purpose === 'transaction' ? database.transaction(work) : database[purpose](work);
     await assert.rejects(run, (error) => error === own, purpose);
   }
 });
@@ -214,7 +258,11 @@ test('an IPv6 address works as a host', async (t) => {
   const sockets = new Set<Socket>();
   const relay = createServer((near) => {
     const far = connect(Number(new URL(file.url).port), '127.0.0.1');
-    for (const [one, other] of [[near, far], [far, near]] as const) sockets.add(one.on('error', () => {}).on('close', () => other.destroy()));
+    for (const [one, other] of [
+      [near, far],
+      [far, near],
+    ] as const)
+      sockets.add(one.on('error', () => {}).on('close', () => other.destroy()));
     near.pipe(far).pipe(near);
   });
   t.after(async () => {
@@ -228,7 +276,12 @@ test('an IPv6 address works as a host', async (t) => {
   assert.ok(port);
   // In full: a client that cuts an address at its first colon would reach this host by way of the short form, too.
   const address = { ...addressOf(file.url), hosts: [{ name: '0:0:0:0:0:0:0:1', port }] };
-  const database = createLanes(address, 'six', createLog('silent', () => {}), noMetrics);
+  const database = createLanes(
+    address,
+    'six',
+    createLog('silent', () => {}),
+    noMetrics,
+  );
   t.after(() => database.close());
   assert.deepEqual(await ask(database, 'read', 'select 1 as one'), { one: 1 });
   assert.ok(sockets.size > 0);
@@ -241,7 +294,10 @@ test('a call after a connection that the server rejected opens a new one', async
   await file.sql`alter database ${file.sql(name)} with allow_connections false`;
   // A call on the rejected connection would fail as "reconnected", and hide the server's reason.
   for (let call = 0; call < 5; call += 1) {
-    await assert.rejects(database.list((sql) => sql`select 1`), /SQLSTATE 55000/);
+    await assert.rejects(
+      database.list((sql) => sql`select 1`),
+      /SQLSTATE 55000/,
+    );
   }
   await file.sql`alter database ${file.sql(name)} with allow_connections true`;
   await database.list((sql) => sql`select 1`);

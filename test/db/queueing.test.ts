@@ -22,5 +22,8 @@ test('21 s of healthy work on every connection succeed', async (t) => {
     await sql`select pg_sleep(9)`;
   });
   const outcomes = await Promise.allSettled([...queued, long, pausing]);
-  assert.deepEqual(outcomes.filter(({ status }) => status === 'rejected'), []);
+  assert.deepEqual(
+    outcomes.filter(({ status }) => status === 'rejected'),
+    [],
+  );
 });

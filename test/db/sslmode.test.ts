@@ -20,7 +20,13 @@ async function listen(t: TestContext): Promise<{ port: number; heard: string[] }
         heard.push('asks for TLS');
         socket.write('N');
       } else {
-        heard.push(bytes[0] === TLS_HANDSHAKE ? 'insists on TLS' : number === PROTOCOL_3_0 ? 'goes on in the clear' : 'something else');
+        heard.push(
+          bytes[0] === TLS_HANDSHAKE
+            ? 'insists on TLS'
+            : number === PROTOCOL_3_0
+              ? 'goes on in the clear'
+              : 'something else',
+        );
         socket.destroy();
       }
     });
@@ -39,8 +45,15 @@ const modes: ReadonlyArray<readonly [mode: string, heard: readonly string[]]> = 
 for (const [mode, expected] of modes) {
   test(`sslmode=${mode}, where the server has no TLS: ${expected.join(', then ')}`, async (t) => {
     const { port, heard } = await listen(t);
-    const database = openConnections(t, `postgres://user:word@127.0.0.1:${port}/d?sslmode=${mode}`, 'wire');
-    await assert.rejects(ask(database, 'read', 'select 1'), (error) => error instanceof Unavailable && error.isTemporary);
+    const database = openConnections(
+      t,
+      `postgres://user:word@127.0.0.1:${port}/d?sslmode=${mode}`,
+      'wire',
+    );
+    await assert.rejects(
+      ask(database, 'read', 'select 1'),
+      (error) => error instanceof Unavailable && error.isTemporary,
+    );
     assert.deepEqual(heard, expected);
   });
 }

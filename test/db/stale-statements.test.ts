@@ -17,19 +17,28 @@ before(async () => {
 /** Both kinds of statements return their parameters, and columns whose types change. */
 const calls = {
   read: async (database: Database, call: string, id: number) => {
-    const [row] = await database.read((sql) => sql`select ${call}::text as call, id, name from things where id = ${id}`);
+    const [row] = await database.read(
+      (sql) => sql`select ${call}::text as call, id, name from things where id = ${id}`,
+    );
     assert.deepEqual({ ...row }, { call, id, name: `name ${id}` });
   },
   list: async (database: Database, call: string, id: number) => {
-    const [row] = await database.list((sql) => sql`select *, ${call}::text as call from things where id = ${id}`);
+    const [row] = await database.list(
+      (sql) => sql`select *, ${call}::text as call from things where id = ${id}`,
+    );
     assert.deepEqual({ ...row }, { call, id, name: `name ${id}` });
   },
   write: async (database: Database, call: string) => {
-    const [row] = await database.write((sql) => sql`insert into log values (${call}, 'write') returning *, 1 as one`);
+    const [row] = await database.write(
+      (sql) => sql`insert into log values (${call}, 'write') returning *, 1 as one`,
+    );
     assert.deepEqual({ ...row }, { call, kind: 'write', one: 1 });
   },
   update: async (database: Database, call: string, id: number) => {
-    const [row] = await database.write((sql) => sql`update things set name = name where id = ${id} returning name, ${call}::text as call`);
+    const [row] = await database.write(
+      (sql) =>
+        sql`update things set name = name where id = ${id} returning name, ${call}::text as call`,
+    );
     assert.deepEqual({ ...row }, { call, name: `name ${id}` });
   },
   transaction: async (database: Database, call: string, id: number) => {
@@ -37,7 +46,13 @@ const calls = {
       ...(await sql`select name, ${call}::text as call from things where id = ${id}`),
       ...(await sql`insert into log values (${call}, 'transaction') returning kind, call`),
     ]);
-    assert.deepEqual(rows.map((row) => ({ ...row })), [{ call, name: `name ${id}` }, { call, kind: 'transaction' }]);
+    assert.deepEqual(
+      rows.map((row) => ({ ...row })),
+      [
+        { call, name: `name ${id}` },
+        { call, kind: 'transaction' },
+      ],
+    );
   },
 };
 
@@ -53,7 +68,10 @@ async function underLoad(database: Database, disturb: () => Promise<void>): Prom
       const call = `${kind} ${caller}.${number}`;
       if (kind === 'write' || kind === 'transaction') written.add(call);
       await run(database, call, (caller * 37 + number) % 1_000).catch((error: unknown) => {
-        const problem = error instanceof assert.AssertionError ? `${kind}: wrong result` : `${kind}: ${String(error)}`;
+        const problem =
+          error instanceof assert.AssertionError
+            ? `${kind}: wrong result`
+            : `${kind}: ${String(error)}`;
         problems.set(problem, (problems.get(problem) ?? 0) + 1);
       });
     }
@@ -71,7 +89,9 @@ test('column types change 20 times under load: each call gets its own result', a
     for (let change = 0; change < 20; change += 1) {
       const type = change % 2 ? 'text' : 'varchar(400)';
       await file.sql.unsafe(`alter table things alter column name type ${type}`);
-      await file.sql.unsafe(`alter table log alter column call type ${type}, alter column kind type ${type}`);
+      await file.sql.unsafe(
+        `alter table log alter column call type ${type}, alter column kind type ${type}`,
+      );
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
   });
@@ -82,7 +102,8 @@ for (const statement of ['deallocate all', 'discard all']) {
     const database = openConnections(t, file.url, 'forgotten');
     await underLoad(database, async () => {
       for (let time = 0; time < 20; time += 1) {
-        for (const purpose of ['read', 'write', 'list'] as const) await database[purpose]((sql) => sql.unsafe(statement));
+        for (const purpose of ['read', 'write', 'list'] as const)
+          await database[purpose]((sql) => sql.unsafe(statement));
         await new Promise((resolve) => setTimeout(resolve, 50));
       }
     });
@@ -103,13 +124,16 @@ test('a connection that is replaced finishes its calls', async (t) => {
   const database = openConnections(t, file.url, 'finishes');
   const find = () => database.list((sql) => sql`select name as marked from things where id = 7`);
   await find();
-  const slow = database.list((sql) => sql`select pg_sleep(0.5)::text as slept, pg_backend_pid() as pid`);
+  const slow = database.list(
+    (sql) => sql`select pg_sleep(0.5)::text as slept, pg_backend_pid() as pid`,
+  );
   await file.sql`alter table things alter column name type varchar(401)`;
   assert.equal((await find())[0]?.marked, 'name 7');
   const [old] = await slow;
   const [now] = await database.list((sql) => sql`select pg_backend_pid() as pid`);
   assert.notEqual(old?.pid, now?.pid);
-  const isOpen = async () => (await file.sql`select 1 from pg_stat_activity where pid = ${Number(old?.pid)}`).length > 0;
-  for (const limit = Date.now() + 10_000; (await isOpen()) && Date.now() < limit; );
+  const isOpen = async () =>
+    (await file.sql`select 1 from pg_stat_activity where pid = ${Number(old?.pid)}`).length > 0;
+  for (const limit = Date.now() + 10_000; (await isOpen()) && Date.now() < limit;);
   assert.equal(await isOpen(), false, 'the old connection is closed');
 });

@@ -4,7 +4,12 @@ import { createHmac } from 'node:crypto';
 import { after, before, beforeEach, test } from 'node:test';
 import { giveBackAttempts, takeAttempt } from '../../src/db/attempts.ts';
 import {
-  clearFailures, countFailure, type Limit, readThrottle, throttleKey, type ThrottleState,
+  clearFailures,
+  countFailure,
+  type Limit,
+  readThrottle,
+  throttleKey,
+  type ThrottleState,
 } from '../../src/db/throttle.ts';
 import { removeForgotten, throttlesTable } from '../../src/db/throttle-table.ts';
 import { createDatabase } from '../support/database.ts';
@@ -23,7 +28,12 @@ before(async () => {
 beforeEach(async () => void (await sql`truncate s.throttles`));
 
 const key = (...parts: string[]) => throttleKey('secret', parts);
-const pair: Limit = { key: key('pair', 'ada', '192.0.2.1'), mode: 'consecutive', attempts: 5, seconds: 12 * HOUR };
+const pair: Limit = {
+  key: key('pair', 'ada', '192.0.2.1'),
+  mode: 'consecutive',
+  attempts: 5,
+  seconds: 12 * HOUR,
+};
 const account: Limit = { key: key('account', 'ada'), mode: 'window', attempts: 100, seconds: HOUR };
 const limits = [pair, account];
 const link: Limit = { key: key('link'), mode: 'window', attempts: 5, seconds: 900 };
@@ -37,7 +47,8 @@ const succeed = () => one.write((sql) => clearFailures(sql, 's', pair.key));
 const read = (some: readonly Limit[] = limits) => readThrottle(one, 's', some);
 const take = (index = 0, limit = link) => takeAttempt(replicas[index % 2] ?? one, 's', limit);
 
-const attempts = async () => (await sql`select attempts from s.throttles`).map((row) => row.attempts);
+const attempts = async () =>
+  (await sql`select attempts from s.throttles`).map((row) => row.attempts);
 
 /** Moves all rows into the past. */
 const pass = (seconds: number) => sql`
@@ -46,13 +57,25 @@ const pass = (seconds: number) => sql`
     known_until = known_until - make_interval(secs => ${seconds})`;
 
 function assertWait({ wait }: ThrottleState, seconds: number): void {
-  assert.ok(Math.abs(wait - seconds) < 10 || wait === seconds, `a wait of ${wait} s, not of ${seconds} s`);
+  assert.ok(
+    Math.abs(wait - seconds) < 10 || wait === seconds,
+    `a wait of ${wait} s, not of ${seconds} s`,
+  );
 }
 
 test('keys: HMAC-SHA256 of the parts, different for different parts and secrets', () => {
-  const keys = [key('a', 'b'), key('ab'), key('a,b'), key('a', '', 'b'), throttleKey('other', ['a', 'b'])];
+  const keys = [
+    key('a', 'b'),
+    key('ab'),
+    key('a,b'),
+    key('a', '', 'b'),
+    throttleKey('other', ['a', 'b']),
+  ];
   assert.equal(new Set(keys.map(String)).size, keys.length);
-  assert.equal(key('a', 'b').toString('hex'), createHmac('sha256', 'secret').update('["a","b"]').digest('hex'));
+  assert.equal(
+    key('a', 'b').toString('hex'),
+    createHmac('sha256', 'secret').update('["a","b"]').digest('hex'),
+  );
 });
 
 test('consecutive failures: the fifth costs 15 s, each further one twice as much, up to 15 min', async () => {
@@ -148,7 +171,12 @@ test('of 64 concurrent attempts on two replicas five are taken; one given back c
   assert.equal((await read([link])).wait, 0);
   assert.deepEqual([await take(), await take()], [true, false]);
   await pass(900);
-  assert.deepEqual(await Promise.all([0, 1, 2, 3].map((index) => take(index))), [true, true, true, true]);
+  assert.deepEqual(await Promise.all([0, 1, 2, 3].map((index) => take(index))), [
+    true,
+    true,
+    true,
+    true,
+  ]);
 });
 
 test('where one attempt is left, one of two replicas that wait for it takes it', async () => {
@@ -156,8 +184,13 @@ test('where one attempt is left, one of two replicas that wait for it takes it',
   const taken = await sql.begin(async (blocker) => {
     await blocker`select from s.throttles for update`;
     const both = Promise.all([take(0), take(1)]);
-    const waiting = async () => (await one.list((sql) => sql`
-      select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`)).length === 2;
+    const waiting = async () =>
+      (
+        await one.list(
+          (sql) => sql`
+      select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`,
+        )
+      ).length === 2;
     await untilSql(waiting, 'both wait for the row');
     return { both };
   });
@@ -181,7 +214,10 @@ test('rows are removed when they no longer count, in batches; those of known cal
   assert.equal(await removeForgotten(one, 's', 2), 2);
   assert.equal(await removeForgotten(one, 's', 10), 2);
   assert.equal(await removeForgotten(one, 's', 10), 0);
-  assert.deepEqual((await sql`select key from s.throttles`).map((row) => row.key), [pair.key]);
+  assert.deepEqual(
+    (await sql`select key from s.throttles`).map((row) => row.key),
+    [pair.key],
+  );
   await pass(90 * DAY);
   assert.equal(await removeForgotten(one, 's', 10), 1);
 });

@@ -20,7 +20,13 @@ interface Endpoint {
   readonly limit: number;
 }
 const endpoints: Readonly<Record<string, Endpoint>> = {
-  login: { url: url.identity, head: ['POST /api/auth/login HTTP/1.1', 'Host: a', TYPE], good: '{"username":"nobody","password":"wrong"}', success: 401, limit: 8 * 1024 },
+  login: {
+    url: url.identity,
+    head: ['POST /api/auth/login HTTP/1.1', 'Host: a', TYPE],
+    good: '{"username":"nobody","password":"wrong"}',
+    success: 401,
+    limit: 8 * 1024,
+  },
   encrypt: {
     url: url.secrets,
     head: ['POST /api/store/encrypt HTTP/1.1', 'Host: a', `Authorization: Bearer ${AUTH_TOKEN}`],
@@ -28,14 +34,21 @@ const endpoints: Readonly<Record<string, Endpoint>> = {
     success: 201,
     limit: MAX_BODY_BYTES,
   },
-  webhook: { url: url.webhook, head: [`POST /webhook?token=${WEBHOOK_TOKEN} HTTP/1.1`, 'Host: a', TYPE], good: '{"event":"a","data":{"page_id":"b"}}', success: 200, limit: MAX_BODY_BYTES },
+  webhook: {
+    url: url.webhook,
+    head: [`POST /webhook?token=${WEBHOOK_TOKEN} HTTP/1.1`, 'Host: a', TYPE],
+    good: '{"event":"a","data":{"page_id":"b"}}',
+    success: 200,
+    limit: MAX_BODY_BYTES,
+  },
 };
 const length = (size: number) => `Content-Length: ${size}`;
 const CHUNKED = 'Transfer-Encoding: chunked';
 const chunk = (text: string) => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
 
 async function stored(): Promise<number> {
-  const [row] = await database.sql`select (select count(*) from secrets.secrets) + (select count(*) from webhook.events) as n`;
+  const [row] =
+    await database.sql`select (select count(*) from secrets.secrets) + (select count(*) from webhook.events) as n`;
   return Number(row?.n);
 }
 
@@ -77,7 +90,8 @@ for (const [name, endpoint] of Object.entries(endpoints)) {
     storesNothing(async () => {
       const client = await connectTo(endpoint.url);
       client.send(headOf([...endpoint.head, CHUNKED]));
-      for (let sent = 0; sent <= endpoint.limit; sent += 1_024) client.send(chunk(' '.repeat(1_024)));
+      for (let sent = 0; sent <= endpoint.limit; sent += 1_024)
+        client.send(chunk(' '.repeat(1_024)));
       const answer = await client.answer();
       assert.deepEqual([answer.status, answer.json.error.code], [413, 'body_too_large']);
       client.leave();
@@ -85,14 +99,36 @@ for (const [name, endpoint] of Object.entries(endpoints)) {
 
   test(`${name}: a body of exactly the limit is accepted`, async () => {
     const body = endpoint.good.padEnd(endpoint.limit);
-    assert.equal((await exchange(endpoint.url, [...endpoint.head, length(endpoint.limit)], body)).status, endpoint.success);
-    assert.equal((await exchange(endpoint.url, [...endpoint.head, CHUNKED], `${chunk(body.slice(0, 100))}${chunk(body.slice(100))}0\r\n\r\n`)).status, endpoint.success);
-    assert.equal((await exchange(endpoint.url, [...endpoint.head, CHUNKED], `${chunk(body)}${chunk(' ')}0\r\n\r\n`)).status, 413);
+    assert.equal(
+      (await exchange(endpoint.url, [...endpoint.head, length(endpoint.limit)], body)).status,
+      endpoint.success,
+    );
+    assert.equal(
+      (
+        await exchange(
+          endpoint.url,
+          [...endpoint.head, CHUNKED],
+          `${chunk(body.slice(0, 100))}${chunk(body.slice(100))}0\r\n\r\n`,
+        )
+      ).status,
+      endpoint.success,
+    );
+    assert.equal(
+      (
+        await exchange(
+          endpoint.url,
+          [...endpoint.head, CHUNKED],
+          `${chunk(body)}${chunk(' ')}0\r\n\r\n`,
+        )
+      ).status,
+      413,
+    );
   });
 }
 
 const DEEP = `${'['.repeat(30_000)}${']'.repeat(30_000)}`;
-const replaced = (good: string, byte: readonly number[]) => Buffer.concat([Buffer.from(good.slice(0, -3)), Buffer.from(byte), Buffer.from(good.slice(-3))]);
+const replaced = (good: string, byte: readonly number[]) =>
+  Buffer.concat([Buffer.from(good.slice(0, -3)), Buffer.from(byte), Buffer.from(good.slice(-3))]);
 
 const BAD: ReadonlyArray<readonly [what: string, body: (good: string) => string | Buffer]> = [
   ['nothing', () => ''],
@@ -121,7 +157,11 @@ for (const [name, endpoint] of Object.entries(endpoints)) {
     storesNothing(async () => {
       for (const [what, body] of BAD) {
         const bytes = Buffer.from(body(endpoint.good));
-        const answer = await exchange(endpoint.url, [...endpoint.head, length(bytes.length)], bytes);
+        const answer = await exchange(
+          endpoint.url,
+          [...endpoint.head, length(bytes.length)],
+          bytes,
+        );
         assert.deepEqual([answer.status, answer.json?.error?.code], [400, 'invalid_body'], what);
         assert.ok(answer.json.error.fields.length > 0, what);
         assert.ok(!answer.body.includes('\\ud800') && !answer.body.includes('wrong'), what);
@@ -136,7 +176,10 @@ test('U+0000 in a text column gets 400', () =>
       [endpoints.webhook, '{"event":"a\\u0000","data":{"page_id":"b"}}'],
     ] as const) {
       assert.ok(endpoint);
-      assert.equal((await exchange(endpoint.url, [...endpoint.head, length(body.length)], body)).status, 400);
+      assert.equal(
+        (await exchange(endpoint.url, [...endpoint.head, length(body.length)], body)).status,
+        400,
+      );
     }
   }));
 
@@ -151,14 +194,20 @@ test('webhook: an event nested 30,000 levels deep is stored unchanged', async ()
 test('plain webhook: such an event is not an internal error', async (t) => {
   const plain = await startGatehouse(t, ['webhook'], undefined, { WEBHOOK_VARIANT: 'plain' });
   const body = `{"event":"deep","data":{"page_id":"b","deep":${DEEP}}}`;
-  const { status } = await ask('POST', `${plain.url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, { body });
+  const { status } = await ask('POST', `${plain.url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, {
+    body,
+  });
   assert.ok(status === 200 || status === 400, `answered ${status}`);
 });
 
 test('a compressed body is rejected before it is read', () =>
   storesNothing(async () => {
     for (const endpoint of Object.values(endpoints)) {
-      const answer = await exchange(endpoint.url, [...endpoint.head, 'Content-Encoding: gzip', length(20)]);
+      const answer = await exchange(endpoint.url, [
+        ...endpoint.head,
+        'Content-Encoding: gzip',
+        length(20),
+      ]);
       assert.deepEqual([answer.status, answer.json.error.code], [415, 'unsupported_media_type']);
     }
   }));
@@ -166,13 +215,18 @@ test('a compressed body is rejected before it is read', () =>
 test('webhook: a body without a JSON content type gets 415', () =>
   storesNothing(async () => {
     for (const type of ['text/plain', 'application/x-www-form-urlencoded', '']) {
-      const answer = await ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, { body: endpoints.webhook?.good, headers: { 'content-type': type } });
+      const answer = await ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, {
+        body: endpoints.webhook?.good,
+        headers: { 'content-type': type },
+      });
       assert.equal(answer.status, 415, type);
     }
   }));
 
 test('finally, no request is in flight', async () => {
   const numbers = await ask('GET', `${url.metrics}/metrics`);
-  const gauges = [...numbers.text.matchAll(/gatehouse_requests_in_flight\{service="(\w+)"\} (\d+)/g)].map(([, service, n]) => `${service} ${n}`);
+  const gauges = [
+    ...numbers.text.matchAll(/gatehouse_requests_in_flight\{service="(\w+)"\} (\d+)/g),
+  ].map(([, service, n]) => `${service} ${n}`);
   assert.deepEqual(gauges.sort(), ['identity 0', 'metrics 1', 'secrets 0', 'webhook 0']);
 });

@@ -14,34 +14,49 @@ import { until } from '../support/until.ts';
 const HOST = 'Host: gatehouse.test';
 const BODY = '{"name":"posted"}';
 
-test('a client that leaves during the check of its credential frees its slot', { timeout: 10_000 }, async (t) => {
-  for (const framing of [`Content-Length: ${BODY.length}`, 'Transfer-Encoding: chunked']) {
-    const { guard, entered, release } = slowGuard();
-    let handled = 0;
-    const { url, inFlight } = await startListener(t, [post('/a', guard, () => (handled += 1)), get('/b', async () => ({ data: 1 }))]);
-    const client = await connectTo(url);
-    client.send(headOf(['POST /a HTTP/1.1', HOST, framing]), BODY.slice(0, 3));
-    await entered;
-    client.socket.resetAndDestroy();
-    await client.closed();
-    // After another reply, the server has noticed that the first client left.
-    assert.equal((await exchange(url, ['GET /b HTTP/1.1', HOST])).status, 200);
-    release();
-    await until(() => inFlight() === 0, 'the end of the exchange');
-    assert.equal(handled, 0);
-  }
-});
+test(
+  'a client that leaves during the check of its credential frees its slot',
+  { timeout: 10_000 },
+  async (t) => {
+    for (const framing of [`Content-Length: ${BODY.length}`, 'Transfer-Encoding: chunked']) {
+      const { guard, entered, release } = slowGuard();
+      let handled = 0;
+      const { url, inFlight } = await startListener(t, [
+        post('/a', guard, () => (handled += 1)),
+        get('/b', async () => ({ data: 1 })),
+      ]);
+      const client = await connectTo(url);
+      client.send(headOf(['POST /a HTTP/1.1', HOST, framing]), BODY.slice(0, 3));
+      await entered;
+      client.socket.resetAndDestroy();
+      await client.closed();
+      // After another reply, the server has noticed that the first client left.
+      assert.equal((await exchange(url, ['GET /b HTTP/1.1', HOST])).status, 200);
+      release();
+      await until(() => inFlight() === 0, 'the end of the exchange');
+      assert.equal(handled, 0);
+    }
+  },
+);
 
 test('a client that leaves before its body is complete reaches no handler', async (t) => {
   let handled = 0;
-  const { url, inFlight, requests } = await startListener(t, [post('/a', undefined, () => (handled += 1))]);
+  const { url, inFlight, requests } = await startListener(t, [
+    post('/a', undefined, () => (handled += 1)),
+  ]);
   const client = await connectTo(url);
-  client.send(headOf(['POST /a HTTP/1.1', HOST, `Content-Length: ${BODY.length}`]), BODY.slice(0, 3));
+  client.send(
+    headOf(['POST /a HTTP/1.1', HOST, `Content-Length: ${BODY.length}`]),
+    BODY.slice(0, 3),
+  );
   await until(() => inFlight() === 1, 'the exchange');
   client.socket.resetAndDestroy();
   await until(() => inFlight() === 0, 'the end of the exchange');
   assert.equal(handled, 0);
-  assert.deepEqual(requests().map(({ route, status }) => `${route} ${status}`), ['POST /a 0']);
+  assert.deepEqual(
+    requests().map(({ route, status }) => `${route} ${status}`),
+    ['POST /a 0'],
+  );
 });
 
 test('a client that leaves before its reply: the work completes', async (t) => {
@@ -58,30 +73,57 @@ test('a client that leaves before its reply: the work completes', async (t) => {
   assert.ok(handled === 0 || handled === 1, 'handled once or not at all');
 });
 
-test('webhook: an event whose sender leaves is stored completely or not at all', { timeout: 10_000 }, async (t) => {
-  const database = await createDatabase(t);
-  const { url } = await startGatehouse(t, ['webhook'], database.url);
-  const event = '{"event":"a","data":{"page_id":"b"}}';
-  const senders = Array.from({ length: 20 }, (_, n) => n);
-  const head = (n: number) => headOf([`POST /webhook?token=${WEBHOOK_TOKEN} HTTP/1.1`, HOST, 'Content-Type: application/json', `webhook-id: d${n}`, `Content-Length: ${event.length}`]);
-  for (const n of senders) {
-    const client = await connectTo(url.webhook);
-    client.send(head(n), event.slice(0, n % 2 === 0 ? event.length : 5));
-    await new Promise<void>((resolve) => client.socket.end(resolve));
-    client.leave();
-  }
-  const inFlight = async () => (await ask('GET', `${url.metrics}/metrics`)).text.match(/in_flight\{service="webhook"\} (\d+)/)?.[1];
-  const repeated = await Promise.all(senders.map((n) => ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, { body: event, headers: { 'webhook-id': `d${n}` } })));
-  assert.deepEqual(new Set(repeated.map(({ status }) => status)), new Set([200]));
-  const rows = await database.sql`select delivery_id, body from webhook.events`;
-  assert.deepEqual([rows.length, new Set(rows.map(({ body }) => String(body)))], [senders.length, new Set([event])]);
-  while ((await inFlight()) !== '0') await new Promise((resolve) => setImmediate(resolve));
-});
+test(
+  'webhook: an event whose sender leaves is stored completely or not at all',
+  { timeout: 10_000 },
+  async (t) => {
+    const database = await createDatabase(t);
+    const { url } = await startGatehouse(t, ['webhook'], database.url);
+    const event = '{"event":"a","data":{"page_id":"b"}}';
+    const senders = Array.from({ length: 20 }, (_, n) => n);
+    const head = (n: number) =>
+      headOf([
+        `POST /webhook?token=${WEBHOOK_TOKEN} HTTP/1.1`,
+        HOST,
+        'Content-Type: application/json',
+        `webhook-id: d${n}`,
+        `Content-Length: ${event.length}`,
+      ]);
+    for (const n of senders) {
+      const client = await connectTo(url.webhook);
+      client.send(head(n), event.slice(0, n % 2 === 0 ? event.length : 5));
+      await new Promise<void>((resolve) => client.socket.end(resolve));
+      client.leave();
+    }
+    const inFlight = async () =>
+      (await ask('GET', `${url.metrics}/metrics`)).text.match(
+        /in_flight\{service="webhook"\} (\d+)/,
+      )?.[1];
+    const repeated = await Promise.all(
+      senders.map((n) =>
+        ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, {
+          body: event,
+          headers: { 'webhook-id': `d${n}` },
+        }),
+      ),
+    );
+    assert.deepEqual(new Set(repeated.map(({ status }) => status)), new Set([200]));
+    const rows = await database.sql`select delivery_id, body from webhook.events`;
+    assert.deepEqual(
+      [rows.length, new Set(rows.map(({ body }) => String(body)))],
+      [senders.length, new Set([event])],
+    );
+    while ((await inFlight()) !== '0') await new Promise((resolve) => setImmediate(resolve));
+  },
+);
 
 const ITEM = 'x'.repeat(64 * 1024);
 
 /** A list without end that counts what has been asked of it. */
-function endless(): { readonly reply: () => Promise<Reply<string[]>>; readonly seen: { pulled: number; ended: boolean } } {
+function endless(): {
+  readonly reply: () => Promise<Reply<string[]>>;
+  readonly seen: { pulled: number; ended: boolean };
+} {
   const seen = { pulled: 0, ended: false };
   async function* items(): AsyncGenerator<string[]> {
     try {
@@ -125,7 +167,10 @@ test('a list is produced as fast as the client reads, and ends when it leaves', 
   await until(() => seen.pulled > 1, 'the first items');
   await stalled(seen);
   const [socket] = sockets;
-  assert.ok(socket && socket.writableLength < 4 * ITEM.length, `${socket?.writableLength} bytes wait in memory`);
+  assert.ok(
+    socket && socket.writableLength < 4 * ITEM.length,
+    `${socket?.writableLength} bytes wait in memory`,
+  );
   assert.equal(inFlight(), 1);
   client.leave();
   await until(() => seen.ended, 'the end of the list');
@@ -152,12 +197,17 @@ test('a reply that a slow client still receives is completed at the shutdown', a
   let calls = 0;
   // More than the kernel takes for a client that does not read.
   const large = 'x'.repeat(8 * 1024 * 1024);
-  const { url, inFlight, close } = await startListener(t, [get('/large', async () => ({ data: (calls += 1, large) }))]);
+  const { url, inFlight, close } = await startListener(t, [
+    get('/large', async () => ({ data: ((calls += 1), large) })),
+  ]);
   const sockets = serverSockets(t);
   const client = await connectTo(url);
   client.socket.pause();
   client.send(headOf(['GET /large HTTP/1.1', HOST]));
-  await until(() => calls === 1 && (sockets[0]?.writableLength ?? 0) > 0, 'a part of the reply waits');
+  await until(
+    () => calls === 1 && (sockets[0]?.writableLength ?? 0) > 0,
+    'a part of the reply waits',
+  );
   assert.equal(inFlight(), 1);
   const closed = close(20_000);
   client.socket.resume();
@@ -166,11 +216,13 @@ test('a reply that a slow client still receives is completed at the shutdown', a
   await closed;
 });
 
-test('a reply below the limit of Node\'s buffer is completed at the shutdown, too', async (t) => {
+test("a reply below the limit of Node's buffer is completed at the shutdown, too", async (t) => {
   let calls = 0;
   // Too large for one packet, and below 16 KiB, from which on Node asks to wait.
   const medium = 'x'.repeat(12 * 1024);
-  const { url, inFlight, close } = await startListener(t, [get('/medium', async () => ({ data: (calls += 1, medium) }))]);
+  const { url, inFlight, close } = await startListener(t, [
+    get('/medium', async () => ({ data: ((calls += 1), medium) })),
+  ]);
   const sockets = serverSockets(t);
   const client = await connectTo(url);
   client.socket.pause();
@@ -182,7 +234,8 @@ test('a reply below the limit of Node\'s buffer is completed at the shutdown, to
   assert.equal(inFlight(), 1);
   const closed = close(20_000);
   client.socket.resume();
-  for (let reply = 0; reply < calls; reply += 1) assert.equal((await client.answer()).json.length, medium.length);
+  for (let reply = 0; reply < calls; reply += 1)
+    assert.equal((await client.answer()).json.length, medium.length);
   assert.equal(await client.closed(), '');
   await closed;
 });
@@ -209,7 +262,10 @@ test('a list that fails before its first item gets an error reply', async (t) =>
     get('/away', failing(0, new Unavailable('marked-detail', true))),
     get('/bug', failing(0, new TypeError('marked-detail'))),
   ]);
-  for (const [path, status, code] of [['/away', 503, 'unavailable'], ['/bug', 500, 'internal']] as const) {
+  for (const [path, status, code] of [
+    ['/away', 503, 'unavailable'],
+    ['/bug', 500, 'internal'],
+  ] as const) {
     const answer = await exchange(url, [`GET ${path} HTTP/1.1`, HOST]);
     assert.deepEqual([answer.status, answer.json.error.code], [status, code]);
     assert.equal(answer.headers.get('content-length'), String(Buffer.byteLength(answer.body)));
@@ -219,7 +275,9 @@ test('a list that fails before its first item gets an error reply', async (t) =>
 });
 
 test('a list that fails later breaks the connection', async (t) => {
-  const { url, inFlight } = await startListener(t, [get('/away', failing(2, new Unavailable('marked-detail', true)))]);
+  const { url, inFlight } = await startListener(t, [
+    get('/away', failing(2, new Unavailable('marked-detail', true))),
+  ]);
   const client = await connectTo(url);
   client.send(headOf(['GET /away HTTP/1.1', HOST]));
   const received = await client.closed();

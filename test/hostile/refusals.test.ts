@@ -46,7 +46,12 @@ for (const [status, request] of EARLY) {
   for (const framing of ['announced', 'chunked'] as const) {
     test(`${request[0]}, ${status}: the reply arrives while 5 MB are being sent (${framing})`, async () => {
       const client = await connectTo(url);
-      client.send(headOf([...request, framing === 'announced' ? length(FIVE_MB) : 'Transfer-Encoding: chunked']));
+      client.send(
+        headOf([
+          ...request,
+          framing === 'announced' ? length(FIVE_MB) : 'Transfer-Encoding: chunked',
+        ]),
+      );
       const piece = Buffer.alloc(50_000, ' ');
       for (let sent = 0; sent < FIVE_MB; sent += piece.length) {
         if (framing === 'chunked') client.send('c350\r\n', piece, '\r\n');
@@ -64,9 +69,14 @@ for (const [status, request] of EARLY) {
   test(`${request[0]}, ${status}: the reply reaches a client that reads after sending 800 kB`, async () => {
     const client = await connectTo(url);
     client.socket.pause();
-    for (const part of [headOf([...request, length(800_000)]), ...Array.from({ length: 16 }, () => ' '.repeat(50_000))]) {
+    for (const part of [
+      headOf([...request, length(800_000)]),
+      ...Array.from({ length: 16 }, () => ' '.repeat(50_000)),
+    ]) {
       // Each part is on its way before the next: a connection that is reset meanwhile fails here.
-      await new Promise<void>((resolve, reject) => client.socket.write(part, (error) => (error ? reject(error) : setImmediate(resolve))));
+      await new Promise<void>((resolve, reject) =>
+        client.socket.write(part, (error) => (error ? reject(error) : setImmediate(resolve))),
+      );
     }
     client.socket.resume();
     assert.equal((await client.answer()).status, status);
@@ -80,7 +90,8 @@ test('an early reply does not wait for the body', async () => {
     const client = await connectTo(url);
     client.send(headOf([...request, length(MAX_BODY_BYTES + 1)]));
     // Two requests that come later are answered; by then the earlier one has been, too.
-    for (let n = 0; n < 2; n += 1) assert.equal((await exchange(url, ['GET /a HTTP/1.1', HOST])).status, 200);
+    for (let n = 0; n < 2; n += 1)
+      assert.equal((await exchange(url, ['GET /a HTTP/1.1', HOST])).status, 200);
     if (client.pending() === '') late.push(request[0]);
     client.leave();
   }
@@ -118,7 +129,11 @@ test('100 Continue is not sent for a request that is rejected', async () => {
 });
 
 test('100 Continue is sent before an accepted body is read', async () => {
-  for (const [body, status] of [[BODY, 200], ['{"name":1}', 400], ['{', 400]] as const) {
+  for (const [body, status] of [
+    [BODY, 200],
+    ['{"name":1}', 400],
+    ['{', 400],
+  ] as const) {
     const client = await connectTo(url);
     client.send(headOf(['POST /a HTTP/1.1', HOST, GOOD, length(body.length), EXPECTING]));
     assert.equal((await client.answer()).status, 100);
@@ -134,25 +149,38 @@ const SHARED = [
 ] as const;
 
 function assertCommonHeaders(answer: RawAnswer, what: string): void {
-  for (const [name, value] of SHARED) assert.equal(answer.headers.get(name), value, `${what}: ${name}`);
+  for (const [name, value] of SHARED)
+    assert.equal(answer.headers.get(name), value, `${what}: ${name}`);
   assert.ok(answer.headers.get('x-request-id'), `${what}: x-request-id`);
-  for (const name of ['server', 'x-powered-by']) assert.ok(!answer.headers.has(name), `${what}: ${name}`);
+  for (const name of ['server', 'x-powered-by'])
+    assert.ok(!answer.headers.has(name), `${what}: ${name}`);
   if (answer.status === 204) return;
-  assert.equal(answer.headers.get('content-security-policy'), "default-src 'none'; frame-ancestors 'none'", what);
+  assert.equal(
+    answer.headers.get('content-security-policy'),
+    "default-src 'none'; frame-ancestors 'none'",
+    what,
+  );
 }
 
 test('every reply has the common headers', async () => {
-  const requests = [...EARLY.map(([, request]) => request), ...['/text', '/bug', '/away'].map((path) => [`GET ${path} HTTP/1.1`, HOST])];
+  const requests = [
+    ...EARLY.map(([, request]) => request),
+    ...['/text', '/bug', '/away'].map((path) => [`GET ${path} HTTP/1.1`, HOST]),
+  ];
   for (const request of requests) {
     const answer = await exchange(url, request);
     assertCommonHeaders(answer, request.join(' '));
-    if (answer.status !== 204 && request[0] !== 'GET /text HTTP/1.1') assert.equal(answer.headers.get('content-type'), 'application/json; charset=utf-8');
+    if (answer.status !== 204 && request[0] !== 'GET /text HTTP/1.1')
+      assert.equal(answer.headers.get('content-type'), 'application/json; charset=utf-8');
   }
   assertCommonHeaders(await exchange(url, ['garbage']), 'garbage');
 });
 
 test('an internal error is reported by its code only', async () => {
-  for (const [path, status, code] of [['/bug', 500, 'internal'], ['/away', 503, 'unavailable']] as const) {
+  for (const [path, status, code] of [
+    ['/bug', 500, 'internal'],
+    ['/away', 503, 'unavailable'],
+  ] as const) {
     const answer = await exchange(url, [`GET ${path} HTTP/1.1`, HOST]);
     assert.deepEqual([answer.status, answer.json.error.code], [status, code]);
     assert.ok(!answer.body.includes('marked-detail'));
@@ -169,15 +197,23 @@ test('HEAD has the headers of GET and no body', async () => {
     client.send(headOf([`GET ${path} HTTP/1.1`, HOST, 'X-Request-Id: one', 'Connection: close']));
     const full = await client.answer();
     const comparable = ({ headers, status }: RawAnswer) =>
-      [...headers, ['status', String(status)]].filter(([name = '']) => !['date', 'connection', 'keep-alive', 'transfer-encoding'].includes(name));
+      [...headers, ['status', String(status)]].filter(
+        ([name = '']) => !['date', 'connection', 'keep-alive', 'transfer-encoding'].includes(name),
+      );
     assert.deepEqual(comparable(head), comparable(full), path);
   }
 });
 
 test('OPTIONS returns Allow for an existing path only', async () => {
   const answer = await exchange(url, ['OPTIONS /a HTTP/1.1', HOST]);
-  assert.deepEqual([answer.status, answer.headers.get('allow'), answer.body], [204, 'GET, HEAD, OPTIONS, POST', '']);
-  assert.equal((await exchange(url, ['PATCH /a HTTP/1.1', HOST])).headers.get('allow'), 'GET, HEAD, OPTIONS, POST');
+  assert.deepEqual(
+    [answer.status, answer.headers.get('allow'), answer.body],
+    [204, 'GET, HEAD, OPTIONS, POST', ''],
+  );
+  assert.equal(
+    (await exchange(url, ['PATCH /a HTTP/1.1', HOST])).headers.get('allow'),
+    'GET, HEAD, OPTIONS, POST',
+  );
   assert.equal((await exchange(url, ['OPTIONS /none HTTP/1.1', HOST])).status, 404);
 });
 
@@ -193,7 +229,12 @@ test('a valid X-Request-Id is kept, any other is replaced by a UUID', async () =
     else assert.match(id, uuid, `for ${given}`);
     assert.equal(answer.json._meta.request_id, id);
   }
-  const twice = await exchange(url, ['GET /none HTTP/1.1', HOST, 'X-Request-Id: a', 'X-Request-Id: b']);
+  const twice = await exchange(url, [
+    'GET /none HTTP/1.1',
+    HOST,
+    'X-Request-Id: a',
+    'X-Request-Id: b',
+  ]);
   assert.match(twice.headers.get('x-request-id') ?? '', uuid);
 });
 
@@ -206,9 +247,13 @@ test('HTTP/1.0 gets a reply, and the connection is closed', async () => {
 
 test('200 concurrent connections all get a reply', async () => {
   const clients = await Promise.all(Array.from({ length: 200 }, () => connectTo(url)));
-  for (const client of clients) client.send(headOf(['POST /a HTTP/1.1', HOST, GOOD, length(BODY.length)]), BODY);
+  for (const client of clients)
+    client.send(headOf(['POST /a HTTP/1.1', HOST, GOOD, length(BODY.length)]), BODY);
   const answers = await Promise.all(clients.map((client) => client.answer()));
-  assert.deepEqual(new Set(answers.map(({ status, json }) => `${status} ${json}`)), new Set(['200 posted']));
+  assert.deepEqual(
+    new Set(answers.map(({ status, json }) => `${status} ${json}`)),
+    new Set(['200 posted']),
+  );
   assert.equal(new Set(answers.map(({ headers }) => headers.get('x-request-id'))).size, 200);
   for (const client of clients) client.leave();
   await until(() => inFlight() === 0, 'the end of every exchange');

@@ -14,7 +14,10 @@ const { url, inFlight } = await startListener({ after }, rows);
 /** Sends one byte every 100 ms until the server replies. */
 async function trickle(client: RawClient, text: string): Promise<void> {
   const letters = [...text, ...'x'.repeat(10_000)];
-  const timer = setInterval(() => client.socket.writable && client.send(letters.shift() ?? 'x'), 100);
+  const timer = setInterval(
+    () => client.socket.writable && client.send(letters.shift() ?? 'x'),
+    100,
+  );
   try {
     const answer = await client.answer();
     assert.deepEqual([answer.status, answer.json.error.code], [408, 'request_timeout']);
@@ -27,32 +30,49 @@ async function trickle(client: RawClient, text: string): Promise<void> {
 
 describe('slow clients', { concurrency: true }, () => {
   // The limit itself is waited for, once: 10 s for the head, looked at every second.
-  test('a client that sends no or slow headers gets 408 and is disconnected', { timeout: 20_000 }, async () => {
-    const [silent, slow, idle] = await Promise.all([connectTo(url), connectTo(url), connectTo(url)]);
-    idle.send(headOf(['GET /a HTTP/1.1', HOST]));
-    assert.equal((await idle.answer()).json, 'a');
-    await Promise.all([trickle(slow, `GET /a HTTP/1.1\r\n${HOST}\r\nX: `), silent.answer().then(({ status }) => assert.equal(status, 408))]);
-    // Between two requests is not within one.
-    idle.send(headOf(['GET /a HTTP/1.1', HOST]));
-    assert.equal((await idle.answer()).json, 'a');
-    for (const client of [silent, idle]) client.leave();
-  });
+  test(
+    'a client that sends no or slow headers gets 408 and is disconnected',
+    { timeout: 20_000 },
+    async () => {
+      const [silent, slow, idle] = await Promise.all([
+        connectTo(url),
+        connectTo(url),
+        connectTo(url),
+      ]);
+      idle.send(headOf(['GET /a HTTP/1.1', HOST]));
+      assert.equal((await idle.answer()).json, 'a');
+      await Promise.all([
+        trickle(slow, `GET /a HTTP/1.1\r\n${HOST}\r\nX: `),
+        silent.answer().then(({ status }) => assert.equal(status, 408)),
+      ]);
+      // Between two requests is not within one.
+      idle.send(headOf(['GET /a HTTP/1.1', HOST]));
+      assert.equal((await idle.answer()).json, 'a');
+      for (const client of [silent, idle]) client.leave();
+    },
+  );
 
   test('100 slow clients do not delay others', async () => {
     const slow = await Promise.all(Array.from({ length: 100 }, () => connectTo(url)));
     for (const client of slow) client.send('POST /a HTTP/1.1\r\nHost: a\r\n');
-    const answers = await Promise.all(Array.from({ length: 20 }, () => exchange(url, ['GET /a HTTP/1.1', HOST])));
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, () => exchange(url, ['GET /a HTTP/1.1', HOST])),
+    );
     assert.ok(answers.every(({ status }) => status === 200));
     for (const client of slow) client.leave();
   });
 
-  test('a body below 1 KiB per second gets 408 and is disconnected', { timeout: 20_000 }, async () => {
-    const client = await connectTo(url);
-    client.send(headOf(['POST /a HTTP/1.1', HOST, 'Content-Length: 8000']));
-    const startedAt = performance.now();
-    await trickle(client, '{');
-    assert.ok(performance.now() - startedAt < 9_000, 'long before the limit of a whole request');
-  });
+  test(
+    'a body below 1 KiB per second gets 408 and is disconnected',
+    { timeout: 20_000 },
+    async () => {
+      const client = await connectTo(url);
+      client.send(headOf(['POST /a HTTP/1.1', HOST, 'Content-Length: 8000']));
+      const startedAt = performance.now();
+      await trickle(client, '{');
+      assert.ok(performance.now() - startedAt < 9_000, 'long before the limit of a whole request');
+    },
+  );
 
   test('a slow body gets 408, and its slot is freed', async (t) => {
     const own = await startListener(t, rows);

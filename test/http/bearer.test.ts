@@ -9,7 +9,10 @@ const FORMS: ReadonlyArray<[header: string | undefined, credential: string | nul
   ['BEARER abc', 'abc'],
   ['Bearer    abc', 'abc'],
   ['Bearer abc  ', 'abc'],
-  ['Bearer session:0190c0de-1234-4abc-8def-0123456789ab', 'session:0190c0de-1234-4abc-8def-0123456789ab'],
+  [
+    'Bearer session:0190c0de-1234-4abc-8def-0123456789ab',
+    'session:0190c0de-1234-4abc-8def-0123456789ab',
+  ],
   ['Bearer a+b/c-d_e~f.g==', 'a+b/c-d_e~f.g=='],
   ['Bearer bearer', 'bearer'],
   [undefined, null],

@@ -7,7 +7,8 @@ import { object, text } from '../../src/http/shape.ts';
 const shape = object({ name: text() });
 const lax = json(shape);
 const strict = json(shape, 'required');
-const outcome = (rule: typeof lax, headers: IncomingHttpHeaders) => rule.accepts(headers)?.code ?? 'accepted';
+const outcome = (rule: typeof lax, headers: IncomingHttpHeaders) =>
+  rule.accepts(headers)?.code ?? 'accepted';
 
 const TYPES: ReadonlyArray<readonly [contentType: string | undefined, isAccepted: boolean]> = [
   ['application/json', true],
@@ -42,24 +43,46 @@ const TYPES: ReadonlyArray<readonly [contentType: string | undefined, isAccepted
 test('required JSON: application/json and …+json, in any case and with parameters', () => {
   for (const [contentType, isAccepted] of TYPES) {
     const headers = contentType === undefined ? {} : { 'content-type': contentType };
-    assert.equal(outcome(strict, headers), isAccepted ? 'accepted' : 'unsupported_media_type', String(contentType));
+    assert.equal(
+      outcome(strict, headers),
+      isAccepted ? 'accepted' : 'unsupported_media_type',
+      String(contentType),
+    );
   }
 });
 
 test('optional JSON: any content type or none', () => {
   for (const [contentType] of TYPES) {
-    assert.equal(outcome(lax, contentType === undefined ? {} : { 'content-type': contentType }), 'accepted');
+    assert.equal(
+      outcome(lax, contentType === undefined ? {} : { 'content-type': contentType }),
+      'accepted',
+    );
   }
 });
 
 test('a compressed body is rejected', () => {
-  for (const encoding of ['gzip', 'GZIP', 'br', 'deflate', 'gzip, identity', 'identity, gzip', 'x-unknown']) {
+  for (const encoding of [
+    'gzip',
+    'GZIP',
+    'br',
+    'deflate',
+    'gzip, identity',
+    'identity, gzip',
+    'x-unknown',
+  ]) {
     for (const rule of [lax, strict]) {
-      assert.equal(outcome(rule, { 'content-type': 'application/json', 'content-encoding': encoding }), 'unsupported_media_type', encoding);
+      assert.equal(
+        outcome(rule, { 'content-type': 'application/json', 'content-encoding': encoding }),
+        'unsupported_media_type',
+        encoding,
+      );
     }
   }
   for (const encoding of ['identity', '']) {
-    assert.equal(outcome(strict, { 'content-type': 'application/json', 'content-encoding': encoding }), 'accepted');
+    assert.equal(
+      outcome(strict, { 'content-type': 'application/json', 'content-encoding': encoding }),
+      'accepted',
+    );
   }
 });
 
@@ -67,7 +90,10 @@ test('the error for a wrong content type names the right one', () => {
   assert.match(strict.accepts({})?.details.message ?? '', /Content-Type: application\/json/);
 });
 
-const bytes = (...parts: ReadonlyArray<string | number[]>) => Buffer.concat(parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : Buffer.from(part))));
+const bytes = (...parts: ReadonlyArray<string | number[]>) =>
+  Buffer.concat(
+    parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : Buffer.from(part))),
+  );
 const REQUIRED = 'a JSON body is required';
 const UTF8 = 'the body must be encoded in UTF-8';
 const JSON_TEXT = 'the body must be valid JSON';
@@ -107,14 +133,26 @@ test('a body that is not a JSON object in UTF-8 is rejected without quoting it',
 });
 
 test('a JSON object is read, with or without white space around it', () => {
-  for (const raw of ['{"name":"a"}', ' \t\r\n{"name":"a"}\n', '{"name":"\\u0061"}', `{"x":${'['.repeat(30_000)}${']'.repeat(30_000)},"name":"a"}`]) {
-    assert.deepEqual(lax.parse(Buffer.from(raw)), { ok: true, value: { name: 'a' } }, raw.slice(0, 40));
+  for (const raw of [
+    '{"name":"a"}',
+    ' \t\r\n{"name":"a"}\n',
+    '{"name":"\\u0061"}',
+    `{"x":${'['.repeat(30_000)}${']'.repeat(30_000)},"name":"a"}`,
+  ]) {
+    assert.deepEqual(
+      lax.parse(Buffer.from(raw)),
+      { ok: true, value: { name: 'a' } },
+      raw.slice(0, 40),
+    );
   }
 });
 
 test('text is read unchanged, with supplementary characters and byte order marks', () => {
   for (const name of ['€', '𝄞', '\ufeffx', '\0', 'e\u0301']) {
-    assert.deepEqual(lax.parse(Buffer.from(JSON.stringify({ name }))), { ok: true, value: { name } });
+    assert.deepEqual(lax.parse(Buffer.from(JSON.stringify({ name }))), {
+      ok: true,
+      value: { name },
+    });
   }
 });
 
@@ -155,9 +193,26 @@ test('a duplicate member is found, however it is spelled', () => {
 });
 
 test('no duplicate is found in what JSON.stringify writes', () => {
-  const strange = ['"', '\\', '\\"', '{', '}', '[', ']', ':', ',', '\u2028', '\ud800', '\0', 'a":1,"a'];
-  const object = Object.fromEntries(strange.map((name, index) => [name, { [name]: strange, value: strange[index] }]));
-  for (const space of [undefined, 2, '\t']) assert.equal(duplicateMember(JSON.stringify(object, null, space)), null);
+  const strange = [
+    '"',
+    '\\',
+    '\\"',
+    '{',
+    '}',
+    '[',
+    ']',
+    ':',
+    ',',
+    '\u2028',
+    '\ud800',
+    '\0',
+    'a":1,"a',
+  ];
+  const object = Object.fromEntries(
+    strange.map((name, index) => [name, { [name]: strange, value: strange[index] }]),
+  );
+  for (const space of [undefined, 2, '\t'])
+    assert.equal(duplicateMember(JSON.stringify(object, null, space)), null);
   for (const name of strange) {
     const member = `${JSON.stringify(name)}:1`;
     assert.notEqual(duplicateMember(`{${member},"other":{},${member}}`), null, name);
@@ -165,12 +220,20 @@ test('no duplicate is found in what JSON.stringify writes', () => {
 });
 
 test('a large body with many escapes, members or levels is searched in time', () => {
-  const texts = ['\\'.repeat(1_000_000), '"'.repeat(1_000_000)].map((text) => JSON.stringify({ text }));
-  const members = JSON.stringify(Object.fromEntries(Array.from({ length: 100_000 }, (_, index) => [`name${index}`, 0])));
-  for (const text of [...texts, members, `${'['.repeat(100_000)}${']'.repeat(100_000)}`]) assert.equal(duplicateMember(text), null);
+  const texts = ['\\'.repeat(1_000_000), '"'.repeat(1_000_000)].map((text) =>
+    JSON.stringify({ text }),
+  );
+  const members = JSON.stringify(
+    Object.fromEntries(Array.from({ length: 100_000 }, (_, index) => [`name${index}`, 0])),
+  );
+  for (const text of [...texts, members, `${'['.repeat(100_000)}${']'.repeat(100_000)}`])
+    assert.equal(duplicateMember(text), null);
 });
 
 test('a duplicate member gets an error that names it', () => {
   const parsed = lax.parse(Buffer.from('{"name":"a","n\\u0061me":"b"}'));
-  assert.deepEqual(parsed, { ok: false, errors: [{ path: '/name', message: 'must be given only once' }] });
+  assert.deepEqual(parsed, {
+    ok: false,
+    errors: [{ path: '/name', message: 'must be given only once' }],
+  });
 });

@@ -24,7 +24,13 @@ async function startLoading() {
     host: '127.0.0.1',
     port: 0,
     routes: async () =>
-      (kept ??= await new Promise<RouteMatcher>((resolve, reject) => void asked.push({ come: () => resolve(all), fail: () => reject(new TypeError('marked')) }))),
+      (kept ??= await new Promise<RouteMatcher>(
+        (resolve, reject) =>
+          void asked.push({
+            come: () => resolve(all),
+            fail: () => reject(new TypeError('marked')),
+          }),
+      )),
     style: { envelope: 'bare', unavailable: 'unavailable' },
     maxBodyBytes: 1_024,
     readBody: createBodyReader(),
@@ -41,13 +47,15 @@ async function startLoading() {
     client.send(headOf([`${line} HTTP/1.1`, 'Host: x']));
     return client;
   };
-  const askFor = async (line: string) => (await open(line)).answer(line.startsWith('HEAD') ? 'HEAD' : 'GET');
+  const askFor = async (line: string) =>
+    (await open(line)).answer(line.startsWith('HEAD') ? 'HEAD' : 'GET');
   return { asked, lines, open, askFor, metrics };
 }
 
 test('/livez is answered while the service is being loaded', async () => {
   const { asked, askFor } = await startLoading();
-  for (const line of ['GET /livez', 'GET /livez?probe=1', 'HEAD /livez']) assert.equal((await askFor(line)).status, 200, line);
+  for (const line of ['GET /livez', 'GET /livez?probe=1', 'HEAD /livez'])
+    assert.equal((await askFor(line)).status, 200, line);
   assert.deepEqual((await askFor('GET /livez')).json, { status: 'alive' });
   assert.equal((await askFor('GET no-path')).status, 400, 'nor to refuse what no row could answer');
   assert.equal(asked.length, 0);
@@ -67,7 +75,11 @@ test('other requests wait until the service is loaded', async () => {
   for (const [line] of expected) waiting.push(await open(line));
   await until(() => asked.length === expected.length, 'all of them wait');
   assert.equal((await askFor('GET /livez')).status, 200);
-  assert.deepEqual(waiting.map((client) => client.pending()), expected.map(() => ''), 'nobody was answered too early');
+  assert.deepEqual(
+    waiting.map((client) => client.pending()),
+    expected.map(() => ''),
+    'nobody was answered too early',
+  );
   asked.forEach(({ come }) => come());
   for (const [index, [line, status, allow]] of expected.entries()) {
     const answer = await (waiting[index] ?? assert.fail()).answer();
@@ -91,7 +103,13 @@ test('a service that cannot be loaded: 500, and /livez is still answered', async
     assert.ok(!answer.body.includes('marked'));
   }
   assert.equal((await askFor('GET /livez')).status, 200);
-  assert.deepEqual(lines.filter(({ level }) => level === 'error').map(({ message, error }) => [message, error]), [['internal error', 'TypeError'], ['internal error', 'TypeError']]);
+  assert.deepEqual(
+    lines.filter(({ level }) => level === 'error').map(({ message, error }) => [message, error]),
+    [
+      ['internal error', 'TypeError'],
+      ['internal error', 'TypeError'],
+    ],
+  );
   assert.ok(!JSON.stringify(lines).includes('marked'));
   const client = await open('GET /thing');
   await until(() => asked.length === 3);

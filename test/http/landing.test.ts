@@ -7,9 +7,16 @@ import { PAGE_SECURITY } from '../support/pages.ts';
 
 const { url: databaseUrl } = await createDatabase();
 const SITE = { SITE_NAME: 'Example <Ltd>', SITE_COLOR: '#0a7d4b' };
-const without = await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], databaseUrl, SITE);
+const without = await startGatehouse(
+  { after },
+  ['identity', 'secrets', 'webhook'],
+  databaseUrl,
+  SITE,
+);
 const pages = await startGatehouse({ after }, ['webhook'], databaseUrl, { INBOX_PAGE: 'on' });
-const plain = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_VARIANT: 'plain' });
+const plain = await startGatehouse({ after }, ['webhook'], databaseUrl, {
+  WEBHOOK_VARIANT: 'plain',
+});
 const BROWSER = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
 const open = (url: string, path = '/') => ask('GET', url + path, { headers: BROWSER });
 
@@ -18,10 +25,14 @@ for (const service of ['identity', 'secrets', 'webhook'] as const) {
     const { status, text, headers } = await open(without.url[service]);
     assert.equal(status, 200);
     assert.equal(headers.get('content-type'), 'text/html; charset=utf-8');
-    for (const [name, value] of Object.entries(PAGE_SECURITY)) assert.equal(headers.get(name), value, name);
+    for (const [name, value] of Object.entries(PAGE_SECURITY))
+      assert.equal(headers.get(name), value, name);
     assert.match(text, new RegExp(`<h1>Gatehouse ${service}</h1>`));
     assert.match(text, /Example &#60;Ltd&#62;/);
-    assert.deepEqual([...text.matchAll(/<a href="([^"]+)"/g)].map(([, path]) => path), ['/openapi.json']);
+    assert.deepEqual(
+      [...text.matchAll(/<a href="([^"]+)"/g)].map(([, path]) => path),
+      ['/openapi.json'],
+    );
     for (const path of ['/pages/style.css', '/pages/site.css', '/pages/logo']) {
       assert.ok(text.includes(`"${path}"`), path);
       assert.equal((await open(without.url[service], path)).status, 200, path);
@@ -31,10 +42,18 @@ for (const service of ['identity', 'secrets', 'webhook'] as const) {
 
   test(`${service}: a program gets the JSON error, at this and at every unknown path`, async () => {
     for (const accept of ['*/*', 'application/json', '']) {
-      const { status, json } = await ask('GET', `${without.url[service]}/`, { headers: { accept } });
+      const { status, json } = await ask('GET', `${without.url[service]}/`, {
+        headers: { accept },
+      });
       assert.deepEqual([status, json.error.code], [404, 'no_such_path'], accept);
     }
-    for (const path of ['/pages/', '/pages/landing.ts', '/pages/frame.html', '/pages/__proto__', '/other']) {
+    for (const path of [
+      '/pages/',
+      '/pages/landing.ts',
+      '/pages/frame.html',
+      '/pages/__proto__',
+      '/other',
+    ]) {
       const { status, json } = await open(without.url[service], path);
       assert.deepEqual([status, json.error.code], [404, 'no_such_path'], path);
     }

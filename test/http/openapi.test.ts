@@ -9,13 +9,24 @@ import { createRoutes as createWebhookRoutes } from '../../src/webhook/routes.ts
 import { SITE } from '../support/context.ts';
 
 const webhook = await createWebhookRoutes(SITE);
-const secrets = await createRoutes({ expires_in: { default: 60, max: 60 }, max_reads: { default: 1, max: 1 }, password: { max_bytes: 64_512 } }, SITE);
+const secrets = await createRoutes(
+  {
+    expires_in: { default: 60, max: 60 },
+    max_reads: { default: 1, max: 1 },
+    password: { max_bytes: 64_512 },
+  },
+  SITE,
+);
 
 type Json = Readonly<Record<string, unknown>>;
 
-const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value);
+const isObject = (value: unknown): value is Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 const child = (value: unknown, ...names: readonly string[]): unknown =>
-  names.reduce<unknown>((at, name) => (isObject(at) && Object.hasOwn(at, name) ? at[name] : undefined), value);
+  names.reduce<unknown>(
+    (at, name) => (isObject(at) && Object.hasOwn(at, name) ? at[name] : undefined),
+    value,
+  );
 const object = (value: unknown): Json => (isObject(value) ? value : {});
 const array = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
 
@@ -23,35 +34,57 @@ const array = (value: unknown): readonly unknown[] => (Array.isArray(value) ? va
 function problemsOf(document: unknown): string[] {
   const problems: string[] = [];
   if (child(document, 'openapi') !== '3.0.3') problems.push('openapi: must be 3.0.3');
-  for (const name of ['title', 'version']) if (typeof child(document, 'info', name) !== 'string') problems.push(`info: no ${name}`);
+  for (const name of ['title', 'version'])
+    if (typeof child(document, 'info', name) !== 'string') problems.push(`info: no ${name}`);
   for (const [path, item] of Object.entries(object(child(document, 'paths')))) {
     if (!path.startsWith('/')) problems.push(`${path}: must begin with a slash`);
-    for (const [method, operation] of Object.entries(object(item))) problems.push(...operationProblems(document, path, method, operation));
+    for (const [method, operation] of Object.entries(object(item)))
+      problems.push(...operationProblems(document, path, method, operation));
   }
-  const shapes = Object.keys(object(child(document, 'paths'))).map((path) => path.replace(/\{[^}]*\}/g, '{}').replace(/(.)\/$/, '$1'));
-  for (const [index, shape] of shapes.entries()) if (shapes.indexOf(shape) < index) problems.push(`${shape}: two patterns match the same paths`);
+  const shapes = Object.keys(object(child(document, 'paths'))).map((path) =>
+    path.replace(/\{[^}]*\}/g, '{}').replace(/(.)\/$/, '$1'),
+  );
+  for (const [index, shape] of shapes.entries())
+    if (shapes.indexOf(shape) < index) problems.push(`${shape}: two patterns match the same paths`);
   checkSchemas(document, '#', problems, document);
   return problems;
 }
 
-function operationProblems(document: unknown, path: string, method: string, operation: unknown): string[] {
+function operationProblems(
+  document: unknown,
+  path: string,
+  method: string,
+  operation: unknown,
+): string[] {
   const at = `${method} ${path}`;
   const problems: string[] = [];
-  if (!['get', 'put', 'post', 'delete', 'patch'].includes(method)) problems.push(`${at}: no such method`);
+  if (!['get', 'put', 'post', 'delete', 'patch'].includes(method))
+    problems.push(`${at}: no such method`);
   if (!child(operation, 'summary')) problems.push(`${at}: no summary`);
   const parameters = array(child(operation, 'parameters')).map(object);
   const names = parameters.map(({ in: place, name }) => `${String(place)} ${String(name)}`);
   if (new Set(names).size !== names.length) problems.push(`${at}: a parameter twice`);
   const inPattern = [...path.matchAll(/\{([^}]+)\}/g)].map(([, name]) => `path ${name}`);
-  for (const name of inPattern) if (!names.includes(name)) problems.push(`${at}: ${name} is not declared`);
-  for (const name of names) if (name.startsWith('path ') && !inPattern.includes(name)) problems.push(`${at}: ${name} is not in the pattern`);
+  for (const name of inPattern)
+    if (!names.includes(name)) problems.push(`${at}: ${name} is not declared`);
+  for (const name of names)
+    if (name.startsWith('path ') && !inPattern.includes(name))
+      problems.push(`${at}: ${name} is not in the pattern`);
   for (const one of parameters) {
-    if (one.in === 'path' && one.required !== true) problems.push(`${at}: a path parameter must be required`);
+    if (one.in === 'path' && one.required !== true)
+      problems.push(`${at}: a path parameter must be required`);
     if (!isObject(one.schema)) problems.push(`${at}: a parameter without a schema`);
   }
-  if (child(operation, 'requestBody') && !child(operation, 'requestBody', 'content', 'application/json', 'schema')) problems.push(`${at}: a body without a schema`);
-  for (const scheme of array(child(operation, 'security')).flatMap((one) => Object.keys(object(one)))) {
-    if (!child(document, 'components', 'securitySchemes', scheme)) problems.push(`${at}: no security scheme ${scheme}`);
+  if (
+    child(operation, 'requestBody') &&
+    !child(operation, 'requestBody', 'content', 'application/json', 'schema')
+  )
+    problems.push(`${at}: a body without a schema`);
+  for (const scheme of array(child(operation, 'security')).flatMap((one) =>
+    Object.keys(object(one)),
+  )) {
+    if (!child(document, 'components', 'securitySchemes', scheme))
+      problems.push(`${at}: no security scheme ${scheme}`);
   }
   const responses = Object.entries(object(child(operation, 'responses')));
   if (!responses.some(([status]) => /^2\d\d$/.test(status))) problems.push(`${at}: no success`);
@@ -64,30 +97,59 @@ function operationProblems(document: unknown, path: string, method: string, oper
 
 /** Looks at every node: references lead somewhere, and a schema admits at least one value. */
 function checkSchemas(value: unknown, at: string, problems: string[], document: unknown): void {
-  if (Array.isArray(value)) return value.forEach((one, index) => checkSchemas(one, `${at}/${index}`, problems, document));
+  if (Array.isArray(value))
+    return value.forEach((one, index) => checkSchemas(one, `${at}/${index}`, problems, document));
   if (!isObject(value)) return;
-  if (typeof value.$ref === 'string' && !child(document, ...value.$ref.replace(/^#\//, '').split('/'))) problems.push(`${at}: ${value.$ref} leads nowhere`);
-  if (Array.isArray(value.enum) && value.enum.length === 0) problems.push(`${at}: an empty enum admits no value`);
-  if (value.type === 'array' && !isObject(value.items)) problems.push(`${at}: an array without items`);
+  if (
+    typeof value.$ref === 'string' &&
+    !child(document, ...value.$ref.replace(/^#\//, '').split('/'))
+  )
+    problems.push(`${at}: ${value.$ref} leads nowhere`);
+  if (Array.isArray(value.enum) && value.enum.length === 0)
+    problems.push(`${at}: an empty enum admits no value`);
+  if (value.type === 'array' && !isObject(value.items))
+    problems.push(`${at}: an array without items`);
   for (const name of array(value.required)) {
-    if (!Object.hasOwn(object(value.properties), String(name))) problems.push(`${at}: ${String(name)} is required but not described`);
+    if (!Object.hasOwn(object(value.properties), String(name)))
+      problems.push(`${at}: ${String(name)} is required but not described`);
   }
-  for (const [name, one] of Object.entries(value)) checkSchemas(one, `${at}/${name}`, problems, document);
+  for (const [name, one] of Object.entries(value))
+    checkSchemas(one, `${at}/${name}`, problems, document);
 }
 
 /** The document as it is served. */
-async function documentOf<Service>(rows: ReadonlyArray<Route<Service>>, service: Service): Promise<unknown> {
+async function documentOf<Service>(
+  rows: ReadonlyArray<Route<Service>>,
+  service: Service,
+): Promise<unknown> {
   const row = rows.find(({ pattern }) => pattern === '/openapi.json');
-  const request = { requestId: 'id-1', path: '/openapi.json', parameters: {}, query: new URLSearchParams(), headers: {}, address: '192.0.2.1', network: '192.0.2.1', isFromProxy: false };
-  const reply = await row?.answer(request, service, { readBody: async () => Buffer.alloc(0), identified: () => {} });
+  const request = {
+    requestId: 'id-1',
+    path: '/openapi.json',
+    parameters: {},
+    query: new URLSearchParams(),
+    headers: {},
+    address: '192.0.2.1',
+    network: '192.0.2.1',
+    isFromProxy: false,
+  };
+  const reply = await row?.answer(request, service, {
+    readBody: async () => Buffer.alloc(0),
+    identified: () => {},
+  });
   assert.ok(reply && 'text' in reply && reply.text instanceof Uint8Array);
   assert.match(reply.contentType, /^application\/json/);
   return JSON.parse(Buffer.from(reply.text).toString());
 }
 
 /** The document's row has no use for a service. */
-const noService = new Proxy({}, { get: (_, name) => assert.fail(`the document asked the service for ${String(name)}`) });
-const documents: ReadonlyArray<readonly [name: string, rows: ReadonlyArray<Omit<Route<unknown>, 'answer'>>, document: unknown]> = [
+const noService = new Proxy(
+  {},
+  { get: (_, name) => assert.fail(`the document asked the service for ${String(name)}`) },
+);
+const documents: ReadonlyArray<
+  readonly [name: string, rows: ReadonlyArray<Omit<Route<unknown>, 'answer'>>, document: unknown]
+> = [
   ['identity', identity, await documentOf(identity as ReadonlyArray<Route<unknown>>, noService)],
   ['secrets', secrets, await documentOf(secrets as ReadonlyArray<Route<unknown>>, noService)],
   ['webhook', webhook, await documentOf(webhook as ReadonlyArray<Route<unknown>>, noService)],
@@ -102,16 +164,33 @@ for (const [name, rows, document] of documents) {
     const described = Object.entries(object(child(document, 'paths'))).flatMap(([path, item]) =>
       Object.keys(object(item)).map((method) => `${method.toUpperCase()} ${path}`),
     );
-    assert.deepEqual(described.sort(), rows.map(({ method, pattern }) => `${method} ${pattern}`).sort());
+    assert.deepEqual(
+      described.sort(),
+      rows.map(({ method, pattern }) => `${method} ${pattern}`).sort(),
+    );
   });
 
   test(`${name}: each operation lists each error code of its row, by status`, () => {
     for (const row of rows) {
-      const responses = child(document, 'paths', row.pattern, row.method.toLowerCase(), 'responses');
-      const listed = Object.entries(object(responses)).flatMap(([status, response]) =>
-        status === String(row.success) ? [] : String(child(response, 'description')).split(', ').map((code) => `${status} ${code}`),
+      const responses = child(
+        document,
+        'paths',
+        row.pattern,
+        row.method.toLowerCase(),
+        'responses',
       );
-      assert.deepEqual(listed.sort(), row.errors.map((code) => `${ERRORS[code].status} ${code}`).sort(), `${row.method} ${row.pattern}`);
+      const listed = Object.entries(object(responses)).flatMap(([status, response]) =>
+        status === String(row.success)
+          ? []
+          : String(child(response, 'description'))
+              .split(', ')
+              .map((code) => `${status} ${code}`),
+      );
+      assert.deepEqual(
+        listed.sort(),
+        row.errors.map((code) => `${ERRORS[code].status} ${code}`).sort(),
+        `${row.method} ${row.pattern}`,
+      );
       assert.equal(typeof child(responses, String(row.success)), 'object');
     }
   });
@@ -160,7 +239,9 @@ test('each operation lists the statuses that the interface names', () => {
   const all = documents.map(([, , document]) => document);
   for (const [row, statuses] of Object.entries(STATUSES)) {
     const [method = '', pattern = ''] = row.split(' ');
-    const described = all.map((document) => child(document, 'paths', pattern, method.toLowerCase(), 'responses')).find(Boolean);
+    const described = all
+      .map((document) => child(document, 'paths', pattern, method.toLowerCase(), 'responses'))
+      .find(Boolean);
     const missing = statuses.filter((status) => !Object.hasOwn(object(described), status));
     assert.deepEqual(missing, [], row);
   }
@@ -169,23 +250,53 @@ test('each operation lists the statuses that the interface names', () => {
 test('identity describes its envelope and version 0.0.1', () => {
   const document = documents[0]?.[2];
   assert.equal(child(document, 'info', 'version'), '0.0.1');
-  const schema = (path: string) => child(document, 'paths', path, 'get', 'responses', '200', 'content', 'application/json', 'schema', 'required');
+  const schema = (path: string) =>
+    child(
+      document,
+      'paths',
+      path,
+      'get',
+      'responses',
+      '200',
+      'content',
+      'application/json',
+      'schema',
+      'required',
+    );
   assert.deepEqual(schema('/api/user/'), ['data', '_meta']);
-  for (const path of ['/api/session/', '/api/key/', '/api/audit/']) assert.deepEqual(schema(path), ['data', '_meta', '_links'], path);
+  for (const path of ['/api/session/', '/api/key/', '/api/audit/'])
+    assert.deepEqual(schema(path), ['data', '_meta', '_links'], path);
 });
 
 test('a list with optional paging describes pagination and links, and requires neither', () => {
-  const schema = child(documents[0]?.[2], 'paths', '/api/user/', 'get', 'responses', '200', 'content', 'application/json', 'schema', 'properties');
+  const schema = child(
+    documents[0]?.[2],
+    'paths',
+    '/api/user/',
+    'get',
+    'responses',
+    '200',
+    'content',
+    'application/json',
+    'schema',
+    'properties',
+  );
   assert.deepEqual(Object.keys(object(schema)), ['data', '_meta', '_links']);
-  assert.deepEqual([child(schema, '_meta', 'required'), Object.keys(object(child(schema, '_meta', 'properties')))], [['request_id'], ['request_id', 'pagination']]);
+  assert.deepEqual(
+    [child(schema, '_meta', 'required'), Object.keys(object(child(schema, '_meta', 'properties')))],
+    [['request_id'], ['request_id', 'pagination']],
+  );
 });
 
 test('identity accepts bearer tokens and keys, and cookies only for forward auth', () => {
   const document = documents[0]?.[2];
   for (const { method, pattern, security } of identity) {
-    const described = array(child(document, 'paths', pattern, method.toLowerCase(), 'security')).flatMap((one) => Object.keys(object(one)));
+    const described = array(
+      child(document, 'paths', pattern, method.toLowerCase(), 'security'),
+    ).flatMap((one) => Object.keys(object(one)));
     assert.deepEqual(described, security);
-    const expected = pattern === '/api/auth/verify' ? ['bearer', 'api_key', 'cookie'] : ['bearer', 'api_key'];
+    const expected =
+      pattern === '/api/auth/verify' ? ['bearer', 'api_key', 'cookie'] : ['bearer', 'api_key'];
     if (security.length > 0) assert.deepEqual(security, expected, `${method} ${pattern}`);
   }
   const schemes = child(document, 'components', 'securitySchemes');
@@ -195,7 +306,14 @@ test('identity accepts bearer tokens and keys, and cookies only for forward auth
 
 const NO_SCHEMAS = { path: {}, query: {}, body: null, reply: null };
 const GOOD_ROW = {
-  method: 'POST', pattern: '/a', summary: 'a', success: 200, security: [], paged: 'never', schemas: NO_SCHEMAS, errors: ['internal'],
+  method: 'POST',
+  pattern: '/a',
+  summary: 'a',
+  success: 200,
+  security: [],
+  paged: 'never',
+  schemas: NO_SCHEMAS,
+  errors: ['internal'],
 };
 const ID = { properties: { id: {} }, required: ['id'] };
 
@@ -203,16 +321,37 @@ const BROKEN: ReadonlyArray<readonly [problem: string, ...rows: Json[]]> = [
   ['post /a/{id}: path id is not declared', { pattern: '/a/{id}' }],
   ['post /a: path id is not in the pattern', { schemas: { ...NO_SCHEMAS, path: ID } }],
   ['post /a: no security scheme bearer', { security: ['bearer'] }],
-  ['#/paths//a/post/requestBody/content/application/json/schema: an empty enum admits no value', { schemas: { ...NO_SCHEMAS, body: { enum: [] } } }],
-  ['/a/{}: two patterns match the same paths', ...['/a/{id}', '/a/{name}'].map((pattern) => ({ pattern, schemas: { ...NO_SCHEMAS, path: ID } }))],
+  [
+    '#/paths//a/post/requestBody/content/application/json/schema: an empty enum admits no value',
+    { schemas: { ...NO_SCHEMAS, body: { enum: [] } } },
+  ],
+  [
+    '/a/{}: two patterns match the same paths',
+    ...['/a/{id}', '/a/{name}'].map((pattern) => ({
+      pattern,
+      schemas: { ...NO_SCHEMAS, path: ID },
+    })),
+  ],
   ['/a: two patterns match the same paths', { pattern: '/a' }, { pattern: '/a/' }],
 ];
 
 test('the check finds each planted problem', () => {
   const problemsOfRows = (...rows: Json[]) => {
     const routes = rows.map((row) => ({ ...GOOD_ROW, ...row }) as unknown as Route<unknown>);
-    return problemsOf(describeRoutes(routes, { title: 't', version: '1', envelope: 'bare', securitySchemes: {}, about: '' }));
+    return problemsOf(
+      describeRoutes(routes, {
+        title: 't',
+        version: '1',
+        envelope: 'bare',
+        securitySchemes: {},
+        about: '',
+      }),
+    );
   };
   assert.deepEqual(problemsOfRows({}), []);
-  for (const [problem, ...rows] of BROKEN) assert.ok(problemsOfRows(...rows).includes(problem), `${problem}: ${problemsOfRows(...rows).join('; ')}`);
+  for (const [problem, ...rows] of BROKEN)
+    assert.ok(
+      problemsOfRows(...rows).includes(problem),
+      `${problem}: ${problemsOfRows(...rows).join('; ')}`,
+    );
 });

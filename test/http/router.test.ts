@@ -21,7 +21,8 @@ function finderOf(rows: readonly Row[]): (request: string) => string {
   return (request) => {
     const [method = '', path = ''] = request.split(' ');
     const match = router(method, path.slice(1).split('/'));
-    if (match instanceof Failure) return match.code === 'no_such_path' ? '404' : `405 ${match.details.headers?.Allow}`;
+    if (match instanceof Failure)
+      return match.code === 'no_such_path' ? '404' : `405 ${match.details.headers?.Allow}`;
     const parameters = Object.entries(match.parameters).map(([name, value]) => ` ${name}=${value}`);
     return `${match.route.method} ${match.route.pattern}${parameters.join('')}`;
   };
@@ -44,7 +45,10 @@ const EXPECTED: ReadonlyArray<readonly [request: string, found: string]> = [
   ['DELETE /api/session/revoke/all/user', 'DELETE /api/session/revoke/all/user'],
   ['DELETE /api/session/7/revoke', 'DELETE /api/session/{session_id}/revoke session_id=7'],
   // The static branch is tried first and leads nowhere.
-  ['DELETE /api/session/revoke/revoke', 'DELETE /api/session/{session_id}/revoke session_id=revoke'],
+  [
+    'DELETE /api/session/revoke/revoke',
+    'DELETE /api/session/{session_id}/revoke session_id=revoke',
+  ],
   ['POST /api/session/info/x', 'POST /{one}/{two}/{three}/x one=api two=session three=info'],
   ['DELETE /api/session/revoke/all/', '404'],
   ['DELETE /api/session/revoke/all/user/more', '404'],
@@ -56,7 +60,11 @@ const EXPECTED: ReadonlyArray<readonly [request: string, found: string]> = [
 
 test('a request finds its route in any order of the routes', () => {
   const middle = Math.floor(SESSIONS.length / 2);
-  const orders = [SESSIONS, SESSIONS.toReversed(), [...SESSIONS.slice(middle), ...SESSIONS.slice(0, middle)]];
+  const orders = [
+    SESSIONS,
+    SESSIONS.toReversed(),
+    [...SESSIONS.slice(middle), ...SESSIONS.slice(0, middle)],
+  ];
   for (const rows of orders) {
     const find = finderOf(rows);
     for (const [request, found] of EXPECTED) assert.equal(find(request), found, request);
@@ -65,7 +73,10 @@ test('a request finds its route in any order of the routes', () => {
 
 test('a static segment wins over a parameter, whatever its first character', () => {
   for (const name of ['a', 'A', '0', '-', '~a', '|', 'é']) {
-    for (const rows of [['GET /{id}', `GET /${name}`], [`GET /${name}`, 'GET /{id}']]) {
+    for (const rows of [
+      ['GET /{id}', `GET /${name}`],
+      [`GET /${name}`, 'GET /{id}'],
+    ]) {
       assert.equal(finderOf(rowsOf(...rows))(`GET /${name}`), `GET /${name}`);
     }
   }
@@ -74,7 +85,8 @@ test('a static segment wins over a parameter, whatever its first character', () 
 test('a parameter matches one segment, but not an empty one', () => {
   const find = finderOf(rowsOf('GET /a/{id}', 'GET /a/{id}/b'));
   assert.equal(find('GET /a/{id}'), 'GET /a/{id} id={id}');
-  for (const request of ['GET /a/', 'GET /a//b', 'GET //a', 'GET /a/1/']) assert.equal(find(request), '404', request);
+  for (const request of ['GET /a/', 'GET /a//b', 'GET //a', 'GET /a/1/'])
+    assert.equal(find(request), '404', request);
 });
 
 test('Allow lists the methods of a path, with HEAD and OPTIONS', () => {
@@ -123,7 +135,15 @@ test('an unknown path is not the root, and an escaped slash does not end a segme
   assert.equal(found(''), '/');
   assert.equal(found('a', 'b'), '/a/b');
   assert.equal(found('a', 'c'), '/a/{x}');
-  for (const segments of [['a'], ['a/b'], ['a', 'b', 'c'], ['/'], ['', ''], ['a', ''], ['x', 'y']]) {
+  for (const segments of [
+    ['a'],
+    ['a/b'],
+    ['a', 'b', 'c'],
+    ['/'],
+    ['', ''],
+    ['a', ''],
+    ['x', 'y'],
+  ]) {
     assert.equal(found(...segments), 'no_such_path', JSON.stringify(segments));
   }
 });

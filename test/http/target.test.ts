@@ -28,7 +28,8 @@ const REFUSED = [
 ] as const;
 
 test('a target that is not a path, or is wrongly encoded, is rejected', () => {
-  for (const [target, what] of REFUSED) assert.equal(parseTarget(target), null, `${what}: ${target}`);
+  for (const [target, what] of REFUSED)
+    assert.equal(parseTarget(target), null, `${what}: ${target}`);
 });
 
 const PATHS: ReadonlyArray<readonly [target: string, segments: readonly string[]]> = [
@@ -52,7 +53,8 @@ const PATHS: ReadonlyArray<readonly [target: string, segments: readonly string[]
 ];
 
 test('a path is split, decoded once, and loses one trailing slash', () => {
-  for (const [target, segments] of PATHS) assert.deepEqual(parseTarget(target)?.segments, segments, target);
+  for (const [target, segments] of PATHS)
+    assert.deepEqual(parseTarget(target)?.segments, segments, target);
 });
 
 const ABSOLUTE = [
@@ -74,7 +76,9 @@ test('the path is also kept undecoded, without the query', () => {
   assert.equal(parseTarget('/a%2Fb/?c=d?e')?.path, '/a%2Fb/');
 });
 
-const QUERIES: ReadonlyArray<readonly [query: string, ...pairs: ReadonlyArray<readonly [name: string, value: string]>]> = [
+const QUERIES: ReadonlyArray<
+  readonly [query: string, ...pairs: ReadonlyArray<readonly [name: string, value: string]>]
+> = [
   [''],
   ['?'],
   ['?&&'],

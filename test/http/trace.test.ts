@@ -9,7 +9,9 @@ import { until } from '../support/until.ts';
 const listener = await startListener({ after }, [
   get('/fine', async () => ({ data: 'fine' })),
   post('/refused', {
-    security: ['token'], errors: ['unauthorized'], check: async () => new Failure('unauthorized', { credential: 'token' }),
+    security: ['token'],
+    errors: ['unauthorized'],
+    check: async () => new Failure('unauthorized', { credential: 'token' }),
   }),
   get('/broken', async () => Promise.reject(new Error('broken'))),
 ]);
@@ -21,7 +23,9 @@ const VALID = `00-${ID}-${PARENT}-01`;
 /** @returns the trace ids of all log lines about one request */
 async function traced(path: string, traceparent: string) {
   const requestId = `request-${Math.random().toString(36).slice(2)}`;
-  await ask(path === '/refused' ? 'POST' : 'GET', `${listener.url}${path}`, { headers: { traceparent, 'x-request-id': requestId } });
+  await ask(path === '/refused' ? 'POST' : 'GET', `${listener.url}${path}`, {
+    headers: { traceparent, 'x-request-id': requestId },
+  });
   const lines = () => listener.lines().filter((line) => line.request_id === requestId);
   // It is written after the reply.
   await until(() => lines().some(({ message }) => message === 'request'), 'its line');
@@ -42,10 +46,25 @@ test('a later version may have more members', async () => {
 });
 
 const INVALID = [
-  '', ID, `ff-${ID}-${PARENT}-01`, `0-${ID}-${PARENT}-01`, `00-${ID}-${PARENT}`, `00-${ID}-${PARENT}-1`, `00-${ID}-${PARENT}-0g`,
-  `00-${ID}-${PARENT}-01-more`, `00-${ID}-${PARENT}-01-`, `01-${ID}-${PARENT}-01more`, `00-${ID.toUpperCase()}-${PARENT}-01`,
-  `00-${'0'.repeat(32)}-${PARENT}-01`, `00-${ID}-${'0'.repeat(16)}-01`, `00-${ID.slice(1)}-${PARENT}-01`, `00-${ID}0-${PARENT}-01`,
-  `00_${ID}_${PARENT}_01`, `${VALID}, ${VALID}`, `01-${ID}-${PARENT}-01, x`, `x${VALID}`,
+  '',
+  ID,
+  `ff-${ID}-${PARENT}-01`,
+  `0-${ID}-${PARENT}-01`,
+  `00-${ID}-${PARENT}`,
+  `00-${ID}-${PARENT}-1`,
+  `00-${ID}-${PARENT}-0g`,
+  `00-${ID}-${PARENT}-01-more`,
+  `00-${ID}-${PARENT}-01-`,
+  `01-${ID}-${PARENT}-01more`,
+  `00-${ID.toUpperCase()}-${PARENT}-01`,
+  `00-${'0'.repeat(32)}-${PARENT}-01`,
+  `00-${ID}-${'0'.repeat(16)}-01`,
+  `00-${ID.slice(1)}-${PARENT}-01`,
+  `00-${ID}0-${PARENT}-01`,
+  `00_${ID}_${PARENT}_01`,
+  `${VALID}, ${VALID}`,
+  `01-${ID}-${PARENT}-01, x`,
+  `x${VALID}`,
 ];
 test('any other value is ignored', async () => {
   for (const value of INVALID) assert.deepEqual(await traced('/fine', value), [undefined], value);

@@ -22,28 +22,58 @@ const database = openIdentity({ after }, url);
 await migrate(database, SCHEMA);
 
 const context = quiet();
-const options = { passwords: CHEAP, sessionSeconds: 60, idleSeconds: 0, portal: null, retentionSeconds: 60, auditSeconds: 60 };
+const options = {
+  passwords: CHEAP,
+  sessionSeconds: 60,
+  idleSeconds: 0,
+  portal: null,
+  retentionSeconds: 60,
+  auditSeconds: 60,
+};
 const withCost = (logN: number, more: Partial<IdentityService> = {}): IdentityService => ({
-  ...createIdentity({ ...options, passwords: { ...CHEAP, cost: { logN, r: 8, p: 1 } } }, database, context),
+  ...createIdentity(
+    { ...options, passwords: { ...CHEAP, cost: { logN, r: 8, p: 1 } } },
+    database,
+    context,
+  ),
   ...more,
 });
-const request = { requestId: 'test', path: '/api/auth/login', parameters: {}, query: new URLSearchParams(), headers: {}, address: '192.0.2.1', network: '192.0.2.1', isFromProxy: false };
+const request = {
+  requestId: 'test',
+  path: '/api/auth/login',
+  parameters: {},
+  query: new URLSearchParams(),
+  headers: {},
+  address: '192.0.2.1',
+  network: '192.0.2.1',
+  isFromProxy: false,
+};
 
-async function tryLogin(service: IdentityService, username: string, password: string): Promise<'session' | string> {
+async function tryLogin(
+  service: IdentityService,
+  username: string,
+  password: string,
+): Promise<'session' | string> {
   const body = { username, password, otp: undefined };
   const outcome = await login({ request, caller: null, path: {}, query: {}, body }, service);
   return outcome instanceof Failure ? outcome.code : 'session';
 }
 
-const hashOf = async (username: string): Promise<string> => (await sql`select password_hash from identity.users where username = ${username}`)[0]?.password_hash;
+const hashOf = async (username: string): Promise<string> =>
+  (await sql`select password_hash from identity.users where username = ${username}`)[0]
+    ?.password_hash;
 const sessionsOf = async (username: string) =>
-  (await sql`select 1 from identity.sessions s join identity.users u on u.id = s.user_id where u.username = ${username}`).length;
+  (
+    await sql`select 1 from identity.sessions s join identity.users u on u.id = s.user_id where u.username = ${username}`
+  ).length;
 const costOf = async (username: string) => (await hashOf(username)).split('$')[2];
 
 /** How many hashes are computed meanwhile, by whomever. */
 async function countHashes<T>(work: () => Promise<T>): Promise<[T, hashes: number]> {
   let hashes = 0;
-  const hook = createHook({ init: (_id, type) => void (type === 'SCRYPTREQUEST' && (hashes += 1)) }).enable();
+  const hook = createHook({
+    init: (_id, type) => void (type === 'SCRYPTREQUEST' && (hashes += 1)),
+  }).enable();
   try {
     return [await work(), hashes];
   } finally {
@@ -57,11 +87,24 @@ test('every login takes exactly one hash, rejected or not', async () => {
   await sql`update identity.users set enabled = false where username = 'disabled-user'`;
   await sql`update identity.users set deleted_at = now() where username = 'deleted-user'`;
   await sql`update identity.users set password_hash = null where username = 'passwordless-user'`;
-  const attempts = [...names.slice(1).map((name) => [name, PASSWORD]), ['right-user', 'wrong'], ['right-user', ''], ['nobody', PASSWORD], ['', '']];
+  const attempts = [
+    ...names.slice(1).map((name) => [name, PASSWORD]),
+    ['right-user', 'wrong'],
+    ['right-user', ''],
+    ['nobody', PASSWORD],
+    ['', ''],
+  ];
   for (const [name = '', password = ''] of attempts) {
-    assert.deepEqual(await countHashes(() => tryLogin(withCost(4), name, password)), ['invalid_credentials', 1], name);
+    assert.deepEqual(
+      await countHashes(() => tryLogin(withCost(4), name, password)),
+      ['invalid_credentials', 1],
+      name,
+    );
   }
-  assert.deepEqual(await countHashes(() => tryLogin(withCost(4), 'right-user', PASSWORD)), ['session', 1]);
+  assert.deepEqual(await countHashes(() => tryLogin(withCost(4), 'right-user', PASSWORD)), [
+    'session',
+    1,
+  ]);
 });
 
 test('a hash of another cost is replaced at the next successful login', async () => {
@@ -78,7 +121,7 @@ test('a hash of another cost is replaced at the next successful login', async ()
   }
 });
 
-test('a disabled user\'s hash is not replaced', async () => {
+test("a disabled user's hash is not replaced", async () => {
   await addUser(database, 'disabled-rehash');
   await sql`update identity.users set enabled = false where username = 'disabled-rehash'`;
   assert.equal(await tryLogin(withCost(5), 'disabled-rehash', PASSWORD), 'invalid_credentials');
@@ -89,15 +132,24 @@ test('a disabled user\'s hash is not replaced', async () => {
  * Changes the hash when a login has checked the old one: the login waits for the row that this transaction has locked,
  * and continues after the commit.
  */
-async function overtake(username: string, hash: string, start: () => Promise<string>): Promise<string> {
+async function overtake(
+  username: string,
+  hash: string,
+  start: () => Promise<string>,
+): Promise<string> {
   let slow: Promise<string> = Promise.resolve('');
   await sql.begin(async (change) => {
     await change`update identity.users set password_hash = ${hash} where username = ${username}`;
     slow = start();
     // Until it waits for the row, it has decided nothing.
-    for (let waiting = 0; waiting === 0; ) {
+    for (let waiting = 0; waiting === 0;) {
       // Not in this transaction, which would not see connections made since.
-      waiting = (await database.list((look) => look`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)).length;
+      waiting = (
+        await database.list(
+          (look) =>
+            look`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+        )
+      ).length;
     }
   });
   return slow;
@@ -108,14 +160,22 @@ const overtaken = { timeout: 20_000 };
 test('a login that is overtaken by the renewal of the hash still succeeds', overtaken, async () => {
   await addUser(database, 'user-overtaken');
   const renewed = await hashPassword(PASSWORD, { logN: 5, r: 8, p: 1 });
-  assert.equal(await overtake('user-overtaken', renewed, () => tryLogin(withCost(5), 'user-overtaken', PASSWORD)), 'session');
+  assert.equal(
+    await overtake('user-overtaken', renewed, () =>
+      tryLogin(withCost(5), 'user-overtaken', PASSWORD),
+    ),
+    'session',
+  );
   assert.equal(await hashOf('user-overtaken'), renewed);
 });
 
 test('a login that is overtaken by a password change makes no session', overtaken, async () => {
   await addUser(database, 'user-changing');
   const hash = await hashPassword('another password', CHEAP.cost);
-  assert.equal(await overtake('user-changing', hash, () => tryLogin(withCost(4), 'user-changing', PASSWORD)), 'invalid_credentials');
+  assert.equal(
+    await overtake('user-changing', hash, () => tryLogin(withCost(4), 'user-changing', PASSWORD)),
+    'invalid_credentials',
+  );
   assert.equal(await sessionsOf('user-changing'), 0);
 });
 
@@ -152,21 +212,30 @@ test('a login that finds the hashing queue full creates no session', async () =>
   const gate = createLimiter(1, 0, 'a hash');
   let release = () => {};
   const held = gate.run(() => new Promise<void>((resolve) => (release = resolve)));
-  await assert.rejects(tryLogin(withCost(4, { hashing: gate }), 'user-refused', PASSWORD), Overloaded);
+  await assert.rejects(
+    tryLogin(withCost(4, { hashing: gate }), 'user-refused', PASSWORD),
+    Overloaded,
+  );
   release();
   await held;
   assert.equal(await sessionsOf('user-refused'), 0);
 });
 
 test('a password change does not reach another user who has taken over the username', async () => {
-  const [caller, other] = [await findUser(database, await addUser(database, 'first-name')), await addUser(database, 'second-name')];
+  const [caller, other] = [
+    await findUser(database, await addUser(database, 'first-name')),
+    await addUser(database, 'second-name'),
+  ];
   assert.ok(caller);
   await sql`update identity.users set username = 'third-name', username_key = 'third-name' where id = ${caller.id}`;
   await sql`update identity.users set username = 'first-name', username_key = 'first-name' where id = ${other}`;
   const session = { id: '', ended: false, last_seen_is_old: false, user: caller };
   const body = { current_password: PASSWORD, new_password: 'another passphrase' };
   const before = await hashOf('first-name');
-  const outcome = await changePassword({ request, caller: { session, key: null, user: caller }, path: {}, query: {}, body }, withCost(4));
+  const outcome = await changePassword(
+    { request, caller: { session, key: null, user: caller }, path: {}, query: {}, body },
+    withCost(4),
+  );
   assert.equal(outcome instanceof Failure && outcome.code, 'invalid_credentials');
   assert.equal(await hashOf('first-name'), before);
 });

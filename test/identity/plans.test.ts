@@ -11,8 +11,14 @@ import { addUser, openIdentity, PASSWORD, sessionOf } from '../support/users.ts'
 const file = await createDatabase();
 const { sql } = file;
 const observatory = await observe({ after }, file);
-const { identity } = (await startGatehouse({ after }, ['identity'], observatory.url, BEHIND_PROXY)).url;
-const idle = (await startGatehouse({ after }, ['identity'], observatory.url, { ...BEHIND_PROXY, SESSION_IDLE_TTL: '3600' })).url.identity;
+const { identity } = (await startGatehouse({ after }, ['identity'], observatory.url, BEHIND_PROXY))
+  .url;
+const idle = (
+  await startGatehouse({ after }, ['identity'], observatory.url, {
+    ...BEHIND_PROXY,
+    SESSION_IDLE_TTL: '3600',
+  })
+).url.identity;
 
 const [USERS, SESSIONS, LINES] = [3_000, 20_000, 20_000];
 
@@ -60,18 +66,35 @@ let bearer = await logIn(identity);
 
 let number = 0;
 /** Another one each time, so that the planner's guesses are tried on many values. */
-const someName = () => `user-${1 + ((number += 1) * 7) % USERS}`;
-const someId = async () => String((await sql`select id from identity.users where username = ${someName()}`)[0]?.id);
-const newUser = () => ({ username: `new-${(number += 1)}`, email: `new-${number}@example.org`, password: PASSWORD });
+const someName = () => `user-${1 + (((number += 1) * 7) % USERS)}`;
+const someId = async () =>
+  String((await sql`select id from identity.users where username = ${someName()}`)[0]?.id);
+const newUser = () => ({
+  username: `new-${(number += 1)}`,
+  email: `new-${number}@example.org`,
+  password: PASSWORD,
+});
 
 /** A user with a session and a key. */
-async function someone(): Promise<{ id: string; session: string; token: string; key: string; keyId: string }> {
+async function someone(): Promise<{
+  id: string;
+  session: string;
+  token: string;
+  key: string;
+  keyId: string;
+}> {
   const user = newUser();
   const made = await ask('POST', `${identity}/api/user/`, { bearer, body: user });
   const { id } = made.json.data;
   const token = await logIn(identity, user.username, PASSWORD);
   const { data } = (await ask('POST', `${identity}/api/key/`, { bearer: token, body: {} })).json;
-  return { id, token, session: (await sessionOf(identity, token)).id, key: data.key, keyId: data.id };
+  return {
+    id,
+    token,
+    session: (await sessionOf(identity, token)).id,
+    key: data.key,
+    keyId: data.id,
+  };
 }
 
 interface Request {
@@ -85,24 +108,57 @@ interface Request {
 type Measure = 'a page' | 'a part';
 type Case = readonly [route: string, measure: Measure, prepare: () => Promise<Request>];
 
-const login = (username: () => string, password: string, status: number): Case =>
-  ['POST /api/auth/login', 'a page', async () => ({ path: '', body: { username: username(), password }, as: null, status })];
-const about = (route: string, request: (one: Awaited<ReturnType<typeof someone>>) => Request): Case => [route, 'a page', async () => request(await someone())];
-const list = (route: string, measure: Measure, ...queries: string[]): Case[] => queries.map((query) => [route, measure, async () => ({ path: query })]);
+const login = (username: () => string, password: string, status: number): Case => [
+  'POST /api/auth/login',
+  'a page',
+  async () => ({ path: '', body: { username: username(), password }, as: null, status }),
+];
+const about = (
+  route: string,
+  request: (one: Awaited<ReturnType<typeof someone>>) => Request,
+): Case => [route, 'a page', async () => request(await someone())];
+const list = (route: string, measure: Measure, ...queries: string[]): Case[] =>
+  queries.map((query) => [route, measure, async () => ({ path: query })]);
 const last = (route: string): Case => {
   const path = route.slice('GET '.length);
-  return [route, 'a part', async () => ({ path: (await ask('GET', `${identity}${path}?page=1`, { bearer })).json._links.last.slice(path.length) })];
+  return [
+    route,
+    'a part',
+    async () => ({
+      path: (await ask('GET', `${identity}${path}?page=1`, { bearer })).json._links.last.slice(
+        path.length,
+      ),
+    }),
+  ];
 };
-const ofUser = (route: string, ...queries: string[]): Case[] => queries.map((query) => [route, 'a page', async () => ({ path: `${query}user=${await someId()}` })]);
+const ofUser = (route: string, ...queries: string[]): Case[] =>
+  queries.map((query) => [
+    route,
+    'a page',
+    async () => ({ path: `${query}user=${await someId()}` }),
+  ]);
 
 const CASES: readonly Case[] = [
   login(someName, PASSWORD, 200),
   login(someName, 'wrong', 401),
   login(() => `no-${someName()}`, 'wrong', 401),
   about('POST /api/auth/logout', ({ token }) => ({ path: '', body: { session: token }, as: null })),
-  about('POST /api/auth/session', ({ token }) => ({ path: '', body: { session: token }, as: null })),
-  about('POST /api/auth/password', ({ token }) => ({ path: '', body: { current_password: PASSWORD, new_password: PASSWORD }, as: token })),
-  about('POST /api/auth/password', ({ token }) => ({ path: '', body: { current_password: 'wrong', new_password: PASSWORD }, as: token, status: 401 })),
+  about('POST /api/auth/session', ({ token }) => ({
+    path: '',
+    body: { session: token },
+    as: null,
+  })),
+  about('POST /api/auth/password', ({ token }) => ({
+    path: '',
+    body: { current_password: PASSWORD, new_password: PASSWORD },
+    as: token,
+  })),
+  about('POST /api/auth/password', ({ token }) => ({
+    path: '',
+    body: { current_password: 'wrong', new_password: PASSWORD },
+    as: token,
+    status: 401,
+  })),
   about('GET /api/auth/verify', ({ token }) => ({ path: '', as: token })),
   about('GET /api/auth/verify', ({ key }) => ({ path: '', as: key })),
   about('GET /api/test/', ({ token }) => ({ path: '', as: token })),
@@ -111,13 +167,27 @@ const CASES: readonly Case[] = [
   ...list('GET /api/user/', 'a part', '', '?page=150'),
   about('GET /api/user/', ({ token }) => ({ path: '', as: token })),
   ['POST /api/user/', 'a page', async () => ({ path: '', body: newUser(), status: 201 })],
-  ['POST /api/user/', 'a page', async () => ({ path: '', body: { ...newUser(), username: someName() }, status: 409 })],
+  [
+    'POST /api/user/',
+    'a page',
+    async () => ({ path: '', body: { ...newUser(), username: someName() }, status: 409 }),
+  ],
   about('GET /api/user/{user_id}', ({ id }) => ({ path: id })),
-  about('PATCH /api/user/{user_id}', ({ id, token }) => ({ path: id, body: { first_name: 'Ada' }, as: token })),
-  about('PATCH /api/user/{user_id}', ({ id }) => ({ path: id, body: { ...newUser(), password: undefined } })),
+  about('PATCH /api/user/{user_id}', ({ id, token }) => ({
+    path: id,
+    body: { first_name: 'Ada' },
+    as: token,
+  })),
+  about('PATCH /api/user/{user_id}', ({ id }) => ({
+    path: id,
+    body: { ...newUser(), password: undefined },
+  })),
   about('PATCH /api/user/{user_id}', ({ id }) => ({ path: id, body: { enabled: false } })),
   about('DELETE /api/user/{user_id}', ({ id }) => ({ path: id })),
-  about('POST /api/user/{user_id}/password', ({ id }) => ({ path: id, body: { password: PASSWORD } })),
+  about('POST /api/user/{user_id}/password', ({ id }) => ({
+    path: id,
+    body: { password: PASSWORD },
+  })),
   about('POST /api/key/', ({ token }) => ({ path: '', body: {}, as: token, status: 201 })),
   ...list('GET /api/key/', 'a page', ''),
   last('GET /api/key/'),
@@ -126,7 +196,15 @@ const CASES: readonly Case[] = [
   about('DELETE /api/key/{key_id}/revoke', ({ keyId }) => ({ path: keyId })),
   ...list('GET /api/session/', 'a page', ''),
   last('GET /api/session/'),
-  ...list('GET /api/session/', 'a part', '?page=1000', '?active=true', '?active=true&page=20', '?active=false', '?active=false&page=900'),
+  ...list(
+    'GET /api/session/',
+    'a part',
+    '?page=1000',
+    '?active=true',
+    '?active=true&page=20',
+    '?active=false',
+    '?active=false&page=900',
+  ),
   ...ofUser('GET /api/session/', '?', '?active=true&', '?active=false&'),
   about('GET /api/session/', ({ token }) => ({ path: '', as: token })),
   about('GET /api/session/info', ({ token }) => ({ path: `?session=${token}` })),
@@ -135,7 +213,14 @@ const CASES: readonly Case[] = [
   about('DELETE /api/session/revoke/all/user', ({ id }) => ({ path: `?user=${id}` })),
   ...list('GET /api/audit/', 'a page', '', '?event=password.set'),
   last('GET /api/audit/'),
-  ...list('GET /api/audit/', 'a part', '?page=1000', '?event=login.succeeded', '?event=login.failed&page=100', '?event=user.changed'),
+  ...list(
+    'GET /api/audit/',
+    'a part',
+    '?page=1000',
+    '?event=login.succeeded',
+    '?event=login.failed&page=100',
+    '?event=user.changed',
+  ),
   ...ofUser('GET /api/audit/', '?', '?event=login.failed&'),
   ['DELETE /api/session/revoke/all', 'a part', async () => ({ path: '' })],
 ];
@@ -155,7 +240,11 @@ async function scansOf(at: string, [route, , prepare]: Case): Promise<Scan[]> {
   const [method = '', pattern = ''] = route.split(' ');
   const target = pattern.includes('{') ? pattern.replace(/\{\w+\}/, path) : pattern + path;
   observatory.scans();
-  const answer = await ask(method, at + target, { ...(as === null ? {} : { bearer: as }), ...(body === undefined ? {} : { body }), headers: { 'x-forwarded-for': newAddress() } });
+  const answer = await ask(method, at + target, {
+    ...(as === null ? {} : { bearer: as }),
+    ...(body === undefined ? {} : { body }),
+    headers: { 'x-forwarded-for': newAddress() },
+  });
   assert.equal(answer.status, status, `${method} ${target}: ${answer.text.slice(0, 300)}`);
   const found = observatory.scans();
   if (route.endsWith('/revoke/all')) bearer = await logIn(identity);
@@ -168,8 +257,10 @@ async function faultsOf(at: string, cases: readonly Case[]): Promise<string[]> {
   for (const one of cases) {
     for (let round = 1; round <= ROUNDS; round += 1) {
       for (const { node, table, rows, statement } of await scansOf(at, one)) {
-        const isIndexed = WITHOUT_INDEX.includes(table) || /^(Index (Only )?|Bitmap Heap )Scan$/.test(node);
-        if (one[1] === 'a part' || IS_TOTAL.test(statement) || (isIndexed && rows <= PAGE)) continue;
+        const isIndexed =
+          WITHOUT_INDEX.includes(table) || /^(Index (Only )?|Bitmap Heap )Scan$/.test(node);
+        if (one[1] === 'a part' || IS_TOTAL.test(statement) || (isIndexed && rows <= PAGE))
+          continue;
         const told = `${one[0]}: ${node} of ${table} for: ${statement.slice(0, 300)}`;
         errors.set(told, Math.max(rows, errors.get(told) ?? 0));
       }
@@ -180,17 +271,29 @@ async function faultsOf(at: string, cases: readonly Case[]): Promise<string[]> {
 
 test('every route that has a guard or a body is tried here', () => {
   const without = ['/readyz', '/livez', '/openapi.json', '/', '/pages/{file}'];
-  const all = routes.filter(({ pattern }) => !without.includes(pattern)).map(({ method, pattern }) => `${method} ${pattern}`);
+  const all = routes
+    .filter(({ pattern }) => !without.includes(pattern))
+    .map(({ method, pattern }) => `${method} ${pattern}`);
   assert.deepEqual([...new Set(CASES.map(([route]) => route))].sort(), [...all].sort());
 });
 
-test('each reads every table by an index, and no more than a page besides the total', { timeout: 140_000 }, async () => {
-  assert.deepEqual(await faultsOf(identity, CASES), []);
-});
+test(
+  'each reads every table by an index, and no more than a page besides the total',
+  { timeout: 140_000 },
+  async () => {
+    assert.deepEqual(await faultsOf(identity, CASES), []);
+  },
+);
 
 test('an idle limit, which changes the statements about sessions, leaves that as it is', async () => {
   const routesOfSessions = /^(GET \/api\/(session|test)\/|POST \/api\/auth\/session)/;
-  assert.deepEqual(await faultsOf(idle, CASES.filter(([route]) => routesOfSessions.test(route))), []);
+  assert.deepEqual(
+    await faultsOf(
+      idle,
+      CASES.filter(([route]) => routesOfSessions.test(route)),
+    ),
+    [],
+  );
 });
 
 test('the count of open sessions reads narrow indexes alone', { timeout: 140_000 }, async () => {
@@ -204,11 +307,20 @@ test('the count of open sessions reads narrow indexes alone', { timeout: 140_000
     join (select id, row_number() over () as place from identity.users) owner on owner.place = 1 + n % ${USERS}`;
   await sql`vacuum analyze identity.sessions`;
   // 40 bytes for each session of all, 120 for each of one user, and a look at those who have ended theirs.
-  const cases = [['?active=true', (open * 40) / 8_192 + 400], [`?active=true&user=${one}`, (own * 120) / 8_192 + 20]] as const;
+  const cases = [
+    ['?active=true', (open * 40) / 8_192 + 400],
+    [`?active=true&user=${one}`, (own * 120) / 8_192 + 20],
+  ] as const;
   for (const [query, most] of cases) {
     for (let round = 1; round <= ROUNDS; round += 1) {
-      const all = await scansOf(identity, ['GET /api/session/', 'a part', async () => ({ path: query })]);
-      const counts = all.filter(({ statement, table }) => IS_TOTAL.test(statement) && table === 'identity.sessions');
+      const all = await scansOf(identity, [
+        'GET /api/session/',
+        'a part',
+        async () => ({ path: query }),
+      ]);
+      const counts = all.filter(
+        ({ statement, table }) => IS_TOTAL.test(statement) && table === 'identity.sessions',
+      );
       assert.deepEqual([...new Set(counts.map(({ node }) => node))], ['Index Only Scan'], query);
       const blocks = counts.reduce((sum, scan) => sum + scan.blocks, 0);
       assert.ok(blocks <= most, `${query}: ${blocks} blocks, at most ${most}`);

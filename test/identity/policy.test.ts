@@ -22,8 +22,12 @@ const userWith = (flags: Partial<User>): User => ({
   ...flags,
 });
 
-const sessionOf = (user: User): CallerSession =>
-  ({ id: '0190c0de-0000-4000-8000-000000000003', ended: false, last_seen_is_old: false, user });
+const sessionOf = (user: User): CallerSession => ({
+  id: '0190c0de-0000-4000-8000-000000000003',
+  ended: false,
+  last_seen_is_old: false,
+  user,
+});
 
 const keyOf = (user: User | null): ApiKey => ({
   id: '0190c0de-0000-4000-8000-000000000004',
@@ -42,12 +46,28 @@ const keyOf = (user: User | null): ApiKey => ({
   user,
 });
 
-const bySession = (flags: Partial<User>): Caller => ({ session: sessionOf(userWith(flags)), key: null, user: userWith(flags) });
-const byKey = (flags: Partial<User>): Caller => ({ session: null, key: keyOf(userWith(flags)), user: userWith(flags) });
+const bySession = (flags: Partial<User>): Caller => ({
+  session: sessionOf(userWith(flags)),
+  key: null,
+  user: userWith(flags),
+});
+const byKey = (flags: Partial<User>): Caller => ({
+  session: null,
+  key: keyOf(userWith(flags)),
+  user: userWith(flags),
+});
 
 const CALLERS: ReadonlyArray<readonly [name: string, ...callers: Caller[]]> = [
-  ['a super administrator by session', bySession({ super_admin: true }), bySession({ super_admin: true, username: 'somebody', verified: true })],
-  ['a super administrator by key', byKey({ super_admin: true }), byKey({ super_admin: true, verified: true })],
+  [
+    'a super administrator by session',
+    bySession({ super_admin: true }),
+    bySession({ super_admin: true, username: 'somebody', verified: true }),
+  ],
+  [
+    'a super administrator by key',
+    byKey({ super_admin: true }),
+    byKey({ super_admin: true, verified: true }),
+  ],
   ['a user by session', bySession({}), bySession({ verified: true, username: 'admin' })],
   ['a user by key', byKey({}), byKey({ verified: true, username: 'admin' })],
   ['a key without a user', { session: null, key: keyOf(null), user: null }],
@@ -61,7 +81,13 @@ const TARGETS: ReadonlyArray<readonly [name: string, ownerId: string | null | un
 ];
 
 /** For each of the callers, in order, what they may do it with, in the order of the targets: `x` for may. */
-type Row = readonly [administrator: string, administratorsKey: string, user: string, usersKey: string, keyOfNobody: string];
+type Row = readonly [
+  administrator: string,
+  administratorsKey: string,
+  user: string,
+  usersKey: string,
+  keyOfNobody: string,
+];
 
 // The type asks for every action, so that a new one cannot be forgotten here.
 const TABLE: Readonly<Record<Action, Row>> = {
@@ -90,13 +116,19 @@ const TABLE: Readonly<Record<Action, Row>> = {
 
 // Object.entries forgets the type of the keys that was just checked.
 const actions = Object.entries(TABLE) as Array<[Action, Row]>;
-const decide = (caller: Caller, action: Action, ownerId: string | null | undefined) => (ownerId === undefined ? may(caller, action) : may(caller, action, ownerId));
+const decide = (caller: Caller, action: Action, ownerId: string | null | undefined) =>
+  ownerId === undefined ? may(caller, action) : may(caller, action, ownerId);
 
 for (const [action, row] of actions) {
   test(`who may "${action}"`, () => {
     for (const [column, [name, ...callers]] of CALLERS.entries()) {
       for (const [place, [target, ownerId]] of TARGETS.entries()) {
-        for (const caller of callers) assert.equal(decide(caller, action, ownerId), row[column]?.[place] === 'x', `${name}, ${target}`);
+        for (const caller of callers)
+          assert.equal(
+            decide(caller, action, ownerId),
+            row[column]?.[place] === 'x',
+            `${name}, ${target}`,
+          );
       }
     }
   });
@@ -112,7 +144,9 @@ test('the table is written out in full', () => {
 test('only the whole id makes an owner', () => {
   for (const caller of [bySession({}), byKey({})]) {
     for (const ownerId of ['', OWN.slice(0, -1), `${OWN} `, OWN.toUpperCase(), 'caller']) {
-      for (const [action, row] of actions) if (row[2] === 'x---') assert.equal(may(caller, action, ownerId), false, `${action}: ${ownerId}`);
+      for (const [action, row] of actions)
+        if (row[2] === 'x---')
+          assert.equal(may(caller, action, ownerId), false, `${action}: ${ownerId}`);
     }
   }
 });

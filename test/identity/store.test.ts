@@ -10,7 +10,13 @@ import { createIdentity } from '../../src/identity/service.ts';
 import { createJobs, removeEndedSessions } from '../../src/identity/store/housekeeping.ts';
 import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
 import * as store from '../../src/identity/store/sessions.ts';
-import { findAccount, findUser, insertUser, replaceHash, type UserValues } from '../../src/identity/store/users.ts';
+import {
+  findAccount,
+  findUser,
+  insertUser,
+  replaceHash,
+  type UserValues,
+} from '../../src/identity/store/users.ts';
 import { createSessionToken } from '../../src/identity/token.ts';
 import { createDatabase } from '../support/database.ts';
 import { quiet } from '../support/context.ts';
@@ -35,7 +41,13 @@ async function account(key: string): Promise<Account> {
 }
 
 const insertSession = (session: { id: string; token: string; seconds: number }, user: Account) =>
-  store.insertSession(database, COMMAND_LINE, { ...session, ip: '192.0.2.1', userAgent: 'a test', isProven: false }, user, randomBytes(32));
+  store.insertSession(
+    database,
+    COMMAND_LINE,
+    { ...session, ip: '192.0.2.1', userAgent: 'a test', isProven: false },
+    user,
+    randomBytes(32),
+  );
 
 async function openSession(username = 'user-one') {
   const [id, token] = [randomUUID(), createSessionToken()];
@@ -54,15 +66,24 @@ const newUser = (username: string, email = `${username}@example.org`): UserValue
   verified: false,
   super_admin: false,
 });
-const insert = (user: UserValues): Promise<User> => database.transaction((connection) => insertUser(connection, COMMAND_LINE, user));
-const refusedBy = (constraint: string) => (error: unknown) => error instanceof Duplicate && error.constraint === constraint;
+const insert = (user: UserValues): Promise<User> =>
+  database.transaction((connection) => insertUser(connection, COMMAND_LINE, user));
+const refusedBy = (constraint: string) => (error: unknown) =>
+  error instanceof Duplicate && error.constraint === constraint;
 
 test('a taken name or address is rejected by its index, and free after deletion', async () => {
   const first = await insert(newUser('taken'));
   const before = await sql`select count(*)::int as lines from identity.audit`;
-  await assert.rejects(insert(newUser('taken', 'other@example.org')), refusedBy('users_username_key'));
+  await assert.rejects(
+    insert(newUser('taken', 'other@example.org')),
+    refusedBy('users_username_key'),
+  );
   await assert.rejects(insert(newUser('other', 'taken@example.org')), refusedBy('users_email_key'));
-  assert.deepEqual(await sql`select count(*)::int as lines from identity.audit`, before, 'what was not done is not in the trail');
+  assert.deepEqual(
+    await sql`select count(*)::int as lines from identity.audit`,
+    before,
+    'what was not done is not in the trail',
+  );
   await sql`update identity.users set deleted_at = now() where id = ${first.id}`;
   const second = await insert(newUser('taken'));
   assert.equal((await account('taken')).id, second.id);
@@ -72,7 +93,8 @@ test('a taken name or address is rejected by its index, and free after deletion'
 
 test('a session is stored under the SHA-256 of its token, and the token nowhere', async () => {
   const { id, token } = await openSession();
-  const [row] = await sql`select token_digest, sessions::text as everything from identity.sessions where id = ${id}`;
+  const [row] =
+    await sql`select token_digest, sessions::text as everything from identity.sessions where id = ${id}`;
   assert.deepEqual(row?.token_digest, Buffer.from(hexDigest(token), 'hex'));
   assert.equal(row?.everything.includes(token.slice('session:'.length)), false);
   assert.notEqual(id, token.slice('session:'.length));
@@ -95,7 +117,10 @@ for (const [what, change] of Object.entries(changes)) {
     const about = () => sql`
       select event from identity.audit where user_id = ${id} union all select encode(key, 'hex') from identity.throttles`;
     const trail = await about();
-    assert.equal(await insertSession({ id: randomUUID(), token: createSessionToken(), seconds: 60 }, checked), false);
+    assert.equal(
+      await insertSession({ id: randomUUID(), token: createSessionToken(), seconds: 60 }, checked),
+      false,
+    );
     assert.deepEqual([...(await sql`select id from identity.sessions`)], []);
     assert.deepEqual(await about(), trail, 'nothing in the trail, and no failures cleared');
   });
@@ -118,13 +143,16 @@ test('sessions of the same moment are listed in one fixed order', async (t) => {
   await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set enable_bitmapscan = off`);
   const unindexed = { database: openIdentity(t, url), idleSeconds: 0 };
   const page = async (number: number, limit: number) =>
-    (await store.listSessions(unindexed, { page: number, limit }, { userId: one, active: null })).rows.map(({ id }) => id);
+    (
+      await store.listSessions(unindexed, { page: number, limit }, { userId: one, active: null })
+    ).rows.map(({ id }) => id);
   const whole = await page(1, 10);
   assert.equal(whole.length, 6);
   assert.deepEqual(whole, [...whole].sort().reverse());
   for (const limit of [1, 2, 4]) {
     const pages: string[] = [];
-    for (let number = 1; number <= Math.ceil(6 / limit); number += 1) pages.push(...(await page(number, limit)));
+    for (let number = 1; number <= Math.ceil(6 / limit); number += 1)
+      pages.push(...(await page(number, limit)));
     assert.deepEqual(pages, whole, `${limit} at a time`);
   }
 });
@@ -132,8 +160,17 @@ test('sessions of the same moment are listed in one fixed order', async (t) => {
 test('the total equals the number of listed sessions, for all users and for each user', async () => {
   await openSession();
   await openSession('user-two');
-  for (const [userId, expected] of [[null, 2], [one, 1], [two, 1], [randomUUID(), 0]] as const) {
-    const { rows, total } = await store.listSessions(sessions, { page: 1, limit: 10 }, { userId, active: null });
+  for (const [userId, expected] of [
+    [null, 2],
+    [one, 1],
+    [two, 1],
+    [randomUUID(), 0],
+  ] as const) {
+    const { rows, total } = await store.listSessions(
+      sessions,
+      { page: 1, limit: 10 },
+      { userId, active: null },
+    );
     assert.deepEqual([rows.length, total], [expected, expected]);
   }
 });
@@ -143,12 +180,16 @@ test('a session that is deleted is neither listed nor counted', async () => {
   await openSession();
   await sql`update identity.sessions set deleted_at = now() where id = ${id}`;
   for (const userId of [null, one]) {
-    const { rows, total } = await store.listSessions(sessions, { page: 1, limit: 10 }, { userId, active: null });
+    const { rows, total } = await store.listSessions(
+      sessions,
+      { page: 1, limit: 10 },
+      { userId, active: null },
+    );
     assert.deepEqual([rows.length, total], [1, 1]);
   }
 });
 
-test('an ended session has expired by the database\'s clock, at the very moment', async () => {
+test("an ended session has expired by the database's clock, at the very moment", async () => {
   const { id, token } = await openSession();
   assert.equal((await store.findSessionByToken(sessions, hexDigest(token)))?.expired, false);
   await sql`update identity.sessions set expires_at = now() where id = ${id}`;
@@ -156,7 +197,15 @@ test('an ended session has expired by the database\'s clock, at the very moment'
 });
 
 test('a check of a token and the view of its session agree on whether it has ended, in every combination of ends', async (t) => {
-  const ENDS = ['revoked', 'logged out', 'expired', 'idle', 'all of the user', 'all', 'all, by a clock that was ahead'] as const;
+  const ENDS = [
+    'revoked',
+    'logged out',
+    'expired',
+    'idle',
+    'all of the user',
+    'all',
+    'all, by a clock that was ahead',
+  ] as const;
   const [{ id, token }, limited] = [await openSession(), { database, idleSeconds: 60 }];
   await sql`update identity.sessions set created_at = now() - interval '2 hours' where id = ${id}`;
   t.after(async () => {
@@ -174,7 +223,10 @@ test('a check of a token and the view of its session agree on whether it has end
       from identity.sessions s where s.id = ${id} and u.id = s.user_id`;
     const minutes = has('all, by a clock that was ahead') ? 120 : has('all') ? -30 : null;
     await sql`update identity.global_revocation set sessions_end_at = now() + make_interval(mins => ${minutes})`;
-    const [caller, session] = await Promise.all([store.findCallerByToken(limited, hexDigest(token)), store.findSessionByToken(limited, hexDigest(token))]);
+    const [caller, session] = await Promise.all([
+      store.findCallerByToken(limited, hexDigest(token)),
+      store.findSessionByToken(limited, hexDigest(token)),
+    ]);
     assert.ok(caller && session);
     const ends = ENDS.filter(has).join(', ');
     assert.equal(caller.ended, session.revoked || session.logged_out || session.expired, ends);
@@ -192,11 +244,17 @@ test('the owner of a session is found by its id, unless it is deleted or unknown
 });
 
 test('revoking all sessions of a user counts the open ones and touches no row', async () => {
-  const [loggedOut, expired] = [await openSession(), await openSession(), await openSession(), await openSession()];
+  const [loggedOut, expired] = [
+    await openSession(),
+    await openSession(),
+    await openSession(),
+    await openSession(),
+  ];
   const foreign = await openSession('user-two');
   await store.endSession(database, COMMAND_LINE, loggedOut.id, 'session.logged_out');
   await sql`update identity.sessions set expires_at = now() where id = ${expired.id}`;
-  const untouched = () => sql`select * from identity.sessions where id in (${loggedOut.id}, ${expired.id}, ${foreign.id}) order by id`;
+  const untouched = () =>
+    sql`select * from identity.sessions where id in (${loggedOut.id}, ${expired.id}, ${foreign.id}) order by id`;
   const before = await untouched();
   assert.equal(await store.revokeSessions(database, COMMAND_LINE, one), 2);
   assert.deepEqual([...(await untouched())], [...before]);
@@ -221,13 +279,17 @@ test('an ended session is removed in batches when its retention is over', async 
 test('the retention of a session that was ended early counts from its end', async () => {
   const [early, late, loggedOut] = [await openSession(), await openSession(), await openSession()];
   await openSession();
-  for (const { id } of [early, late]) assert.equal(await store.endSession(database, COMMAND_LINE, id, 'session.revoked'), 1);
+  for (const { id } of [early, late])
+    assert.equal(await store.endSession(database, COMMAND_LINE, id, 'session.revoked'), 1);
   await store.endSession(database, COMMAND_LINE, loggedOut.id, 'session.logged_out');
   await sql`update identity.sessions set created_at = now() - interval '2 hours', last_seen_at = now() - interval '2 hours'`;
   await sql`update identity.sessions set updated_at = now() - interval '61 seconds' where id in (${early.id}, ${loggedOut.id})`;
   await sql`update identity.sessions set updated_at = now() - interval '30 seconds' where id = ${late.id}`;
   assert.equal(await removeEndedSessions(database, 60, 10), 2);
-  assert.equal((await sql`select id from identity.sessions where id in (${early.id}, ${loggedOut.id})`).length, 0);
+  assert.equal(
+    (await sql`select id from identity.sessions where id in (${early.id}, ${loggedOut.id})`).length,
+    0,
+  );
   // Nothing has ended that is only old.
   assert.equal((await sql`select id from identity.sessions`).length, 2);
 });
@@ -237,7 +299,14 @@ test('the background job uses the configured retention, and two may run at once'
   await sql`update identity.sessions set expires_at = now() - interval '61 seconds' where id = ${old.id}`;
   await sql`update identity.sessions set expires_at = now() - interval '30 seconds' where id = ${recent.id}`;
   const context = quiet();
-  const options = { passwords: CHEAP, sessionSeconds: 60, idleSeconds: 0, portal: null, retentionSeconds: 60, auditSeconds: 60 };
+  const options = {
+    passwords: CHEAP,
+    sessionSeconds: 60,
+    idleSeconds: 0,
+    portal: null,
+    retentionSeconds: 60,
+    auditSeconds: 60,
+  };
   const [job] = createJobs(createIdentity(options, database, context));
   assert.equal(job?.name, 'remove from identity.sessions');
   // False: the batch was not full, so there is nothing more to do now.

@@ -9,8 +9,17 @@ import { addUser, assertError, assertSuccess, openIdentity, PASSWORD } from '../
 const { url: databaseUrl, sql } = await createDatabase();
 // As many hashes at once as there are clients: the statement alone must hold them to five.
 const wide = { ...BEHIND_PROXY, PASSWORD_HASHES: '64' };
-const replicas = [await startGatehouse({ after }, ['identity'], databaseUrl, wide), await startGatehouse({ after }, ['identity'], databaseUrl, wide)].map(({ url }) => url.identity);
-const narrow = (await startGatehouse({ after }, ['identity'], databaseUrl, { ...BEHIND_PROXY, PASSWORD_HASHES: '2', PASSWORD_SCRYPT: 'ln=10,r=8,p=1' })).url.identity;
+const replicas = [
+  await startGatehouse({ after }, ['identity'], databaseUrl, wide),
+  await startGatehouse({ after }, ['identity'], databaseUrl, wide),
+].map(({ url }) => url.identity);
+const narrow = (
+  await startGatehouse({ after }, ['identity'], databaseUrl, {
+    ...BEHIND_PROXY,
+    PASSWORD_HASHES: '2',
+    PASSWORD_SCRYPT: 'ln=10,r=8,p=1',
+  })
+).url.identity;
 await addUser(openIdentity({ after }, databaseUrl), 'owner');
 
 const CLIENTS = 64;
@@ -31,21 +40,32 @@ for (const name of ['owner', 'nobody-here']) {
     await sql`delete from identity.throttles`;
     await sql`delete from identity.audit`;
     const address = newAddress();
-    const answers = await Promise.all(Array.from({ length: CLIENTS }, (_, index) => loginFrom(replica(index), address, name)));
+    const answers = await Promise.all(
+      Array.from({ length: CLIENTS }, (_, index) => loginFrom(replica(index), address, name)),
+    );
     assert.equal(judge(answers), 5);
     assert.equal(answers.filter(({ status }) => status === 429).length, CLIENTS - 5);
     // Those that had been let in before the fifth failure are counted, though they learn nothing.
-    const counts = (await sql`select attempts as n from identity.throttles`).map(({ n }) => Number(n));
-    const [row] = await sql`select count(*)::int as n from identity.audit where event = 'login.failed'`;
+    const counts = (await sql`select attempts as n from identity.throttles`).map(({ n }) =>
+      Number(n),
+    );
+    const [row] =
+      await sql`select count(*)::int as n from identity.audit where event = 'login.failed'`;
     assert.deepEqual(counts, [row?.n, row?.n, row?.n]);
   });
 }
 
 test('64 concurrent wrong logins from as many networks are all counted', async () => {
   await sql`delete from identity.throttles`;
-  const answers = await Promise.all(Array.from({ length: CLIENTS }, (_, index) => loginFrom(replica(index), newAddress(), 'owner')));
-  assert.deepEqual(answers.map(({ status }) => status), answers.map(() => 401));
-  const [row] = await sql`select max(attempts) as most, count(*)::int as rows from identity.throttles`;
+  const answers = await Promise.all(
+    Array.from({ length: CLIENTS }, (_, index) => loginFrom(replica(index), newAddress(), 'owner')),
+  );
+  assert.deepEqual(
+    answers.map(({ status }) => status),
+    answers.map(() => 401),
+  );
+  const [row] =
+    await sql`select max(attempts) as most, count(*)::int as rows from identity.throttles`;
   assert.deepEqual({ ...row }, { most: CLIENTS, rows: 2 * CLIENTS + 1 });
 });
 

@@ -1,7 +1,14 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { test } from 'node:test';
-import { createApiKey, createSessionToken, KEY_PREFIX, maskedKey, parseApiKey, parseSessionToken } from '../../src/identity/token.ts';
+import {
+  createApiKey,
+  createSessionToken,
+  KEY_PREFIX,
+  maskedKey,
+  parseApiKey,
+  parseSessionToken,
+} from '../../src/identity/token.ts';
 
 const UUID = '0190c0de-1234-4abc-8def-0123456789ab';
 const TOKEN = `session:${UUID}`;
@@ -20,7 +27,8 @@ const ACCEPTED: Readonly<Record<string, string>> = {
 };
 
 for (const [name, credential] of Object.entries(ACCEPTED)) {
-  test(`${name} has the digest of the token`, () => assert.equal(parseSessionToken(credential), sha256(TOKEN)));
+  test(`${name} has the digest of the token`, () =>
+    assert.equal(parseSessionToken(credential), sha256(TOKEN)));
 }
 
 test('the encodings above are what they are called', () => {
@@ -28,7 +36,7 @@ test('the encodings above are what they are called', () => {
 });
 
 const REFUSED: Readonly<Record<string, string>> = {
-  'nothing': '',
+  nothing: '',
   'the prefix alone': 'session:',
   'a UUID alone': UUID,
   'Base64 of a UUID alone': base64(UUID),
@@ -52,7 +60,7 @@ const REFUSED: Readonly<Record<string, string>> = {
   'Base64 twice': base64(ENCODED),
   'session: and Base64 twice': `session:${base64(ENCODED)}`,
   'Base64 of session: and Base64': base64(`session:${ENCODED}`),
-  'hexadecimal': Buffer.from(TOKEN).toString('hex'),
+  hexadecimal: Buffer.from(TOKEN).toString('hex'),
   'percent-encoding': encodeURIComponent(TOKEN),
   'Base64 with percent-encoded padding': `${BARE}%3D`,
   'a space before': ` ${TOKEN}`,
@@ -71,7 +79,11 @@ const REFUSED: Readonly<Record<string, string>> = {
   'full-width letters': `ｓｅｓｓｉｏｎ:${UUID}`,
   'full-width digits': TOKEN.replace('0', '０'),
   'Base64 of full-width digits': base64(TOKEN.replace('0', '０')),
-  'the high bit of a letter set': Buffer.concat([Buffer.from('session:'), Buffer.of(0xb0), Buffer.from(UUID.slice(1))]).toString('base64'),
+  'the high bit of a letter set': Buffer.concat([
+    Buffer.from('session:'),
+    Buffer.of(0xb0),
+    Buffer.from(UUID.slice(1)),
+  ]).toString('base64'),
   'two tokens': `${TOKEN} ${TOKEN}`,
   'a very long text': 'A'.repeat(1_000_000),
   'Base64 of a very long text': base64(TOKEN.repeat(10_000)),
@@ -84,8 +96,12 @@ for (const [name, credential] of Object.entries(REFUSED)) {
 test('a new token is session: and a random UUID of version 4, and parses as itself', () => {
   const tokens = Array.from({ length: 1_000 }, createSessionToken);
   for (const token of tokens) {
-    assert.match(token, /^session:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
-    for (const form of [token, base64(token), `session:${base64(token)}`]) assert.equal(parseSessionToken(form), sha256(token));
+    assert.match(
+      token,
+      /^session:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/,
+    );
+    for (const form of [token, base64(token), `session:${base64(token)}`])
+      assert.equal(parseSessionToken(form), sha256(token));
   }
   assert.equal(new Set(tokens).size, tokens.length);
 });
@@ -118,8 +134,17 @@ test('the checksum notices every character that is mistyped', () => {
 test('the checksum detects a missing, doubled or swapped character', () => {
   const key = createApiKey();
   for (let at = 0; at < key.length; at += 1) {
-    const [before, here, next, rest] = [key.slice(0, at), key.charAt(at), key.charAt(at + 1), key.slice(at + 2)];
-    for (const changed of [before + next + rest, before + here + here + next + rest, before + next + here + rest]) {
+    const [before, here, next, rest] = [
+      key.slice(0, at),
+      key.charAt(at),
+      key.charAt(at + 1),
+      key.slice(at + 2),
+    ];
+    for (const changed of [
+      before + next + rest,
+      before + here + here + next + rest,
+      before + next + here + rest,
+    ]) {
       if (changed !== key) assert.equal(parseApiKey(changed), null, changed);
     }
   }
@@ -127,7 +152,27 @@ test('the checksum detects a missing, doubled or swapped character', () => {
 
 test('nothing around a key, and no encoding of it, is taken for the key', () => {
   const key = createApiKey();
-  const others = ['', 'key:', key.slice(4), ` ${key}`, `${key} `, `${key}\n`, `${key}\0`, `Bearer ${key}`, `KEY:${key.slice(4)}`, `session:${key.slice(4)}`, `${key}${key}`, base64(key), `key:${base64(key)}`, encodeURIComponent(key), key.replace(/[A-Za-z0-9]/g, (character) => String.fromCharCode(character.charCodeAt(0) + 0xfee0)), `key:${'A'.repeat(49)}`, 'k'.repeat(1_000_000)];
+  const others = [
+    '',
+    'key:',
+    key.slice(4),
+    ` ${key}`,
+    `${key} `,
+    `${key}\n`,
+    `${key}\0`,
+    `Bearer ${key}`,
+    `KEY:${key.slice(4)}`,
+    `session:${key.slice(4)}`,
+    `${key}${key}`,
+    base64(key),
+    `key:${base64(key)}`,
+    encodeURIComponent(key),
+    key.replace(/[A-Za-z0-9]/g, (character) =>
+      String.fromCharCode(character.charCodeAt(0) + 0xfee0),
+    ),
+    `key:${'A'.repeat(49)}`,
+    'k'.repeat(1_000_000),
+  ];
   for (const other of others) assert.equal(parseApiKey(other), null, other.slice(0, 60));
 });
 

@@ -10,11 +10,18 @@ import { secretsClient } from '../support/secrets.ts';
 import { untilSql } from '../support/connections.ts';
 
 const file = await createDatabase();
-const { url } = await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], file.url, { PASSWORD_HASHES: '8' });
+const { url } = await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], file.url, {
+  PASSWORD_HASHES: '8',
+});
 const secrets = secretsClient(url.secrets);
 const webhook = (id: string, event = 'tested', headers = {}) =>
-  ask('POST', `${url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event, data: { page_id: '1' } }, headers: { 'idempotency-key': id, ...headers } });
-const login = (username: string) => ask('POST', `${url.identity}/api/auth/login`, { body: { username, password: PASSWORD } });
+  ask('POST', `${url.webhook}/webhook`, {
+    bearer: WEBHOOK_TOKEN,
+    body: { event, data: { page_id: '1' } },
+    headers: { 'idempotency-key': id, ...headers },
+  });
+const login = (username: string) =>
+  ask('POST', `${url.identity}/api/auth/login`, { body: { username, password: PASSWORD } });
 
 before(async () => {
   const database = openIdentity({ after }, file.url);
@@ -34,13 +41,18 @@ interface Case {
   readonly status?: number;
 }
 
-async function slowest(calls: ReadonlyArray<() => Promise<Answer>>, status: number): Promise<number> {
-  const times = await Promise.all(calls.map(async (call) => {
-    const start = performance.now();
-    const answer = await call();
-    assert.equal(answer.status, status, answer.text);
-    return performance.now() - start;
-  }));
+async function slowest(
+  calls: ReadonlyArray<() => Promise<Answer>>,
+  status: number,
+): Promise<number> {
+  const times = await Promise.all(
+    calls.map(async (call) => {
+      const start = performance.now();
+      const answer = await call();
+      assert.equal(answer.status, status, answer.text);
+      return performance.now() - start;
+    }),
+  );
   return Math.max(...times);
 }
 
@@ -51,18 +63,25 @@ async function check(t: TestContext, { lock, locked, other, status = 200 }: Case
   await holder`begin`;
   await lock(holder);
   let isDone = false;
-  const waiting = slowest(Array.from({ length: CALLERS }, () => locked), status);
+  const waiting = slowest(
+    Array.from({ length: CALLERS }, () => locked),
+    status,
+  );
   void waiting.finally(() => (isDone = true)).catch(() => {});
   const end = performance.now() + LOCKED_MS;
   let longest = 0;
   // Some in one shared statement with the locked ones, some after them.
-  while (performance.now() < end) longest = Math.max(longest, await slowest([other, other, other], status));
+  while (performance.now() < end)
+    longest = Math.max(longest, await slowest([other, other, other], status));
   t.diagnostic(`slowest other call: ${Math.round(longest)} ms`);
   assert.ok(longest < MAX_MS, `another call took ${Math.round(longest)} ms`);
   assert.equal(isDone, false, 'the callers wait for the lock');
   await holder`commit`;
   const took = await waiting;
-  assert.ok(took >= LOCKED_MS && took < LOCKED_MS + 5_000, `the callers took ${Math.round(took)} ms`);
+  assert.ok(
+    took >= LOCKED_MS && took < LOCKED_MS + 5_000,
+    `the callers took ${Math.round(took)} ms`,
+  );
 }
 
 test('a locked user delays no other login', (t) =>
@@ -74,8 +93,11 @@ test('a locked user delays no other login', (t) =>
 
 test('changes of a locked user delay no change of another user', async (t) => {
   const bearer = await logIn(url.identity);
-  const users = await file.sql<Array<{ id: string }>>`select id from identity.users where username in ('locked', 'other') order by username`;
-  const change = (user: string | undefined) => () => ask('DELETE', `${url.identity}/api/session/revoke/all/user?user=${user}`, { bearer });
+  const users = await file.sql<
+    Array<{ id: string }>
+  >`select id from identity.users where username in ('locked', 'other') order by username`;
+  const change = (user: string | undefined) => () =>
+    ask('DELETE', `${url.identity}/api/session/revoke/all/user?user=${user}`, { bearer });
   await check(t, {
     lock: (sql) => sql`select from identity.users where username = 'locked' for update`,
     locked: change(users[0]?.id),
@@ -86,7 +108,10 @@ test('changes of a locked user delay no change of another user', async (t) => {
 test('a locked secret delays no other secret, and each reader counts once', async (t) => {
   const [one, two] = [await secrets.keep('locked'), await secrets.keep('other')];
   const other = async () => {
-    const [read, stored] = await Promise.all([secrets.decrypt(two.id, two.secret), secrets.encrypt({ password: 'new' })]);
+    const [read, stored] = await Promise.all([
+      secrets.decrypt(two.id, two.secret),
+      secrets.encrypt({ password: 'new' }),
+    ]);
     assert.equal(stored.status, 201);
     return read;
   };
@@ -108,7 +133,8 @@ test('an event whose first delivery is not committed delays no other event, and 
     locked: () => webhook(id),
     other: () => webhook(randomUUID()),
   });
-  const [row] = await file.sql`select count(*)::int as events from webhook.events where delivery_id = ${id}`;
+  const [row] =
+    await file.sql`select count(*)::int as events from webhook.events where delivery_id = ${id}`;
   assert.equal(row?.events, 1);
 });
 

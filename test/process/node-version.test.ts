@@ -10,15 +10,21 @@ const program = buildProgram();
 /** Runs the program as that version. */
 const runAs = (t: Parameters<typeof runProgram>[0], version: string) => {
   const versions = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } })`;
-  return runProgram(t, program, ['version'], { NODE_OPTIONS: `--import "data:text/javascript,${encodeURIComponent(versions)}"` });
+  return runProgram(t, program, ['version'], {
+    NODE_OPTIONS: `--import "data:text/javascript,${encodeURIComponent(versions)}"`,
+  });
 };
 
 test('a Node older than 20.11 is rejected in one sentence', async (t) => {
   for (const version of ['12.22.12', '18.20.8', '20.10.0']) {
     const { code, stdout, stderr } = await runAs(t, version);
-    assert.deepEqual([code, stdout, stderr], [1, '', `gatehouse: Node ${version} is too old. Install Node 20.11 or newer.\n`]);
+    assert.deepEqual(
+      [code, stdout, stderr],
+      [1, '', `gatehouse: Node ${version} is too old. Install Node 20.11 or newer.\n`],
+    );
   }
-  for (const version of ['20.11.0', '22.1.0', '24.0.0']) assert.equal((await runAs(t, version)).code, 0, version);
+  for (const version of ['20.11.0', '22.1.0', '24.0.0'])
+    assert.equal((await runAs(t, version)).code, 0, version);
 });
 
 test('the file that checks uses only syntax of Node 12, and imports nothing before the check', () => {

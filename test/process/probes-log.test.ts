@@ -5,17 +5,23 @@ import { createDatabase } from '../support/database.ts';
 import { ask, type Gatehouse, startGatehouse } from '../support/gatehouse.ts';
 
 const requestsOf = ({ log }: Gatehouse) =>
-  log().filter(({ message }) => message === 'request').map(({ level, route, status }) => `${level} ${route} ${status}`);
+  log()
+    .filter(({ message }) => message === 'request')
+    .map(({ level, route, status }) => `${level} ${route} ${status}`);
 
 for (const [settings, expected] of [
   [{ LOG_PROBES: undefined }, []],
-  [{ LOG_PROBES: undefined, LOG_LEVEL: 'debug' }, ['debug GET /livez 200', 'debug GET /readyz 200']],
+  [
+    { LOG_PROBES: undefined, LOG_LEVEL: 'debug' },
+    ['debug GET /livez 200', 'debug GET /readyz 200'],
+  ],
   [{ LOG_PROBES: 'on' }, ['info GET /livez 200', 'info GET /readyz 200']],
 ] as const) {
   test(`probes in the log with ${JSON.stringify(settings)}`, async (t) => {
     const plain = { WEBHOOK_VARIANT: 'plain', ...settings };
     const gatehouse = await startGatehouse(t, ['webhook'], undefined, plain);
-    for (const path of ['/livez', '/readyz', '/none']) await ask('GET', gatehouse.url.webhook + path);
+    for (const path of ['/livez', '/readyz', '/none'])
+      await ask('GET', gatehouse.url.webhook + path);
     await gatehouse.stop();
     assert.deepEqual(requestsOf(gatehouse), [...expected, 'info (none) 404']);
   });
@@ -23,7 +29,13 @@ for (const [settings, expected] of [
 
 test('failed probes while a service starts are not in the log', async (t) => {
   const away = 'postgres://postgres@127.0.0.1:1/none';
-  const gatehouse = await startGatehouse(t, ['secrets'], away, { LOG_PROBES: undefined }, 'listening');
+  const gatehouse = await startGatehouse(
+    t,
+    ['secrets'],
+    away,
+    { LOG_PROBES: undefined },
+    'listening',
+  );
   assert.equal((await ask('GET', `${gatehouse.url.secrets}/readyz`)).status, 503);
   await gatehouse.stop();
   assert.deepEqual(requestsOf(gatehouse), []);
@@ -40,8 +52,14 @@ test('the log has one line when a service is no longer ready, and one when it is
   await sql`alter table secrets.away rename to migrations`;
   assert.deepEqual(await probes(), [200, 200, 200]);
   await gatehouse.stop();
-  const changes = gatehouse.log().filter(({ message }) => /^(request|not ready|ready again)$/.test(String(message)));
-  assert.deepEqual(changes.map(({ level, message, problem }) => [level, message, problem]), [
-    ['warn', 'not ready', 'the schema is not current: run "gatehouse migrate"'], ['info', 'ready again', undefined],
-  ]);
+  const changes = gatehouse
+    .log()
+    .filter(({ message }) => /^(request|not ready|ready again)$/.test(String(message)));
+  assert.deepEqual(
+    changes.map(({ level, message, problem }) => [level, message, problem]),
+    [
+      ['warn', 'not ready', 'the schema is not current: run "gatehouse migrate"'],
+      ['info', 'ready again', undefined],
+    ],
+  );
 });

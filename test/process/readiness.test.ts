@@ -21,14 +21,27 @@ async function assertUnready({ url, log }: Gatehouse, problem: RegExp): Promise<
     await untilSql(async () => problem.test((await probe()).text), `${service} says ${problem}`);
     const start = performance.now();
     // Shared checks, and checks one after the other.
-    for (const { status } of [...(await Promise.all([probe(), probe(), probe()])), await probe()]) assert.equal(status, UNREADY[service]);
+    for (const { status } of [...(await Promise.all([probe(), probe(), probe()])), await probe()])
+      assert.equal(status, UNREADY[service]);
     assert.ok(performance.now() - start < 5_000);
-    assert.ok(log().some((line) => line.service === service && line.message === 'not ready' && problem.test(String(line.problem)) && String(line.error).includes('SQLSTATE')));
+    assert.ok(
+      log().some(
+        (line) =>
+          line.service === service &&
+          line.message === 'not ready' &&
+          problem.test(String(line.problem)) &&
+          String(line.error).includes('SQLSTATE'),
+      ),
+    );
   }
 }
 
 async function untilReady({ url }: Gatehouse): Promise<void> {
-  for (const service of SERVICES) await untilSql(async () => (await ask('GET', `${url[service]}/readyz`)).status === 200, `${service} is ready`);
+  for (const service of SERVICES)
+    await untilSql(
+      async () => (await ask('GET', `${url[service]}/readyz`)).status === 200,
+      `${service} is ready`,
+    );
 }
 
 async function start(t: TestContext): Promise<[Database, Gatehouse]> {
@@ -66,7 +79,9 @@ test('without a connection left for requests, a service is not ready', async (t)
   const { sql } = database;
   const url = new URL(database.url);
   const role = `limited_${nameOf(database)}`;
-  await sql.unsafe(`create role ${role} login password 'limited'; grant create, temporary on database ${nameOf(database)} to ${role}`);
+  await sql.unsafe(
+    `create role ${role} login password 'limited'; grant create, temporary on database ${nameOf(database)} to ${role}`,
+  );
   [url.username, url.password] = [role, 'limited'];
   const gatehouse = await startGatehouse(t, SERVICES, url.href);
   await untilReady(gatehouse);

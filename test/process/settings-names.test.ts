@@ -24,9 +24,15 @@ const SHARE_PAGE =
 const WORKERS = 'WORKERS was removed: run one process per container and add replicas.';
 
 for (const command of ['serve', 'serve identity', 'migrate', 'migrate webhook']) {
-  for (const [variable, value, problem] of [['SHARE_PAGE', 'on', SHARE_PAGE], ['WORKERS', '2', WORKERS]] as const) {
+  for (const [variable, value, problem] of [
+    ['SHARE_PAGE', 'on', SHARE_PAGE],
+    ['WORKERS', '2', WORKERS],
+  ] as const) {
     test(`${command} exits with 78 and the remedy if ${variable} is set`, async (t) => {
-      const finished = await runProgram(t, program, command.split(' '), { ...VALID, [variable]: value });
+      const finished = await runProgram(t, program, command.split(' '), {
+        ...VALID,
+        [variable]: value,
+      });
       assert.equal(finished.code, 78);
       assert.equal(finished.stdout, '');
       assert.equal(finished.stderr.trimEnd().split('\n').length, 1, finished.stderr);
@@ -48,20 +54,36 @@ const similar: ReadonlyArray<readonly [name: string, meant: string]> = [
 for (const [name, meant] of similar) {
   test(`${name} is rejected as a misspelled ${meant}`, () => {
     const [problem, ...others] = problems({ [name]: 'on' });
-    assert.ok(problem?.startsWith(`${name} is not a variable of Gatehouse. Did you mean ${meant}?`), problem);
+    assert.ok(
+      problem?.startsWith(`${name} is not a variable of Gatehouse. Did you mean ${meant}?`),
+      problem,
+    );
     assert.deepEqual(others, []);
   });
 }
 
 test('an unknown variable with one of the prefixes is rejected', () => {
-  const prefixes = ['IDENTITY', 'SECRETS', 'SECRET', 'WEBHOOK', 'SESSION', 'PASSWORD', 'RECEIPT', 'AUDIT'];
+  const prefixes = [
+    'IDENTITY',
+    'SECRETS',
+    'SECRET',
+    'WEBHOOK',
+    'SESSION',
+    'PASSWORD',
+    'RECEIPT',
+    'AUDIT',
+  ];
   for (const name of prefixes.map((prefix) => `${prefix}_OF_SOMEBODY_ELSE`)) {
-    assert.deepEqual(problems({ [name]: 'x' }), [`${name} is not a variable of Gatehouse. Remove it, or add it to IGNORE_VARIABLES.`]);
+    assert.deepEqual(problems({ [name]: 'x' }), [
+      `${name} is not a variable of Gatehouse. Remove it, or add it to IGNORE_VARIABLES.`,
+    ]);
   }
 });
 
 test('the value of an unknown variable is not printed', () => {
-  assert.ok(!problems({ SERVER_SECRETS: 'marked', WEBHOOK_TOKENS: 'marked' }).join('\n').includes('marked'));
+  assert.ok(
+    !problems({ SERVER_SECRETS: 'marked', WEBHOOK_TOKENS: 'marked' }).join('\n').includes('marked'),
+  );
 });
 
 test('IGNORE_VARIABLES lists variables of other programs', () => {
@@ -71,18 +93,24 @@ test('IGNORE_VARIABLES lists variables of other programs', () => {
 });
 
 const foreign: ReadonlyArray<readonly [what: string, given: Readonly<Record<string, string>>]> = [
-  ['SESSION_MANAGER, which desktops set', { SESSION_MANAGER: 'local/host:@/tmp/.ICE-unix/1,unix/host:/tmp/.ICE-unix/1' }],
+  [
+    'SESSION_MANAGER, which desktops set',
+    { SESSION_MANAGER: 'local/host:@/tmp/.ICE-unix/1,unix/host:/tmp/.ICE-unix/1' },
+  ],
   ['HOME and other short names', { HOME: '/root', HOSTS: 'a', HOSE: 'b', PORTS: '1', POST: '2' }],
   ['an empty unknown variable', { SHARE_PAGE: '', WORKERS: '' }],
-  ['the service links of Kubernetes', {
-    IDENTITY_SERVICE_HOST: '10.0.0.1',
-    IDENTITY_SERVICE_PORT: '3000',
-    IDENTITY_SERVICE_PORT_HTTP: '3000',
-    IDENTITY_PORT_3000_TCP: 'tcp://10.0.0.1:3000',
-    IDENTITY_PORT_3000_TCP_ADDR: '10.0.0.1',
-    SECRETS_SERVICE_HOST: '10.0.0.2',
-    WEBHOOK_PORT_8000_TCP_PROTO: 'tcp',
-  }],
+  [
+    'the service links of Kubernetes',
+    {
+      IDENTITY_SERVICE_HOST: '10.0.0.1',
+      IDENTITY_SERVICE_PORT: '3000',
+      IDENTITY_SERVICE_PORT_HTTP: '3000',
+      IDENTITY_PORT_3000_TCP: 'tcp://10.0.0.1:3000',
+      IDENTITY_PORT_3000_TCP_ADDR: '10.0.0.1',
+      SECRETS_SERVICE_HOST: '10.0.0.2',
+      WEBHOOK_PORT_8000_TCP_PROTO: 'tcp',
+    },
+  ],
 ];
 
 for (const [what, given] of foreign) {

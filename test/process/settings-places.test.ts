@@ -6,10 +6,18 @@ import { ConfigurationError } from '../../src/settings.ts';
 import { readConfig, SERVICES } from '../support/settings.ts';
 
 const LONG = 'a-long-random-text-0123456789-abcdefgh';
-const NEEDED = { DATABASE_URL: 'postgres://user:word@localhost:5432/gatehouse', SERVER_SECRET: LONG, AUTH_TOKEN: LONG };
+const NEEDED = {
+  DATABASE_URL: 'postgres://user:word@localhost:5432/gatehouse',
+  SERVER_SECRET: LONG,
+  AUTH_TOKEN: LONG,
+};
 type Given = Readonly<Record<string, string | undefined>>;
 
-function problems(given: Given, services: readonly ServiceName[] = SERVICES, purpose: 'serve' | 'administer' = 'serve'): readonly string[] {
+function problems(
+  given: Given,
+  services: readonly ServiceName[] = SERVICES,
+  purpose: 'serve' | 'administer' = 'serve',
+): readonly string[] {
   try {
     readConfig(services, purpose, { ...NEEDED, ...given });
   } catch (error) {
@@ -19,35 +27,92 @@ function problems(given: Given, services: readonly ServiceName[] = SERVICES, pur
   return [];
 }
 
-const listeners: ReadonlyArray<readonly [what: string, services: readonly ServiceName[], given: Given, expected: Given]> = [
-  ['HOST and PORT name the webhook listener', SERVICES, { HOST: '192.0.2.1', PORT: '9' }, { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080', webhook: '192.0.2.1:9' }],
-  ['HOST and PORT name the listener of identity alone', ['identity'], { HOST: '192.0.2.1', PORT: '9' }, { identity: '192.0.2.1:9' }],
-  ['HOST and PORT name the listener of secrets alone', ['secrets'], { HOST: '192.0.2.1', PORT: '9' }, { secrets: '192.0.2.1:9' }],
-  ['PORT applies to neither of two services without the webhook receiver', ['identity', 'secrets'], { PORT: '9' }, { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080' }],
-  ['a service that is named twice runs alone', ['identity', 'identity'], { HOST: '192.0.2.1', PORT: '9' }, { identity: '192.0.2.1:9' }],
-  ['the prefixed name overrides HOST and PORT', ['secrets'], { PORT: '9', SECRETS_PORT: '10', HOST: '192.0.2.1', SECRETS_HOST: '192.0.2.2' }, { secrets: '192.0.2.2:10' }],
-  ['WEBHOOK_PORT overrides PORT', SERVICES, { PORT: '9', WEBHOOK_PORT: '10' }, { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080', webhook: '0.0.0.0:10' }],
+const listeners: ReadonlyArray<
+  readonly [what: string, services: readonly ServiceName[], given: Given, expected: Given]
+> = [
+  [
+    'HOST and PORT name the webhook listener',
+    SERVICES,
+    { HOST: '192.0.2.1', PORT: '9' },
+    { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080', webhook: '192.0.2.1:9' },
+  ],
+  [
+    'HOST and PORT name the listener of identity alone',
+    ['identity'],
+    { HOST: '192.0.2.1', PORT: '9' },
+    { identity: '192.0.2.1:9' },
+  ],
+  [
+    'HOST and PORT name the listener of secrets alone',
+    ['secrets'],
+    { HOST: '192.0.2.1', PORT: '9' },
+    { secrets: '192.0.2.1:9' },
+  ],
+  [
+    'PORT applies to neither of two services without the webhook receiver',
+    ['identity', 'secrets'],
+    { PORT: '9' },
+    { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080' },
+  ],
+  [
+    'a service that is named twice runs alone',
+    ['identity', 'identity'],
+    { HOST: '192.0.2.1', PORT: '9' },
+    { identity: '192.0.2.1:9' },
+  ],
+  [
+    'the prefixed name overrides HOST and PORT',
+    ['secrets'],
+    { PORT: '9', SECRETS_PORT: '10', HOST: '192.0.2.1', SECRETS_HOST: '192.0.2.2' },
+    { secrets: '192.0.2.2:10' },
+  ],
+  [
+    'WEBHOOK_PORT overrides PORT',
+    SERVICES,
+    { PORT: '9', WEBHOOK_PORT: '10' },
+    { identity: '0.0.0.0:3000', secrets: '0.0.0.0:8080', webhook: '0.0.0.0:10' },
+  ],
 ];
 
 for (const [what, services, given, expected] of listeners) {
   test(what, () => {
     const config = readConfig(services, 'serve', { ...NEEDED, ...given });
-    const found = SERVICES.flatMap((name) => (config[name] ? [[name, `${config[name].host}:${config[name].port}`]] : []));
+    const found = SERVICES.flatMap((name) =>
+      config[name] ? [[name, `${config[name].host}:${config[name].port}`]] : [],
+    );
     assert.deepEqual(Object.fromEntries(found), expected);
   });
 }
 
 test('two listeners on one port are rejected by name', () => {
-  assert.deepEqual(problems({ IDENTITY_PORT: '7000', SECRETS_PORT: '7000' }), ['identity and secrets cannot both listen on port 7000. Change one of them.']);
-  assert.deepEqual(problems({ PORT: '3000' }), ['identity and webhook cannot both listen on port 3000. Change one of them.']);
-  assert.deepEqual(problems({ METRICS_PORT: '8080' }), ['secrets and metrics cannot both listen on port 8080. Change one of them.']);
-  assert.deepEqual(problems({ METRICS_PORT: '8080' }, ['identity']), [], 'of services that do not run, the ports are free');
-  assert.deepEqual(problems({ IDENTITY_PORT: '0', SECRETS_PORT: '0', METRICS_PORT: '0' }), [], 'port 0 is any free port');
+  assert.deepEqual(problems({ IDENTITY_PORT: '7000', SECRETS_PORT: '7000' }), [
+    'identity and secrets cannot both listen on port 7000. Change one of them.',
+  ]);
+  assert.deepEqual(problems({ PORT: '3000' }), [
+    'identity and webhook cannot both listen on port 3000. Change one of them.',
+  ]);
+  assert.deepEqual(problems({ METRICS_PORT: '8080' }), [
+    'secrets and metrics cannot both listen on port 8080. Change one of them.',
+  ]);
+  assert.deepEqual(
+    problems({ METRICS_PORT: '8080' }, ['identity']),
+    [],
+    'of services that do not run, the ports are free',
+  );
+  assert.deepEqual(
+    problems({ IDENTITY_PORT: '0', SECRETS_PORT: '0', METRICS_PORT: '0' }),
+    [],
+    'port 0 is any free port',
+  );
 });
 
 test('the metrics listener is off by default, and local if it has no host', () => {
   assert.equal(readConfig(SERVICES, 'serve', NEEDED).metrics, null);
-  assert.deepEqual(readConfig(SERVICES, 'serve', { ...NEEDED, METRICS_PORT: '9100' }).metrics, { name: 'metrics', host: '127.0.0.1', port: 9100 });
+  assert.deepEqual(readConfig(SERVICES, 'serve', { ...NEEDED, METRICS_PORT: '9100' }).metrics, {
+    name: 'metrics',
+    host: '127.0.0.1',
+    port: 9100,
+  });
 });
 
 test('the database URL of a service overrides DATABASE_URL', () => {
@@ -55,39 +120,82 @@ test('the database URL of a service overrides DATABASE_URL', () => {
     const own = { [`${name.toUpperCase()}_DATABASE_URL`]: 'postgres://u@elsewhere.example/own' };
     const config = readConfig(SERVICES, 'serve', { ...NEEDED, ...own });
     const hosts = SERVICES.map((one) => config[one]?.database?.hosts[0]?.name);
-    assert.deepEqual(hosts, SERVICES.map((one) => (one === name ? 'elsewhere.example' : 'localhost')));
+    assert.deepEqual(
+      hosts,
+      SERVICES.map((one) => (one === name ? 'elsewhere.example' : 'localhost')),
+    );
     assert.deepEqual(problems({ DATABASE_URL: undefined, ...own }, [name]), []);
   }
 });
 
 test('the limits of database connections have defaults, and bounds', () => {
-  const limits = (given: Given) => readConfig(['secrets'], 'serve', { ...NEEDED, ...given }).secrets?.database.limits;
-  assert.deepEqual(limits({}), { DATABASE_STATEMENT_TIMEOUT: 10, DATABASE_LOCK_TIMEOUT: 10, DATABASE_DEAD_AFTER: 15 });
-  const given = { DATABASE_STATEMENT_TIMEOUT: '60', DATABASE_LOCK_TIMEOUT: '3', DATABASE_DEAD_AFTER: '61' };
-  assert.deepEqual(limits(given), { DATABASE_STATEMENT_TIMEOUT: 60, DATABASE_LOCK_TIMEOUT: 3, DATABASE_DEAD_AFTER: 61 });
-  assert.deepEqual(problems({ DATABASE_STATEMENT_TIMEOUT: '15' }), ['DATABASE_DEAD_AFTER must be more than DATABASE_STATEMENT_TIMEOUT.']);
-  assert.deepEqual(problems({ DATABASE_LOCK_TIMEOUT: '0' }), ['DATABASE_LOCK_TIMEOUT must be a whole number from 1 to 300.']);
+  const limits = (given: Given) =>
+    readConfig(['secrets'], 'serve', { ...NEEDED, ...given }).secrets?.database.limits;
+  assert.deepEqual(limits({}), {
+    DATABASE_STATEMENT_TIMEOUT: 10,
+    DATABASE_LOCK_TIMEOUT: 10,
+    DATABASE_DEAD_AFTER: 15,
+  });
+  const given = {
+    DATABASE_STATEMENT_TIMEOUT: '60',
+    DATABASE_LOCK_TIMEOUT: '3',
+    DATABASE_DEAD_AFTER: '61',
+  };
+  assert.deepEqual(limits(given), {
+    DATABASE_STATEMENT_TIMEOUT: 60,
+    DATABASE_LOCK_TIMEOUT: 3,
+    DATABASE_DEAD_AFTER: 61,
+  });
+  assert.deepEqual(problems({ DATABASE_STATEMENT_TIMEOUT: '15' }), [
+    'DATABASE_DEAD_AFTER must be more than DATABASE_STATEMENT_TIMEOUT.',
+  ]);
+  assert.deepEqual(problems({ DATABASE_LOCK_TIMEOUT: '0' }), [
+    'DATABASE_LOCK_TIMEOUT must be a whole number from 1 to 300.',
+  ]);
 });
 
 test('a service that does not run needs no settings', () => {
-  assert.deepEqual(problems({ SERVER_SECRET: undefined, AUTH_TOKEN: undefined }, ['identity', 'webhook']), []);
-  assert.deepEqual(problems({ DATABASE_URL: undefined, WEBHOOK_VARIANT: 'plain' }, ['webhook']), []);
+  assert.deepEqual(
+    problems({ SERVER_SECRET: undefined, AUTH_TOKEN: undefined }, ['identity', 'webhook']),
+    [],
+  );
+  assert.deepEqual(
+    problems({ DATABASE_URL: undefined, WEBHOOK_VARIANT: 'plain' }, ['webhook']),
+    [],
+  );
 });
 
 test('a command needs only the database settings', () => {
-  assert.deepEqual(problems({ SERVER_SECRET: undefined, AUTH_TOKEN: undefined, METRICS_PORT: '8080' }, SERVICES, 'administer'), []);
+  assert.deepEqual(
+    problems(
+      { SERVER_SECRET: undefined, AUTH_TOKEN: undefined, METRICS_PORT: '8080' },
+      SERVICES,
+      'administer',
+    ),
+    [],
+  );
   assert.equal(problems({ DATABASE_URL: undefined }, ['identity'], 'administer').length, 1);
   // A token is made in the database also where this environment serves the plain variant.
-  assert.equal(readConfig(['webhook'], 'administer', { ...NEEDED, WEBHOOK_VARIANT: 'plain' }).webhook?.database?.database, 'gatehouse');
+  assert.equal(
+    readConfig(['webhook'], 'administer', { ...NEEDED, WEBHOOK_VARIANT: 'plain' }).webhook?.database
+      ?.database,
+    'gatehouse',
+  );
 });
 
 test('a secret of fewer than 16 characters is an error unless ALLOW_WEAK_SECRETS is on', () => {
   const weak = {
-    SERVER_SECRET: 'b', AUTH_TOKEN: 'a', AUTH_TOKEN_PREVIOUS: `${LONG},${'a'.repeat(15)}`, WEBHOOK_SECRET: 'c'.repeat(15),
+    SERVER_SECRET: 'b',
+    AUTH_TOKEN: 'a',
+    AUTH_TOKEN_PREVIOUS: `${LONG},${'a'.repeat(15)}`,
+    WEBHOOK_SECRET: 'c'.repeat(15),
     WEBHOOK_TOKEN: 'd',
   };
-  const advice = 'make a long random one with: openssl rand -base64 32. Only for tests, ALLOW_WEAK_SECRETS=on accepts it.';
-  const expected = Object.keys(weak).map((name) => `${name} has fewer than 16 characters; ${advice}`);
+  const advice =
+    'make a long random one with: openssl rand -base64 32. Only for tests, ALLOW_WEAK_SECRETS=on accepts it.';
+  const expected = Object.keys(weak).map(
+    (name) => `${name} has fewer than 16 characters; ${advice}`,
+  );
   assert.deepEqual([...problems(weak)].sort(), expected.sort());
   assert.deepEqual(problems({ ...weak, ALLOW_WEAK_SECRETS: 'on' }), []);
   for (const name of Object.keys(weak)) {
@@ -96,29 +204,93 @@ test('a secret of fewer than 16 characters is an error unless ALLOW_WEAK_SECRETS
 });
 
 test('the earlier values of a secret that seals require the present one', () => {
-  assert.deepEqual(problems({ WEBHOOK_SECRET_PREVIOUS: LONG }), ['WEBHOOK_SECRET_PREVIOUS requires WEBHOOK_SECRET.']);
-  assert.deepEqual(problems({ IDENTITY_SECRET_PREVIOUS: LONG }), ['IDENTITY_SECRET_PREVIOUS requires IDENTITY_SECRET.']);
+  assert.deepEqual(problems({ WEBHOOK_SECRET_PREVIOUS: LONG }), [
+    'WEBHOOK_SECRET_PREVIOUS requires WEBHOOK_SECRET.',
+  ]);
+  assert.deepEqual(problems({ IDENTITY_SECRET_PREVIOUS: LONG }), [
+    'IDENTITY_SECRET_PREVIOUS requires IDENTITY_SECRET.',
+  ]);
 });
 
 const remote = 'postgres://u@db.example/d';
 const warned: ReadonlyArray<readonly [what: string, given: Given, warnings: readonly RegExp[]]> = [
-  ['a short SERVER_SECRET', { SERVER_SECRET: 'a'.repeat(31) }, [/^SERVER_SECRET has fewer than 32 characters/]],
-  ['a short AUTH_TOKEN', { AUTH_TOKEN: 'a'.repeat(31) }, [/^AUTH_TOKEN has fewer than 32 characters/]],
-  ['a short value of SERVER_SECRET_PREVIOUS', { SERVER_SECRET_PREVIOUS: `${LONG},b` }, [/^SERVER_SECRET_PREVIOUS has fewer than 32/]],
-  ['a short value of WEBHOOK_SECRET_PREVIOUS', { WEBHOOK_SECRET: LONG, WEBHOOK_SECRET_PREVIOUS: 'b' }, [/^WEBHOOK_SECRET_PREVIOUS has fewer than 32/]],
-  ['a short value of IDENTITY_SECRET_PREVIOUS', { IDENTITY_SECRET: LONG, IDENTITY_SECRET_PREVIOUS: 'b' }, [/^IDENTITY_SECRET_PREVIOUS has fewer than 32/]],
-  ['a short WEBHOOK_SECRET', { WEBHOOK_SECRET: 'a'.repeat(31) }, [/^WEBHOOK_SECRET has fewer than 32 characters/]],
-  ['a short WEBHOOK_TOKEN', { WEBHOOK_TOKEN: 'a'.repeat(31) }, [/^WEBHOOK_TOKEN has fewer than 32 characters/]],
-  ['weak secrets that are allowed', { ALLOW_WEAK_SECRETS: 'on', AUTH_TOKEN: 'a' }, [/^ALLOW_WEAK_SECRETS is on/, /^AUTH_TOKEN has fewer/]],
+  [
+    'a short SERVER_SECRET',
+    { SERVER_SECRET: 'a'.repeat(31) },
+    [/^SERVER_SECRET has fewer than 32 characters/],
+  ],
+  [
+    'a short AUTH_TOKEN',
+    { AUTH_TOKEN: 'a'.repeat(31) },
+    [/^AUTH_TOKEN has fewer than 32 characters/],
+  ],
+  [
+    'a short value of SERVER_SECRET_PREVIOUS',
+    { SERVER_SECRET_PREVIOUS: `${LONG},b` },
+    [/^SERVER_SECRET_PREVIOUS has fewer than 32/],
+  ],
+  [
+    'a short value of WEBHOOK_SECRET_PREVIOUS',
+    { WEBHOOK_SECRET: LONG, WEBHOOK_SECRET_PREVIOUS: 'b' },
+    [/^WEBHOOK_SECRET_PREVIOUS has fewer than 32/],
+  ],
+  [
+    'a short value of IDENTITY_SECRET_PREVIOUS',
+    { IDENTITY_SECRET: LONG, IDENTITY_SECRET_PREVIOUS: 'b' },
+    [/^IDENTITY_SECRET_PREVIOUS has fewer than 32/],
+  ],
+  [
+    'a short WEBHOOK_SECRET',
+    { WEBHOOK_SECRET: 'a'.repeat(31) },
+    [/^WEBHOOK_SECRET has fewer than 32 characters/],
+  ],
+  [
+    'a short WEBHOOK_TOKEN',
+    { WEBHOOK_TOKEN: 'a'.repeat(31) },
+    [/^WEBHOOK_TOKEN has fewer than 32 characters/],
+  ],
+  [
+    'weak secrets that are allowed',
+    { ALLOW_WEAK_SECRETS: 'on', AUTH_TOKEN: 'a' },
+    [/^ALLOW_WEAK_SECRETS is on/, /^AUTH_TOKEN has fewer/],
+  ],
   ['nothing at 32 characters', { SERVER_SECRET: 'a'.repeat(32), AUTH_TOKEN: 'b'.repeat(32) }, []],
-  ['a remote database without TLS, once for all services', { DATABASE_URL: remote }, [/database at db\.example:5432 may be unencrypted/]],
-  ['a remote database with sslmode=disable', { DATABASE_URL: `${remote}?sslmode=disable` }, [/may be unencrypted/]],
-  ['one remote host among several', { DATABASE_URL: 'postgres://u@localhost,db.example/d' }, [/database at db\.example:5432 may/]],
+  [
+    'a remote database without TLS, once for all services',
+    { DATABASE_URL: remote },
+    [/database at db\.example:5432 may be unencrypted/],
+  ],
+  [
+    'a remote database with sslmode=disable',
+    { DATABASE_URL: `${remote}?sslmode=disable` },
+    [/may be unencrypted/],
+  ],
+  [
+    'one remote host among several',
+    { DATABASE_URL: 'postgres://u@localhost,db.example/d' },
+    [/database at db\.example:5432 may/],
+  ],
   ['nothing if a remote database uses TLS', { DATABASE_URL: `${remote}?sslmode=require` }, []],
-  ['variables of libpq', { PGHOST: 'x', PGCONNECT_TIMEOUT: '1', PGDATA: '/data', PG_MAJOR: '15' }, [/^PGHOST, PGCONNECT_TIMEOUT: not used\. Set DATABASE_URL instead\.$/]],
-  ['an unencrypted database of one service', { WEBHOOK_DATABASE_URL: remote }, [/may be unencrypted/]],
-  ['a plain webhook receiver without a token', { WEBHOOK_VARIANT: 'plain' }, [/accepts events from anyone/]],
-  ['nothing if a plain webhook receiver has a token', { WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN: LONG }, []],
+  [
+    'variables of libpq',
+    { PGHOST: 'x', PGCONNECT_TIMEOUT: '1', PGDATA: '/data', PG_MAJOR: '15' },
+    [/^PGHOST, PGCONNECT_TIMEOUT: not used\. Set DATABASE_URL instead\.$/],
+  ],
+  [
+    'an unencrypted database of one service',
+    { WEBHOOK_DATABASE_URL: remote },
+    [/may be unencrypted/],
+  ],
+  [
+    'a plain webhook receiver without a token',
+    { WEBHOOK_VARIANT: 'plain' },
+    [/accepts events from anyone/],
+  ],
+  [
+    'nothing if a plain webhook receiver has a token',
+    { WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN: LONG },
+    [],
+  ],
 ];
 
 for (const [what, given, expected] of warned) {

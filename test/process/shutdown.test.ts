@@ -17,10 +17,17 @@ const file = await createDatabase();
 const environment = variables(file.url);
 
 before(async () => {
-  await migrateAll(await configure(['identity', 'secrets', 'webhook'], 'administer', environment), process);
+  await migrateAll(
+    await configure(['identity', 'secrets', 'webhook'], 'administer', environment),
+    process,
+  );
 });
 
-async function start(t: TestContext, services: readonly string[], more: Readonly<Record<string, string>> = {}): Promise<Running> {
+async function start(
+  t: TestContext,
+  services: readonly string[],
+  more: Readonly<Record<string, string>> = {},
+): Promise<Running> {
   const running = startProgram(t, program, ['serve', ...services], { ...environment, ...more });
   await running.ready(...services);
   return running;
@@ -60,7 +67,12 @@ const READY = headOf(['GET /readyz HTTP/1.1', 'Host: x']);
 function watch(t: TestContext): () => Promise<number> {
   const database = openConnections(t, file.url, 'watcher');
   return () =>
-    database.read(async (sql) => (await sql`select from pg_stat_activity where datname = current_database() and application_name = 'gatehouse-identity' and wait_event_type = 'Lock'`).length);
+    database.read(
+      async (sql) =>
+        (
+          await sql`select from pg_stat_activity where datname = current_database() and application_name = 'gatehouse-identity' and wait_event_type = 'Lock'`
+        ).length,
+    );
 }
 
 /** A log-out that hangs in the database, and holds up nothing else. */
@@ -107,15 +119,21 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
     assert.deepEqual(await running.ended, { code: 0, signal: null });
     assert.doesNotMatch(running.stderr(), /^gatehouse:|^ +at /m);
     const said = running.log().map(({ message }) => message);
-    assert.ok(said.indexOf('shutting down') < said.lastIndexOf('request'), 'the last request is logged after the signal');
-    const [left] = await file.sql`select count(*)::int as count from pg_stat_activity where datname = current_database() and application_name = 'gatehouse-identity'`;
+    assert.ok(
+      said.indexOf('shutting down') < said.lastIndexOf('request'),
+      'the last request is logged after the signal',
+    );
+    const [left] =
+      await file.sql`select count(*)::int as count from pg_stat_activity where datname = current_database() and application_name = 'gatehouse-identity'`;
     assert.equal(left?.count, 0, 'no connection to the database is left');
   });
 }
 
 test('all services and the metrics listener stop together', async (t) => {
   const running = await start(t, ['identity', 'secrets', 'webhook'], { METRICS_PORT: '0' });
-  const urls = await Promise.all(['identity', 'secrets', 'webhook', 'metrics'].map((service) => running.url(service)));
+  const urls = await Promise.all(
+    ['identity', 'secrets', 'webhook', 'metrics'].map((service) => running.url(service)),
+  );
   const clients = await Promise.all(urls.map((url) => open(t, url)));
   for (const client of clients) {
     client.send(headOf(['GET /livez HTTP/1.1', 'Host: x']));
@@ -139,7 +157,11 @@ test('an idle connection closes at once while other requests finish', async (t) 
   running.signal('SIGTERM');
   await silent.closed();
   await release();
-  assert.equal((await logout.answer()).status, 200, 'the silent one was closed only after the database had given up');
+  assert.equal(
+    (await logout.answer()).status,
+    200,
+    'the silent one was closed only after the database had given up',
+  );
   assert.deepEqual(await running.ended, { code: 0, signal: null });
 });
 
@@ -159,15 +181,26 @@ test('all services end within SHUTDOWN_GRACE and two seconds while the database 
   const recorder = await startRecorder(t);
   recorder.answer(() => {});
   const running = await start(t, ['identity', 'secrets', 'webhook'], {
-    DATABASE_URL: proxy.url, SHUTDOWN_GRACE: '2', WEBHOOK_FORWARD_URL: recorder.url, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+    DATABASE_URL: proxy.url,
+    SHUTDOWN_GRACE: '2',
+    WEBHOOK_FORWARD_URL: recorder.url,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
   });
-  const [identity, secrets, webhook] = await Promise.all(['identity', 'secrets', 'webhook'].map((service) => running.url(service)));
-  const event = () => ask('POST', `${webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event: 'hangs', data: { page_id: '1' } } });
+  const [identity, secrets, webhook] = await Promise.all(
+    ['identity', 'secrets', 'webhook'].map((service) => running.url(service)),
+  );
+  const event = () =>
+    ask('POST', `${webhook}/webhook`, {
+      bearer: WEBHOOK_TOKEN,
+      body: { event: 'hangs', data: { page_id: '1' } },
+    });
   assert.equal((await event()).status, 200);
   await untilSql(async () => recorder.received.length > 0, 'a delivery is under way');
   proxy.stall();
   const calls = Promise.allSettled([
-    logIn(identity ?? ''), event(), ask('POST', `${secrets}/api/store/encrypt`, { bearer: AUTH_TOKEN, body: { password: 'x' } }),
+    logIn(identity ?? ''),
+    event(),
+    ask('POST', `${secrets}/api/store/encrypt`, { bearer: AUTH_TOKEN, body: { password: 'x' } }),
   ]);
   await new Promise((resolve) => setTimeout(resolve, 1_000));
   const begun = performance.now();
@@ -177,7 +210,11 @@ test('all services end within SHUTDOWN_GRACE and two seconds while the database 
   t.diagnostic(`${seconds.toFixed(1)} s`);
   // It waited for the database for 15 s and more.
   assert.ok(seconds < 2 + 2 + 3, `${seconds} s`);
-  assert.ok(running.log().some(({ message }) => message === 'shutdown took too long: work is left unfinished'));
+  assert.ok(
+    running
+      .log()
+      .some(({ message }) => message === 'shutdown took too long: work is left unfinished'),
+  );
   await calls;
 });
 
@@ -196,7 +233,10 @@ test('a second signal ends the process at once', async (t) => {
 test('a process that waits for its database stops on a signal', async (t) => {
   const proxy = await startProxy(t, file.url);
   proxy.cut();
-  const running = startProgram(t, program, ['serve', 'identity'], { ...environment, DATABASE_URL: proxy.url });
+  const running = startProgram(t, program, ['serve', 'identity'], {
+    ...environment,
+    DATABASE_URL: proxy.url,
+  });
   await running.line(({ message }) => message === 'not ready yet, trying again');
   running.signal('SIGTERM');
   assert.deepEqual(await running.ended, { code: 0, signal: null });
@@ -206,7 +246,10 @@ test('a process that waits for its database stops on a signal', async (t) => {
 test('a signal during the first start ends the process', async (t) => {
   for (const service of ['identity', 'secrets', 'webhook'] as const) {
     const empty = await createEmptyDatabase(t);
-    const running = startProgram(t, program, ['serve', service], { ...environment, DATABASE_URL: empty.url });
+    const running = startProgram(t, program, ['serve', service], {
+      ...environment,
+      DATABASE_URL: empty.url,
+    });
     await running.url(service);
     running.signal('SIGTERM');
     assert.deepEqual(await running.ended, { code: 0, signal: null }, service);

@@ -21,7 +21,11 @@ function memory() {
 test('a job runs batches while there is more to do, then again after its interval', async () => {
   const answers = [true, true, false];
   let batches = 0;
-  const jobs = startJobs([{ name: 'sweep', everySeconds: SOON, batch: async () => answers[batches++] ?? false }], memory().log, noMetrics);
+  const jobs = startJobs(
+    [{ name: 'sweep', everySeconds: SOON, batch: async () => answers[batches++] ?? false }],
+    memory().log,
+    noMetrics,
+  );
   await until(() => batches >= 6);
   await jobs.stop();
 });
@@ -30,7 +34,11 @@ test('remaining work does not wait for the interval', async (t) => {
   // The first run starts at once; a second one never would.
   t.mock.method(Math, 'random', () => 0);
   let batches = 0;
-  const jobs = startJobs([{ name: 'sweep', everySeconds: NEVER, batch: async () => ++batches < 3 }], memory().log, noMetrics);
+  const jobs = startJobs(
+    [{ name: 'sweep', everySeconds: NEVER, batch: async () => ++batches < 3 }],
+    memory().log,
+    noMetrics,
+  );
   await until(() => batches === 3);
   await jobs.stop();
   assert.equal(batches, 3);
@@ -68,10 +76,18 @@ test('a batch that fails is logged without a foreign message, counted, and repea
   const jobs = startJobs([{ name: 'sweep', everySeconds: SOON, batch }], log, metrics);
   await until(() => batches >= 4);
   await jobs.stop();
-  assert.deepEqual(lines.map(({ level, message, job, error }) => ({ level, message, job, error })), [
-    { level: 'warn', message: 'background job failed', job: 'sweep', error: 'RangeError' },
-    { level: 'warn', message: 'background job failed', job: 'sweep', error: 'the database did not answer (ECONNREFUSED)' },
-  ]);
+  assert.deepEqual(
+    lines.map(({ level, message, job, error }) => ({ level, message, job, error })),
+    [
+      { level: 'warn', message: 'background job failed', job: 'sweep', error: 'RangeError' },
+      {
+        level: 'warn',
+        message: 'background job failed',
+        job: 'sweep',
+        error: 'the database did not answer (ECONNREFUSED)',
+      },
+    ],
+  );
   assert.ok(!JSON.stringify(lines).includes('marked'));
   assert.match(metrics.text(), /^gatehouse_jobs_failed_total\{name="sweep"\} 2$/m);
 });
@@ -82,8 +98,18 @@ test('a job that fails or hangs does not stop the others', async () => {
   const jobs = startJobs(
     [
       { name: 'fails', everySeconds: SOON, batch: () => Promise.reject(new Error('on purpose')) },
-      { name: 'throws', everySeconds: SOON, batch: () => { throw new Error('on purpose'); } },
-      { name: 'hangs', everySeconds: SOON, batch: () => new Promise((resolve) => (finish = () => resolve(false))) },
+      {
+        name: 'throws',
+        everySeconds: SOON,
+        batch: () => {
+          throw new Error('on purpose');
+        },
+      },
+      {
+        name: 'hangs',
+        everySeconds: SOON,
+        batch: () => new Promise((resolve) => (finish = () => resolve(false))),
+      },
       { name: 'works', everySeconds: SOON, batch: async () => ++batches < 0 },
     ],
     memory().log,
@@ -113,12 +139,20 @@ test('stop waits for the running batch and starts no other', async () => {
 });
 
 test('stop wakes a sleeping job, before its first run and between two', async (t) => {
-  const early = startJobs([{ name: 'sweep', everySeconds: NEVER, batch: () => assert.fail('it must not begin') }], memory().log, noMetrics);
+  const early = startJobs(
+    [{ name: 'sweep', everySeconds: NEVER, batch: () => assert.fail('it must not begin') }],
+    memory().log,
+    noMetrics,
+  );
   await early.stop();
 
   t.mock.method(Math, 'random', () => 0);
   let batches = 0;
-  const late = startJobs([{ name: 'sweep', everySeconds: NEVER, batch: async () => ++batches < 0 }], memory().log, noMetrics);
+  const late = startJobs(
+    [{ name: 'sweep', everySeconds: NEVER, batch: async () => ++batches < 0 }],
+    memory().log,
+    noMetrics,
+  );
   await until(() => batches === 1);
   await late.stop();
   assert.equal(batches, 1);
@@ -136,5 +170,8 @@ test('a removal job repeats while batches are full, and counts the rows', async 
   const hasMore = [await job.batch(), await job.batch(), await job.batch()];
   assert.deepEqual(hasMore, [true, false, false]);
   assert.deepEqual(limits, [BATCH_ROWS, BATCH_ROWS, BATCH_ROWS]);
-  assert.match(metrics.text(), new RegExp(`^gatehouse_rows_removed_total\\{table="identity.audit"\\} ${BATCH_ROWS + 7}$`, 'm'));
+  assert.match(
+    metrics.text(),
+    new RegExp(`^gatehouse_rows_removed_total\\{table="identity.audit"\\} ${BATCH_ROWS + 7}$`, 'm'),
+  );
 });

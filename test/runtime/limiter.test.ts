@@ -14,7 +14,9 @@ function manualWork() {
   const ends = new Map<number, (error?: Error) => void>();
   const work = (number: number) => () => {
     started.push(number);
-    return new Promise<number>((resolve, reject) => ends.set(number, (error) => (error ? reject(error) : resolve(number))));
+    return new Promise<number>((resolve, reject) =>
+      ends.set(number, (error) => (error ? reject(error) : resolve(number))),
+    );
   };
   return { started, work, end: (number: number, error?: Error) => ends.get(number)?.(error) };
 }
@@ -47,7 +49,8 @@ test('limiter: work beyond the slots waits, first come, first served', async () 
 test('limiter: work that finds the queue full is rejected at once', async () => {
   const { limiter, started, end, run } = limiterWithWork(1, 1);
   const [first, second] = [run(1), run(2)];
-  const isOverloaded = (error: unknown) => error instanceof Overloaded && error.message === 'too many are waiting for a slot';
+  const isOverloaded = (error: unknown) =>
+    error instanceof Overloaded && error.message === 'too many are waiting for a slot';
   await assert.rejects(run(3), isOverloaded);
   assert.deepEqual([limiter.running(), limiter.waiting()], [1, 1]);
   end(1);
@@ -86,7 +89,12 @@ test('limiter: work that fails frees its slot, and only its caller gets the erro
 test('limiter: work that throws synchronously frees its slot', async () => {
   const limiter = createLimiter(1, 0, 'a slot');
   for (let round = 0; round < 2; round += 1) {
-    await assert.rejects(limiter.run(() => { throw new RangeError('at once'); }), RangeError);
+    await assert.rejects(
+      limiter.run(() => {
+        throw new RangeError('at once');
+      }),
+      RangeError,
+    );
   }
   assert.equal(limiter.running(), 0);
 });
@@ -137,8 +145,14 @@ test('limiter: work with priority has its own queue, which is served first', asy
   const other = limiter.run(async () => void started.push('other'));
   const priority = limiter.run(async () => void started.push('priority'), true);
   assert.equal(limiter.waiting(), 2);
-  await assert.rejects(limiter.run(async () => {}), Overloaded);
-  await assert.rejects(limiter.run(async () => {}, true), Overloaded);
+  await assert.rejects(
+    limiter.run(async () => {}),
+    Overloaded,
+  );
+  await assert.rejects(
+    limiter.run(async () => {}, true),
+    Overloaded,
+  );
   finish();
   await Promise.all([first, other, priority]);
   assert.deepEqual(started, ['priority', 'other']);
@@ -156,7 +170,15 @@ test('limiter: shares are served in turn, however much waits in one of them', as
   all.push(few.run(work('few')), few.run(work('few')), few.run(work('few with priority'), true));
   assert.deepEqual([limiter.waiting(), limiter.running()], [12, 1]);
   await Promise.all(all);
-  assert.deepEqual(started.slice(0, 7), ['flood', 'flood', 'few with priority', 'flood', 'few', 'flood', 'few']);
+  assert.deepEqual(started.slice(0, 7), [
+    'flood',
+    'flood',
+    'few with priority',
+    'flood',
+    'few',
+    'flood',
+    'few',
+  ]);
   assert.deepEqual([limiter.waiting(), limiter.running()], [0, 0]);
 });
 
@@ -187,7 +209,8 @@ test('keyed queue: a full queue rejects work with its key only', async () => {
   const queue = createKeyedQueue(2, 'a key');
   const { work, end } = manualWork();
   const results = [queue('a', work(1)), queue('a', work(2)), queue('b', work(3))];
-  const isOverloaded = (error: unknown) => error instanceof Overloaded && error.message === 'too many are waiting for a key';
+  const isOverloaded = (error: unknown) =>
+    error instanceof Overloaded && error.message === 'too many are waiting for a key';
   await assert.rejects(queue('a', work(4)), isOverloaded);
   for (const number of [1, 2, 3]) {
     await settle();
@@ -202,8 +225,16 @@ test('keyed queue: a full queue rejects work with its key only', async () => {
 
 test('keyed queue: work that fails does not stop the work behind it', async () => {
   const queue = createKeyedQueue(3, 'a key');
-  const failed = assert.rejects(queue('a', () => Promise.reject(new RangeError('on purpose'))), RangeError);
-  const thrown = assert.rejects(queue('a', () => { throw new TypeError('at once'); }), TypeError);
+  const failed = assert.rejects(
+    queue('a', () => Promise.reject(new RangeError('on purpose'))),
+    RangeError,
+  );
+  const thrown = assert.rejects(
+    queue('a', () => {
+      throw new TypeError('at once');
+    }),
+    TypeError,
+  );
   assert.equal(await queue('a', async () => 'done'), 'done');
   await Promise.all([failed, thrown]);
 });

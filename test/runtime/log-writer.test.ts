@@ -16,7 +16,10 @@ import { bounded, until } from '../support/until.ts';
 
 const program = buildProgram();
 const database = await createDatabase();
-await migrateAll(await configure(['identity'], 'administer', { DATABASE_URL: database.url }), process);
+await migrateAll(
+  await configure(['identity'], 'administer', { DATABASE_URL: database.url }),
+  process,
+);
 
 const MAX_UNWRITTEN = 4 * 1024 * 1024;
 const DROPPED = 'log lines dropped: the reader is too slow';
@@ -44,7 +47,10 @@ function createWriter({ isRead = true } = {}) {
 }
 
 const parse = (text: string): Array<Record<string, unknown>> =>
-  text.split('\n').filter((line) => line.startsWith('{')).map((line) => JSON.parse(line));
+  text
+    .split('\n')
+    .filter((line) => line.startsWith('{'))
+    .map((line) => JSON.parse(line));
 
 test('the lines of one turn are one write, in order', async () => {
   const { lines, writes } = createWriter();
@@ -88,7 +94,10 @@ test('a line written during a flush is neither lost nor out of order', async () 
 
 test('a thousand lines over many turns stay in order', async () => {
   const { lines, text } = createWriter();
-  const all = Array.from({ length: 1_000 }, (_, number) => `${number} ${'é'.repeat(number % 120)}\n`);
+  const all = Array.from(
+    { length: 1_000 },
+    (_, number) => `${number} ${'é'.repeat(number % 120)}\n`,
+  );
   for (const [index, line] of all.entries()) {
     lines.write(line);
     if (index % 100 === 99) await turn();
@@ -110,7 +119,10 @@ test('lines beyond 4 MiB unwritten are dropped; the next line tells how many', a
   await turn();
   await read();
   const kept = text().split(long).length - 1;
-  assert.ok(kept * long.length > MAX_UNWRITTEN && (kept - 1) * long.length <= MAX_UNWRITTEN, `${kept} kept`);
+  assert.ok(
+    kept * long.length > MAX_UNWRITTEN && (kept - 1) * long.length <= MAX_UNWRITTEN,
+    `${kept} kept`,
+  );
   const [notice, ...others] = parse(text());
   assert.deepEqual(others, [], 'one notice');
   assert.deepEqual([notice?.level, notice?.message, notice?.lines], ['warn', DROPPED, sent - kept]);
@@ -138,7 +150,10 @@ test('flush tells how many lines were dropped last', async () => {
   lines.flush();
   lines.flush();
   await read();
-  assert.deepEqual(parse(text().slice(MAX_UNWRITTEN + 1)).map(({ lines }) => lines), [1]);
+  assert.deepEqual(
+    parse(text().slice(MAX_UNWRITTEN + 1)).map(({ lines }) => lines),
+    [1],
+  );
 });
 
 /** More lines than 4 MiB hold, besides what the pipe holds. */
@@ -146,13 +161,17 @@ const REQUESTS = 18_000;
 
 /** A process whose log is not read, and that has answered many requests. */
 async function startBusy(t: TestContext, environment: Record<string, string> = {}) {
-  const unread = await startUnread(t, program, 'identity', { ...variables(database.url), ...environment });
+  const unread = await startUnread(t, program, 'identity', {
+    ...variables(database.url),
+    ...environment,
+  });
   const client = await connectTo(unread.url);
   t.after(() => client.leave());
   const request = headOf(['GET /livez HTTP/1.1', 'Host: x', `X-Request-Id: ${'y'.repeat(128)}`]);
   for (let sent = 0; sent < REQUESTS; sent += 5) {
     client.send(request.repeat(5));
-    for (let answered = 0; answered < 5; answered += 1) assert.equal((await client.answer()).status, 200);
+    for (let answered = 0; answered < 5; answered += 1)
+      assert.equal((await client.answer()).status, 200);
   }
   return { ...unread, client };
 }
@@ -164,31 +183,37 @@ test('a process with an unread log ends on SIGTERM', bounded, async (t) => {
   assert.deepEqual(await once(child, 'exit'), [0, null]);
 });
 
-test('a process with an unread log continues, and later logs how many lines are missing', bounded, async (t) => {
-  const { client, parsed, readOn } = await startBusy(t);
-  readOn();
-  const last = headOf(['GET /livez HTTP/1.1', 'Host: x', 'X-Request-Id: last']);
-  let more = 0;
-  await until(() => {
-    client.send(last);
-    more += 1;
-    return parsed().some(({ request_id }) => request_id === 'last');
-  }, 'further log lines');
-  const lines = parsed();
-  const seen = lines.filter(({ request_id }) => request_id === 'y'.repeat(128)).length;
-  const notices = lines.filter(({ message }) => message === DROPPED);
-  const missing = notices.reduce((sum, notice) => sum + Number(notice.lines), 0);
-  const facts = `${seen} seen, ${missing} missing, ${more} more`;
-  assert.ok(seen + missing >= REQUESTS && seen + missing <= REQUESTS + more, facts);
-  assert.ok(seen > 1_000 && missing > 1_000, facts);
-});
+test(
+  'a process with an unread log continues, and later logs how many lines are missing',
+  bounded,
+  async (t) => {
+    const { client, parsed, readOn } = await startBusy(t);
+    readOn();
+    const last = headOf(['GET /livez HTTP/1.1', 'Host: x', 'X-Request-Id: last']);
+    let more = 0;
+    await until(() => {
+      client.send(last);
+      more += 1;
+      return parsed().some(({ request_id }) => request_id === 'last');
+    }, 'further log lines');
+    const lines = parsed();
+    const seen = lines.filter(({ request_id }) => request_id === 'y'.repeat(128)).length;
+    const notices = lines.filter(({ message }) => message === DROPPED);
+    const missing = notices.reduce((sum, notice) => sum + Number(notice.lines), 0);
+    const facts = `${seen} seen, ${missing} missing, ${more} more`;
+    assert.ok(seen + missing >= REQUESTS && seen + missing <= REQUESTS + more, facts);
+    assert.ok(seen > 1_000 && missing > 1_000, facts);
+  },
+);
 
 /** Ends the process in a given way within the turn that gathered the line of the last request. */
 function endingBy(how: string): Record<string, string> {
   const code = `import{ServerResponse as R}from'node:http';const e=R.prototype.end;
     R.prototype.end=function(...a){const r=e.apply(this,a);if(this.req.url==='/livez?last'){let n=0;
     const f=()=>n++<200?Promise.resolve().then(f):process.nextTick(()=>{${how}});f()}return r}`;
-  return { NODE_OPTIONS: `--import=data:text/javascript;base64,${Buffer.from(code).toString('base64')}` };
+  return {
+    NODE_OPTIONS: `--import=data:text/javascript;base64,${Buffer.from(code).toString('base64')}`,
+  };
 }
 
 const ENDS: ReadonlyArray<readonly [what: string, how: string, code: number]> = [
@@ -200,7 +225,10 @@ const ENDS: ReadonlyArray<readonly [what: string, how: string, code: number]> = 
 
 for (const [what, how, code] of ENDS) {
   test(`a process that ends by ${what} writes each line once`, bounded, async (t) => {
-    const running = startProgram(t, program, ['serve', 'identity'], { ...variables(database.url), ...endingBy(how) });
+    const running = startProgram(t, program, ['serve', 'identity'], {
+      ...variables(database.url),
+      ...endingBy(how),
+    });
     await running.ready('identity');
     const url = await running.url('identity');
     const ids = ['one', 'two', 'three'];
@@ -209,10 +237,19 @@ for (const [what, how, code] of ENDS) {
     t.after(() => client.leave());
     // Two requests in one packet, so that their lines belong to one turn.
     const pair = ['GET /livez HTTP/1.1', 'GET /livez?last HTTP/1.1'];
-    client.send(pair.map((line, index) => headOf([line, 'Host: x', `X-Request-Id: last-${index}`])).join(''));
+    client.send(
+      pair.map((line, index) => headOf([line, 'Host: x', `X-Request-Id: last-${index}`])).join(''),
+    );
     assert.deepEqual(await running.ended, { code, signal: null }, running.stderr());
-    const logged = running.log().filter(({ message }) => message === 'request').map(({ request_id }) => request_id);
+    const logged = running
+      .log()
+      .filter(({ message }) => message === 'request')
+      .map(({ request_id }) => request_id);
     assert.deepEqual(logged, [...ids, 'last-0', 'last-1']);
-    assert.equal(running.stdout().split('\n').length, running.log().length + 1, 'nothing but whole lines');
+    assert.equal(
+      running.stdout().split('\n').length,
+      running.log().length + 1,
+      'nothing but whole lines',
+    );
   });
 }

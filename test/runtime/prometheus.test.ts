@@ -17,7 +17,8 @@ function parse(text: string): { samples: Sample[]; types: Map<string, string> } 
   const helped = new Set<string>();
   let family = '';
   for (const line of text.slice(0, -1).split('\n')) {
-    const [, keyword, subject = '', rest = ''] = /^# (HELP|TYPE) ([a-z_][a-z0-9_]*) (.+)$/.exec(line) ?? [];
+    const [, keyword, subject = '', rest = ''] =
+      /^# (HELP|TYPE) ([a-z_][a-z0-9_]*) (.+)$/.exec(line) ?? [];
     if (keyword === 'HELP') {
       assert.ok(!helped.has(subject), `two families ${subject}`);
       helped.add(subject);
@@ -25,8 +26,14 @@ function parse(text: string): { samples: Sample[]; types: Map<string, string> } 
       assert.match(rest, /^(counter|gauge|histogram)$/);
       types.set((family = subject), rest);
     } else {
-      const [, name = '', braces, value = ''] = /^([a-z_][a-z0-9_]*)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];
-      assert.ok(name === family || (types.get(family) === 'histogram' && /_(bucket|sum|count)$/.exec(name.slice(family.length))), `a stray line: ${line}`);
+      const [, name = '', braces, value = ''] =
+        /^([a-z_][a-z0-9_]*)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];
+      assert.ok(
+        name === family ||
+          (types.get(family) === 'histogram' &&
+            /_(bucket|sum|count)$/.exec(name.slice(family.length))),
+        `a stray line: ${line}`,
+      );
       assert.ok(Number.isFinite(Number(value)), line);
       samples.push({ name, labels: parseLabels(braces ?? ''), value: Number(value) });
     }
@@ -37,16 +44,21 @@ function parse(text: string): { samples: Sample[]; types: Map<string, string> } 
 function parseLabels(text: string): Record<string, string> {
   const labels: Record<string, string> = {};
   let at = 0;
-  for (const found of text.matchAll(/([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(?:,|$)/g)) {
+  for (const found of text.matchAll(
+    /([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(?:,|$)/g,
+  )) {
     assert.equal(found.index, at, `not labels: ${text}`);
     at += found[0].length;
-    labels[found[1] ?? ''] = (found[2] ?? '').replace(/\\(.)/g, (_, escaped: string) => (escaped === 'n' ? '\n' : escaped));
+    labels[found[1] ?? ''] = (found[2] ?? '').replace(/\\(.)/g, (_, escaped: string) =>
+      escaped === 'n' ? '\n' : escaped,
+    );
   }
   assert.equal(at, text.length, `not labels: ${text}`);
   return labels;
 }
 
-const of = (samples: readonly Sample[], name: string) => samples.filter((sample) => sample.name === name);
+const of = (samples: readonly Sample[], name: string) =>
+  samples.filter((sample) => sample.name === name);
 
 test('a counter counts each series separately', () => {
   const metrics = createMetrics();
@@ -56,7 +68,13 @@ test('a counter counts each series separately', () => {
   count([one.service, '401']);
   const { samples, types } = parse(metrics.text());
   assert.equal(types.get('gatehouse_requests_total'), 'counter');
-  assert.deepEqual(of(samples, 'gatehouse_requests_total').map(({ labels, value }) => [labels.status, value]), [['200', 3], ['401', 1]]);
+  assert.deepEqual(
+    of(samples, 'gatehouse_requests_total').map(({ labels, value }) => [labels.status, value]),
+    [
+      ['200', 3],
+      ['401', 1],
+    ],
+  );
 });
 
 test('a counter can add any number, including 0, from several declarations', () => {
@@ -68,7 +86,13 @@ test('a counter can add any number, including 0, from several declarations', () 
   metrics.counter(name, 'Rows removed.', ['table'])(['identity.audit']);
   count(['identity.sessions'], 0);
   const found = of(parse(metrics.text()).samples, name);
-  assert.deepEqual(found.map(({ labels, value }) => [labels.table, value]), [['identity.audit', 508], ['identity.sessions', 0]]);
+  assert.deepEqual(
+    found.map(({ labels, value }) => [labels.table, value]),
+    [
+      ['identity.audit', 508],
+      ['identity.sessions', 0],
+    ],
+  );
 });
 
 test('a label value survives quotes, backslashes, line breaks and braces', () => {
@@ -77,7 +101,10 @@ test('a label value survives quotes, backslashes, line breaks and braces', () =>
   const count = metrics.counter('gatehouse_requests_total', 'Requests.', ['route']);
   for (const route of odd) count([route]);
   const found = of(parse(metrics.text()).samples, 'gatehouse_requests_total');
-  assert.deepEqual(found.map(({ labels, value }) => [labels.route, value]), odd.map((route) => [route, 1]));
+  assert.deepEqual(
+    found.map(({ labels, value }) => [labels.route, value]),
+    odd.map((route) => [route, 1]),
+  );
 });
 
 test('histogram buckets are cumulative and include their bound; +Inf holds all', () => {
@@ -95,20 +122,35 @@ test('histogram buckets are cumulative and include their bound; +Inf holds all',
     assert.equal(labels.service, 'secrets');
   }
   const bounds = buckets.map(({ labels }) => Number(labels.le === '+Inf' ? Infinity : labels.le));
-  assert.deepEqual(bounds, [...bounds].sort((one, other) => one - other));
+  assert.deepEqual(
+    bounds,
+    [...bounds].sort((one, other) => one - other),
+  );
   assert.equal(bounds.at(-1), Infinity);
-  assert.deepEqual(of(samples, `${name}_count`).map(({ value }) => value), [observed.length]);
+  assert.deepEqual(
+    of(samples, `${name}_count`).map(({ value }) => value),
+    [observed.length],
+  );
   const [sum] = of(samples, `${name}_sum`);
-  assert.ok(Math.abs((sum?.value ?? 0) - observed.reduce((total, seconds) => total + seconds)) < 1e-9);
+  assert.ok(
+    Math.abs((sum?.value ?? 0) - observed.reduce((total, seconds) => total + seconds)) < 1e-9,
+  );
 });
 
 test('a gauge is read at each scrape; one name with several labels is one family', () => {
   const metrics = createMetrics();
   let pending = 1;
-  for (const connection of ['read', 'write']) metrics.gauge('gatehouse_database_pending', 'Pending.', { connection }, () => pending);
+  for (const connection of ['read', 'write'])
+    metrics.gauge('gatehouse_database_pending', 'Pending.', { connection }, () => pending);
   pending = 7;
   const found = of(parse(metrics.text()).samples, 'gatehouse_database_pending');
-  assert.deepEqual(found.map(({ labels, value }) => [labels.connection, value]), [['read', 7], ['write', 7]]);
+  assert.deepEqual(
+    found.map(({ labels, value }) => [labels.connection, value]),
+    [
+      ['read', 7],
+      ['write', 7],
+    ],
+  );
 });
 
 test('memory and event loop delay of the process are gauges', () => {

@@ -39,10 +39,15 @@ test('without a database: every operation is 503 with Retry-After, and no data i
   }
   assert.equal((await ask('GET', `${base}/readyz`)).status, 503);
   assert.equal((await ask('GET', `${base}/livez`)).status, 200);
-  assert.equal((await ask('GET', `${base}/api/store`)).status, 401, 'the credential is checked without the database');
+  assert.equal(
+    (await ask('GET', `${base}/api/store`)).status,
+    401,
+    'the credential is checked without the database',
+  );
   assert.equal((await encrypt({ password: '' })).status, 400);
   isUnavailable(await decrypt(id, 'no key')); // a failed read that cannot be recorded is 503 too
-  const [row] = await sql`select count(*)::int as rows, sum(reads)::int as reads from secrets.secrets`;
+  const [row] =
+    await sql`select count(*)::int as rows, sum(reads)::int as reads from secrets.secrets`;
   assert.deepEqual({ ...row }, { rows: 1, reads: 0 });
 
   await proxy.restore();
@@ -51,14 +56,18 @@ test('without a database: every operation is 503 with Retry-After, and no data i
   assert.equal((await decrypt(id, secret)).status, 404);
   assert.equal(gatehouse.log().filter((line) => line.message === 'dependency failed').length, 16);
   const written = gatehouse.stdout() + gatehouse.stderr();
-  for (const mark of [TEXT, secret, AUTH_TOKEN, new URL(database.url).password]) assert.ok(!written.includes(mark));
+  for (const mark of [TEXT, secret, AUTH_TOKEN, new URL(database.url).password])
+    assert.ok(!written.includes(mark));
 });
 
 test('a proxy without a database behind it gets at most 10 connections per request', async () => {
   const before = proxy.connections();
   await proxy.cut('closed');
   isUnavailable(await list());
-  assert.ok(proxy.connections() - before <= 10, `${proxy.connections() - before} connections for one request`);
+  assert.ok(
+    proxy.connections() - before <= 10,
+    `${proxy.connections() - before} connections for one request`,
+  );
   await proxy.restore();
   await until(isReady);
 });
@@ -98,7 +107,9 @@ test('a list that loses its database is aborted and never looks complete', async
     insert into secrets.secrets (id, key_id, commitment, blob, tag)
     select gen_random_uuid(), 'key', '\\x00', decode(repeat(md5(n::text), 1024), 'hex'), '\\x00'
     from generate_series(1, 1500) n`;
-  const response = await fetch(`${url.secrets}/api/store`, { headers: { authorization: `Bearer ${AUTH_TOKEN}` } });
+  const response = await fetch(`${url.secrets}/api/store`, {
+    headers: { authorization: `Bearer ${AUTH_TOKEN}` },
+  });
   assert.equal(response.status, 200);
   // The list is far longer than the socket buffers, so the service is still sending it.
   await proxy.cut();

@@ -18,11 +18,14 @@ const lastRead = async () => {
 const waiting = () =>
   sql`select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
 // Rows without content may be removed at any time.
-const rows = async () => [...(await sql`select * from secrets.secrets where blob is not null order by id`)];
+const rows = async () => [
+  ...(await sql`select * from secrets.secrets where blob is not null order by id`),
+];
 
 /** Blocks every write, but no read, until it is released. */
 async function heldUp(
-  operation: () => Promise<Answer>, release: (unlock: () => PromiseLike<unknown>) => PromiseLike<unknown>,
+  operation: () => Promise<Answer>,
+  release: (unlock: () => PromiseLike<unknown>) => PromiseLike<unknown>,
 ): Promise<Answer> {
   const blocker = connect(databaseUrl);
   try {
@@ -39,7 +42,10 @@ async function heldUp(
   }
 }
 
-for (const [what, status, prepare] of [['encrypt', 201, encryptOne], ['the last read', 200, lastRead]] as const) {
+for (const [what, status, prepare] of [
+  ['encrypt', 201, encryptOne],
+  ['the last read', 200, lastRead],
+] as const) {
   test(`${what}: the reply is sent only after the commit`, async () => {
     const operation = await prepare();
     const before = await rows();
@@ -51,7 +57,10 @@ for (const [what, status, prepare] of [['encrypt', 201, encryptOne], ['the last 
   test(`${what}: 503 and no content if its write fails`, async () => {
     const operation = await prepare();
     const before = await rows();
-    const answer = await heldUp(operation, () => sql`select pg_terminate_backend(pid) from (${waiting()}) waiting`);
+    const answer = await heldUp(
+      operation,
+      () => sql`select pg_terminate_backend(pid) from (${waiting()}) waiting`,
+    );
     assert.equal(answer.status, 503);
     assert.equal(answer.json.error.code, 'unavailable');
     assert.ok(!answer.text.includes(TEXT));

@@ -15,23 +15,39 @@ const flip = (at: number) => (id: string) =>
 const flipLast = (id: string) => sql`
   update secrets.secrets set blob = set_byte(blob, length(blob) - 1, get_byte(blob, length(blob) - 1) # 1)
   where id = ${id}`;
-const cutTo = (length: number) =>
-  (id: string) => sql`update secrets.secrets set blob = substring(blob from 1 for ${length}) where id = ${id}`;
+const cutTo = (length: number) => (id: string) =>
+  sql`update secrets.secrets set blob = substring(blob from 1 for ${length}) where id = ${id}`;
 
 /** Write access to the database must not suffice to change what the sender of a secret asked for. */
-const EDITS: ReadonlyArray<readonly [what: string, edit: (id: string, otherId: string) => PromiseLike<unknown>]> = [
+const EDITS: ReadonlyArray<
+  readonly [what: string, edit: (id: string, otherId: string) => PromiseLike<unknown>]
+> = [
   [
     'its expiry was put off',
-    (id) => sql`update secrets.secrets set expires_at = expires_at + interval '1 millisecond' where id = ${id}`,
+    (id) =>
+      sql`update secrets.secrets set expires_at = expires_at + interval '1 millisecond' where id = ${id}`,
   ],
   [
     'its expiry was brought forward',
-    (id) => sql`update secrets.secrets set expires_at = expires_at - interval '1 hour' where id = ${id}`,
+    (id) =>
+      sql`update secrets.secrets set expires_at = expires_at - interval '1 hour' where id = ${id}`,
   ],
-  ['its expiry was removed', (id) => sql`update secrets.secrets set expires_at = null where id = ${id}`],
-  ['more reads were allowed', (id) => sql`update secrets.secrets set max_reads = max_reads + 1 where id = ${id}`],
-  ['fewer reads were allowed', (id) => sql`update secrets.secrets set max_reads = 1 where id = ${id}`],
-  ['any number of reads was allowed', (id) => sql`update secrets.secrets set max_reads = null where id = ${id}`],
+  [
+    'its expiry was removed',
+    (id) => sql`update secrets.secrets set expires_at = null where id = ${id}`,
+  ],
+  [
+    'more reads were allowed',
+    (id) => sql`update secrets.secrets set max_reads = max_reads + 1 where id = ${id}`,
+  ],
+  [
+    'fewer reads were allowed',
+    (id) => sql`update secrets.secrets set max_reads = 1 where id = ${id}`,
+  ],
+  [
+    'any number of reads was allowed',
+    (id) => sql`update secrets.secrets set max_reads = null where id = ${id}`,
+  ],
   [
     'its text was replaced with that of another row',
     (id, other) =>
@@ -44,12 +60,19 @@ const EDITS: ReadonlyArray<readonly [what: string, edit: (id: string, otherId: s
   ['the last bit of its tag was flipped', flipLast],
   [
     'its last byte was cut off',
-    (id) => sql`update secrets.secrets set blob = substring(blob from 1 for length(blob) - 1) where id = ${id}`,
+    (id) =>
+      sql`update secrets.secrets set blob = substring(blob from 1 for length(blob) - 1) where id = ${id}`,
   ],
-  ['a byte was added', (id) => sql`update secrets.secrets set blob = blob || decode('00', 'hex') where id = ${id}`],
+  [
+    'a byte was added',
+    (id) => sql`update secrets.secrets set blob = blob || decode('00', 'hex') where id = ${id}`,
+  ],
   ['only its version and nonce were left', cutTo(13)],
   ['nothing was left', cutTo(0)],
-  ['its key id was changed', (id) => sql`update secrets.secrets set key_id = '0000000000000000' where id = ${id}`],
+  [
+    'its key id was changed',
+    (id) => sql`update secrets.secrets set key_id = '0000000000000000' where id = ${id}`,
+  ],
 ];
 for (const [what, edit] of EDITS) {
   test(`altered row: 500, nothing used up, and one error in the log if ${what}`, async () => {
@@ -63,7 +86,9 @@ for (const [what, edit] of EDITS) {
     assert.ok(!text.includes(TEXT));
     assert.deepEqual([...(await sql`select * from secrets.secrets where id = ${id}`)], [...before]);
 
-    const logged = gatehouse.log().filter((line) => line.level === 'error' && line.secret_id === id);
+    const logged = gatehouse
+      .log()
+      .filter((line) => line.level === 'error' && line.secret_id === id);
     assert.equal(logged.length, 1);
     assert.match(String(logged[0]?.message), /has been altered/);
     assert.equal((await decrypt(other.id, other.secret)).status, 200);
@@ -95,7 +120,14 @@ test('altered row: a row moved to another id opens with no key', async () => {
 });
 
 const PARTS = ['blob', 'commitment', 'tag'];
-for (const parts of [['commitment'], ['tag'], ['blob', 'commitment'], ['blob', 'tag'], ['commitment', 'tag'], PARTS]) {
+for (const parts of [
+  ['commitment'],
+  ['tag'],
+  ['blob', 'commitment'],
+  ['blob', 'tag'],
+  ['commitment', 'tag'],
+  PARTS,
+]) {
   test(`altered row: with ${parts.join(' and ')} of another row it opens with neither key`, async () => {
     const [one, other] = [await keep(TEXT), await keep(TEXT)];
     await sql`
@@ -128,21 +160,26 @@ test('the table rejects a row with only a part of its content', async () => {
   const { id } = await keep(TEXT);
   for (const part of PARTS) {
     await assert.rejects(
-      async () => sql`update secrets.secrets set ${sql(part)} = null where id = ${id}`, /content_until_end/,
+      async () => sql`update secrets.secrets set ${sql(part)} = null where id = ${id}`,
+      /content_until_end/,
     );
   }
   await assert.rejects(
-    async () => sql`update secrets.secrets set ending = 'read' where id = ${id}`, /content_until_end/,
+    async () => sql`update secrets.secrets set ending = 'read' where id = ${id}`,
+    /content_until_end/,
   );
 });
 
 test('altered row: a missing tag is detected, whichever key is sent', async (t) => {
   const [{ id, secret }, wrong] = [await keep(TEXT), await keep(TEXT)];
   await sql`alter table secrets.secrets drop constraint content_until_end`;
-  t.after(() => sql`
-    alter table secrets.secrets add constraint content_until_end check (blob is null or tag is not null) not valid`);
+  t.after(
+    () => sql`
+    alter table secrets.secrets add constraint content_until_end check (blob is null or tag is not null) not valid`,
+  );
   await sql`update secrets.secrets set tag = null where id = ${id}`;
-  for (const key of [secret, wrong.secret]) assert.equal((await decrypt(id, key)).json.error.code, 'secret_damaged');
+  for (const key of [secret, wrong.secret])
+    assert.equal((await decrypt(id, key)).json.error.code, 'secret_damaged');
   assert.equal(errorsOf(id), 2);
 });
 

@@ -56,5 +56,8 @@ rows.forEach((row, index) => {
 });
 
 test('frozen rows: no errors are logged', () => {
-  assert.deepEqual(gatehouse.log().filter(({ level }) => level === 'error'), []);
+  assert.deepEqual(
+    gatehouse.log().filter(({ level }) => level === 'error'),
+    [],
+  );
 });

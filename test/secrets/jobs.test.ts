@@ -9,9 +9,9 @@ import { quiet } from '../support/context.ts';
 import { AUTH_TOKEN, SERVER_SECRET } from '../support/gatehouse.ts';
 
 const { url, sql } = await createDatabase();
-const config = readConfig(
-  ['secrets'], 'serve', { DATABASE_URL: url, SERVER_SECRET, AUTH_TOKEN },
-).secrets ?? assert.fail();
+const config =
+  readConfig(['secrets'], 'serve', { DATABASE_URL: url, SERVER_SECRET, AUTH_TOKEN }).secrets ??
+  assert.fail();
 const lines: string[] = [];
 const { jobs, storage } = await start(
   { ...config, serverSecret: SERVER_SECRET, authTokens: [AUTH_TOKEN] },
@@ -30,7 +30,11 @@ async function runOut(name: string): Promise<number> {
 /** Rows of one kind, named by their key id: when they expire, and how they ended. */
 type Ending = 'read' | 'deleted' | 'expired' | null;
 const insert = (
-  kind: string, rows: number, expiry: string | null, ending: Ending = null, endedAt: string | null = null,
+  kind: string,
+  rows: number,
+  expiry: string | null,
+  ending: Ending = null,
+  endedAt: string | null = null,
 ) => sql`
   insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads, ending, ended_at)
   select gen_random_uuid(), ${kind}, b, b, b, now() + ${expiry}::interval, 1, ${ending}, now() + ${endedAt}::interval
@@ -38,7 +42,8 @@ const insert = (
     select case when ${ending}::text is null then '\\x00'::bytea end as b) content`;
 
 const count = async (): Promise<Record<string, number>> => {
-  const rows = await sql`select key_id as kind, count(*)::int as rows from secrets.secrets group by key_id`;
+  const rows =
+    await sql`select key_id as kind, count(*)::int as rows from secrets.secrets group by key_id`;
   return Object.fromEntries(rows.map(({ kind, rows: number }) => [kind, number]));
 };
 
@@ -52,15 +57,18 @@ test('housekeeping removes the content of expired secrets only, and logs id and 
     select key_id, ending, count(*)::int as rows, count(blob)::int + count(tag)::int as parts,
       bool_and(ended_at = expires_at) as at_expiry
     from secrets.secrets group by key_id, ending order by key_id`;
-  assert.deepEqual(rows.map((row) => ({ ...row })), [
-    { key_id: 'expired', ending: 'expired', rows: 1_200, parts: 0, at_expiry: true },
-    { key_id: 'expires in a minute', ending: null, rows: 3, parts: 6, at_expiry: null },
-    { key_id: 'never expires', ending: null, rows: 3, parts: 6, at_expiry: null },
-    { key_id: 'read up', ending: 'read', rows: 3, parts: 0, at_expiry: false },
-  ]);
-  const logged = lines.map(
-    (line): Record<string, unknown> => JSON.parse(line),
-  ).filter(({ message }) => message === 'secret expired');
+  assert.deepEqual(
+    rows.map((row) => ({ ...row })),
+    [
+      { key_id: 'expired', ending: 'expired', rows: 1_200, parts: 0, at_expiry: true },
+      { key_id: 'expires in a minute', ending: null, rows: 3, parts: 6, at_expiry: null },
+      { key_id: 'never expires', ending: null, rows: 3, parts: 6, at_expiry: null },
+      { key_id: 'read up', ending: 'read', rows: 3, parts: 0, at_expiry: false },
+    ],
+  );
+  const logged = lines
+    .map((line): Record<string, unknown> => JSON.parse(line))
+    .filter(({ message }) => message === 'secret expired');
   assert.equal(new Set(logged.map(({ secret_id }) => secret_id)).size, 1_200);
   assert.deepEqual(new Set(logged.map(({ key_id }) => key_id)), new Set(['expired']));
 });
@@ -74,7 +82,10 @@ test('receipts are removed RECEIPT_RETENTION after the end of their secret', asy
   await insert('read 31 days ago', 1_200, null, 'read', '-31 days');
   await insert('expired 31 days ago', 3, '-31 days', 'expired', '-31 days');
   assert.equal(await runOut('remove from secrets.secrets'), 3);
-  assert.deepEqual(
-    await count(), { readable: 3, 'expired just now': 3, 'read 29 days ago': 3, 'deleted 29 days ago': 3 },
-  );
+  assert.deepEqual(await count(), {
+    readable: 3,
+    'expired just now': 3,
+    'read 29 days ago': 3,
+    'deleted 29 days ago': 3,
+  });
 });

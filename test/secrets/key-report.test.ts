@@ -15,24 +15,33 @@ const OTHER = 'other-server-secret-0123456789abcdefghijkl';
 const idOf = (secret: string) => createServerKey(secret).id;
 
 const start = async (
-  owner: Parameters<typeof startGatehouse>[0], { url }: TestDatabase, current: string, previous = '',
+  owner: Parameters<typeof startGatehouse>[0],
+  { url }: TestDatabase,
+  current: string,
+  previous = '',
 ) =>
-  startGatehouse(owner, ['secrets'], url, { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous });
+  startGatehouse(owner, ['secrets'], url, {
+    SERVER_SECRET: current,
+    SERVER_SECRET_PREVIOUS: previous,
+  });
 
-const NEW_HERE = 'SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake';
-const MISSING = 'a server secret is missing: add the one with this key id to SERVER_SECRET_PREVIOUS';
+const NEW_HERE =
+  'SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake';
+const MISSING =
+  'a server secret is missing: add the one with this key id to SERVER_SECRET_PREVIOUS';
 
 /** The log lines about server secrets, in order. They follow the count, which runs in the background. */
 async function reportOf(gatehouse: Gatehouse): Promise<unknown[][]> {
   await until(() => gatehouse.log().some(({ state }) => state === 'current'), 'the report');
   // All lines are written in the same turn.
   await setImmediate();
-  const lines = gatehouse.log().filter(
-    ({ message }) => message === NEW_HERE || message === MISSING || message === 'server secret',
-  );
-  return lines.map(
-    ({ level, message, key_id, state, secrets }) =>
-      [level, message, key_id, state, secrets].filter((one) => one !== undefined),
+  const lines = gatehouse
+    .log()
+    .filter(
+      ({ message }) => message === NEW_HERE || message === MISSING || message === 'server secret',
+    );
+  return lines.map(({ level, message, key_id, state, secrets }) =>
+    [level, message, key_id, state, secrets].filter((one) => one !== undefined),
   );
 }
 
@@ -58,7 +67,9 @@ test('the first server secret of a database is reported as current, without a wa
   assert.deepEqual(await reportOf(first), [['info', 'server secret', idOf(OLD), 'current', 0]]);
   await secretsClient(first.url.secrets).keep('x');
   await first.stop();
-  assert.deepEqual(await reportOf(await start(t, database, OLD)), [['info', 'server secret', idOf(OLD), 'current', 1]]);
+  assert.deepEqual(await reportOf(await start(t, database, OLD)), [
+    ['info', 'server secret', idOf(OLD), 'current', 1],
+  ]);
 });
 
 test('a wrong SERVER_SECRET: reported at startup with the missing key id; the service serves', async (t) => {
@@ -74,11 +85,17 @@ test('a wrong SERVER_SECRET: reported at startup with the missing key id; the se
   ]);
   assert.equal((await ask('GET', `${wrong.url.secrets}/readyz`)).status, 200);
   const there = secretsClient(wrong.url.secrets);
-  for (const { id, secret } of made) assert.equal((await there.decrypt(id, secret)).json.error.code, 'key_unknown');
+  for (const { id, secret } of made)
+    assert.equal((await there.decrypt(id, secret)).json.error.code, 'key_unknown');
   assert.deepEqual(await rowsOf(database), before);
-  assert.equal((await there.decrypt((await there.keep('new')).id, 'x')).status, 404, 'new secrets are served');
+  assert.equal(
+    (await there.decrypt((await there.keep('new')).id, 'x')).status,
+    404,
+    'new secrets are served',
+  );
   const written = wrong.stdout() + wrong.stderr();
-  for (const mark of [OLD, NEW, 'marked-', ...made.map(({ secret }) => secret)]) assert.ok(!written.includes(mark));
+  for (const mark of [OLD, NEW, 'marked-', ...made.map(({ secret }) => secret)])
+    assert.ok(!written.includes(mark));
   await wrong.stop();
 
   // Back to the right one: the wrong one is known by now, and one secret needs it.
@@ -97,10 +114,13 @@ test('every missing and every configured server secret is reported with its coun
   const { database } = await withThree(t);
   await secretsClient((await start(t, database, OTHER, OLD)).url.secrets).keep('x');
   const gatehouse = await start(t, database, NEW);
-  assert.deepEqual((await reportOf(gatehouse)).filter(([level]) => level === 'error'), [
-    ['error', MISSING, idOf(OLD), 'missing', 3],
-    ['error', MISSING, idOf(OTHER), 'missing', 1],
-  ]);
+  assert.deepEqual(
+    (await reportOf(gatehouse)).filter(([level]) => level === 'error'),
+    [
+      ['error', MISSING, idOf(OLD), 'missing', 3],
+      ['error', MISSING, idOf(OTHER), 'missing', 1],
+    ],
+  );
   const all = await start(t, database, NEW, `${OTHER},${OLD}`);
   assert.deepEqual(await reportOf(all), [
     ['info', 'server secret', idOf(OLD), 'previous', 3],
@@ -119,14 +139,18 @@ test('a server secret that no secret needs can be removed without a report', asy
     update secrets.secrets set blob = null, commitment = null, tag = null, ending = 'expired', ended_at = now()
     where id = ${locked.id}`;
   await start(t, database, NEW, OLD);
-  assert.deepEqual(await reportOf(await start(t, database, NEW)), [['info', 'server secret', idOf(NEW), 'current', 0]]);
+  assert.deepEqual(await reportOf(await start(t, database, NEW)), [
+    ['info', 'server secret', idOf(NEW), 'current', 0],
+  ]);
 });
 
 test('a new server secret: one of several replicas that start together warns', async (t) => {
   const { database } = await withThree(t);
   const replicas = await Promise.all([1, 2, 3].map(() => start(t, database, NEW, OLD)));
   assert.equal(
-    (await Promise.all(replicas.map(reportOf))).flat().filter(([, message]) => message === NEW_HERE).length, 1,
+    (await Promise.all(replicas.map(reportOf))).flat().filter(([, message]) => message === NEW_HERE)
+      .length,
+    1,
   );
 });
 
@@ -136,9 +160,14 @@ test('metrics: the number of secrets for each known server secret, down to 0', a
   const housekeeping = startHousekeeping({ after }, database.url, { SERVER_SECRET: OTHER });
   const stored = async () => {
     await housekeeping.run('count secrets by server secret');
-    return housekeeping.metrics().split('\n').filter((line) => line.startsWith('gatehouse_secrets_stored')).sort();
+    return housekeeping
+      .metrics()
+      .split('\n')
+      .filter((line) => line.startsWith('gatehouse_secrets_stored'))
+      .sort();
   };
-  const line = (secret: string, secrets: number) => `gatehouse_secrets_stored{key_id="${idOf(secret)}"} ${secrets}`;
+  const line = (secret: string, secrets: number) =>
+    `gatehouse_secrets_stored{key_id="${idOf(secret)}"} ${secrets}`;
   assert.deepEqual(await stored(), [line(OLD, 3), line(NEW, 1)].sort());
   for (const { id } of made) await client.remove(id);
   assert.deepEqual(await stored(), [line(OLD, 0), line(NEW, 1)].sort());

@@ -26,11 +26,13 @@ interface Kept {
 
 let texts = 0;
 async function keepMany(client: SecretsClient, count: number): Promise<Kept[]> {
-  return Promise.all(Array.from({ length: count }, async () => {
-    const text = `marked-text-${(texts += 1)}`;
-    const { id, secret } = await client.keep(text, { max_reads: 1 });
-    return { id, secret, text };
-  }));
+  return Promise.all(
+    Array.from({ length: count }, async () => {
+      const text = `marked-text-${(texts += 1)}`;
+      const { id, secret } = await client.keep(text, { max_reads: 1 });
+      return { id, secret, text };
+    }),
+  );
 }
 
 /** How often each text was returned, by any process, before or after a kill. */
@@ -60,7 +62,8 @@ const usedUp = async (sql: Sql, kept: readonly Kept[]): Promise<number> => {
 };
 
 async function startService(
-  t: TestContext, databaseUrl: string,
+  t: TestContext,
+  databaseUrl: string,
 ): Promise<Running & { readonly client: SecretsClient }> {
   const running = startProgram(t, program, ['serve', 'secrets'], variables(databaseUrl));
   await running.ready('secrets');
@@ -74,46 +77,61 @@ async function kill(service: Running): Promise<void> {
 
 const ROUNDS = 12;
 
-test(`process killed between commit and reply: no read is returned twice, ${ROUNDS} times`, bounded, async (t) => {
-  const database = await createDatabase(t);
-  const survivor = secretsClient((await startGatehouse(t, ['secrets'], database.url)).url.secrets);
-  const { read, twice, of } = ledger();
-  const startNext = async () => {
-    const proxy = await startProxy(t, database.url);
-    const service = await startService(t, proxy.url);
-    // Its statements are prepared, as in a process that has run for a while.
-    for (const one of await keepMany(survivor, 2)) assert.equal((await read(service.client, one))?.status, 200);
-    return { ...service, proxy };
-  };
-  let lost = 0;
-  let killable = await startNext();
-  for (let round = 0; round < ROUNDS; round += 1) {
-    const kept = await keepMany(survivor, 12);
-    const answered = randomInt(0, 6);
-    await Promise.all(kept.slice(kept.length - answered).map((one) => read(killable.client, one)));
-    const held = killable.proxy.drop();
-    const readers = [
-      killable, killable,
-    ].flatMap(({ client }) => kept.slice(0, kept.length - answered).map((one) => read(client, one)));
-    await held;
-    // A replica that is not killed gets requests too, while replies are in transit.
-    readers.push(...kept.slice(0, 3).map((one) => read(survivor, one)));
-    await untilSql(
-      async () => (await usedUp(database.sql, kept)) >= answered + 3, 'more reads are committed than were answered',
+test(
+  `process killed between commit and reply: no read is returned twice, ${ROUNDS} times`,
+  bounded,
+  async (t) => {
+    const database = await createDatabase(t);
+    const survivor = secretsClient(
+      (await startGatehouse(t, ['secrets'], database.url)).url.secrets,
     );
-    await kill(killable);
-    await Promise.all(readers);
+    const { read, twice, of } = ledger();
+    const startNext = async () => {
+      const proxy = await startProxy(t, database.url);
+      const service = await startService(t, proxy.url);
+      // Its statements are prepared, as in a process that has run for a while.
+      for (const one of await keepMany(survivor, 2))
+        assert.equal((await read(service.client, one))?.status, 200);
+      return { ...service, proxy };
+    };
+    let lost = 0;
+    let killable = await startNext();
+    for (let round = 0; round < ROUNDS; round += 1) {
+      const kept = await keepMany(survivor, 12);
+      const answered = randomInt(0, 6);
+      await Promise.all(
+        kept.slice(kept.length - answered).map((one) => read(killable.client, one)),
+      );
+      const held = killable.proxy.drop();
+      const readers = [killable, killable].flatMap(({ client }) =>
+        kept.slice(0, kept.length - answered).map((one) => read(client, one)),
+      );
+      await held;
+      // A replica that is not killed gets requests too, while replies are in transit.
+      readers.push(...kept.slice(0, 3).map((one) => read(survivor, one)));
+      await untilSql(
+        async () => (await usedUp(database.sql, kept)) >= answered + 3,
+        'more reads are committed than were answered',
+      );
+      await kill(killable);
+      await Promise.all(readers);
 
-    killable = await startNext();
-    for (const client of [killable.client, survivor]) await Promise.all(kept.map((one) => read(client, one)));
-    assert.deepEqual(twice(), []);
-    assert.equal(await usedUp(database.sql, kept), kept.length, 'whatever was not read before was read afterwards');
-    const lostNow = kept.filter((one) => of(one) === 0).length;
-    assert.ok(lostNow > 0, 'no answer was kept back');
-    lost += lostNow;
-  }
-  t.diagnostic(`${lost} of ${12 * ROUNDS} reads were lost, none was given out twice`);
-});
+      killable = await startNext();
+      for (const client of [killable.client, survivor])
+        await Promise.all(kept.map((one) => read(client, one)));
+      assert.deepEqual(twice(), []);
+      assert.equal(
+        await usedUp(database.sql, kept),
+        kept.length,
+        'whatever was not read before was read afterwards',
+      );
+      const lostNow = kept.filter((one) => of(one) === 0).length;
+      assert.ok(lostNow > 0, 'no answer was kept back');
+      lost += lostNow;
+    }
+    t.diagnostic(`${lost} of ${12 * ROUNDS} reads were lost, none was given out twice`);
+  },
+);
 
 test('process killed under load: every acknowledged secret opens', bounded, async (t) => {
   const database = await createDatabase(t);
@@ -163,9 +181,14 @@ function store(client: SecretsClient, acknowledged: Kept[]) {
 async function assertAllOpen(client: SecretsClient, kept: readonly Kept[]): Promise<void> {
   for (let at = 0; at < kept.length; at += 100) {
     const texts = await Promise.all(
-      kept.slice(at, at + 100).map(async ({ id, secret }) => (await client.decrypt(id, secret)).json.password),
+      kept
+        .slice(at, at + 100)
+        .map(async ({ id, secret }) => (await client.decrypt(id, secret)).json.password),
     );
-    assert.deepEqual(texts, kept.slice(at, at + 100).map(({ text }) => text));
+    assert.deepEqual(
+      texts,
+      kept.slice(at, at + 100).map(({ text }) => text),
+    );
   }
 }
 
@@ -192,16 +215,20 @@ test('PostgreSQL killed at any moment: no read is returned twice', bounded, asyn
     const kept = await keepMany(client, 40);
     if (moment === 'kept') await Promise.all(kept.slice(35).map((one) => read(client, one)));
     const before = total();
-    const held = moment === 'kept' ? proxy.drop() : until(
-      () => total() > before + randomInt(1, 20), 'the first answers',
-    );
-    const readers = [1, 2].flatMap(
-      () => (moment === 'kept' ? kept.slice(0, 35) : kept).map((one) => read(client, one)),
+    const held =
+      moment === 'kept'
+        ? proxy.drop()
+        : until(() => total() > before + randomInt(1, 20), 'the first answers');
+    const readers = [1, 2].flatMap(() =>
+      (moment === 'kept' ? kept.slice(0, 35) : kept).map((one) => read(client, one)),
     );
     await held;
     if (moment === 'kept') {
-      await query(
-        (sql) => untilSql(async () => (await usedUp(sql, kept)) > 5, 'more reads are committed than were answered'),
+      await query((sql) =>
+        untilSql(
+          async () => (await usedUp(sql, kept)) > 5,
+          'more reads are committed than were answered',
+        ),
       );
     }
     await kill();
@@ -212,7 +239,11 @@ test('PostgreSQL killed at any moment: no read is returned twice', bounded, asyn
     await Promise.all(kept.map((one) => read(client, one)));
     assert.deepEqual(twice(), []);
     assert.equal(await query((sql) => usedUp(sql, kept)), kept.length);
-    if (moment === 'kept') assert.ok(kept.some((one) => of(one) === 0), 'no answer was kept back');
+    if (moment === 'kept')
+      assert.ok(
+        kept.some((one) => of(one) === 0),
+        'no answer was kept back',
+      );
   }
 });
 
@@ -227,7 +258,8 @@ test('PostgreSQL killed under load: every acknowledged secret opens', bounded, a
     await restart();
   }
   await load.stop();
-  for (const { status, json } of load.refused) assert.deepEqual([status, json.error.code], [503, 'unavailable']);
+  for (const { status, json } of load.refused)
+    assert.deepEqual([status, json.error.code], [503, 'unavailable']);
   assert.ok(load.refused.length > 0, 'it was killed under load');
   await assertAllOpen(client, acknowledged);
 });

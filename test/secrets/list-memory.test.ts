@@ -16,10 +16,11 @@ const SECRETS = 200_000;
 const { url: databaseUrl, sql } = await createDatabase();
 // Without this option, V8 lets the young generation of any busy process grow: to 32 MiB with Node 20 and 22, 128 with Node 24.
 const smallYoungGeneration = { NODE_OPTIONS: '--max-semi-space-size=8' };
-const program = startProgram(
-  { after }, buildProgram(), ['serve', 'secrets'],
-  { ...variables(databaseUrl), ...smallYoungGeneration, METRICS_PORT: '0' },
-);
+const program = startProgram({ after }, buildProgram(), ['serve', 'secrets'], {
+  ...variables(databaseUrl),
+  ...smallYoungGeneration,
+  METRICS_PORT: '0',
+});
 await program.ready('secrets');
 const base = await program.url('secrets');
 const metrics = await program.url('metrics');
@@ -39,16 +40,21 @@ async function numbers(): Promise<{ residentBytes: number; inFlight: number }> {
   const { text } = await ask('GET', `${metrics}/metrics`);
   return {
     residentBytes: Number(/^process_resident_memory_bytes ([0-9]+)$/m.exec(text)?.[1]),
-    inFlight: Number(/^gatehouse_requests_in_flight\{service="secrets"\} ([0-9]+)$/m.exec(text)?.[1]),
+    inFlight: Number(
+      /^gatehouse_requests_in_flight\{service="secrets"\} ([0-9]+)$/m.exec(text)?.[1],
+    ),
   };
 }
 
 /** Resolves with the head of the response; the body is left unread. */
 async function beginList(t: TestContext): Promise<IncomingMessage> {
-  const request = get(`${base}/api/store`, { headers: { authorization: `Bearer ${AUTH_TOKEN}` }, agent: false });
+  const request = get(`${base}/api/store`, {
+    headers: { authorization: `Bearer ${AUTH_TOKEN}` },
+    agent: false,
+  });
   t.after(() => request.destroy());
-  const response = await new Promise<IncomingMessage>(
-    (resolve, reject) => request.once('response', resolve).once('error', reject),
+  const response = await new Promise<IncomingMessage>((resolve, reject) =>
+    request.once('response', resolve).once('error', reject),
   );
   assert.equal(response.statusCode, 200);
   return response;
@@ -56,7 +62,8 @@ async function beginList(t: TestContext): Promise<IncomingMessage> {
 
 /** Reads and discards the rest. @returns how many secrets it had */
 async function readOn(
-  response: IncomingMessage, atEachMiB: () => Promise<void> = async () => {},
+  response: IncomingMessage,
+  atEachMiB: () => Promise<void> = async () => {},
 ): Promise<{ secrets: number; bytes: number }> {
   const seen = { secrets: 0, bytes: 0 };
   let tail = '';
@@ -75,7 +82,8 @@ async function readOn(
 test('a list of 200,000 secrets: the process grows by less than 20 MiB', bounded, async (t) => {
   // Warm up first: V8 grows the heap of a busy process, whatever its work.
   await fill(SECRETS / 20);
-  for (let round = 0; round < 10; round += 1) assert.equal((await readOn(await beginList(t))).secrets, SECRETS / 20);
+  for (let round = 0; round < 10; round += 1)
+    assert.equal((await readOn(await beginList(t))).secrets, SECRETS / 20);
   await fill(SECRETS - SECRETS / 20);
 
   const before = (await numbers()).residentBytes;
@@ -90,7 +98,9 @@ test('a list of 200,000 secrets: the process grows by less than 20 MiB', bounded
 });
 
 /** The service's connections in pg_stat_activity. */
-const connections = () => sql<Array<{ pid: number; state: string | null; began: number | null; isQuiet: boolean }>>`
+const connections = () => sql<
+  Array<{ pid: number; state: string | null; began: number | null; isQuiet: boolean }>
+>`
   select pid, state, extract(epoch from state_change)::float8 as began,
     state = 'idle' and xact_start is null and backend_xid is null and backend_xmin is null as "isQuiet"
   from pg_stat_activity where application_name = 'gatehouse-secrets' and datname = current_database() order by pid`;
@@ -101,7 +111,10 @@ async function untilQuiet(): Promise<void> {
   let looks = 0;
   await untilSql(async () => {
     const rows = await connections();
-    assert.deepEqual(rows.filter(({ state }) => state?.startsWith('idle in transaction')), []);
+    assert.deepEqual(
+      rows.filter(({ state }) => state?.startsWith('idle in transaction')),
+      [],
+    );
     const now = JSON.stringify(rows);
     looks = now === last && rows.every(({ isQuiet }) => isQuiet) ? looks + 1 : 0;
     last = now;
@@ -109,25 +122,30 @@ async function untilQuiet(): Promise<void> {
   }, 'no connection of the service does anything');
 }
 
-test('20 clients that stop reading a list: no connection held, no other request delayed', bounded, async (t) => {
-  const [stored] = await sql`select count(*)::int as count from secrets.secrets where blob is not null`;
-  const lists = await Promise.all(Array.from({ length: 20 }, () => beginList(t)));
-  await untilQuiet();
-  assert.ok((await connections()).length <= 7, 'one connection for each purpose');
-  assert.equal((await numbers()).inFlight, lists.length, 'every list is still under way');
+test(
+  '20 clients that stop reading a list: no connection held, no other request delayed',
+  bounded,
+  async (t) => {
+    const [stored] =
+      await sql`select count(*)::int as count from secrets.secrets where blob is not null`;
+    const lists = await Promise.all(Array.from({ length: 20 }, () => beginList(t)));
+    await untilQuiet();
+    assert.ok((await connections()).length <= 7, 'one connection for each purpose');
+    assert.equal((await numbers()).inFlight, lists.length, 'every list is still under way');
 
-  for (let round = 0; round < 20; round += 1) {
-    const text = `while others do not read ${round}`;
-    const { id, secret } = await client.keep(text, { max_reads: 1 });
-    assert.equal((await client.decrypt(id, secret)).json.password, text);
-  }
-  await untilQuiet();
-  assert.equal((await numbers()).inFlight, lists.length);
+    for (let round = 0; round < 20; round += 1) {
+      const text = `while others do not read ${round}`;
+      const { id, secret } = await client.keep(text, { max_reads: 1 });
+      assert.equal((await client.decrypt(id, secret)).json.password, text);
+    }
+    await untilQuiet();
+    assert.equal((await numbers()).inFlight, lists.length);
 
-  const [first, ...others] = lists;
-  assert.ok(first);
-  assert.equal((await readOn(first)).secrets, stored?.count);
-  for (const other of others) other.destroy();
-  await Promise.all(others.map((other) => other.closed || once(other, 'close')));
-  await untilSql(async () => (await numbers()).inFlight === 0, 'every visit has ended');
-});
+    const [first, ...others] = lists;
+    assert.ok(first);
+    assert.equal((await readOn(first)).secrets, stored?.count);
+    for (const other of others) other.destroy();
+    await Promise.all(others.map((other) => other.closed || once(other, 'close')));
+    await untilSql(async () => (await numbers()).inFlight === 0, 'every visit has ended');
+  },
+);

@@ -10,9 +10,12 @@ const ROUNDS = 300;
 const TEXT = 'marked-password-text';
 
 const database = await createDatabase();
-const replicas = await Promise.all([1, 2].map(() => startGatehouse({ after }, ['secrets'], database.url)));
+const replicas = await Promise.all(
+  [1, 2].map(() => startGatehouse({ after }, ['secrets'], database.url)),
+);
 const clients = replicas.map(({ url }) => secretsClient(url.secrets));
-const clientOf = (turn: number) => clients[turn % clients.length] ?? assert.fail('there is a replica for every turn');
+const clientOf = (turn: number) =>
+  clients[turn % clients.length] ?? assert.fail('there is a replica for every turn');
 
 interface Round {
   readonly maxReads: number;
@@ -30,9 +33,18 @@ const roundOf = (number: number): Round => ({
 });
 
 /** Sends the requests in random order. @returns the replies in three groups */
-async function play(
-  { maxReads, right, wrong, deletions }: Round,
-): Promise<{ id: string; secret: string; reads: Answer[]; guesses: Answer[]; removals: Answer[] }> {
+async function play({
+  maxReads,
+  right,
+  wrong,
+  deletions,
+}: Round): Promise<{
+  id: string;
+  secret: string;
+  reads: Answer[];
+  guesses: Answer[];
+  removals: Answer[];
+}> {
   const { id, secret } = await clientOf(randomInt(2)).keep(TEXT, { max_reads: maxReads });
   const groups = { reads: [] as Answer[], guesses: [] as Answer[], removals: [] as Answer[] };
   const acts: Array<() => Promise<unknown>> = [];
@@ -42,7 +54,9 @@ async function play(
     }
   };
   enter(right, groups.reads, (turn) => clientOf(turn).decrypt(id, secret));
-  enter(wrong, groups.guesses, (turn) => clientOf(turn).decrypt(id, randomBytes(32).toString('base64url')));
+  enter(wrong, groups.guesses, (turn) =>
+    clientOf(turn).decrypt(id, randomBytes(32).toString('base64url')),
+  );
   enter(deletions, groups.removals, async (turn) => {
     // A read is two statements and a deletion one: without a delay, deletions would nearly always win.
     for (let detours = randomInt(3); detours > 0; detours -= 1) await clientOf(turn).receipt(id);
@@ -59,11 +73,13 @@ const counts = { readFirst: 0, deletedFirst: 0 };
 
 async function assertRound(round: Round): Promise<void> {
   const { id, secret, reads, guesses, removals } = await play(round);
-  for (const answer of [...reads, ...guesses, ...removals]) assert.ok([200, 404].includes(answer.status), answer.text);
+  for (const answer of [...reads, ...guesses, ...removals])
+    assert.ok([200, 404].includes(answer.status), answer.text);
   for (const answer of [...guesses, ...removals]) {
     assert.ok(!answer.text.includes(TEXT), 'only the correct key returns the text');
   }
-  for (const { status, json } of reads) if (status === 200) assert.deepEqual(json, { password: TEXT });
+  for (const { status, json } of reads)
+    if (status === 200) assert.deepEqual(json, { password: TEXT });
   assert.equal(having(guesses, 200), 0, 'a wrong key opens nothing');
 
   const wins = having(reads, 200);
@@ -73,8 +89,14 @@ async function assertRound(round: Round): Promise<void> {
   assert.ok(!(isReadUp && isDeleted), 'both the last read and a deletion won');
   // Deletion is idempotent: later ones get the same reply.
   assert.equal(having(removals, isDeleted ? 200 : 404), removals.length);
-  if (round.deletions > 0) assert.ok(isReadUp || isDeleted, 'neither the last read nor a deletion won');
-  else assert.equal(wins, Math.min(round.right, round.maxReads), 'a correct key failed without a deletion');
+  if (round.deletions > 0)
+    assert.ok(isReadUp || isDeleted, 'neither the last read nor a deletion won');
+  else
+    assert.equal(
+      wins,
+      Math.min(round.right, round.maxReads),
+      'a correct key failed without a deletion',
+    );
 
   const status = isDeleted ? 'deleted' : isReadUp ? 'read' : 'stored';
   const receipt = async () => {
@@ -98,8 +120,8 @@ async function assertRound(round: Round): Promise<void> {
 test(`${ROUNDS} rounds of concurrent reads and deletions: one end each, and the receipt agrees`, async () => {
   for (let number = 0; number < ROUNDS; number += 1) {
     const round = roundOf(number);
-    await assertRound(round).catch(
-      (error: unknown) => assert.fail(new Error(`round ${number}, ${JSON.stringify(round)}`, { cause: error })),
+    await assertRound(round).catch((error: unknown) =>
+      assert.fail(new Error(`round ${number}, ${JSON.stringify(round)}`, { cause: error })),
     );
   }
   // The race was real: each side won some rounds.
@@ -130,7 +152,9 @@ test('the log has one line for each end and failed read in the receipts, and no 
   };
   assert.deepEqual({ ...sums }, logged);
   assert.equal(
-    new Set(linesOf('secret deleted').map((line) => line.secret_id)).size, logged.deleted, 'a deletion is logged once',
+    new Set(linesOf('secret deleted').map((line) => line.secret_id)).size,
+    logged.deleted,
+    'a deletion is logged once',
   );
   for (const replica of replicas) assert.ok(!(replica.stdout() + replica.stderr()).includes(TEXT));
 });

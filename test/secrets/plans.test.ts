@@ -9,7 +9,9 @@ import { until } from '../support/until.ts';
 
 const file = await createDatabase();
 const observatory = await observe({ after }, file);
-const client = secretsClient((await startGatehouse({ after }, ['secrets'], observatory.url)).url.secrets);
+const client = secretsClient(
+  (await startGatehouse({ after }, ['secrets'], observatory.url)).url.secrets,
+);
 
 test('a read scans no other row, even before PostgreSQL has analyzed the table', async () => {
   const read = async (times: number) => {
@@ -29,7 +31,8 @@ test('a read scans no other row, even before PostgreSQL has analyzed the table',
   await read(3);
   const scans = observatory.scans().filter(({ table }) => table === 'secrets.secrets');
   assert.ok(scans.length >= 6, 'a look and a use for each');
-  for (const { node, rows, statement } of scans) assert.ok(rows <= 1, `${node} of ${rows} rows for ${statement}`);
+  for (const { node, rows, statement } of scans)
+    assert.ok(rows <= 1, `${node} of ${rows} rows for ${statement}`);
 });
 
 test('what a process counts at startup and every minute does not grow with the number of secrets', async (t) => {
@@ -44,6 +47,7 @@ test('what a process counts at startup and every minute does not grow with the n
   await until(() => again.log().some(({ state }) => state === 'current'), 'the report');
   const counts = observatory.scans().filter(({ table }) => table === 'secrets.secrets');
   assert.ok(counts.length > 0);
-  for (const { node, rows, statement } of counts) assert.ok(rows <= 10_000, `${node} of ${rows} rows for ${statement}`);
+  for (const { node, rows, statement } of counts)
+    assert.ok(rows <= 10_000, `${node} of ${rows} rows for ${statement}`);
   assert.equal(again.log().find(({ state }) => state === 'current')?.secrets, 10_000);
 });

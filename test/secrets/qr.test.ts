@@ -3,7 +3,15 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ALIGNMENT, BLOCKS, FORMATS, isCodeword, isMasked, readQr, VERSIONS } from '../support/qr-reader.ts';
+import {
+  ALIGNMENT,
+  BLOCKS,
+  FORMATS,
+  isCodeword,
+  isMasked,
+  readQr,
+  VERSIONS,
+} from '../support/qr-reader.ts';
 
 /** A browser script: `tsconfig.pages.json` checks its types. */
 interface Qr {
@@ -13,13 +21,16 @@ interface Qr {
   codewords(data: readonly number[], version: number): number[];
   qrCode(text: string): boolean[][] | null;
 }
-const {
-  correctionOf, alignment, withCheck, codewords, qrCode,
-}: Qr = await import(new URL('../../src/http/pages/qr.js', import.meta.url).href);
+const { correctionOf, alignment, withCheck, codewords, qrCode }: Qr = await import(
+  new URL('../../src/http/pages/qr.js', import.meta.url).href
+);
 
-const drawn = (text: string): boolean[][] => qrCode(text) ?? assert.fail(`no code for ${text.length} characters`);
+const drawn = (text: string): boolean[][] =>
+  qrCode(text) ?? assert.fail(`no code for ${text.length} characters`);
 
-const EXAMPLES: ReadonlyArray<readonly [what: string, data: readonly number[], correction: readonly number[]]> = [
+const EXAMPLES: ReadonlyArray<
+  readonly [what: string, data: readonly number[], correction: readonly number[]]
+> = [
   [
     '01234567 as 1-M (ISO/IEC 18004, Annex I)',
     [16, 32, 12, 86, 97, 128, 236, 17, 236, 17, 236, 17, 236, 17, 236, 17],
@@ -32,7 +43,7 @@ const EXAMPLES: ReadonlyArray<readonly [what: string, data: readonly number[], c
   ],
   [
     // Level Q, but each of its blocks is like any other.
-    'the first block of the tutorials\' example of 5-Q',
+    "the first block of the tutorials' example of 5-Q",
     [67, 85, 70, 134, 87, 38, 85, 194, 119, 50, 6, 18, 6, 103, 38],
     [213, 199, 11, 45, 115, 247, 241, 223, 229, 248, 154, 117, 154, 111, 86, 161, 111, 39],
   ],
@@ -45,30 +56,47 @@ for (const [what, data, correction] of EXAMPLES) {
 }
 
 test('the format information of every mask at level M is that of the standard', () => {
-  assert.deepEqual(FORMATS.map((_, mask) => (withCheck(mask, 0x537, 10) ^ 0x5412).toString(2)), FORMATS);
+  assert.deepEqual(
+    FORMATS.map((_, mask) => (withCheck(mask, 0x537, 10) ^ 0x5412).toString(2)),
+    FORMATS,
+  );
 });
 
 test('the version information of versions 7 to 15 is that of the standard', () => {
   assert.deepEqual(
-    VERSIONS.map((_, index) => withCheck(index + 7, 0x1f25, 12).toString(2).padStart(18, '0')), VERSIONS,
+    VERSIONS.map((_, index) =>
+      withCheck(index + 7, 0x1f25, 12)
+        .toString(2)
+        .padStart(18, '0'),
+    ),
+    VERSIONS,
   );
 });
 
 test('alignment patterns are where the standard has them', () => {
-  assert.deepEqual(ALIGNMENT.map((_, index) => alignment(index + 1)), ALIGNMENT);
+  assert.deepEqual(
+    ALIGNMENT.map((_, index) => alignment(index + 1)),
+    ALIGNMENT,
+  );
 });
 
 test('blocks are divided and interleaved as in the standard', () => {
   BLOCKS.forEach(([lengths, correction], index) => {
     // Each codeword encodes its block and its position there.
-    const blocks = lengths.map((length, block) => Array.from({ length }, (_, at) => block * 16 + (at % 16)));
+    const blocks = lengths.map((length, block) =>
+      Array.from({ length }, (_, at) => block * 16 + (at % 16)),
+    );
     const words = codewords(blocks.flat(), index + 1);
     const longest = Math.max(...lengths);
-    const expected = Array.from(
-      { length: longest }, (_, at) => blocks.flatMap((block) => block.slice(at, at + 1)),
+    const expected = Array.from({ length: longest }, (_, at) =>
+      blocks.flatMap((block) => block.slice(at, at + 1)),
     ).flat();
     assert.deepEqual(words.slice(0, expected.length), expected, `version ${index + 1}`);
-    assert.equal(words.length, expected.length + correction * lengths.length, `version ${index + 1}`);
+    assert.equal(
+      words.length,
+      expected.length + correction * lengths.length,
+      `version ${index + 1}`,
+    );
   });
 });
 
@@ -83,16 +111,22 @@ test('each version has the capacity of the standard, and the smallest sufficient
 });
 
 test('a text that is too long has no code', () => {
-  for (const text of ['x'.repeat(413), 'é'.repeat(207), 'x'.repeat(70_000)]) assert.equal(qrCode(text), null);
+  for (const text of ['x'.repeat(413), 'é'.repeat(207), 'x'.repeat(70_000)])
+    assert.equal(qrCode(text), null);
 });
 
 /** Varied, and the same in every run. */
 const letters = (length: number, seed: number) =>
-  Array.from({ length }, (_, i) => String.fromCharCode(33 + ((i * 31 + seed * 17 + ((i * i) % 29)) % 94))).join('');
+  Array.from({ length }, (_, i) =>
+    String.fromCharCode(33 + ((i * 31 + seed * 17 + ((i * i) % 29)) % 94)),
+  ).join('');
 
 test('a text of any supported length is read back unchanged', () => {
   const lengths = [
-    ...Array.from({ length: 412 }, (_, i) => i + 1).filter((length) => length < 30 || length % 7 === 0), ...CAPACITIES
+    ...Array.from({ length: 412 }, (_, i) => i + 1).filter(
+      (length) => length < 30 || length % 7 === 0,
+    ),
+    ...CAPACITIES,
   ];
   for (const length of lengths) {
     assert.equal(readQr(drawn(letters(length, length))).bytes.toString(), letters(length, length));
@@ -100,13 +134,21 @@ test('a text of any supported length is read back unchanged', () => {
 });
 
 test('text outside ASCII is read back as UTF-8', () => {
-  for (const text of ['ß', 'https://bücher.example/s/1#é', '秘密🔑'.repeat(30), '\u0000\u0001\u007f', '🔑'.repeat(103)]) {
+  for (const text of [
+    'ß',
+    'https://bücher.example/s/1#é',
+    '秘密🔑'.repeat(30),
+    '\u0000\u0001\u007f',
+    '🔑'.repeat(103),
+  ]) {
     assert.equal(readQr(drawn(text)).bytes.toString('utf8'), text);
   }
 });
 
 test('every mask occurs, and the format names it', () => {
-  const masks = new Set(Array.from({ length: 60 }, (_, seed) => readQr(drawn(letters(20, seed))).mask));
+  const masks = new Set(
+    Array.from({ length: 60 }, (_, seed) => readQr(drawn(letters(20, seed))).mask),
+  );
   assert.deepEqual([...masks].sort(), [0, 1, 2, 3, 4, 5, 6, 7]);
 });
 
@@ -133,7 +175,10 @@ function difficulty(modules: Modules): number {
   for (let row = 1; row < size; row += 1) {
     for (let column = 1; column < size; column += 1) {
       const sum = [
-        dark(row, column), dark(row - 1, column), dark(row, column - 1), dark(row - 1, column - 1),
+        dark(row, column),
+        dark(row - 1, column),
+        dark(row, column - 1),
+        dark(row - 1, column - 1),
       ].filter(Boolean).length;
       if (sum === 0 || sum === 4) points += 3;
     }
@@ -149,11 +194,15 @@ function remasked(modules: Modules, from: number, to: number): boolean[][] {
   const result = modules.map((line, row) =>
     line.map((dark, column) => {
       const isFixed =
-        row === 6 || column === 6 || (row < 9 && (column < 9 || column >= size - 8)) || (row >= size - 8 && column < 9);
+        row === 6 ||
+        column === 6 ||
+        (row < 9 && (column < 9 || column >= size - 8)) ||
+        (row >= size - 8 && column < 9);
       return isFixed ? dark : (dark !== isMasked(from, row, column)) !== isMasked(to, row, column);
     }),
   );
-  const put = (row: number, column: number, bit: number) => (result[row] ?? [])[column] = bits[bit] === '1';
+  const put = (row: number, column: number, bit: number) =>
+    ((result[row] ?? [])[column] = bits[bit] === '1');
   [0, 1, 2, 3, 4, 5, 7, 8].forEach((at, bit) => {
     put(8, at, bit);
     put(at, 8, 14 - bit);

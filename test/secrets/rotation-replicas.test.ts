@@ -6,7 +6,12 @@ import { after, test } from 'node:test';
 import { promisify } from 'node:util';
 import { createServerKey } from '../../src/crypto/box.ts';
 import { createDatabase } from '../support/database.ts';
-import { type Answer, type Gatehouse, SERVER_SECRET, startGatehouse } from '../support/gatehouse.ts';
+import {
+  type Answer,
+  type Gatehouse,
+  SERVER_SECRET,
+  startGatehouse,
+} from '../support/gatehouse.ts';
 import { root } from '../support/process.ts';
 import { type SecretsClient, secretsClient } from '../support/secrets.ts';
 import { bounded, until } from '../support/until.ts';
@@ -24,9 +29,10 @@ interface Replica {
 }
 
 async function start(current: string, previous: string): Promise<Replica> {
-  const gatehouse = await startGatehouse(
-    { after }, ['secrets'], database.url, { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous },
-  );
+  const gatehouse = await startGatehouse({ after }, ['secrets'], database.url, {
+    SERVER_SECRET: current,
+    SERVER_SECRET_PREVIOUS: previous,
+  });
   return { gatehouse, client: secretsClient(gatehouse.url.secrets), inFlight: 0 };
 }
 
@@ -48,13 +54,16 @@ async function reindex(index: number, current: string, previous: string): Promis
 const failures: string[] = [];
 
 async function on(
-  index: number, what: string, ask: (client: SecretsClient) => Promise<Answer>,
+  index: number,
+  what: string,
+  ask: (client: SecretsClient) => Promise<Answer>,
 ): Promise<Answer | null> {
   const replica = replicas[index % 2] ?? assert.fail('there are two');
   replica.inFlight += 1;
   try {
     const answer = await ask(replica.client);
-    if (answer.status >= 300) failures.push(`${what} on replica ${index % 2}: ${answer.status} ${answer.text}`);
+    if (answer.status >= 300)
+      failures.push(`${what} on replica ${index % 2}: ${answer.status} ${answer.text}`);
     return answer;
   } catch (error) {
     failures.push(`${what} on replica ${index % 2}: ${String(error)}`);
@@ -70,8 +79,11 @@ const load = { goesOn: true, rounds: 0 };
 async function work(turn: number): Promise<void> {
   while (load.goesOn) {
     const text = `text ${turn}`;
-    const made = (await on(turn, 'encrypt', (client) => client.encrypt({ password: text, max_reads: 1 })))?.json;
-    const read = (await on(turn + 1, 'decrypt', (client) => client.decrypt(made?.id, made?.secret)))?.json;
+    const made = (
+      await on(turn, 'encrypt', (client) => client.encrypt({ password: text, max_reads: 1 }))
+    )?.json;
+    const read = (await on(turn + 1, 'decrypt', (client) => client.decrypt(made?.id, made?.secret)))
+      ?.json;
     if (read?.password !== text) failures.push(`another text than ${text}`);
     load.rounds += 1;
     turn += 1;
@@ -87,12 +99,20 @@ async function underLoad(): Promise<void> {
 
 /** The output of `secret keys`. */
 async function keys(current: string, previous: string): Promise<Record<string, unknown>> {
-  const env = { DATABASE_URL: database.url, SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous };
+  const env = {
+    DATABASE_URL: database.url,
+    SERVER_SECRET: current,
+    SERVER_SECRET_PREVIOUS: previous,
+  };
   const { stdout } = await promisify(execFile)(
-    process.execPath, [join(root, 'dist/cli.js'), 'secret', 'keys', '--json'], { cwd: root, env },
+    process.execPath,
+    [join(root, 'dist/cli.js'), 'secret', 'keys', '--json'],
+    { cwd: root, env },
   );
   const listed: Array<{ key_id: string; state: string; secrets: number }> = JSON.parse(stdout);
-  return Object.fromEntries(listed.map(({ key_id, state, secrets }) => [key_id, [state, secrets > 0]]));
+  return Object.fromEntries(
+    listed.map(({ key_id, state, secrets }) => [key_id, [state, secrets > 0]]),
+  );
 }
 
 const earlier: Array<{ id: string; secret: string; passphrase?: string }> = [];
@@ -102,7 +122,9 @@ async function readStanding(): Promise<void> {
   for (const { id, secret, passphrase } of earlier) {
     for (const index of [0, 1]) {
       assert.equal(
-        (await on(index, 'read', (client) => client.decrypt(id, secret, passphrase)))?.json.password, 'earlier',
+        (await on(index, 'read', (client) => client.decrypt(id, secret, passphrase)))?.json
+          .password,
+        'earlier',
       );
     }
   }
@@ -110,74 +132,91 @@ async function readStanding(): Promise<void> {
 
 async function keepOne(): Promise<void> {
   for (const [index, locked] of [{}, { passphrase: 'five words' }].entries()) {
-    const made = await on(
-      index, 'keep', (client) => client.encrypt({ password: 'earlier', max_reads: 1_000, ...locked }),
+    const made = await on(index, 'keep', (client) =>
+      client.encrypt({ password: 'earlier', max_reads: 1_000, ...locked }),
     );
     earlier.push({ ...made?.json, ...locked });
   }
 }
 
-test('rotation on two replicas: no request fails, and the old secret can be removed', bounded, async () => {
-  await reindex(0, OLD, '');
-  await reindex(1, OLD, '');
-  const workers = [0, 1].map(work);
-  try {
-    await underLoad();
-    await keepOne();
-
-    // Step 1: every replica can decrypt under the new one before any encrypts under it.
-    for (const index of [0, 1]) {
-      await reindex(index, OLD, NEW);
+test(
+  'rotation on two replicas: no request fails, and the old secret can be removed',
+  bounded,
+  async () => {
+    await reindex(0, OLD, '');
+    await reindex(1, OLD, '');
+    const workers = [0, 1].map(work);
+    try {
       await underLoad();
-      await readStanding();
-    }
-    await keepOne();
-
-    // Step 2: each replica encrypts under it.
-    for (const index of [0, 1]) {
-      const { gatehouse } = await reindex(index, NEW, OLD);
-      await underLoad();
-      await readStanding();
       await keepOne();
-      const warned = gatehouse.log().filter(({ level, message }) => level === 'warn' && !/^PASSWORD_SCRYPT /.test(String(message))).map(({ message }) => message);
-      assert.deepEqual(
-        warned,
-        index === 0 ? [
-          'SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake',
-        ] : [],
+
+      // Step 1: every replica can decrypt under the new one before any encrypts under it.
+      for (const index of [0, 1]) {
+        await reindex(index, OLD, NEW);
+        await underLoad();
+        await readStanding();
+      }
+      await keepOne();
+
+      // Step 2: each replica encrypts under it.
+      for (const index of [0, 1]) {
+        const { gatehouse } = await reindex(index, NEW, OLD);
+        await underLoad();
+        await readStanding();
+        await keepOne();
+        const warned = gatehouse
+          .log()
+          .filter(
+            ({ level, message }) => level === 'warn' && !/^PASSWORD_SCRYPT /.test(String(message)),
+          )
+          .map(({ message }) => message);
+        assert.deepEqual(
+          warned,
+          index === 0
+            ? [
+                'SERVER_SECRET was never used with this database before: correct in a rotation, otherwise a mistake',
+              ]
+            : [],
+        );
+      }
+      assert.deepEqual((await keys(NEW, OLD))[ids.old], ['previous', true], 'still needed');
+
+      // The secrets under the old one end.
+      const underOld = new Set(
+        (
+          await database.sql`select id from secrets.secrets where key_id = ${ids.old} and blob is not null`
+        ).map(({ id }): unknown => id),
       );
-    }
-    assert.deepEqual((await keys(NEW, OLD))[ids.old], ['previous', true], 'still needed');
+      for (const { id } of earlier.filter((one) => underOld.has(one.id))) {
+        await on(0, 'delete', (client) => client.remove(id));
+      }
+      assert.deepEqual((await keys(NEW, OLD))[ids.old], ['previous', false], 'no longer needed');
+      const rest = earlier.filter((one) => !underOld.has(one.id));
+      assert.ok(rest.length > 0 && rest.length < earlier.length);
+      earlier.splice(0, earlier.length, ...rest);
 
-    // The secrets under the old one end.
-    const underOld = new Set(
-      (await database.sql`select id from secrets.secrets where key_id = ${ids.old} and blob is not null`).map(
-        ({ id }): unknown => id,
-      ),
+      for (const index of [0, 1]) {
+        await reindex(index, NEW, '');
+        await underLoad();
+        await readStanding();
+      }
+      assert.deepEqual(await keys(NEW, ''), {
+        [ids.old]: ['retired', false],
+        [ids.new]: ['current', true],
+      });
+    } finally {
+      load.goesOn = false;
+      await Promise.all(workers);
+    }
+    assert.deepEqual(failures, []);
+    // No errors were logged.
+    assert.equal(all.length, 8);
+    assert.deepEqual(
+      all.flatMap(({ gatehouse }) => gatehouse.log().filter(({ level }) => level === 'error')),
+      [],
     );
-    for (const { id } of earlier.filter((one) => underOld.has(one.id))) {
-      await on(0, 'delete', (client) => client.remove(id));
-    }
-    assert.deepEqual((await keys(NEW, OLD))[ids.old], ['previous', false], 'no longer needed');
-    const rest = earlier.filter((one) => !underOld.has(one.id));
-    assert.ok(rest.length > 0 && rest.length < earlier.length);
-    earlier.splice(0, earlier.length, ...rest);
-
-    for (const index of [0, 1]) {
-      await reindex(index, NEW, '');
-      await underLoad();
-      await readStanding();
-    }
-    assert.deepEqual(await keys(NEW, ''), { [ids.old]: ['retired', false], [ids.new]: ['current', true] });
-  } finally {
-    load.goesOn = false;
-    await Promise.all(workers);
-  }
-  assert.deepEqual(failures, []);
-  // No errors were logged.
-  assert.equal(all.length, 8);
-  assert.deepEqual(all.flatMap(({ gatehouse }) => gatehouse.log().filter(({ level }) => level === 'error')), []);
-});
+  },
+);
 
 test('rotation without its first step: the other replica is 503 and uses nothing up', async (t) => {
   const own = await createDatabase(t);

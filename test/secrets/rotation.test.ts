@@ -13,13 +13,15 @@ const database = await createDatabase();
 const { sql } = database;
 
 async function start(t: TestContext, current: string, previous: string) {
-  const gatehouse = await startGatehouse(
-    t, ['secrets'], database.url, { SERVER_SECRET: current, SERVER_SECRET_PREVIOUS: previous },
-  );
+  const gatehouse = await startGatehouse(t, ['secrets'], database.url, {
+    SERVER_SECRET: current,
+    SERVER_SECRET_PREVIOUS: previous,
+  });
   return { ...gatehouse, ...secretsClient(gatehouse.url.secrets) };
 }
 
-const keyIdOf = async (id: string) => (await sql`select key_id from secrets.secrets where id = ${id}`)[0]?.key_id;
+const keyIdOf = async (id: string) =>
+  (await sql`select key_id from secrets.secrets where id = ${id}`)[0]?.key_id;
 
 test('rotation: with both server secrets all secrets open, then the new one suffices', async (t) => {
   const before = await start(t, OLD, '');
@@ -28,16 +30,26 @@ test('rotation: with both server secrets all secrets open, then the new one suff
   assert.equal(await keyIdOf(old.id), createServerKey(OLD).id);
 
   const during = await start(t, NEW, `${OTHER}, ${OLD}`);
-  assert.equal((await during.decrypt(old.id, old.secret)).json.password, 'sealed under the old one');
+  assert.equal(
+    (await during.decrypt(old.id, old.secret)).json.password,
+    'sealed under the old one',
+  );
   assert.equal((await during.decrypt(once.id, once.secret)).json.password, 'read after the change');
   assert.equal((await during.decrypt(once.id, once.secret)).status, 404);
-  assert.equal((await during.decrypt(old.id, once.secret)).status, 404, 'a wrong key is still wrong');
+  assert.equal(
+    (await during.decrypt(old.id, once.secret)).status,
+    404,
+    'a wrong key is still wrong',
+  );
   const fresh = await during.keep('sealed under the new one');
   assert.equal(await keyIdOf(fresh.id), createServerKey(NEW).id);
   assert.equal(during.log().filter((line) => line.level === 'error').length, 0);
 
   const afterwards = await start(t, NEW, '');
-  assert.equal((await afterwards.decrypt(fresh.id, fresh.secret)).json.password, 'sealed under the new one');
+  assert.equal(
+    (await afterwards.decrypt(fresh.id, fresh.secret)).json.password,
+    'sealed under the new one',
+  );
 });
 
 test('missing server secret: 503, nothing used up, and its key id in the log', async (t) => {
@@ -68,7 +80,8 @@ test('missing server secret: an ended secret is still 404', async (t) => {
   const expired = await before.keep('x');
   await sql`update secrets.secrets set expires_at = now() - interval '1 second' where id = ${expired.id}`;
   const without = await start(t, NEW, '');
-  for (const { id, secret } of [used, expired]) assert.equal((await without.decrypt(id, secret)).status, 404);
+  for (const { id, secret } of [used, expired])
+    assert.equal((await without.decrypt(id, secret)).status, 404);
 });
 
 test('a server secret can be both current and previous', async (t) => {
@@ -80,20 +93,34 @@ test('a server secret can be both current and previous', async (t) => {
 
 test('a new AUTH_TOKEN: callers with the earlier one are accepted until it is removed', async (t) => {
   const NEXT = 'next-auth-token-0123456789abcdefghijklmnop';
-  const statusOf = async (url: string, bearer: string) => (await ask('GET', `${url}/api/store/options`, { bearer })).status;
-  const during = await startGatehouse(t, ['secrets'], database.url, { AUTH_TOKEN: NEXT, AUTH_TOKEN_PREVIOUS: AUTH_TOKEN });
-  for (const [bearer, status] of [[NEXT, 200], [AUTH_TOKEN, 200], [AUTH_TOKEN, 200], [`${NEXT},${AUTH_TOKEN}`, 401]] as const) {
+  const statusOf = async (url: string, bearer: string) =>
+    (await ask('GET', `${url}/api/store/options`, { bearer })).status;
+  const during = await startGatehouse(t, ['secrets'], database.url, {
+    AUTH_TOKEN: NEXT,
+    AUTH_TOKEN_PREVIOUS: AUTH_TOKEN,
+  });
+  for (const [bearer, status] of [
+    [NEXT, 200],
+    [AUTH_TOKEN, 200],
+    [AUTH_TOKEN, 200],
+    [`${NEXT},${AUTH_TOKEN}`, 401],
+  ] as const) {
     assert.equal(await statusOf(during.url.secrets, bearer), status);
   }
   const { text } = await ask('GET', `${during.url.metrics}/metrics`);
-  for (const count of ['current"} 1', 'previous"} 2']) assert.ok(text.includes(`gatehouse_auth_tokens_total{token="${count}`));
+  for (const count of ['current"} 1', 'previous"} 2'])
+    assert.ok(text.includes(`gatehouse_auth_tokens_total{token="${count}`));
   const afterwards = await startGatehouse(t, ['secrets'], database.url, { AUTH_TOKEN: NEXT });
   assert.equal(await statusOf(afterwards.url.secrets, NEXT), 200);
   assert.equal(await statusOf(afterwards.url.secrets, AUTH_TOKEN), 401);
 });
 
 test('wrong passphrases: 5 attempts in all on replicas with different current server secrets', async (t) => {
-  const replicas = [await start(t, OLD, NEW), await start(t, NEW, OLD), await start(t, NEW, OLD)] as const;
+  const replicas = [
+    await start(t, OLD, NEW),
+    await start(t, NEW, OLD),
+    await start(t, NEW, OLD),
+  ] as const;
   const { id, secret } = await replicas[0].keep('x', { passphrase: 'the right one' });
   const statuses: number[] = [];
   for (const replica of [...replicas, ...replicas, ...replicas]) {

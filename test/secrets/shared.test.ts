@@ -28,19 +28,26 @@ interface Kept {
 
 let texts = 0;
 const keepMany = (count: number, maxReads: number): Promise<Kept[]> =>
-  Promise.all(Array.from({ length: count }, async () => {
-    const text = `text-${(texts += 1)}`;
-    const { id, secret } = await clientOf(texts).keep(text, { max_reads: maxReads });
-    return { id, secret, text };
-  }));
+  Promise.all(
+    Array.from({ length: count }, async () => {
+      const text = `text-${(texts += 1)}`;
+      const { id, secret } = await clientOf(texts).keep(text, { max_reads: maxReads });
+      return { id, secret, text };
+    }),
+  );
 
-const rowOf = async (id: string) => (await sql`
+const rowOf = async (id: string) =>
+  (
+    await sql`
   select reads::int as reads, failed_reads::int as failed_reads, ending, blob is null as empty
-  from secrets.secrets where id = ${id}`)[0];
+  from secrets.secrets where id = ${id}`
+  )[0];
 
 /** @param answers for one secret with three reads  @param readers how many requests were sent */
 async function assertThreeWon(
-  { id, text }: Kept, answers: ReadonlyArray<Pick<RawAnswer, 'status' | 'json'>>, readers: number,
+  { id, text }: Kept,
+  answers: ReadonlyArray<Pick<RawAnswer, 'status' | 'json'>>,
+  readers: number,
 ): Promise<void> {
   assert.equal(answers.length, readers);
   const won = answers.filter(({ status }) => status === 200);
@@ -49,45 +56,74 @@ async function assertThreeWon(
   for (const { status, json } of answers) {
     if (status !== 200) assert.deepEqual([status, json.error.code], [404, 'not_found']);
   }
-  assert.deepEqual({ ...(await rowOf(id)) }, { reads: 3, failed_reads: readers - 3, ending: 'read', empty: true });
+  assert.deepEqual(
+    { ...(await rowOf(id)) },
+    { reads: 3, failed_reads: readers - 3, ending: 'read', empty: true },
+  );
 }
 
 test('64 concurrent readers of 8 secrets on two replicas: exactly 3 per secret succeed', async () => {
   for (let round = 0; round < 3; round += 1) {
     const kept = await keepMany(8, 3);
-    const answers = await Promise.all(Array.from({ length: 64 }, async (_, index) => {
-      const secret = kept[index % 8] ?? assert.fail();
-      return { secret, answer: await clientOf(Math.floor(index / 8)).decrypt(secret.id, secret.secret) };
-    }));
+    const answers = await Promise.all(
+      Array.from({ length: 64 }, async (_, index) => {
+        const secret = kept[index % 8] ?? assert.fail();
+        return {
+          secret,
+          answer: await clientOf(Math.floor(index / 8)).decrypt(secret.id, secret.secret),
+        };
+      }),
+    );
     for (const secret of kept) {
-      await assertThreeWon(secret, answers.filter((one) => one.secret === secret).map(({ answer }) => answer), 8);
+      await assertThreeWon(
+        secret,
+        answers.filter((one) => one.secret === secret).map(({ answer }) => answer),
+        8,
+      );
     }
   }
 });
 
 const headAndBody = (target: string, body: string) =>
   headOf([
-    `${target} HTTP/1.1`, 'Host: gatehouse', `Authorization: Bearer ${AUTH_TOKEN}`, 'Content-Type: application/json',
+    `${target} HTTP/1.1`,
+    'Host: gatehouse',
+    `Authorization: Bearer ${AUTH_TOKEN}`,
+    'Content-Type: application/json',
     `Content-Length: ${Buffer.byteLength(body)}`,
   ]) + body;
 
 const readInOneTurn = (url: string, readers: readonly Kept[]): Promise<RawAnswer[]> =>
-  exchangeAtOnce(url, readers.map(({ id, secret }) =>
-    headAndBody(`POST /api/store/decrypt?id=${id}`, JSON.stringify({ secret }))));
+  exchangeAtOnce(
+    url,
+    readers.map(({ id, secret }) =>
+      headAndBody(`POST /api/store/decrypt?id=${id}`, JSON.stringify({ secret })),
+    ),
+  );
 
 test('readers in one turn per replica, in opposite orders: exactly 3 per secret succeed', async () => {
   for (let round = 0; round < 3; round += 1) {
     const kept = await keepMany(8, 3);
-    const readers = [...kept, ...kept.map((one) => ({ ...one, id: one.id.toUpperCase() })), ...kept, ...kept];
+    const readers = [
+      ...kept,
+      ...kept.map((one) => ({ ...one, id: one.id.toUpperCase() })),
+      ...kept,
+      ...kept,
+    ];
     const [here, there] = [readers, [...readers].reverse()];
-    const [answersHere, answersThere] = await Promise.all([readInOneTurn(one, here), readInOneTurn(other, there)]);
+    const [answersHere, answersThere] = await Promise.all([
+      readInOneTurn(one, here),
+      readInOneTurn(other, there),
+    ]);
     const answers = [
       ...here.map((reader, index) => ({ reader, answer: answersHere[index] ?? assert.fail() })),
       ...there.map((reader, index) => ({ reader, answer: answersThere[index] ?? assert.fail() })),
     ];
     for (const secret of kept) {
       await assertThreeWon(
-        secret, answers.filter(({ reader }) => reader.text === secret.text).map(({ answer }) => answer), 8,
+        secret,
+        answers.filter(({ reader }) => reader.text === secret.text).map(({ answer }) => answer),
+        8,
       );
     }
   }
@@ -99,7 +135,10 @@ test('an id in upper and lower case is one secret: one of several readers succee
     const writings = [kept.id, kept.id.toUpperCase()];
     const readers = (order === 0 ? writings : writings.reverse()).map((id) => ({ ...kept, id }));
     const answers = await readInOneTurn(one, readers);
-    assert.deepEqual(answers.map(({ status }) => status), [200, 404]);
+    assert.deepEqual(
+      answers.map(({ status }) => status),
+      [200, 404],
+    );
   }
 });
 
@@ -108,8 +147,10 @@ test('secrets stored in one statement keep their own key, expiry and read limit'
   const requests = Array.from({ length: 30 }, (_, number) => {
     return { password: `own-${number}-😀"\\{},NULL`, ...limits[number % 3] };
   });
-  const answers = await exchangeAtOnce(one, requests.map((wanted) =>
-    headAndBody('POST /api/store/encrypt', JSON.stringify(wanted))));
+  const answers = await exchangeAtOnce(
+    one,
+    requests.map((wanted) => headAndBody('POST /api/store/encrypt', JSON.stringify(wanted))),
+  );
   const stored = await sql`
     select distinct xmin::text from secrets.secrets where id = any (${answers.map(({ json }) => String(json.id))})`;
   assert.equal(stored.length, 1, 'one statement, and so one commit');
@@ -123,9 +164,11 @@ test('secrets stored in one statement keep their own key, expiry and read limit'
       assert.equal(answer.status, expected, answer.text);
       if (expected === 200) assert.equal(answer.json.password, wanted.password);
     }
-    const [row] = await sql`select max_reads, expires_at from secrets.secrets where id = ${json.id}`;
+    const [row] =
+      await sql`select max_reads, expires_at from secrets.secrets where id = ${json.id}`;
     assert.deepEqual(
-      [row?.max_reads, row?.expires_at?.toISOString() ?? null], ['max_reads' in wanted ? 1 : null, json.expires_at],
+      [row?.max_reads, row?.expires_at?.toISOString() ?? null],
+      ['max_reads' in wanted ? 1 : null, json.expires_at],
     );
   }
 });
@@ -135,8 +178,16 @@ test('shared statements in opposite orders: no deadlock, and every reader gets i
   const { url } = await startGatehouse(t, ['secrets'], own.url);
   const client = secretsClient(url.secrets);
   // Makes statements lock rows in their own order, as PostgreSQL does for a large table.
-  for (const setting of ['enable_hashjoin', 'enable_mergejoin', 'enable_seqscan', 'enable_bitmapscan', 'enable_sort']) {
-    await own.sql.unsafe(`alter database ${new URL(own.url).pathname.slice(1)} set ${setting} = off`);
+  for (const setting of [
+    'enable_hashjoin',
+    'enable_mergejoin',
+    'enable_seqscan',
+    'enable_bitmapscan',
+    'enable_sort',
+  ]) {
+    await own.sql.unsafe(
+      `alter database ${new URL(own.url).pathname.slice(1)} set ${setting} = off`,
+    );
   }
   // A statement that has locked a row waits for the test.
   await own.sql`
@@ -144,27 +195,40 @@ test('shared statements in opposite orders: no deadlock, and every reader gets i
       'begin perform pg_advisory_xact_lock_shared(1); return new; end'`;
   await own.sql`create trigger pause before update on secrets.secrets for each row execute function pause()`;
   const deadlocks = async () =>
-    Number((await own.sql`select deadlocks from pg_stat_database where datname = current_database()`)[0]?.deadlocks);
+    Number(
+      (await own.sql`select deadlocks from pg_stat_database where datname = current_database()`)[0]
+        ?.deadlocks,
+    );
   const replicas = [openConnections(t, own.url, 'left'), openConnections(t, own.url, 'right')];
-  const waiting = async () => (await own.sql`
+  const waiting = async () =>
+    (
+      await own.sql`
     select from pg_stat_activity where wait_event_type = 'Lock'
-    and application_name in ('gatehouse-left', 'gatehouse-right')`).length;
+    and application_name in ('gatehouse-left', 'gatehouse-right')`
+    ).length;
 
   const kept = await Promise.all(['a', 'b'].map((text) => client.keep(text, { max_reads: 3 })));
   const rows = await Promise.all(
     kept.map(
-      async ({ id }) => (await own.sql<Array<{ commitment: Buffer }>>`
-        select commitment from secrets.secrets where id = ${id}`)[0] ?? assert.fail(),
+      async ({ id }) =>
+        (
+          await own.sql<Array<{ commitment: Buffer }>>`
+        select commitment from secrets.secrets where id = ${id}`
+        )[0] ?? assert.fail(),
     ),
   );
-  const readers = kept.map(({ id }, index) => ({ id, commitment: rows[index]?.commitment ?? assert.fail() }));
+  const readers = kept.map(({ id }, index) => ({
+    id,
+    commitment: rows[index]?.commitment ?? assert.fail(),
+  }));
   const blocker = connect(own.url);
   t.after(() => blocker.end({ timeout: 0 }));
   await blocker`select pg_advisory_lock(1)`;
   const before = await deadlocks();
   const calls: Array<Promise<boolean>> = [];
   for (const [index, replica] of replicas.entries()) {
-    for (const reader of index === 0 ? readers : [...readers].reverse()) calls.push(useUpRead(replica, reader));
+    for (const reader of index === 0 ? readers : [...readers].reverse())
+      calls.push(useUpRead(replica, reader));
     await turn();
   }
   const outcomes = Promise.all(calls);
@@ -173,20 +237,34 @@ test('shared statements in opposite orders: no deadlock, and every reader gets i
   assert.deepEqual(await outcomes, [true, true, true, true]);
   // A backend reports its statistics with the first statement after a second.
   for (const replica of replicas) {
-    await replica.write((sql) => sql`select pg_sleep(1.1)`).then(() => replica.write((sql) => sql`select 1`));
+    await replica
+      .write((sql) => sql`select pg_sleep(1.1)`)
+      .then(() => replica.write((sql) => sql`select 1`));
   }
   assert.equal(await deadlocks(), before);
-  const used = await own.sql<Array<{ reads: number }>>`select reads::int as reads from secrets.secrets`;
-  assert.deepEqual(used.map(({ reads }) => reads), [2, 2]);
+  const used = await own.sql<
+    Array<{ reads: number }>
+  >`select reads::int as reads from secrets.secrets`;
+  assert.deepEqual(
+    used.map(({ reads }) => reads),
+    [2, 2],
+  );
   // One read of each is left: of two more readers of both, in opposite orders, one gets each.
   const last = await Promise.all(
-    replicas.flatMap(
-      (replica, index) => (index === 0 ? readers : [...readers].reverse()).map(
-        async (reader) => ({ id: reader.id, won: await useUpRead(replica, reader) }),
-      ),
+    replicas.flatMap((replica, index) =>
+      (index === 0 ? readers : [...readers].reverse()).map(async (reader) => ({
+        id: reader.id,
+        won: await useUpRead(replica, reader),
+      })),
     ),
   );
   for (const { id } of readers) {
-    assert.deepEqual(last.filter((one) => one.id === id).map(({ won }) => won).sort(), [false, true]);
+    assert.deepEqual(
+      last
+        .filter((one) => one.id === id)
+        .map(({ won }) => won)
+        .sort(),
+      [false, true],
+    );
   }
 });

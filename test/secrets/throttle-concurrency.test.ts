@@ -14,16 +14,22 @@ const TEN_MINUTES = 600;
 
 const { sql, url: databaseUrl } = await createDatabase();
 const started = await Promise.all(
-  [1, 2].map(() => startGatehouse({ after }, ['secrets'], databaseUrl, { ...BEHIND_PROXY, SHARE_PAGES: 'on' })),
+  [1, 2].map(() =>
+    startGatehouse({ after }, ['secrets'], databaseUrl, { ...BEHIND_PROXY, SHARE_PAGES: 'on' }),
+  ),
 );
-const replica = (turn: number) => started[turn % 2]?.url.secrets ?? assert.fail('there is a replica for every turn');
+const replica = (turn: number) =>
+  started[turn % 2]?.url.secrets ?? assert.fail('there is a replica for every turn');
 const { keep, receipt } = secretsClient(replica(0));
 beforeEach(async () => void (await sql`delete from secrets.throttles`));
 
 const wrongKey = () => randomBytes(32).toString('base64url');
 /** Like a share page, without a bearer token. */
 const openLink = (turn: number, address: string, id: string, secret: string): Promise<Answer> =>
-  ask('POST', `${replica(turn)}/s/${id}`, { body: { secret }, headers: { 'x-forwarded-for': address } });
+  ask('POST', `${replica(turn)}/s/${id}`, {
+    body: { secret },
+    headers: { 'x-forwarded-for': address },
+  });
 const atOnce = (count: number, act: (turn: number) => Promise<Answer>): Promise<Answer[]> =>
   Promise.all(Array.from({ length: count }, (_, turn) => act(turn)));
 
@@ -37,7 +43,11 @@ function codes(answers: readonly Answer[]): Record<string, number> {
 }
 
 function assertThrottled(answer: Answer, atMost: number): void {
-  assert.deepEqual([answer.status, answer.json.error.code], [429, 'too_many_requests'], answer.text);
+  assert.deepEqual(
+    [answer.status, answer.json.error.code],
+    [429, 'too_many_requests'],
+    answer.text,
+  );
   const seconds = Number(answer.headers.get('retry-after'));
   assert.ok(seconds >= 1 && seconds <= atMost, `Retry-After: ${seconds}`);
 }
@@ -45,8 +55,12 @@ function assertThrottled(answer: Answer, atMost: number): void {
 test('64 concurrent wrong passphrases from one network: 5 attempts, 59 times 429', async () => {
   const { id, secret } = await keep(TEXT, { passphrase: 'the right one', max_reads: 1 });
   const address = newAddress();
-  const answers = await atOnce(
-    64, (turn) => secretsClient(replica(turn), { 'x-forwarded-for': address }).decrypt(id, secret, `wrong one ${turn}`),
+  const answers = await atOnce(64, (turn) =>
+    secretsClient(replica(turn), { 'x-forwarded-for': address }).decrypt(
+      id,
+      secret,
+      `wrong one ${turn}`,
+    ),
   );
   assert.deepEqual(codes(answers), { wrong_passphrase: 5, too_many_requests: 59 });
   for (const answer of answers) if (answer.status === 429) assertThrottled(answer, 900);
@@ -67,8 +81,11 @@ test('one attempt left: one of two replicas that ask together gets it', async (t
   await blocker`begin`;
   await blocker`select from secrets.throttles for update`;
   const asked = atOnce(2, guess);
-  const isWaiting = async () => (await sql`
-    select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`).length === 2;
+  const isWaiting = async () =>
+    (
+      await sql`
+    select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`
+    ).length === 2;
   await untilSql(isWaiting, 'both wait for the row');
   await blocker`commit`;
   assert.deepEqual(codes(await asked), { wrong_passphrase: 1, too_many_requests: 1 });
@@ -79,7 +96,11 @@ async function untilFull(address: string, ids: readonly string[]): Promise<Recor
   const answers: Answer[] = [];
   while (!answers.some(({ status }) => status === 429)) {
     assert.ok(answers.length <= 72, 'no reply was throttled');
-    answers.push(...(await atOnce(6, (turn) => openLink(turn, address, ids[turn % ids.length] ?? '', wrongKey()))));
+    answers.push(
+      ...(await atOnce(6, (turn) =>
+        openLink(turn, address, ids[turn % ids.length] ?? '', wrongKey()),
+      )),
+    );
   }
   for (const answer of answers) if (answer.status === 429) assertThrottled(answer, TEN_MINUTES);
   return codes(answers);
@@ -93,7 +114,8 @@ test('after 60 wrong links from one network, the correct one is 429 there and on
     await untilFull(address, [id, other.id, '00000000-0000-4000-8000-000000000000']),
     { not_found: 60, too_many_requests: 6 },
   );
-  for (const turn of [0, 1]) assertThrottled(await openLink(turn, address, id, secret), TEN_MINUTES);
+  for (const turn of [0, 1])
+    assertThrottled(await openLink(turn, address, id, secret), TEN_MINUTES);
   assert.equal((await receipt(id)).json.reads, 0, 'a throttled request uses nothing up');
 
   for (const turn of [0, 1]) {
@@ -109,9 +131,9 @@ test('after 60 wrong links from one network, the correct one is 429 there and on
 test('concurrent wrong links may exceed 60; afterwards all from that network are 429', async () => {
   const { id, secret } = await keep(TEXT);
   const address = newAddress();
-  const {
-    not_found: tried = 0, too_many_requests: refused = 0,
-  } = codes(await atOnce(200, (turn) => openLink(turn, address, id, wrongKey())));
+  const { not_found: tried = 0, too_many_requests: refused = 0 } = codes(
+    await atOnce(200, (turn) => openLink(turn, address, id, wrongKey())),
+  );
   assert.ok(tried >= 60 && tried + refused === 200, `${tried} were tried, ${refused} refused`);
   assert.deepEqual(
     codes(await atOnce(20, (turn) => openLink(turn, address, id, turn % 3 ? wrongKey() : secret))),
@@ -122,8 +144,11 @@ test('concurrent wrong links may exceed 60; afterwards all from that network are
 test('correct links do not count, and do not clear the count of wrong ones', async () => {
   const { id, secret } = await keep(TEXT);
   const address = newAddress();
-  for (let turn = 0; turn < 59; turn += 1) assert.equal((await openLink(turn, address, id, wrongKey())).status, 404);
-  assert.deepEqual(codes(await atOnce(100, (turn) => openLink(turn, address, id, secret))), { null: 100 });
+  for (let turn = 0; turn < 59; turn += 1)
+    assert.equal((await openLink(turn, address, id, wrongKey())).status, 404);
+  assert.deepEqual(codes(await atOnce(100, (turn) => openLink(turn, address, id, secret))), {
+    null: 100,
+  });
   assert.equal((await receipt(id)).json.reads, 100);
   assert.equal((await openLink(0, address, id, wrongKey())).status, 404);
   assertThrottled(await openLink(1, address, id, secret), TEN_MINUTES);

@@ -1,7 +1,17 @@
 /** `make start` itself, in a checkout of its own, with stand-ins for the three services. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer as createWebServer } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -51,8 +61,12 @@ const [IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT] = await freePorts(3);
 
 async function freePorts(count: number): Promise<string[]> {
   const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
-  await Promise.all(servers.map((server) => new Promise((resolve) => server.once('listening', resolve))));
-  const ports = servers.map((server) => server.address()).map((at) => String(typeof at === 'object' ? at?.port : at));
+  await Promise.all(
+    servers.map((server) => new Promise((resolve) => server.once('listening', resolve))),
+  );
+  const ports = servers
+    .map((server) => server.address())
+    .map((at) => String(typeof at === 'object' ? at?.port : at));
   await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
   return ports;
 }
@@ -71,18 +85,28 @@ interface Run {
 function start(t: TestContext, variables: Record<string, string> = {}, ...args: string[]): Run {
   const env = { PATH: process.env.PATH, IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT, ...variables };
   // Compiled, to save the time that tsx takes; --watch needs tsx itself.
-  const script = args.includes('--watch') ? ['--import', 'tsx', 'scripts/start.ts'] : ['scripts/start.js'];
-  const child = spawn(process.execPath, [...script, ...args], { cwd: checkout, env, detached: true });
+  const script = args.includes('--watch')
+    ? ['--import', 'tsx', 'scripts/start.ts']
+    : ['scripts/start.js'];
+  const child = spawn(process.execPath, [...script, ...args], {
+    cwd: checkout,
+    env,
+    detached: true,
+  });
   const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
   let text = '';
   let over = false;
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', (part: Buffer) => (text += part.toString()));
+  for (const stream of [child.stdout, child.stderr])
+    stream.on('data', (part: Buffer) => (text += part.toString()));
   void ended.then(() => (over = true));
   t.after(() => child.kill('SIGKILL'));
   return {
     ended,
     output: () => text,
-    said: (word) => [...text.matchAll(new RegExp(`^\\{"${word}":"(.*)"\\}$`, 'gm'))].map(([, value = '']) => value),
+    said: (word) =>
+      [...text.matchAll(new RegExp(`^\\{"${word}":"(.*)"\\}$`, 'gm'))].map(
+        ([, value = '']) => value,
+      ),
     shows: async (part) => {
       await until(() => over || text.includes(part), `"${part}"`);
       assert.ok(text.includes(part), `ended without "${part}":\n${text}`);
@@ -92,41 +116,59 @@ function start(t: TestContext, variables: Record<string, string> = {}, ...args: 
   };
 }
 
-const query = (url = '', text: string): Promise<unknown[]> => withConnection(url, async (sql) => [...(await sql.unsafe(text))]);
+const query = (url = '', text: string): Promise<unknown[]> =>
+  withConnection(url, async (sql) => [...(await sql.unsafe(text))]);
 
 const postgresRuns = () => existsSync(join(checkout, '.data/postgres/data/postmaster.pid'));
 const kept = (name: string) => readFileSync(join(checkout, '.data', name), 'utf8').trim();
 const ready = 'Gatehouse is ready';
 
-test('a first start generates and prints everything, and Ctrl-C ends it in order', bounded, async (t) => {
-  const run = start(t);
-  await run.shows(ready);
-  await run.shows('"42"');
-  await query(run.said('database')[0], 'create table kept as select 42 as number');
-  for (const name of ['server-secret', 'auth-token', 'webhook-token']) {
-    assert.equal(statSync(join(checkout, '.data', name)).mode & 0o777, 0o600);
-    assert.deepEqual(run.said(name.toUpperCase().replace('-', '_')), [kept(name)], 'the services get the printed values');
-  }
-  assert.match(kept('server-secret'), /^[\w-]{43}$/);
-  assert.deepEqual(run.said('directory'), [join(checkout, '.data')]);
-  const shown = run.output().slice(run.output().indexOf(ready));
-  assert.ok(!shown.includes(kept('server-secret')), 'the server secret is not printed');
-  assert.match(shown, /administrator admin, first password a-generated-password\n +it expires 24 hours after the first start unless you change it; to set another: DATABASE_URL_FILE=\.data\/database-url node dist\/cli\.js user password admin\n/);
-  assert.match(shown, new RegExp(`bearer token ${kept('auth-token')}\n`));
-  assert.match(shown, new RegExp(`first webhook token ${kept('webhook-token')}\n`));
+test(
+  'a first start generates and prints everything, and Ctrl-C ends it in order',
+  bounded,
+  async (t) => {
+    const run = start(t);
+    await run.shows(ready);
+    await run.shows('"42"');
+    await query(run.said('database')[0], 'create table kept as select 42 as number');
+    for (const name of ['server-secret', 'auth-token', 'webhook-token']) {
+      assert.equal(statSync(join(checkout, '.data', name)).mode & 0o777, 0o600);
+      assert.deepEqual(
+        run.said(name.toUpperCase().replace('-', '_')),
+        [kept(name)],
+        'the services get the printed values',
+      );
+    }
+    assert.match(kept('server-secret'), /^[\w-]{43}$/);
+    assert.deepEqual(run.said('directory'), [join(checkout, '.data')]);
+    const shown = run.output().slice(run.output().indexOf(ready));
+    assert.ok(!shown.includes(kept('server-secret')), 'the server secret is not printed');
+    assert.match(
+      shown,
+      /administrator admin, first password a-generated-password\n +it expires 24 hours after the first start unless you change it; to set another: DATABASE_URL_FILE=\.data\/database-url node dist\/cli\.js user password admin\n/,
+    );
+    assert.match(shown, new RegExp(`bearer token ${kept('auth-token')}\n`));
+    assert.match(shown, new RegExp(`first webhook token ${kept('webhook-token')}\n`));
 
-  run.press('SIGINT');
-  assert.equal(await run.ended, 0);
-  assert.deepEqual(run.said('signal'), ['SIGTERM'], 'the signal comes from make start, not from the terminal');
-  assert.equal(postgresRuns(), false);
-});
+    run.press('SIGINT');
+    assert.equal(await run.ended, 0);
+    assert.deepEqual(
+      run.said('signal'),
+      ['SIGTERM'],
+      'the signal comes from make start, not from the terminal',
+    );
+    assert.equal(postgresRuns(), false);
+  },
+);
 
 test('a second start reuses everything, and a simultaneous one is rejected', bounded, async (t) => {
   const before = kept('auth-token');
   const run = start(t);
   await run.shows(ready);
   assert.deepEqual(run.said('AUTH_TOKEN'), [before]);
-  assert.deepEqual(await query(run.said('database')[0], 'select number from kept'), [{ number: 42 }]);
+  assert.deepEqual(await query(run.said('database')[0], 'select number from kept'), [
+    { number: 42 },
+  ]);
 
   const third = start(t);
   assert.equal(await third.ended, 1);
@@ -150,7 +192,10 @@ test('it ends when PostgreSQL ends', bounded, async (t) => {
   await run.shows(ready);
   process.kill(Number(kept('postgres/data/postmaster.pid').split('\n')[0]), 'SIGKILL');
   assert.equal(await run.ended, 1);
-  assert.match(run.output(), /PostgreSQL has ended. The end of its log:\n.*ready to accept connections/s);
+  assert.match(
+    run.output(),
+    /PostgreSQL has ended. The end of its log:\n.*ready to accept connections/s,
+  );
   assert.deepEqual(run.said('signal'), ['SIGTERM']);
 });
 
@@ -168,13 +213,17 @@ test('a second signal is forwarded, unless it duplicates the first', bounded, as
   assert.deepEqual(run.said('signal'), ['SIGTERM', 'SIGTERM']);
 });
 
-test('services that fail to start decide the last message and the exit status', bounded, async (t) => {
-  const run = start(t, { FAIL: 'yes' });
-  assert.equal(await run.ended, 3);
-  assert.match(run.output(), /a port is taken\n$/);
-  assert.ok(!run.output().includes(ready));
-  assert.equal(postgresRuns(), false);
-});
+test(
+  'services that fail to start decide the last message and the exit status',
+  bounded,
+  async (t) => {
+    const run = start(t, { FAIL: 'yes' });
+    assert.equal(await run.ended, 3);
+    assert.match(run.output(), /a port is taken\n$/);
+    assert.ok(!run.output().includes(ready));
+    assert.equal(postgresRuns(), false);
+  },
+);
 
 test('replies of another program on the same ports are ignored', bounded, async (t) => {
   for (const port of [IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT]) {
@@ -187,19 +236,32 @@ test('replies of another program on the same ports are ignored', bounded, async 
   assert.ok(!run.output().includes(ready));
 });
 
-test('given values are forwarded and not printed, and no database is started', bounded, async (t) => {
-  const run = start(t, { DATABASE_URL: 'postgres://elsewhere/', AUTH_TOKEN: 'given-token', ADMIN_PASSWORD: '', WEBHOOK_TOKEN: 'given-webhook' });
-  await run.shows(ready);
-  assert.deepEqual(run.said('database'), ['postgres://elsewhere/']);
-  assert.deepEqual(run.said('AUTH_TOKEN'), ['given-token']);
-  assert.match(run.output(), /first password a-generated-password\n/, 'an empty variable counts as unset');
-  assert.equal(postgresRuns(), false);
-  const shown = run.output().slice(run.output().indexOf(ready));
-  assert.ok(!shown.includes('given-'));
-  assert.match(shown, /bearer token from AUTH_TOKEN\n/);
-  run.press('SIGINT');
-  assert.equal(await run.ended, 0);
-});
+test(
+  'given values are forwarded and not printed, and no database is started',
+  bounded,
+  async (t) => {
+    const run = start(t, {
+      DATABASE_URL: 'postgres://elsewhere/',
+      AUTH_TOKEN: 'given-token',
+      ADMIN_PASSWORD: '',
+      WEBHOOK_TOKEN: 'given-webhook',
+    });
+    await run.shows(ready);
+    assert.deepEqual(run.said('database'), ['postgres://elsewhere/']);
+    assert.deepEqual(run.said('AUTH_TOKEN'), ['given-token']);
+    assert.match(
+      run.output(),
+      /first password a-generated-password\n/,
+      'an empty variable counts as unset',
+    );
+    assert.equal(postgresRuns(), false);
+    const shown = run.output().slice(run.output().indexOf(ready));
+    assert.ok(!shown.includes('given-'));
+    assert.match(shown, /bearer token from AUTH_TOKEN\n/);
+    run.press('SIGINT');
+    assert.equal(await run.ended, 0);
+  },
+);
 
 test('with --watch the services restart from source after every change', bounded, async (t) => {
   const run = start(t, {}, '--watch');
@@ -233,13 +295,23 @@ test('an unwritable directory is reported in one line', bounded, async (t) => {
   }
 });
 
-test('the services listen for this machine only, unless a variable says otherwise', bounded, async (t) => {
-  const hosts = (run: Run) => ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST'].map((name) => run.said(name)[0]);
-  rmSync(join(checkout, '.data'), { recursive: true, force: true });
-  const first = start(t, { DATABASE_URL: 'postgres://elsewhere/', FAIL: 'yes' });
-  await first.ended;
-  assert.deepEqual(hosts(first), ['127.0.0.1', '127.0.0.1', '127.0.0.1']);
-  const told = start(t, { DATABASE_URL: 'postgres://elsewhere/', FAIL: 'yes', IDENTITY_HOST: '0.0.0.0', HOST: '::' });
-  await told.ended;
-  assert.deepEqual(hosts(told), ['0.0.0.0', '127.0.0.1', 'unset']);
-});
+test(
+  'the services listen for this machine only, unless a variable says otherwise',
+  bounded,
+  async (t) => {
+    const hosts = (run: Run) =>
+      ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST'].map((name) => run.said(name)[0]);
+    rmSync(join(checkout, '.data'), { recursive: true, force: true });
+    const first = start(t, { DATABASE_URL: 'postgres://elsewhere/', FAIL: 'yes' });
+    await first.ended;
+    assert.deepEqual(hosts(first), ['127.0.0.1', '127.0.0.1', '127.0.0.1']);
+    const told = start(t, {
+      DATABASE_URL: 'postgres://elsewhere/',
+      FAIL: 'yes',
+      IDENTITY_HOST: '0.0.0.0',
+      HOST: '::',
+    });
+    await told.ended;
+    assert.deepEqual(hosts(told), ['0.0.0.0', '127.0.0.1', 'unset']);
+  },
+);

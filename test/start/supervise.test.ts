@@ -14,7 +14,10 @@ test.after(() => rmSync(directory, { recursive: true }));
 const options = { cwd: directory, env: process.env };
 
 /** A command that says in a file that it is up and which signals it gets; it ends after a number of them. */
-function listener(name: string, signals: number): { command: [string, string[]]; said: () => string[] } {
+function listener(
+  name: string,
+  signals: number,
+): { command: [string, string[]]; said: () => string[] } {
   const file = join(directory, name);
   const program = `
     const { appendFileSync } = require('node:fs');

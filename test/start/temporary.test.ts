@@ -10,10 +10,14 @@ test('only the directories of killed processes are removed', (t) => {
   const parent = mkdtempSync(join(tmpdir(), 'gatehouse-temporary-'));
   t.after(() => removeTemporary(parent));
   const dead = spawnSync('true').pid;
-  const [forgotten, foreign, nameless] = [`purpose-${dead}-x`, `other-${dead}-x`, 'purpose-x'].map((name) => join(parent, name));
+  const [forgotten, foreign, nameless] = [`purpose-${dead}-x`, `other-${dead}-x`, 'purpose-x'].map(
+    (name) => join(parent, name),
+  );
   for (const path of [forgotten, foreign, nameless]) mkdirSync(path ?? '');
 
   const [first, second] = [makeTemporary(parent, 'purpose'), makeTemporary(parent, 'purpose')];
-  const present = [forgotten, foreign, nameless, first, second].map((path) => existsSync(path ?? ''));
+  const present = [forgotten, foreign, nameless, first, second].map((path) =>
+    existsSync(path ?? ''),
+  );
   assert.deepEqual(present, [false, true, true, true, true]);
 });

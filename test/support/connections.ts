@@ -8,8 +8,12 @@ import { noMetrics } from '../../src/runtime/metrics.ts';
 import type { TestDatabase } from './database.ts';
 
 /** @param more further variables */
-export function addressOf(url: string, more: Readonly<Record<string, string>> = {}): DatabaseAddress {
-  const address = readConfig(['identity'], 'administer', { DATABASE_URL: url, ...more }).identity?.database;
+export function addressOf(
+  url: string,
+  more: Readonly<Record<string, string>> = {},
+): DatabaseAddress {
+  const address = readConfig(['identity'], 'administer', { DATABASE_URL: url, ...more }).identity
+    ?.database;
   assert.ok(address);
   return address;
 }
@@ -19,8 +23,18 @@ interface Owner {
 }
 
 /** @param name PostgreSQL sees these connections as `gatehouse-NAME`  @param more further variables */
-export function openConnections(owner: Owner, url: string, name: string, more: Readonly<Record<string, string>> = {}): Database {
-  const database = createDatabase(addressOf(url, more), name, createLog('silent', () => {}), noMetrics);
+export function openConnections(
+  owner: Owner,
+  url: string,
+  name: string,
+  more: Readonly<Record<string, string>> = {},
+): Database {
+  const database = createDatabase(
+    addressOf(url, more),
+    name,
+    createLog('silent', () => {}),
+    noMetrics,
+  );
   owner.after(() => database.close());
   return database;
 }
@@ -34,7 +48,11 @@ interface Queryable {
 }
 
 /** One statement on the connection for this purpose. */
-export async function ask(database: Database, purpose: Purpose, statement: string): Promise<Record<string, unknown>> {
+export async function ask(
+  database: Database,
+  purpose: Purpose,
+  statement: string,
+): Promise<Record<string, unknown>> {
   // Both kinds of `sql` are alike in this one call.
   const work = async (sql: Queryable) => [...(await sql.unsafe(statement))][0] ?? {};
   return purpose === 'transaction' ? database.transaction(work) : database[purpose](work);
@@ -52,7 +70,8 @@ export async function untilSql(condition: () => Promise<boolean>, what: string):
 /** Terminates a backend, as an administrator or a failover does. Resolves when it has ended. */
 export async function kill({ sql }: TestDatabase, pid: number): Promise<void> {
   await sql`select pg_terminate_backend(${pid})`;
-  const isGone = async () => (await sql`select 1 from pg_stat_activity where pid = ${pid}`).length === 0;
+  const isGone = async () =>
+    (await sql`select 1 from pg_stat_activity where pid = ${pid}`).length === 0;
   await untilSql(isGone, 'the backend has ended');
 }
 

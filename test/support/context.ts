@@ -5,7 +5,12 @@ import { createLog } from '../../src/runtime/log.ts';
 import { noMetrics } from '../../src/runtime/metrics.ts';
 import type { ServiceContext, Site } from '../../src/runtime/context.ts';
 
-export const SITE: Site = { SITE_NAME: 'Gatehouse', SITE_FOOTER: null, SITE_COLOR: null, SITE_LOGO_FILE: null };
+export const SITE: Site = {
+  SITE_NAME: 'Gatehouse',
+  SITE_FOOTER: null,
+  SITE_COLOR: null,
+  SITE_LOGO_FILE: null,
+};
 
 export const quiet = (more: Partial<ServiceContext> = {}): ServiceContext => ({
   log: createLog('silent', () => {}),

@@ -20,7 +20,10 @@ test('a database that is still in use is dropped all the same', async (t) => {
 
   const administration = connect(databaseUrl(database.url, 'postgres'));
   t.after(() => administration.end());
-  assert.deepEqual([...(await administration`select from pg_database where datname = ${name}`)], []);
+  assert.deepEqual(
+    [...(await administration`select from pg_database where datname = ${name}`)],
+    [],
+  );
 });
 
 test('it belongs to the file where no test is named', async () => {

@@ -19,10 +19,12 @@ interface Owner {
  * A copy of the database that `make test` migrates once per run. At a file's top level it lives until the file's tests
  * have ended; given a test's context, as long as that test. (In a `before` hook, `after` would mean the hook's end.)
  */
-export const createDatabase = (t: Owner = { after }): Promise<TestDatabase> => create(t, process.env.TEST_TEMPLATE);
+export const createDatabase = (t: Owner = { after }): Promise<TestDatabase> =>
+  create(t, process.env.TEST_TEMPLATE);
 
 /** A database without any schema, for tests of the migrations and of a first start. */
-export const createEmptyDatabase = (t: Owner = { after }): Promise<TestDatabase> => create(t, 'template0');
+export const createEmptyDatabase = (t: Owner = { after }): Promise<TestDatabase> =>
+  create(t, 'template0');
 
 /** A copy of a database without connections, as a backup restores it. */
 export const copyDatabase = (url: string, t: Owner = { after }): Promise<TestDatabase> =>
@@ -37,9 +39,13 @@ async function create(t: Owner, template: string | undefined): Promise<TestDatab
   t.after(drop);
 
   const server = process.env.TEST_POSTGRES_URL;
-  if (!server || !template) throw new Error('This test needs the PostgreSQL of a run: make test FILES="…"');
+  if (!server || !template)
+    throw new Error('This test needs the PostgreSQL of a run: make test FILES="…"');
   const name = `test_${randomBytes(8).toString('hex')}`;
-  await withConnection(server, (sql) => sql`create database ${sql(name)} template ${sql(template)}`);
+  await withConnection(
+    server,
+    (sql) => sql`create database ${sql(name)} template ${sql(template)}`,
+  );
   undo.push(() => withConnection(server, (sql) => sql`drop database ${sql(name)} with (force)`));
   const url = databaseUrl(server, name);
   const sql = connect(url);

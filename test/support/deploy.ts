@@ -4,12 +4,23 @@ import { join } from 'node:path';
 import { root } from './process.ts';
 import { isMap, listAt, mapAt, readYaml, textAt, type Yaml, type YamlMap } from './yaml.ts';
 
-export const readDeployFile = (name: string): string => readFileSync(join(root, 'deploy', name), 'utf8');
-export const KUBERNETES = readdirSync(join(root, 'deploy/kubernetes')).map((name) => `kubernetes/${name}`);
-export const YAML_FILES = ['compose.yaml', ...KUBERNETES, 'prometheus/prometheus.yaml', 'prometheus/kubernetes.yaml', 'prometheus/rules.yaml', 'prometheus/rules.test.yaml'];
+export const readDeployFile = (name: string): string =>
+  readFileSync(join(root, 'deploy', name), 'utf8');
+export const KUBERNETES = readdirSync(join(root, 'deploy/kubernetes')).map(
+  (name) => `kubernetes/${name}`,
+);
+export const YAML_FILES = [
+  'compose.yaml',
+  ...KUBERNETES,
+  'prometheus/prometheus.yaml',
+  'prometheus/kubernetes.yaml',
+  'prometheus/rules.yaml',
+  'prometheus/rules.test.yaml',
+];
 
 export const only = (documents: readonly Yaml[]): Yaml => {
-  if (documents.length !== 1 || documents[0] === undefined) throw new Error(`${documents.length} documents`);
+  if (documents.length !== 1 || documents[0] === undefined)
+    throw new Error(`${documents.length} documents`);
   return documents[0];
 };
 
@@ -38,21 +49,28 @@ const texts = (map: YamlMap): Record<string, string> =>
   Object.fromEntries(Object.entries(map).map(([name, value]) => [name, String(value)]));
 
 export function composeServices(): Deployed[] {
-  const own = Object.entries(mapAt(compose, 'services')).filter(([, service]) => /^gatehouse:/.test(textAt(service, 'image')));
+  const own = Object.entries(mapAt(compose, 'services')).filter(([, service]) =>
+    /^gatehouse:/.test(textAt(service, 'image')),
+  );
   return own.map(([name, service]) => {
     const given = Object.entries(texts(mapAt(service, 'environment')));
     return {
       from: `compose.yaml, ${name}`,
       words: listAt(service, 'command').map(String),
-      environment: Object.fromEntries(given.map(([key, value]) => [key, withDomain(value, 'example.org')])),
+      environment: Object.fromEntries(
+        given.map(([key, value]) => [key, withDomain(value, 'example.org')]),
+      ),
       secrets: '/run/secrets',
       files: listAt(service, 'secrets').map(String),
     };
   });
 }
 
-export const manifests: readonly Yaml[] = KUBERNETES.flatMap((name) => readYaml(readDeployFile(name)));
-export const ofKind = (kind: string): readonly Yaml[] => manifests.filter((one) => textAt(one, 'kind') === kind);
+export const manifests: readonly Yaml[] = KUBERNETES.flatMap((name) =>
+  readYaml(readDeployFile(name)),
+);
+export const ofKind = (kind: string): readonly Yaml[] =>
+  manifests.filter((one) => textAt(one, 'kind') === kind);
 
 export function manifest(kind: string, name: string): Yaml {
   const found = ofKind(kind).find((one) => textAt(one, 'metadata.name') === name);
@@ -65,28 +83,41 @@ const CONTAINER = 'spec.template.spec.containers.0';
 
 /** By the name of a Secret: its keys, as the first lines of a manifest list them. */
 export const secretKeys: ReadonlyMap<string, readonly string[]> = new Map(
-  KUBERNETES.flatMap((name) => [...readDeployFile(name).matchAll(/^# Needs the Secret (\S+) with: ([a-z, -]+)[.,]/gm)])
-    .map(([, secret = '', keys = '']) => [secret, keys.split(',').map((key) => key.trim()).filter((key) => /^\S+$/.test(key))]),
+  KUBERNETES.flatMap((name) => [
+    ...readDeployFile(name).matchAll(/^# Needs the Secret (\S+) with: ([a-z, -]+)[.,]/gm),
+  ]).map(([, secret = '', keys = '']) => [
+    secret,
+    keys
+      .split(',')
+      .map((key) => key.trim())
+      .filter((key) => /^\S+$/.test(key)),
+  ]),
 );
 
 export function kubernetesWorkloads(): Deployed[] {
   return workloads.map((workload) => {
     const container = mapAt(workload, CONTAINER);
-    const shared = 'envFrom' in container ? mapAt(manifest('ConfigMap', textAt(container, 'envFrom.0.configMapRef.name')), 'data') : {};
+    const shared =
+      'envFrom' in container
+        ? mapAt(manifest('ConfigMap', textAt(container, 'envFrom.0.configMapRef.name')), 'data')
+        : {};
     const own = listAt(container, 'env').map((one) => [textAt(one, 'name'), textAt(one, 'value')]);
     return {
       from: `Kubernetes, ${textAt(workload, 'metadata.name')}`,
       words: listAt(container, 'args').map(String),
       environment: { ...texts(shared), ...Object.fromEntries(own) },
       secrets: textAt(container, 'volumeMounts.0.mountPath'),
-      files: secretKeys.get(textAt(workload, 'spec.template.spec.volumes.0.secret.secretName')) ?? [],
+      files:
+        secretKeys.get(textAt(workload, 'spec.template.spec.volumes.0.secret.secretName')) ?? [],
     };
   });
 }
 
 /** The values of a key in a unit file, in order. An empty one begins the list anew, as in systemd. */
 export function unitValues(unit: string, key: string): string[] {
-  const values = [...unit.matchAll(new RegExp(`^${key}=(.*)$`, 'gm'))].map(([, value = '']) => value);
+  const values = [...unit.matchAll(new RegExp(`^${key}=(.*)$`, 'gm'))].map(
+    ([, value = '']) => value,
+  );
   return values.slice(values.lastIndexOf('') + 1);
 }
 
@@ -99,9 +130,12 @@ export function unitOf(service: string): string {
 export function systemdUnits(services: readonly string[]): Deployed[] {
   return services.map((service) => {
     const unit = unitOf(service);
-    const specified = (text: string) => text.replaceAll('%i', service).replaceAll('%d', CREDENTIALS).replaceAll('%S', '/var/lib');
+    const specified = (text: string) =>
+      text.replaceAll('%i', service).replaceAll('%d', CREDENTIALS).replaceAll('%S', '/var/lib');
     const [, ...words] = specified(unitValues(unit, 'ExecStart').join('\n')).split(' ');
-    const environment = unitValues(unit, 'Environment').map((one) => specified(one).split(/=(.*)/s, 2));
+    const environment = unitValues(unit, 'Environment').map((one) =>
+      specified(one).split(/=(.*)/s, 2),
+    );
     return {
       from: `systemd, gatehouse@${service}`,
       words,
@@ -119,12 +153,20 @@ export interface Rule {
 
 export function alertRules(): Rule[] {
   const rules = only(readYaml(readDeployFile('prometheus/rules.yaml')));
-  return listAt(rules, 'groups.0.rules').map((rule) => ({ alert: textAt(rule, 'alert'), expr: textAt(rule, 'expr') }));
+  return listAt(rules, 'groups.0.rules').map((rule) => ({
+    alert: textAt(rule, 'alert'),
+    expr: textAt(rule, 'expr'),
+  }));
 }
 
 /** The expressions of the dashboard by the title of their panel. */
 export function dashboardExpressions(): Array<readonly [title: string, expr: string]> {
   const board: Yaml = JSON.parse(readDeployFile('grafana/gatehouse.json'));
-  return listAt(board, 'panels').filter((panel) => isMap(panel) && 'targets' in panel).flatMap((panel) =>
-    listAt(panel, 'targets').map((target) => [textAt(panel, 'title'), textAt(target, 'expr')] as const));
+  return listAt(board, 'panels')
+    .filter((panel) => isMap(panel) && 'targets' in panel)
+    .flatMap((panel) =>
+      listAt(panel, 'targets').map(
+        (target) => [textAt(panel, 'title'), textAt(target, 'expr')] as const,
+      ),
+    );
 }

@@ -7,10 +7,18 @@ export const readDocument = (name: string): string => readFileSync(join(root, na
 
 /** The rows of all tables of a document whose head begins with this text, as cells without their backquotes. */
 export function rowsUnder(document: string, head: string): string[][] {
-  const blocks = readDocument(document).split(/\n(?!\|)/).map((block) => block.trimStart());
+  const blocks = readDocument(document)
+    .split(/\n(?!\|)/)
+    .map((block) => block.trimStart());
   const tables = blocks.filter((block) => block.startsWith(`| ${head}`));
-  const rows = tables.flatMap((table) => table.split('\n').slice(2)).filter((line) => line.startsWith('|'));
-  const cellsOf = (line: string) => line.slice(1, -1).split('|').map((cell) => cell.trim().replace(/^`([^`]*)`$/, '$1'));
+  const rows = tables
+    .flatMap((table) => table.split('\n').slice(2))
+    .filter((line) => line.startsWith('|'));
+  const cellsOf = (line: string) =>
+    line
+      .slice(1, -1)
+      .split('|')
+      .map((cell) => cell.trim().replace(/^`([^`]*)`$/, '$1'));
   return rows.map(cellsOf);
 }
 
@@ -22,6 +30,12 @@ export interface DocumentedMetric {
 }
 
 export function documentedMetrics(): DocumentedMetric[] {
-  return rowsUnder('docs/operations.md', 'metric').map(([name = '', type = '', labels = '', unit = '']) =>
-    ({ name, type, labels: [...labels.matchAll(/[a-z_]+/g)].map(String), unit }));
+  return rowsUnder('docs/operations.md', 'metric').map(
+    ([name = '', type = '', labels = '', unit = '']) => ({
+      name,
+      type,
+      labels: [...labels.matchAll(/[a-z_]+/g)].map(String),
+      unit,
+    }),
+  );
 }

@@ -9,7 +9,11 @@ interface Kept {
   readonly secret: string;
 }
 
-export async function keepUntil(sql: Sql, millisecondsFromNow: number, text: string): Promise<Kept> {
+export async function keepUntil(
+  sql: Sql,
+  millisecondsFromNow: number,
+  text: string,
+): Promise<Kept> {
   const [clock] = await sql`select date_trunc('milliseconds', now()) as now`;
   const expiresAt = Number(clock?.now.getTime()) + millisecondsFromNow;
   const metadata = { id: randomUUID(), expiresAt, maxReads: null };
@@ -22,4 +26,5 @@ export async function keepUntil(sql: Sql, millisecondsFromNow: number, text: str
   return { id: metadata.id, secret: clientKey.toString('base64url') };
 }
 
-export const keepExpired = (sql: Sql, text = 'expired'): Promise<Kept> => keepUntil(sql, -60_000, text);
+export const keepExpired = (sql: Sql, text = 'expired'): Promise<Kept> =>
+  keepUntil(sql, -60_000, text);

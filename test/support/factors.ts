@@ -10,44 +10,78 @@ export const PENDING = '__Host-gatehouse-pending';
 export const ADDRESS = 'https://app.example.org/x';
 
 function fromBase32(text: string): Buffer {
-  const bits = [...text].map((letter) => 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'.indexOf(letter).toString(2).padStart(5, '0')).join('');
+  const bits = [...text]
+    .map((letter) =>
+      'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'.indexOf(letter).toString(2).padStart(5, '0'),
+    )
+    .join('');
   return Buffer.from((bits.match(/.{8}/g) ?? []).map((byte) => Number.parseInt(byte, 2)));
 }
-export const secretOn = (text: string) => fromBase32((/<code>([A-Z2-7 ]+)<\/code>/.exec(text)?.[1] ?? '').replaceAll(' ', ''));
+export const secretOn = (text: string) =>
+  fromBase32((/<code>([A-Z2-7 ]+)<\/code>/.exec(text)?.[1] ?? '').replaceAll(' ', ''));
 export const codesOn = (text: string) => (/<pre>([^<]+)<\/pre>/.exec(text)?.[1] ?? '').split('\n');
 
 export type Passkey = ReturnType<typeof createPasskey>;
 const json = (value: Record<string, Buffer | string>) =>
-  JSON.stringify(Object.fromEntries(Object.entries(value).map(([name, part]) => [name, typeof part === 'string' ? part : part.toString('base64url')])));
-const around = (challenge: Buffer, more: object = {}) => ({ challenge, origin: ORIGIN, host: HOST, ...more });
+  JSON.stringify(
+    Object.fromEntries(
+      Object.entries(value).map(([name, part]) => [
+        name,
+        typeof part === 'string' ? part : part.toString('base64url'),
+      ]),
+    ),
+  );
+const around = (challenge: Buffer, more: object = {}) => ({
+  challenge,
+  origin: ORIGIN,
+  host: HOST,
+  ...more,
+});
 
 export function factorsOf({ sql, visit, signIn }: Pick<PortalOf, 'sql' | 'visit' | 'signIn'>) {
   const helpers = {
     events: async (user: string, event: string) =>
-      Number((await sql`select count(*)::int as n from identity.audit where user_id = ${user} and event = ${event}`)[0]?.n),
+      Number(
+        (
+          await sql`select count(*)::int as n from identity.audit where user_id = ${user} and event = ${event}`
+        )[0]?.n,
+      ),
     /** Codes of later steps: each is accepted once. */
     stepNow: async (): Promise<number> =>
       Math.floor(Number((await sql`select extract(epoch from now())::float8 as now`)[0]?.now) / 30),
     /** Makes earlier steps acceptable again, in place of waiting. */
-    forgetSteps: (user: string) => sql`update identity.totp set last_step = 0 where user_id = ${user}`,
+    forgetSteps: (user: string) =>
+      sql`update identity.totp set last_step = 0 where user_id = ${user}`,
     async enrol(username: string) {
       const { host } = await signIn(username);
       const offered = await visit('/account/totp/start', { fields: {}, cookie: host });
       const secret = secretOn(offered.text);
       assert.equal(secret.length, 20);
-      const confirmed = await visit('/account/totp', { fields: { code: totpCode(secret, await helpers.stepNow()) }, cookie: host });
+      const confirmed = await visit('/account/totp', {
+        fields: { code: totpCode(secret, await helpers.stepNow()) },
+        cookie: host,
+      });
       assert.equal(confirmed.status, 200, confirmed.text);
       // The session has new tokens now.
-      return { secret, before: host, host: cookieFrom(confirmed, '__Host-gatehouse'), domain: cookieFrom(confirmed, '__Secure-gatehouse'), codes: codesOn(confirmed.text) };
+      return {
+        secret,
+        before: host,
+        host: cookieFrom(confirmed, '__Host-gatehouse'),
+        domain: cookieFrom(confirmed, '__Secure-gatehouse'),
+        codes: codesOn(confirmed.text),
+      };
     },
     /** The first step: a page that asks for the code, and the pending cookie. */
     async start(username: string) {
-      const page = await visit('/login', { fields: { username, password: PASSWORD, return_to: ADDRESS } });
+      const page = await visit('/login', {
+        fields: { username, password: PASSWORD, return_to: ADDRESS },
+      });
       assert.match(page.text, /autocomplete="one-time-code"/);
       assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
       return cookieFrom(page, PENDING);
     },
-    enter: (cookie: string, code: string) => visit('/login/code', { fields: { code, return_to: ADDRESS }, cookie }),
+    enter: (cookie: string, code: string) =>
+      visit('/login/code', { fields: { code, return_to: ADDRESS }, cookie }),
     async options(path: string, cookie: string) {
       const { data } = JSON.parse((await visit(path, { cookie })).text);
       return { ...data, challenge: Buffer.from(data.challenge, 'base64url') };
@@ -55,15 +89,32 @@ export function factorsOf({ sql, visit, signIn }: Pick<PortalOf, 'sql' | 'visit'
     async register(host: string, passkey: Passkey = createPasskey(), more: object = {}) {
       const { challenge } = await helpers.options('/account/passkeys', host);
       const { clientData, attestation } = passkey.register(around(challenge, more));
-      const credential = json({ id: passkey.id, type: 'public-key', clientDataJSON: clientData, attestationObject: attestation });
-      return visit('/account/passkeys', { fields: { name: 'my <device>', credential }, cookie: host });
+      const credential = json({
+        id: passkey.id,
+        type: 'public-key',
+        clientDataJSON: clientData,
+        attestationObject: attestation,
+      });
+      return visit('/account/passkeys', {
+        fields: { name: 'my <device>', credential },
+        cookie: host,
+      });
     },
     answer(passkey: Passkey, challenge: Buffer, userId: string | null, more: object = {}) {
       const { clientData, data, signature } = passkey.signIn(around(challenge, more));
-      const handle = userId === null ? {} : { userHandle: Buffer.from(userId.replaceAll('-', ''), 'hex') };
-      return json({ id: passkey.id, type: 'public-key', clientDataJSON: clientData, authenticatorData: data, signature, ...handle });
+      const handle =
+        userId === null ? {} : { userHandle: Buffer.from(userId.replaceAll('-', ''), 'hex') };
+      return json({
+        id: passkey.id,
+        type: 'public-key',
+        clientDataJSON: clientData,
+        authenticatorData: data,
+        signature,
+        ...handle,
+      });
     },
-    send: (credential: string, cookie: string) => visit('/login/passkey', { fields: { credential, return_to: '' }, cookie }),
+    send: (credential: string, cookie: string) =>
+      visit('/login/passkey', { fields: { credential, return_to: '' }, cookie }),
     newBrowser: async () => cookieFrom(await visit('/login'), '__Host-gatehouse-browser'),
   };
   return helpers;

@@ -63,7 +63,9 @@ export async function startGatehouse(
     await running;
   };
   owner.after(stop);
-  const output = createLines((line): Array<Record<string, unknown>> => (line === '' ? [] : [JSON.parse(line)]));
+  const output = createLines((line): Array<Record<string, unknown>> =>
+    line === '' ? [] : [JSON.parse(line)],
+  );
   let errors = '';
   const stdout = new PassThrough().on('data', (text) => output.write(String(text)));
   const stderr = new PassThrough().on('data', (text) => (errors += String(text)));
@@ -71,17 +73,27 @@ export async function startGatehouse(
   const configuration = await configure(services, 'serve', given);
   const log = output.parsed;
   running = serve(configuration, { stdout, stderr }, stopping.signal);
-  const [message, count] = until === 'ready' ? ['ready', services.length] : ['listening', services.length + 1];
-  const failed = running.then(() => Promise.reject(new Error('the services ended before they were ready')));
+  const [message, count] =
+    until === 'ready' ? ['ready', services.length] : ['listening', services.length + 1];
+  const failed = running.then(() =>
+    Promise.reject(new Error('the services ended before they were ready')),
+  );
   const seen = async () => {
-    while (log().filter((line) => line.message === message).length < count) await once(stdout, 'data');
+    while (log().filter((line) => line.message === message).length < count)
+      await once(stdout, 'data');
   };
   await Promise.race([seen(), failed]);
   failed.catch(() => {});
   const listening = () => log().filter(({ message }) => message === 'listening');
-  const url = (name: string) => `http://127.0.0.1:${listening().find(({ service }) => service === name)?.port}`;
+  const url = (name: string) =>
+    `http://127.0.0.1:${listening().find(({ service }) => service === name)?.port}`;
   return {
-    url: { identity: url('identity'), secrets: url('secrets'), webhook: url('webhook'), metrics: url('metrics') },
+    url: {
+      identity: url('identity'),
+      secrets: url('secrets'),
+      webhook: url('webhook'),
+      metrics: url('metrics'),
+    },
     stdout: output.text,
     stderr: () => errors,
     log,
@@ -127,8 +139,14 @@ export async function ask(method: string, url: string, options: AskOptions = {})
 }
 
 /** Logs in and returns the session token. */
-export async function logIn(identityUrl: string, username = 'admin', password = ADMIN_PASSWORD): Promise<string> {
-  const answer = await ask('POST', `${identityUrl}/api/auth/login`, { body: { username, password } });
+export async function logIn(
+  identityUrl: string,
+  username = 'admin',
+  password = ADMIN_PASSWORD,
+): Promise<string> {
+  const answer = await ask('POST', `${identityUrl}/api/auth/login`, {
+    body: { username, password },
+  });
   if (answer.status !== 200) throw new Error(`login answered ${answer.status}: ${answer.text}`);
   return answer.json.data.session;
 }

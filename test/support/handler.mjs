@@ -7,7 +7,12 @@ export default function handle(event) {
   const acts = {
     facts: () => {
       const body = Buffer.from(event.body).toString('hex');
-      tell({ ...event, isBytes: event.body instanceof Uint8Array, body, environment: { ...process.env } });
+      tell({
+        ...event,
+        isBytes: event.body instanceof Uint8Array,
+        body,
+        environment: { ...process.env },
+      });
     },
     thread: () => tell(threadId),
     'backing store': () => tell(event.body.buffer.byteLength),

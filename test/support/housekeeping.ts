@@ -21,13 +21,21 @@ interface Owner {
 }
 
 export function startHousekeeping(
-  owner: Owner, databaseUrl: string, environment: Readonly<Record<string, string>> = {},
+  owner: Owner,
+  databaseUrl: string,
+  environment: Readonly<Record<string, string>> = {},
 ): Housekeeping {
-  const config = readConfig(['secrets'], 'serve', { ...variables(databaseUrl), ...environment }).secrets;
+  const config = readConfig(['secrets'], 'serve', {
+    ...variables(databaseUrl),
+    ...environment,
+  }).secrets;
   assert.ok(config);
   const lines: string[] = [];
   const metrics = createMetrics();
-  const service = start(config, quiet({ metrics, log: createLog('info', (line) => void lines.push(line)) }));
+  const service = start(
+    config,
+    quiet({ metrics, log: createLog('info', (line) => void lines.push(line)) }),
+  );
   owner.after(async () => (await service).storage.database.close());
   return {
     async run(name) {

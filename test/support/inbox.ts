@@ -79,7 +79,10 @@ export async function putEvent(
 }
 
 /** Starts the service without a target, unless the environment has one. */
-export async function openInbox(owner: Owner, environment: Readonly<Record<string, string>> = {}): Promise<Inbox> {
+export async function openInbox(
+  owner: Owner,
+  environment: Readonly<Record<string, string>> = {},
+): Promise<Inbox> {
   const { url: databaseUrl, sql } = await createDatabase(owner);
   const gatehouse = await startGatehouse(owner, ['webhook'], databaseUrl, environment);
   await addOperator(sql);
@@ -89,7 +92,8 @@ export async function openInbox(owner: Owner, environment: Readonly<Record<strin
     url,
     databaseUrl,
     sql,
-    call: (method, path, bearer = OPERATOR_TOKEN) => ask(method, url + path, bearer === null ? {} : { bearer }),
+    call: (method, path, bearer = OPERATOR_TOKEN) =>
+      ask(method, url + path, bearer === null ? {} : { bearer }),
     async send(event, headers = {}) {
       const answer = await ask('POST', `${url}/webhook`, {
         bearer: WEBHOOK_TOKEN,

@@ -15,7 +15,13 @@ export function createLines<T>(parse: (line: string) => readonly T[]): Lines<T> 
     text: () => text,
     parsed() {
       const complete = text.lastIndexOf('\n') + 1;
-      if (complete > end) values.push(...text.slice(end, complete - 1).split('\n').flatMap(parse));
+      if (complete > end)
+        values.push(
+          ...text
+            .slice(end, complete - 1)
+            .split('\n')
+            .flatMap(parse),
+        );
       end = complete;
       return [...values];
     },

@@ -1,7 +1,14 @@
 /** The real listener on a free port, with a route table that belongs to the test. */
 import { BlockList } from 'node:net';
 import { json } from '../../src/http/body.ts';
-import { anonymous, bindRoutes, type Guard, type Route, route, routeDefaults } from '../../src/http/call.ts';
+import {
+  anonymous,
+  bindRoutes,
+  type Guard,
+  type Route,
+  route,
+  routeDefaults,
+} from '../../src/http/call.ts';
 import { Failure } from '../../src/http/errors.ts';
 import { createBodyReader } from '../../src/http/receive.ts';
 import { createListener } from '../../src/http/server.ts';
@@ -27,7 +34,11 @@ interface Owner {
 
 export const MAX_BODY_BYTES = 64 * 1024;
 
-export async function startListener(owner: Owner, routes: ReadonlyArray<Route<null>>, trustedProxies = new BlockList()): Promise<TestListener> {
+export async function startListener(
+  owner: Owner,
+  routes: ReadonlyArray<Route<null>>,
+  trustedProxies = new BlockList(),
+): Promise<TestListener> {
   const lines: Array<Record<string, unknown>> = [];
   const metrics = createMetrics();
   const listener = createListener({
@@ -47,7 +58,8 @@ export async function startListener(owner: Owner, routes: ReadonlyArray<Route<nu
   owner.after(() => listener.close(0));
   return {
     url: `http://127.0.0.1:${port}`,
-    inFlight: () => Number(/^gatehouse_requests_in_flight\{.*\} ([0-9]+)$/m.exec(metrics.text())?.[1]),
+    inFlight: () =>
+      Number(/^gatehouse_requests_in_flight\{.*\} ([0-9]+)$/m.exec(metrics.text())?.[1]),
     metrics: metrics.text,
     lines: () => lines,
     requests: () => lines.filter((line) => line.message === 'request'),
@@ -58,11 +70,17 @@ export async function startListener(owner: Owner, routes: ReadonlyArray<Route<nu
 const bare = { ...routeDefaults, summary: 'for a test', reply: null, errors: [] } as const;
 
 /** A route that answers GET with what the handler returns. */
-export const get = (pattern: string, handle: Parameters<typeof route<null, null, unknown, unknown, null, unknown>>[0]['handle']): Route<null> =>
-  route({ ...bare, method: 'GET', pattern, guard: anonymous, handle });
+export const get = (
+  pattern: string,
+  handle: Parameters<typeof route<null, null, unknown, unknown, null, unknown>>[0]['handle'],
+): Route<null> => route({ ...bare, method: 'GET', pattern, guard: anonymous, handle });
 
 /** A route that accepts `{"name": …}` and returns it. */
-export const post = (pattern: string, guard: Guard<null, null> = anonymous, done: () => void = () => {}): Route<null> =>
+export const post = (
+  pattern: string,
+  guard: Guard<null, null> = anonymous,
+  done: () => void = () => {},
+): Route<null> =>
   route({
     ...bare,
     method: 'POST',
@@ -79,11 +97,16 @@ export const post = (pattern: string, guard: Guard<null, null> = anonymous, done
 export const bearerGuard: Guard<null, null> = {
   security: ['bearer'],
   errors: ['unauthorized'],
-  check: async ({ headers }) => (headers.authorization === 'Bearer good' ? null : new Failure('unauthorized')),
+  check: async ({ headers }) =>
+    headers.authorization === 'Bearer good' ? null : new Failure('unauthorized'),
 };
 
 /** A guard that waits until `release` is called. */
-export function slowGuard(): { readonly guard: Guard<null, null>; readonly entered: Promise<void>; readonly release: () => void } {
+export function slowGuard(): {
+  readonly guard: Guard<null, null>;
+  readonly entered: Promise<void>;
+  readonly release: () => void;
+} {
   let enter = () => {};
   let release = () => {};
   const entered = new Promise<void>((resolve) => (enter = resolve));

@@ -20,23 +20,39 @@ export interface Load {
 /** Starts callers, each with a user of their own. */
 export async function startLoad(url: Urls, callers: number): Promise<Load> {
   const admin = await logIn(url.identity);
-  const users = await Promise.all(Array.from({ length: callers }, (_, number) => createUser(url, admin, number)));
+  const users = await Promise.all(
+    Array.from({ length: callers }, (_, number) => createUser(url, admin, number)),
+  );
   const secrets = secretsClient(url.secrets);
   const problems = new Map<string, number>();
-  const [sessions, revoked, used, events] = [new Set(), new Set(), new Set(), new Map<string, string>()];
+  const [sessions, revoked, used, events] = [
+    new Set(),
+    new Set(),
+    new Set(),
+    new Map<string, string>(),
+  ];
   let [rounds, isOver] = [0, false];
 
-  function expect(what: string, answer: Answer, status: number, isRight: (json: Answer['json']) => boolean = () => true) {
+  function expect(
+    what: string,
+    answer: Answer,
+    status: number,
+    isRight: (json: Answer['json']) => boolean = () => true,
+  ) {
     if (answer.status === status && isRight(answer.json)) return;
     const problem = `${what}: ${answer.status === status ? 'the reply of another' : `${answer.status} ${answer.text}`}`;
     problems.set(problem, (problems.get(problem) ?? 0) + 1);
     throw new Problem();
   }
   async function round({ username, id }: User, number: string): Promise<void> {
-    const login = await ask('POST', `${url.identity}/api/auth/login`, { body: { username, password: PASSWORD } });
+    const login = await ask('POST', `${url.identity}/api/auth/login`, {
+      body: { username, password: PASSWORD },
+    });
     expect('login', login, 200);
     const bearer = login.json.data.session;
-    const session = await ask('POST', `${url.identity}/api/auth/session`, { body: { session: bearer } });
+    const session = await ask('POST', `${url.identity}/api/auth/session`, {
+      body: { session: bearer },
+    });
     expect('session', session, 200, (json) => json.data.user.id === id);
     sessions.add(session.json.data.id);
     const own = await ask('GET', `${url.identity}/api/user/${id}`, { bearer });
@@ -50,11 +66,17 @@ export async function startLoad(url: Urls, callers: number): Promise<Load> {
     expect('second decrypt', await secrets.decrypt(kept.json.id, kept.json.secret), 404);
 
     const body = { event: number, data: { page_id: 'p' } };
-    const event = await ask('POST', `${url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body, headers: { 'webhook-id': number } });
+    const event = await ask('POST', `${url.webhook}/webhook`, {
+      bearer: WEBHOOK_TOKEN,
+      body,
+      headers: { 'webhook-id': number },
+    });
     expect('event', event, 200, (json) => json.status === 'accepted');
     events.set(number, event.json.id);
 
-    const ended = await ask('DELETE', `${url.identity}/api/session/revoke?session=${bearer}`, { bearer });
+    const ended = await ask('DELETE', `${url.identity}/api/session/revoke?session=${bearer}`, {
+      bearer,
+    });
     expect('revoke', ended, 200);
     revoked.add(session.json.data.id);
     expect('revoked session', await ask('GET', `${url.identity}/api/test/`, { bearer }), 401);
@@ -76,13 +98,30 @@ export async function startLoad(url: Urls, callers: number): Promise<Load> {
       isOver = true;
       await ended;
       await Promise.all(running);
-      const ids = async (query: PromiseLike<ReadonlyArray<Record<string, unknown>>>) => new Set((await query).map(({ id }) => id));
-      assert.deepEqual(await ids(sql`select id from identity.sessions where revoked`), revoked, 'revoked');
+      const ids = async (query: PromiseLike<ReadonlyArray<Record<string, unknown>>>) =>
+        new Set((await query).map(({ id }) => id));
+      assert.deepEqual(
+        await ids(sql`select id from identity.sessions where revoked`),
+        revoked,
+        'revoked',
+      );
       const stored = await ids(sql`select id from identity.sessions`);
-      assert.deepEqual([...sessions].filter((id) => !stored.has(id)), [], 'sessions');
-      assert.deepEqual(await ids(sql`select id from secrets.secrets where ending = 'read' and reads = 1`), used, 'secrets');
+      assert.deepEqual(
+        [...sessions].filter((id) => !stored.has(id)),
+        [],
+        'sessions',
+      );
+      assert.deepEqual(
+        await ids(sql`select id from secrets.secrets where ending = 'read' and reads = 1`),
+        used,
+        'secrets',
+      );
       const received = await sql`select delivery_id, id from webhook.events`;
-      assert.deepEqual(new Map(received.map(({ delivery_id, id }) => [delivery_id, id])), events, 'events');
+      assert.deepEqual(
+        new Map(received.map(({ delivery_id, id }) => [delivery_id, id])),
+        events,
+        'events',
+      );
     },
   };
 }
@@ -96,7 +135,12 @@ interface User {
 
 async function createUser(url: Urls, bearer: string, number: number): Promise<User> {
   const username = `caller-${number}`;
-  const body = { username, email: `${username}@example.org`, password: PASSWORD, first_name: username };
+  const body = {
+    username,
+    email: `${username}@example.org`,
+    password: PASSWORD,
+    first_name: username,
+  };
   const answer = await ask('POST', `${url.identity}/api/user/`, { bearer, body });
   assert.equal(answer.status, 201, answer.text);
   return { username, id: answer.json.data.id };

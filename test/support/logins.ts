@@ -5,13 +5,27 @@ import { type Answer, ask } from './gatehouse.ts';
 /** The environment in which `loginFrom` is believed. */
 export const BEHIND_PROXY = { TRUSTED_PROXIES: '127.0.0.1' };
 
-export const loginFrom = (identityUrl: string, address: string, username: string, password = 'not the password'): Promise<Answer> =>
-  ask('POST', `${identityUrl}/api/auth/login`, { body: { username, password }, headers: { 'x-forwarded-for': address } });
+export const loginFrom = (
+  identityUrl: string,
+  address: string,
+  username: string,
+  password = 'not the password',
+): Promise<Answer> =>
+  ask('POST', `${identityUrl}/api/auth/login`, {
+    body: { username, password },
+    headers: { 'x-forwarded-for': address },
+  });
 
 /** One login after the other. @returns the status of each */
-export async function loginsFrom(identityUrl: string, address: string, username: string, count: number): Promise<number[]> {
+export async function loginsFrom(
+  identityUrl: string,
+  address: string,
+  username: string,
+  count: number,
+): Promise<number[]> {
   const statuses: number[] = [];
-  for (let index = 0; index < count; index += 1) statuses.push((await loginFrom(identityUrl, address, username)).status);
+  for (let index = 0; index < count; index += 1)
+    statuses.push((await loginFrom(identityUrl, address, username)).status);
   return statuses;
 }
 
@@ -34,5 +48,6 @@ export async function passTime(sql: Sql, seconds: number): Promise<void> {
 export async function fillFailures(sql: Sql, present: number, count: number): Promise<void> {
   const { count: rows } = await sql`
     update identity.throttles set attempts = ${count}, window_ends_at = now() + interval '30 minutes' where attempts = ${present}`;
-  if (rows !== 1) throw new Error(`${rows} rows with ${present} failures, where there should be one`);
+  if (rows !== 1)
+    throw new Error(`${rows} rows with ${present} failures, where there should be one`);
 }

@@ -14,6 +14,7 @@ export const PAGE_SECURITY = {
 export const SCRIPT = 'text/javascript; charset=utf-8';
 
 /** A page as the service sends it: its file in the frame of the site. */
-export const framed = (name: string, html: string): string => (name.endsWith('.html') ? createFrame(SITE)(html.replaceAll('{{site}}', SITE.SITE_NAME)) : html);
+export const framed = (name: string, html: string): string =>
+  name.endsWith('.html') ? createFrame(SITE)(html.replaceAll('{{site}}', SITE.SITE_NAME)) : html;
 /** What a page loads in addition to its own scripts. */
 export const FRAME_FILES = ['logo', 'site.css', 'style.css'];

@@ -33,17 +33,38 @@ export interface Identity {
 }
 
 /** @param databaseUrl another way to the same database */
-export async function startIdentity(owner: Owner, environment: Readonly<Record<string, string>> = {}, way: (databaseUrl: string) => Promise<string> = async (url) => url): Promise<Identity> {
+export async function startIdentity(
+  owner: Owner,
+  environment: Readonly<Record<string, string>> = {},
+  way: (databaseUrl: string) => Promise<string> = async (url) => url,
+): Promise<Identity> {
   const database = await createDatabase(owner);
-  const { identity } = (await startGatehouse(owner, ['identity'], await way(database.url), environment)).url;
-  const call: Identity['call'] = (bearer, method, path, body) => ask(method, identity + path, { ...(bearer === null ? {} : { bearer }), ...(body === undefined ? {} : { body }) });
+  const { identity } = (
+    await startGatehouse(owner, ['identity'], await way(database.url), environment)
+  ).url;
+  const call: Identity['call'] = (bearer, method, path, body) =>
+    ask(method, identity + path, {
+      ...(bearer === null ? {} : { bearer }),
+      ...(body === undefined ? {} : { body }),
+    });
   const token = await logIn(identity);
-  const admin = { id: String((await call(token, 'GET', '/api/test/')).json.data.user.id), username: 'admin', token };
+  const admin = {
+    id: String((await call(token, 'GET', '/api/test/')).json.data.user.id),
+    username: 'admin',
+    token,
+  };
   let users = 0;
   const add: Identity['add'] = async (more) => {
     users += 1;
     const username = `user-${users}`;
-    const { data } = made(await call(admin.token, 'POST', '/api/user/', { username, email: `${username}@example.org`, password: PASSWORD, ...more }));
+    const { data } = made(
+      await call(admin.token, 'POST', '/api/user/', {
+        username,
+        email: `${username}@example.org`,
+        password: PASSWORD,
+        ...more,
+      }),
+    );
     return { id: data.id, username: data.username };
   };
   return {
@@ -58,7 +79,12 @@ export async function startIdentity(owner: Owner, environment: Readonly<Record<s
       return { ...user, token: await logIn(identity, user.username, PASSWORD) };
     },
     async key(of, more) {
-      const { data } = made(await call((of ?? admin).token, 'POST', '/api/key/', { ...(of ? {} : { user_id: null }), ...more }));
+      const { data } = made(
+        await call((of ?? admin).token, 'POST', '/api/key/', {
+          ...(of ? {} : { user_id: null }),
+          ...more,
+        }),
+      );
       return { id: data.id, key: data.key };
     },
   };
@@ -79,7 +105,18 @@ export function assertCreated(answer: Answer): void {
 }
 
 const KEY_MEMBERS = [
-  'created_at', 'created_by', 'created_by_username', 'deleted_at', 'expires_at', 'id', 'key', 'last_used_at', 'name', 'revoked', 'updated_at', 'user',
+  'created_at',
+  'created_by',
+  'created_by_username',
+  'deleted_at',
+  'expires_at',
+  'id',
+  'key',
+  'last_used_at',
+  'name',
+  'revoked',
+  'updated_at',
+  'user',
   'user_id',
 ];
 
@@ -87,9 +124,13 @@ const KEY_MEMBERS = [
 export function assertKey({ user, ...key }: Record<string, unknown>): void {
   assert.deepEqual(Object.keys({ ...key, user }).sort(), KEY_MEMBERS);
   assert.match(String(key.id), /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/);
-  assert.deepEqual([typeof key.key, typeof key.name, typeof key.revoked], ['string', 'string', 'boolean']);
+  assert.deepEqual(
+    [typeof key.key, typeof key.name, typeof key.revoked],
+    ['string', 'string', 'boolean'],
+  );
   for (const name of ['created_at', 'updated_at']) assert.match(String(key[name]), DATE_TIME);
-  for (const name of ['deleted_at', 'expires_at', 'last_used_at']) if (key[name] !== null) assert.match(String(key[name]), DATE_TIME);
+  for (const name of ['deleted_at', 'expires_at', 'last_used_at'])
+    if (key[name] !== null) assert.match(String(key[name]), DATE_TIME);
   if (user === null) return assert.equal(key.user_id, null);
   const owner: Record<string, unknown> = { ...Object(user) };
   assertUser(owner);

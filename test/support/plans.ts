@@ -53,10 +53,16 @@ const SETTINGS = {
 } as const;
 
 /** Clients of this proxy get the plan of each statement as a notice, which the proxy reads. */
-export async function observe(owner: Owner, { url, sql }: Pick<TestDatabase, 'url' | 'sql'>): Promise<Observatory> {
-  for (const [name, value] of Object.entries(SETTINGS)) await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set ${name} = '${value}'`);
+export async function observe(
+  owner: Owner,
+  { url, sql }: Pick<TestDatabase, 'url' | 'sql'>,
+): Promise<Observatory> {
+  for (const [name, value] of Object.entries(SETTINGS))
+    await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set ${name} = '${value}'`);
   const found: Scan[] = [];
-  const proxy = await startProxy(owner, url, () => reader((notice) => found.push(...scansOf(notice))));
+  const proxy = await startProxy(owner, url, () =>
+    reader((notice) => found.push(...scansOf(notice))),
+  );
   return { url: proxy.url, scans: () => found.splice(0) };
 }
 
@@ -79,11 +85,21 @@ function reader(take: (notice: string) => void): (chunk: Buffer) => void {
 function scansOf(notice: string): Scan[] {
   const start = notice.indexOf('plan:\n');
   if (start < 0) return [];
-  const { Plan: plan, 'Query Text': text }: { Plan: Node; 'Query Text': string } = JSON.parse(notice.slice(start + 'plan:\n'.length));
+  const { Plan: plan, 'Query Text': text }: { Plan: Node; 'Query Text': string } = JSON.parse(
+    notice.slice(start + 'plan:\n'.length),
+  );
   const statement = text.replace(/\s+/g, ' ').trim();
   const walk = (node: Node): Scan[] => [
     ...(node['Relation Name'] !== undefined && node['Node Type'] !== 'ModifyTable'
-      ? [{ node: node['Node Type'], table: `${node.Schema}.${node['Relation Name']}`, rows: rowsOf(node), blocks: (node['Shared Hit Blocks'] ?? 0) + (node['Shared Read Blocks'] ?? 0), statement }]
+      ? [
+          {
+            node: node['Node Type'],
+            table: `${node.Schema}.${node['Relation Name']}`,
+            rows: rowsOf(node),
+            blocks: (node['Shared Hit Blocks'] ?? 0) + (node['Shared Read Blocks'] ?? 0),
+            statement,
+          },
+        ]
       : []),
     ...(node.Plans ?? []).flatMap(walk),
   ];
@@ -91,4 +107,7 @@ function scansOf(notice: string): Scan[] {
 }
 
 const rowsOf = (node: Node) =>
-  node['Actual Loops'] * (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0) + (node['Rows Removed by Index Recheck'] ?? 0));
+  node['Actual Loops'] *
+  (node['Actual Rows'] +
+    (node['Rows Removed by Filter'] ?? 0) +
+    (node['Rows Removed by Index Recheck'] ?? 0));

@@ -7,8 +7,17 @@ import { PASSWORD } from './users.ts';
 
 export const ORIGIN = 'https://login.example.org';
 
-export interface Page { status: number; text: string; cookies: readonly string[]; headers: Headers }
-export type Options = { headers?: Record<string, string>; fields?: Record<string, string> | string; cookie?: string };
+export interface Page {
+  status: number;
+  text: string;
+  cookies: readonly string[];
+  headers: Headers;
+}
+export type Options = {
+  headers?: Record<string, string>;
+  fields?: Record<string, string> | string;
+  cookie?: string;
+};
 
 export interface SignedIn {
   readonly username: string;
@@ -26,42 +35,77 @@ export interface PortalOf extends Identity {
 export const valueOf = (cookie = '') => /=([^;]*)/.exec(cookie)?.[1] ?? '';
 /** The new value of a cookie, as a browser sends it. */
 export function cookieFrom({ cookies }: Page, name: string): string {
-  const found = cookies.find((cookie) => cookie.startsWith(`${name}=`) && !cookie.endsWith('Max-Age=0'));
+  const found = cookies.find(
+    (cookie) => cookie.startsWith(`${name}=`) && !cookie.endsWith('Max-Age=0'),
+  );
   return found?.split(';')[0] ?? '';
 }
 
 /** Not `fetch`, which sends Fetch Metadata of its own. */
-export const visitorOf = (identity: string) => async (path: string, { headers = {}, fields, cookie }: Options = {}): Promise<Page> => {
-  const form = { host: new URL(ORIGIN).host, origin: ORIGIN, 'content-type': 'application/x-www-form-urlencoded' };
-  const sent = { ...(fields ? form : {}), ...(cookie === undefined ? {} : { cookie }), ...headers };
-  const asked = request(identity + path, { method: fields ? 'POST' : 'GET', headers: sent });
-  asked.end(typeof fields === 'string' ? fields : String(new URLSearchParams(fields)));
-  const [response]: IncomingMessage[] = await once(asked, 'response');
-  assert.ok(response);
-  const chunks: Buffer[] = [];
-  for await (const chunk of response) chunks.push(chunk);
-  const received = new Headers();
-  for (const [name, value] of Object.entries(response.headers)) if (typeof value === 'string') received.set(name, value);
-  const { statusCode: status = 0, headers: { 'set-cookie': cookies = [] } } = response;
-  return { status, text: Buffer.concat(chunks).toString(), cookies, headers: received };
-};
+export const visitorOf =
+  (identity: string) =>
+  async (path: string, { headers = {}, fields, cookie }: Options = {}): Promise<Page> => {
+    const form = {
+      host: new URL(ORIGIN).host,
+      origin: ORIGIN,
+      'content-type': 'application/x-www-form-urlencoded',
+    };
+    const sent = {
+      ...(fields ? form : {}),
+      ...(cookie === undefined ? {} : { cookie }),
+      ...headers,
+    };
+    const asked = request(identity + path, { method: fields ? 'POST' : 'GET', headers: sent });
+    asked.end(typeof fields === 'string' ? fields : String(new URLSearchParams(fields)));
+    const [response]: IncomingMessage[] = await once(asked, 'response');
+    assert.ok(response);
+    const chunks: Buffer[] = [];
+    for await (const chunk of response) chunks.push(chunk);
+    const received = new Headers();
+    for (const [name, value] of Object.entries(response.headers))
+      if (typeof value === 'string') received.set(name, value);
+    const {
+      statusCode: status = 0,
+      headers: { 'set-cookie': cookies = [] },
+    } = response;
+    return { status, text: Buffer.concat(chunks).toString(), cookies, headers: received };
+  };
 
 export const PORTAL = {
-  SIGNIN_PAGES: 'on', SIGNIN_ORIGIN: ORIGIN, COOKIE_DOMAIN: 'example.org', TRUSTED_PROXIES: '127.0.0.1',
+  SIGNIN_PAGES: 'on',
+  SIGNIN_ORIGIN: ORIGIN,
+  COOKIE_DOMAIN: 'example.org',
+  TRUSTED_PROXIES: '127.0.0.1',
   RETURN_ORIGINS: 'https://app.example.org,https://wiki.example.org',
   IDENTITY_SECRET: 'identity-secret-for-tests-0123456789abcdef',
 };
 
-export async function startPortal(owner: Parameters<typeof startIdentity>[0], environment: Readonly<Record<string, string>> = {}): Promise<PortalOf> {
+export async function startPortal(
+  owner: Parameters<typeof startIdentity>[0],
+  environment: Readonly<Record<string, string>> = {},
+): Promise<PortalOf> {
   const started = await startIdentity(owner, { ...PORTAL, ...environment });
   const visit = visitorOf(started.identity);
   return {
     ...started,
     visit,
     async signIn(username, more = {}) {
-      const page = await visit('/login', { ...more, fields: { username, password: PASSWORD, return_to: '', ...(typeof more.fields === 'object' ? more.fields : {}) } });
+      const page = await visit('/login', {
+        ...more,
+        fields: {
+          username,
+          password: PASSWORD,
+          return_to: '',
+          ...(typeof more.fields === 'object' ? more.fields : {}),
+        },
+      });
       assert.equal(page.status, 200, page.text);
-      return { username, page, host: cookieFrom(page, '__Host-gatehouse'), domain: cookieFrom(page, '__Secure-gatehouse') };
+      return {
+        username,
+        page,
+        host: cookieFrom(page, '__Host-gatehouse'),
+        domain: cookieFrom(page, '__Secure-gatehouse'),
+      };
     },
   };
 }

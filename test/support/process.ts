@@ -55,10 +55,20 @@ export function startProgram(
   directory: string,
   words: readonly string[],
   environment: Readonly<Record<string, string>>,
-  { input = '', deaf = false, files, cgroup, node = [process.execPath], ...options }: StartOptions = {},
+  {
+    input = '',
+    deaf = false,
+    files,
+    cgroup,
+    node = [process.execPath],
+    ...options
+  }: StartOptions = {},
 ): Running {
   const command = [...node, join(directory, 'dist/cli.js'), ...words];
-  const limits = [...(files === undefined ? [] : [`ulimit -n ${files}`]), ...(cgroup === undefined ? [] : [`echo $$ > ${cgroup}/cgroup.procs`])];
+  const limits = [
+    ...(files === undefined ? [] : [`ulimit -n ${files}`]),
+    ...(cgroup === undefined ? [] : [`echo $$ > ${cgroup}/cgroup.procs`]),
+  ];
   const limited = ['/bin/sh', '-c', [...limits, 'exec "$@"'].join(' && '), 'sh', ...command];
   const [program = '', ...rest] = limits.length === 0 ? command : limited;
   const child = spawn(program, rest, { env: { ...environment }, cwd: directory, ...options });
@@ -99,7 +109,11 @@ export function startProgram(
       return `http://127.0.0.1:${String(port)}`;
     },
     async ready(...services) {
-      await Promise.all(services.map((service) => line((one) => one.message === 'ready' && one.service === service)));
+      await Promise.all(
+        services.map((service) =>
+          line((one) => one.message === 'ready' && one.service === service),
+        ),
+      );
     },
     signal: (name) => void child.kill(name),
     pid: child.pid ?? 0,

@@ -32,7 +32,11 @@ const UPDATED = /UPDATE [1-9][0-9]*\0/;
 const MAX_UPDATED_LENGTH = 'UPDATE 1000\0'.length;
 
 /** @param observe is called for each connection. Its result gets everything the server sends on it. */
-export async function startProxy(owner: Owner, databaseUrl: string, observe?: Observe): Promise<Proxy> {
+export async function startProxy(
+  owner: Owner,
+  databaseUrl: string,
+  observe?: Observe,
+): Promise<Proxy> {
   let target = portOf(databaseUrl);
   let mode: 'forward' | 'cut' | Stalled = 'forward';
   let accepted = 0;
@@ -45,14 +49,19 @@ export async function startProxy(owner: Owner, databaseUrl: string, observe?: Ob
     accepted += 1;
     if (mode === 'cut') return void client.destroy();
     const upstream = connect({ port: target, host: '127.0.0.1', noDelay: true });
-    for (const [socket, other, what] of [[client, upstream, 'statements'], [upstream, client, 'replies']] as const) {
+    for (const [socket, other, what] of [
+      [client, upstream, 'statements'],
+      [upstream, client, 'replies'],
+    ] as const) {
       sockets.set(socket, what);
       if (mode === 'all' || mode === what) stalled.add(socket);
       // What breaks on one side breaks on the other. The error itself is what the test provokes.
-      socket.on('error', () => {}).on('close', () => {
-        sockets.delete(socket);
-        if (!stalled.has(socket)) other.destroy();
-      });
+      socket
+        .on('error', () => {})
+        .on('close', () => {
+          sockets.delete(socket);
+          if (!stalled.has(socket)) other.destroy();
+        });
     }
     client.on('data', (chunk) => void (stalled.has(client) || upstream.write(chunk)));
     const read = observe?.();
@@ -97,7 +106,8 @@ export async function startProxy(owner: Owner, databaseUrl: string, observe?: Ob
     },
     stall(what = 'all') {
       mode = what;
-      for (const [socket, kind] of sockets) if (what === 'all' || what === kind) stalled.add(socket);
+      for (const [socket, kind] of sockets)
+        if (what === 'all' || what === kind) stalled.add(socket);
     },
     drop: () => new Promise((resolve) => (dropped = resolve)),
     async restore(movedTo) {

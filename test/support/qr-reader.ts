@@ -7,13 +7,48 @@ import assert from 'node:assert/strict';
 type Modules = ReadonlyArray<readonly boolean[]>;
 
 /** Table C.1, at level M: by mask. */
-export const FORMATS = ['101010000010010', '101000100100101', '101111001111100', '101101101001011', '100010111111001', '100000011001110', '100111110010111', '100101010100000'];
+export const FORMATS = [
+  '101010000010010',
+  '101000100100101',
+  '101111001111100',
+  '101101101001011',
+  '100010111111001',
+  '100000011001110',
+  '100111110010111',
+  '100101010100000',
+];
 
 /** Table D.1: versions 7 to 15. */
-export const VERSIONS = ['000111110010010100', '001000010110111100', '001001101010011001', '001010010011010011', '001011101111110110', '001100011101100010', '001101100001000111', '001110011000001101', '001111100100101000'];
+export const VERSIONS = [
+  '000111110010010100',
+  '001000010110111100',
+  '001001101010011001',
+  '001010010011010011',
+  '001011101111110110',
+  '001100011101100010',
+  '001101100001000111',
+  '001110011000001101',
+  '001111100100101000',
+];
 
 /** Table E.1: versions 1 to 15. */
-export const ALIGNMENT = [[], [6, 18], [6, 22], [6, 26], [6, 30], [6, 34], [6, 22, 38], [6, 24, 42], [6, 26, 46], [6, 28, 50], [6, 30, 54], [6, 32, 58], [6, 34, 62], [6, 26, 46, 66], [6, 26, 48, 70]];
+export const ALIGNMENT = [
+  [],
+  [6, 18],
+  [6, 22],
+  [6, 26],
+  [6, 30],
+  [6, 34],
+  [6, 22, 38],
+  [6, 24, 42],
+  [6, 26, 46],
+  [6, 28, 50],
+  [6, 30, 54],
+  [6, 32, 58],
+  [6, 34, 62],
+  [6, 26, 46, 66],
+  [6, 26, 48, 70],
+];
 
 /** Table 9, at level M: the data codewords of each block, and the correction codewords that each has. */
 export const BLOCKS: ReadonlyArray<readonly [data: readonly number[], correction: number]> = [
@@ -66,7 +101,11 @@ function readFixed(modules: Modules, version: number): boolean[][] {
     return found;
   };
   const pattern = (top: number, left: number, rows: readonly string[]) => {
-    rows.forEach((row, y) => [...row].forEach((sign, x) => assert.equal(at(top + y, left + x), sign === '#', `module ${top + y}, ${left + x}`)));
+    rows.forEach((row, y) =>
+      [...row].forEach((sign, x) =>
+        assert.equal(at(top + y, left + x), sign === '#', `module ${top + y}, ${left + x}`),
+      ),
+    );
   };
   for (let i = 8; i < size - 8; i += 1) {
     assert.equal(at(6, i), i % 2 === 0, 'timing pattern');
@@ -74,7 +113,11 @@ function readFixed(modules: Modules, version: number): boolean[][] {
   }
   const far = size - 8;
   const separator = '........';
-  for (const [top, left, side] of [[0, 0, 7], [0, far, far], [far, 0, 7]] as const) {
+  for (const [top, left, side] of [
+    [0, 0, 7],
+    [0, far, far],
+    [far, 0, 7],
+  ] as const) {
     pattern(top === 0 ? 0 : far + 1, left === 0 ? 0 : far + 1, FINDER);
     pattern(top === 0 ? 7 : far, left, [separator]);
     for (let i = 0; i < 8; i += 1) pattern(top + i, side, ['.']);
@@ -83,7 +126,11 @@ function readFixed(modules: Modules, version: number): boolean[][] {
   const [first, last] = [places[0], places.at(-1)];
   for (const row of places) {
     for (const column of places) {
-      if ((row === first && (column === first || column === last)) || (row === last && column === first)) continue;
+      if (
+        (row === first && (column === first || column === last)) ||
+        (row === last && column === first)
+      )
+        continue;
       pattern(row - 2, column - 2, ALIGNMENT_PATTERN);
     }
   }
@@ -96,7 +143,10 @@ function readFixed(modules: Modules, version: number): boolean[][] {
   if (version >= 7) {
     // Least significant first, in columns of three above the lower left pattern, and turned beside the upper right one.
     const bits = [...(VERSIONS[version - 7] ?? '')].reverse().join('');
-    const told = (turned: boolean) => Array.from({ length: 18 }, (_, i) => [far - 3 + (i % 3), Math.floor(i / 3)] as const).map(([a, b]) => Number(turned ? at(b, a) : at(a, b))).join('');
+    const told = (turned: boolean) =>
+      Array.from({ length: 18 }, (_, i) => [far - 3 + (i % 3), Math.floor(i / 3)] as const)
+        .map(([a, b]) => Number(turned ? at(b, a) : at(a, b)))
+        .join('');
     assert.deepEqual([told(false), told(true)], [bits, bits], 'version information');
   }
   return reserved;
@@ -106,9 +156,20 @@ function readFixed(modules: Modules, version: number): boolean[][] {
 function readFormat(modules: Modules): number {
   const size = modules.length;
   const around = [0, 1, 2, 3, 4, 5, 7, 8];
-  const upperLeft = [...around.map((column) => [8, column] as const), ...around.slice(0, -1).reverse().map((row) => [row, 8] as const)];
-  const split = [...Array.from({ length: 7 }, (_, i) => [size - 1 - i, 8] as const), ...Array.from({ length: 8 }, (_, i) => [8, size - 8 + i] as const)];
-  const [one, other] = [upperLeft, split].map((places) => places.map(([row, column]) => Number(modules[row]?.[column])).join(''));
+  const upperLeft = [
+    ...around.map((column) => [8, column] as const),
+    ...around
+      .slice(0, -1)
+      .reverse()
+      .map((row) => [row, 8] as const),
+  ];
+  const split = [
+    ...Array.from({ length: 7 }, (_, i) => [size - 1 - i, 8] as const),
+    ...Array.from({ length: 8 }, (_, i) => [8, size - 8 + i] as const),
+  ];
+  const [one, other] = [upperLeft, split].map((places) =>
+    places.map(([row, column]) => Number(modules[row]?.[column])).join(''),
+  );
   assert.equal(one, other, 'both copies of the format');
   const mask = FORMATS.indexOf(one ?? '');
   assert.notEqual(mask, -1, `a format of level M: ${one}`);
@@ -118,10 +179,25 @@ function readFormat(modules: Modules): number {
 /** Table 10, with i for the row and j for the column. */
 export function isMasked(mask: number, i: number, j: number): boolean {
   const [both, sum] = [i * j, i + j];
-  return [sum % 2, i % 2, j % 3, sum % 3, ((i >> 1) + Math.floor(j / 3)) % 2, (both % 2) + (both % 3), ((both % 2) + (both % 3)) % 2, ((sum % 2) + (both % 3)) % 2][mask] === 0;
+  return (
+    [
+      sum % 2,
+      i % 2,
+      j % 3,
+      sum % 3,
+      ((i >> 1) + Math.floor(j / 3)) % 2,
+      (both % 2) + (both % 3),
+      ((both % 2) + (both % 3)) % 2,
+      ((sum % 2) + (both % 3)) % 2,
+    ][mask] === 0
+  );
 }
 
-function bytesOf(modules: Modules, reserved: ReadonlyArray<readonly boolean[]>, mask: number): number[] {
+function bytesOf(
+  modules: Modules,
+  reserved: ReadonlyArray<readonly boolean[]>,
+  mask: number,
+): number[] {
   const size = modules.length;
   let bits = '';
   let upwards = true;
@@ -130,11 +206,14 @@ function bytesOf(modules: Modules, reserved: ReadonlyArray<readonly boolean[]>, 
     if (column === 6) column = 5;
     for (let step = 0; step < size; step += 1) {
       const row = upwards ? size - 1 - step : step;
-      for (const c of [column, column - 1]) if (!reserved[row]?.[c]) bits += Number(modules[row]?.[c] !== isMasked(mask, row, c));
+      for (const c of [column, column - 1])
+        if (!reserved[row]?.[c]) bits += Number(modules[row]?.[c] !== isMasked(mask, row, c));
     }
     upwards = !upwards;
   }
-  return Array.from({ length: Math.floor(bits.length / 8) }, (_, i) => Number.parseInt(bits.slice(i * 8, i * 8 + 8), 2));
+  return Array.from({ length: Math.floor(bits.length / 8) }, (_, i) =>
+    Number.parseInt(bits.slice(i * 8, i * 8 + 8), 2),
+  );
 }
 
 /** Takes the blocks apart and checks each. @returns the data in order */
@@ -143,10 +222,19 @@ function corrected(words: readonly number[], version: number): number[] {
   const blocks: number[][] = lengths.map(() => []);
   const checks: number[][] = lengths.map(() => []);
   let next = 0;
-  for (let i = 0; i < Math.max(...lengths); i += 1) blocks.forEach((block, b) => (i < (lengths[b] ?? 0) ? block.push(words[next++] ?? 0) : undefined));
-  for (let i = 0; i < correction; i += 1) for (const check of checks) check.push(words[next++] ?? 0);
+  for (let i = 0; i < Math.max(...lengths); i += 1)
+    blocks.forEach((block, b) =>
+      i < (lengths[b] ?? 0) ? block.push(words[next++] ?? 0) : undefined,
+    );
+  for (let i = 0; i < correction; i += 1)
+    for (const check of checks) check.push(words[next++] ?? 0);
   assert.equal(next, words.length, 'as many codewords as the version has');
-  blocks.forEach((block, b) => assert.ok(isCodeword([...block, ...(checks[b] ?? [])], correction), `block ${b} of version ${version}`));
+  blocks.forEach((block, b) =>
+    assert.ok(
+      isCodeword([...block, ...(checks[b] ?? [])], correction),
+      `block ${b} of version ${version}`,
+    ),
+  );
   return blocks.flat();
 }
 
@@ -179,5 +267,9 @@ function textOf(data: readonly number[], version: number): Buffer {
   const end = start + length * 8;
   assert.ok(end <= bits.length, 'the text ends within the code');
   assert.match(bits.slice(end), /^0{4}(1110110000010001)*(11101100)?$/, 'the end, and the padding');
-  return Buffer.from(Array.from({ length }, (_, i) => Number.parseInt(bits.slice(start + i * 8, start + i * 8 + 8), 2)));
+  return Buffer.from(
+    Array.from({ length }, (_, i) =>
+      Number.parseInt(bits.slice(start + i * 8, start + i * 8 + 8), 2),
+    ),
+  );
 }

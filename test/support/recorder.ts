@@ -28,7 +28,10 @@ export const reply =
   (status: number, body: unknown, headers: Readonly<Record<string, string>> = {}) =>
   (response: ServerResponse): void => {
     const isText = typeof body === 'string';
-    response.writeHead(status, { 'content-type': isText ? 'text/html' : 'application/json', ...headers });
+    response.writeHead(status, {
+      'content-type': isText ? 'text/html' : 'application/json',
+      ...headers,
+    });
     response.end(isText ? body : JSON.stringify(body));
   };
 
@@ -37,16 +40,18 @@ export async function startRecorder(owner: Owner): Promise<Recorder> {
   let answer: (response: ServerResponse, request: Received) => void = reply(404, '');
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];
-    request.on('data', (chunk: Buffer) => chunks.push(chunk)).on('end', () => {
-      const one = {
-        method: request.method ?? '',
-        target: request.url ?? '',
-        headers: request.headers,
-        body: Buffer.concat(chunks).toString(),
-      };
-      received.push(one);
-      answer(response, one);
-    });
+    request
+      .on('data', (chunk: Buffer) => chunks.push(chunk))
+      .on('end', () => {
+        const one = {
+          method: request.method ?? '',
+          target: request.url ?? '',
+          headers: request.headers,
+          body: Buffer.concat(chunks).toString(),
+        };
+        received.push(one);
+        answer(response, one);
+      });
   });
   server.listen(0, '0.0.0.0');
   await once(server, 'listening');
@@ -56,5 +61,10 @@ export async function startRecorder(owner: Owner): Promise<Recorder> {
   });
   const bound = server.address();
   const port = typeof bound === 'object' && bound ? bound.port : 0;
-  return { url: `http://127.0.0.1:${port}`, port, received, answer: (next) => void (answer = next) };
+  return {
+    url: `http://127.0.0.1:${port}`,
+    port,
+    received,
+    answer: (next) => void (answer = next),
+  };
 }

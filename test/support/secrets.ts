@@ -5,7 +5,8 @@ export interface SecretsClient {
   encrypt(body: unknown): Promise<Answer>;
   /** Encrypts; throws unless the reply is 201. */
   keep(
-    password: string, conditions?: { expires_in?: number; max_reads?: number; passphrase?: string },
+    password: string,
+    conditions?: { expires_in?: number; max_reads?: number; passphrase?: string },
   ): Promise<{ id: string; secret: string; expires_at: string | null }>;
   decrypt(id: string, secret: unknown, passphrase?: unknown): Promise<Answer>;
   options(): Promise<Answer>;
@@ -19,24 +20,30 @@ export interface SecretsClient {
 const SAME = { 'x-request-id': 'test' };
 
 /** @param more headers for every request, such as X-Forwarded-For */
-export function secretsClient(baseUrl: string, more: Readonly<Record<string, string>> = {}): SecretsClient {
+export function secretsClient(
+  baseUrl: string,
+  more: Readonly<Record<string, string>> = {},
+): SecretsClient {
   const headers = { ...SAME, ...more };
-  const encrypt = (body: unknown) => ask('POST', `${baseUrl}/api/store/encrypt`, { bearer: AUTH_TOKEN, body, headers });
+  const encrypt = (body: unknown) =>
+    ask('POST', `${baseUrl}/api/store/encrypt`, { bearer: AUTH_TOKEN, body, headers });
   return {
     encrypt,
     async keep(password, conditions = {}) {
       const answer = await encrypt({ password, ...conditions });
-      if (answer.status !== 201) throw new Error(`encrypt answered ${answer.status}: ${answer.text}`);
+      if (answer.status !== 201)
+        throw new Error(`encrypt answered ${answer.status}: ${answer.text}`);
       return answer.json;
     },
     decrypt: (id, secret, passphrase) =>
-      ask(
-        'POST',
-        `${baseUrl}/api/store/decrypt?id=${id}`,
-        { bearer: AUTH_TOKEN, body: passphrase === undefined ? { secret } : { secret, passphrase }, headers },
-      ),
+      ask('POST', `${baseUrl}/api/store/decrypt?id=${id}`, {
+        bearer: AUTH_TOKEN,
+        body: passphrase === undefined ? { secret } : { secret, passphrase },
+        headers,
+      }),
     options: () => ask('GET', `${baseUrl}/api/store/options`, { bearer: AUTH_TOKEN, headers }),
-    list: (query = '') => ask('GET', `${baseUrl}/api/store${query}`, { bearer: AUTH_TOKEN, headers }),
+    list: (query = '') =>
+      ask('GET', `${baseUrl}/api/store${query}`, { bearer: AUTH_TOKEN, headers }),
     receipt: (id) => ask('GET', `${baseUrl}/api/store/${id}`, { bearer: AUTH_TOKEN, headers }),
     remove: (id) => ask('DELETE', `${baseUrl}/api/store/${id}`, { bearer: AUTH_TOKEN, headers }),
   };

@@ -12,7 +12,11 @@ export function seeded(seed: number): (limit: number) => number {
 }
 
 /** Up to two characters inserted, deleted or replaced. */
-export function edited(text: string, alphabet: readonly string[], random: (limit: number) => number): string {
+export function edited(
+  text: string,
+  alphabet: readonly string[],
+  random: (limit: number) => number,
+): string {
   const characters = [...text];
   for (let edits = random(3); edits > 0; edits -= 1) {
     const character = alphabet[random(alphabet.length)] ?? '';

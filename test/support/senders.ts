@@ -33,7 +33,8 @@ export function signatureOf(
   body: string | Buffer,
   { id = 'msg_1', at = now() }: { id?: string; at?: number | string } = {},
 ): Record<string, string> {
-  const hmac = (key: string | Buffer, prefix: string) => createHmac('sha256', key).update(prefix).update(body);
+  const hmac = (key: string | Buffer, prefix: string) =>
+    createHmac('sha256', key).update(prefix).update(body);
   switch (source) {
     case 'standard': {
       const key = Buffer.from(secret.slice('whsec_'.length), 'base64');
@@ -58,10 +59,18 @@ export function signatureOf(
 }
 
 /** The service's own connections, for tests that call its functions. The schema must be there. */
-export function openWebhook(owner: { after(fn: () => Promise<void>): void }, url: string): Database {
+export function openWebhook(
+  owner: { after(fn: () => Promise<void>): void },
+  url: string,
+): Database {
   const address = readConfig(['webhook'], 'administer', { DATABASE_URL: url }).webhook?.database;
   assert.ok(address);
-  const database = createDatabase(address, 'webhook', createLog('silent', () => {}), noMetrics);
+  const database = createDatabase(
+    address,
+    'webhook',
+    createLog('silent', () => {}),
+    noMetrics,
+  );
   owner.after(() => database.close());
   return database;
 }
@@ -74,7 +83,11 @@ export async function addToken(
   sealedUnder = WEBHOOK_SECRET,
 ): Promise<{ id: string; token: string }> {
   const sealed = secret === null ? null : sealSecret(createSigningKey(sealedUnder), secret);
-  const { id, token } = await createToken(database, { name: source, role: 'sender', source }, sealed);
+  const { id, token } = await createToken(
+    database,
+    { name: source, role: 'sender', source },
+    sealed,
+  );
   return { id: id, token };
 }
 
@@ -116,7 +129,11 @@ export const SAMPLES: Readonly<Record<SignedSource, () => Sample>> = {
   slack: () => {
     const deliveryId = `Ev${randomUUID()}`;
     return {
-      body: { type: 'event_callback', event_id: deliveryId, event: { type: 'app_mention', text: 'x' } },
+      body: {
+        type: 'event_callback',
+        event_id: deliveryId,
+        event: { type: 'app_mention', text: 'x' },
+      },
       headers: {},
       event: 'app_mention',
       deliveryId,
@@ -125,7 +142,12 @@ export const SAMPLES: Readonly<Record<SignedSource, () => Sample>> = {
   notion: () => {
     const deliveryId = randomUUID();
     return {
-      body: { id: deliveryId, type: 'page.content_updated', attempt_number: 1, entity: { id: 'p', type: 'page' } },
+      body: {
+        id: deliveryId,
+        type: 'page.content_updated',
+        attempt_number: 1,
+        entity: { id: 'p', type: 'page' },
+      },
       headers: {},
       event: 'page.content_updated',
       deliveryId,

@@ -6,24 +6,52 @@ import type { ServiceName } from '../../src/serve.ts';
 import { allVariables, readSettings, serviceReader } from '../../src/settings.ts';
 import * as webhook from '../../src/webhook/settings.ts';
 
-export const SERVICES = ['identity', 'secrets', 'webhook'] as const satisfies readonly ServiceName[];
+export const SERVICES = [
+  'identity',
+  'secrets',
+  'webhook',
+] as const satisfies readonly ServiceName[];
 export type Config = ReturnType<typeof readConfig>;
 
 /** The tables of the variables of all services. */
-export const VARIABLES = allVariables([serviceReader('identity', identity, Object), serviceReader('secrets', secrets, Object), serviceReader('webhook', webhook, Object)]);
+export const VARIABLES = allVariables([
+  serviceReader('identity', identity, Object),
+  serviceReader('secrets', secrets, Object),
+  serviceReader('webhook', webhook, Object),
+]);
 
 /** @throws ConfigurationError */
-export function readConfig(names: readonly string[], purpose: 'serve' | 'administer', environment: Readonly<Record<string, string | undefined>>) {
-  const seen: { identity?: identity.IdentitySettings; secrets?: secrets.SecretsSettings; webhook?: webhook.WebhookSettings } = {};
+export function readConfig(
+  names: readonly string[],
+  purpose: 'serve' | 'administer',
+  environment: Readonly<Record<string, string | undefined>>,
+) {
+  const seen: {
+    identity?: identity.IdentitySettings;
+    secrets?: secrets.SecretsSettings;
+    webhook?: webhook.WebhookSettings;
+  } = {};
   const readers = [
     serviceReader('identity', identity, (settings) => void (seen.identity = settings)),
     serviceReader('secrets', secrets, (settings) => void (seen.secrets = settings)),
     serviceReader('webhook', webhook, (settings) => void (seen.webhook = settings)),
   ];
-  const { services, shared, ...process } = readSettings(readers, names, purpose, parseUrl, environment);
+  const { services, shared, ...process } = readSettings(
+    readers,
+    names,
+    purpose,
+    parseUrl,
+    environment,
+  );
   const placed = <S>(name: ServiceName, settings: S | undefined) => {
     const found = services.find((one) => one.name === name);
     return found && settings ? { host: found.host, port: found.port, ...settings } : null;
   };
-  return { ...shared, ...process, identity: placed('identity', seen.identity), secrets: placed('secrets', seen.secrets), webhook: placed('webhook', seen.webhook) };
+  return {
+    ...shared,
+    ...process,
+    identity: placed('identity', seen.identity),
+    secrets: placed('secrets', seen.secrets),
+    webhook: placed('webhook', seen.webhook),
+  };
 }

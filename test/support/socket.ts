@@ -28,7 +28,11 @@ export interface RawClient {
 /** @param url `http://127.0.0.1:…`  @param from the client's address: Linux has all of 127.0.0.0/8 */
 export async function connectTo(url: string, from?: string): Promise<RawClient> {
   const { hostname, port } = new URL(url);
-  const socket = open({ host: hostname, port: Number(port), ...(from === undefined ? {} : { localAddress: from }) });
+  const socket = open({
+    host: hostname,
+    port: Number(port),
+    ...(from === undefined ? {} : { localAddress: from }),
+  });
   await once(socket, 'connect');
   let received = Buffer.alloc(0);
   let isClosed = false;
@@ -75,7 +79,10 @@ export async function connectTo(url: string, from?: string): Promise<RawClient> 
           received = received.subarray(taken.length);
           return taken.answer;
         }
-        if (isClosed) throw new Error(`no complete reply (${reason}): ${JSON.stringify(received.toString('latin1').slice(0, 400))}`);
+        if (isClosed)
+          throw new Error(
+            `no complete reply (${reason}): ${JSON.stringify(received.toString('latin1').slice(0, 400))}`,
+          );
         return undefined;
       }),
     closed: () => settled(() => (isClosed ? received.toString('utf8') : undefined)),
@@ -85,7 +92,10 @@ export async function connectTo(url: string, from?: string): Promise<RawClient> 
 }
 
 /** Requests on connections of their own, sent at once so that they arrive in one turn. @returns the replies in order */
-export async function exchangeAtOnce(url: string, requests: readonly string[]): Promise<RawAnswer[]> {
+export async function exchangeAtOnce(
+  url: string,
+  requests: readonly string[],
+): Promise<RawAnswer[]> {
   const clients = await Promise.all(requests.map(() => connectTo(url)));
   try {
     // Node accepts one connection for each turn of its event loop. All are accepted once all have a reply.
@@ -99,7 +109,12 @@ export async function exchangeAtOnce(url: string, requests: readonly string[]): 
 }
 
 /** One request on a connection of its own. @param head request line and headers, without the empty line */
-export async function exchange(url: string, head: readonly string[], body: string | Buffer = '', from?: string): Promise<RawAnswer> {
+export async function exchange(
+  url: string,
+  head: readonly string[],
+  body: string | Buffer = '',
+  from?: string,
+): Promise<RawAnswer> {
   const client = await connectTo(url, from);
   try {
     client.send(headOf(head), body);
@@ -125,20 +140,30 @@ function parseAnswer(bytes: Buffer, headOnly: boolean): Taken | null {
   assert.ok(status, `not a status line: ${statusLine.slice(0, 200)}`);
   const headers = new Map<string, string>();
   for (const line of lines) {
-    const [, name = '', value = ''] = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+): ?([^\x00-\x1f]*)$/.exec(line) ?? [];
+    const [, name = '', value = ''] =
+      /^([!#$%&'*+.^_`|~0-9A-Za-z-]+): ?([^\x00-\x1f]*)$/.exec(line) ?? [];
     assert.ok(name !== '', `not a header: ${line}`);
     assert.ok(!headers.has(name.toLowerCase()), `the header ${name} twice`);
     headers.set(name.toLowerCase(), value);
   }
   const rest = bytes.subarray(end + 4);
-  const found = headOnly || status < 200 || status === 204 ? { body: Buffer.alloc(0), length: 0 } : parseBody(headers, rest);
+  const found =
+    headOnly || status < 200 || status === 204
+      ? { body: Buffer.alloc(0), length: 0 }
+      : parseBody(headers, rest);
   if (!found) return null;
   const body = found.body.toString('utf8');
-  const json: unknown = headers.get('content-type')?.startsWith('application/json') && body !== '' ? JSON.parse(body) : undefined;
+  const json: unknown =
+    headers.get('content-type')?.startsWith('application/json') && body !== ''
+      ? JSON.parse(body)
+      : undefined;
   return { answer: { status, headers, body, json }, length: end + 4 + found.length };
 }
 
-function parseBody(headers: ReadonlyMap<string, string>, rest: Buffer): { body: Buffer; length: number } | null {
+function parseBody(
+  headers: ReadonlyMap<string, string>,
+  rest: Buffer,
+): { body: Buffer; length: number } | null {
   if (headers.get('transfer-encoding') === 'chunked') {
     assert.ok(!headers.has('content-length'), 'both Transfer-Encoding and Content-Length');
     return parseChunks(rest);
@@ -151,7 +176,7 @@ function parseBody(headers: ReadonlyMap<string, string>, rest: Buffer): { body: 
 
 function parseChunks(rest: Buffer): { body: Buffer; length: number } | null {
   const chunks: Buffer[] = [];
-  for (let at = 0; ; ) {
+  for (let at = 0; ;) {
     const line = rest.indexOf('\r\n', at);
     if (line < 0) return null;
     const size = Number.parseInt(rest.subarray(at, line).toString('latin1'), 16);
@@ -167,7 +192,10 @@ function parseChunks(rest: Buffer): { body: Buffer; length: number } | null {
  * A TCP server on 127.0.0.1, with its connections closed at the end of the test.
  * @returns its port
  */
-export async function listenOnTcp(t: TestContext, accept: (socket: Socket) => void): Promise<number> {
+export async function listenOnTcp(
+  t: TestContext,
+  accept: (socket: Socket) => void,
+): Promise<number> {
   const sockets = new Set<Socket>();
   const server = createServer((socket) => {
     sockets.add(socket.on('error', () => {}));

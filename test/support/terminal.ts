@@ -4,9 +4,9 @@ import { until } from './until.ts';
 
 /** The reason for `skip` if there is no Python with `pty`, otherwise false. */
 export const withoutTerminal: string | false =
-  spawnSync(
-    'python3', ['-c', 'import fcntl, pty, termios'],
-  ).status === 0 ? false : 'needs python3, whose module pty opens a terminal';
+  spawnSync('python3', ['-c', 'import fcntl, pty, termios']).status === 0
+    ? false
+    : 'needs python3, whose module pty opens a terminal';
 
 /**
  * Types its standard input once the terminal's echo is off, like a person who waits for a prompt, and writes what the
@@ -69,11 +69,13 @@ export const CONTROL_D = '\u0004';
 
 /** @param environment the whole environment: nothing is inherited */
 export function startOnTerminal(
-  owner: Owner, command: readonly string[], environment: Readonly<Record<string, string>>,
+  owner: Owner,
+  command: readonly string[],
+  environment: Readonly<Record<string, string>>,
 ): Typist {
-  const python = spawn(
-    'python3', ['-c', DRIVER, ...command], { env: { PATH: process.env.PATH ?? '', TERM: 'xterm', ...environment } },
-  );
+  const python = spawn('python3', ['-c', DRIVER, ...command], {
+    env: { PATH: process.env.PATH ?? '', TERM: 'xterm', ...environment },
+  });
   const seen = { shown: '', report: '', from: 0, isOver: false };
   python.stdout.setEncoding('utf8').on('data', (text: string) => (seen.shown += text));
   python.stderr.setEncoding('utf8').on('data', (text: string) => (seen.report += text));
@@ -97,7 +99,10 @@ export function startOnTerminal(
   });
   return {
     async sees(text) {
-      await until(() => seen.isOver || seen.shown.includes(text, seen.from), `"${text}" on the terminal`);
+      await until(
+        () => seen.isOver || seen.shown.includes(text, seen.from),
+        `"${text}" on the terminal`,
+      );
       const at = seen.shown.indexOf(text, seen.from);
       if (at < 0) throw new Error(`the program ended without showing "${text}": ${seen.shown}`);
       seen.from = at + text.length;

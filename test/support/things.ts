@@ -41,7 +41,11 @@ export function storing() {
   const store = batched(
     async (database: Database, things: readonly Thing[], locks?: Locks): Promise<string[]> => {
       statements.push(things.map(({ id }) => id));
-      const [ids, names, sizes] = [arrayLiteral(things.map(({ id }) => id)), arrayLiteral(things.map(({ name }) => name ?? null)), arrayLiteral(things.map(({ size }) => size ?? 1))];
+      const [ids, names, sizes] = [
+        arrayLiteral(things.map(({ id }) => id)),
+        arrayLiteral(things.map(({ name }) => name ?? null)),
+        arrayLiteral(things.map(({ size }) => size ?? 1)),
+      ];
       const rows = await database.write(
         (sql) => sql<Array<{ id: number; told: string }>>`
           insert into things (id, name, size)
@@ -59,16 +63,25 @@ export function storing() {
 
 /** So many things, with ids of their own. */
 let things = 0;
-export const someThings = (count: number, more: Partial<Thing> = {}): Thing[] => Array.from({ length: count }, () => ({ ...more, id: (things += 1) }));
+export const someThings = (count: number, more: Partial<Thing> = {}): Thing[] =>
+  Array.from({ length: count }, () => ({ ...more, id: (things += 1) }));
 export const idsOf = (list: readonly Thing[]): number[] => list.map(({ id }) => id);
 
 /** What is stored of these, in the order in which it was. */
 export async function stored(sql: Sql, list: readonly Thing[]): Promise<number[]> {
-  return (await sql<Array<{ id: number }>>`select id from things where id in ${sql(idsOf(list))} order by place`).map(({ id }) => id);
+  return (
+    await sql<
+      Array<{ id: number }>
+    >`select id from things where id in ${sql(idsOf(list))} order by place`
+  ).map(({ id }) => id);
 }
 
 /** Every statement that stores this thing sleeps while another session holds its advisory lock. */
-export async function blockThing(owner: { after(fn: () => Promise<void>): void }, url: string, { id }: Thing) {
+export async function blockThing(
+  owner: { after(fn: () => Promise<void>): void },
+  url: string,
+  { id }: Thing,
+) {
   const other = connect(url);
   owner.after(() => other.end({ timeout: 0 }));
   await other`select pg_advisory_lock(${id})`;
@@ -76,15 +89,24 @@ export async function blockThing(owner: { after(fn: () => Promise<void>): void }
   owner.after(() => looking.end());
   return {
     /** Resolves when a statement waits for it. */
-    met: () => untilSql(async () => (await looking`select from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()`).length > 0, 'a statement waits'),
+    met: () =>
+      untilSql(
+        async () =>
+          (
+            await looking`select from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()`
+          ).length > 0,
+        'a statement waits',
+      ),
     leave: async () => void (await other`select pg_advisory_unlock(${id})`),
   };
 }
 
 /** How each ended: what it was told, or the error. */
 export type Outcome = string | Error;
-export const outcomeOf = (work: Promise<string>): Promise<Outcome> => work.catch((error: unknown) => (error instanceof Error ? error : new Error(String(error))));
-export const outcomesOf = (calls: ReadonlyArray<Promise<string>>): Promise<Outcome[]> => Promise.all(calls.map(outcomeOf));
+export const outcomeOf = (work: Promise<string>): Promise<Outcome> =>
+  work.catch((error: unknown) => (error instanceof Error ? error : new Error(String(error))));
+export const outcomesOf = (calls: ReadonlyArray<Promise<string>>): Promise<Outcome[]> =>
+  Promise.all(calls.map(outcomeOf));
 
 /** The end of this turn of the event loop, when what came in it has been sent. */
 export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));

@@ -14,15 +14,34 @@ export interface Unread {
 }
 
 /** Resolves when the service is ready. Later output stays in the pipe and in its memory. */
-export async function startUnread(t: TestContext, program: string, name: ServiceName, environment: Readonly<Record<string, string>>): Promise<Unread> {
-  const child = spawn(process.execPath, [join(program, 'dist/cli.js'), 'serve', name], { env: environment, stdio: ['ignore', 'pipe', 'ignore'] });
+export async function startUnread(
+  t: TestContext,
+  program: string,
+  name: ServiceName,
+  environment: Readonly<Record<string, string>>,
+): Promise<Unread> {
+  const child = spawn(process.execPath, [join(program, 'dist/cli.js'), 'serve', name], {
+    env: environment,
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
   t.after(() => void child.kill('SIGKILL'));
   let read = '';
   const listen = (part: Buffer) => (read += part.toString('utf8'));
   child.stdout.on('data', listen);
-  const parsed = (): Array<Record<string, unknown>> => read.split('\n').slice(0, -1).map((text) => JSON.parse(text));
+  const parsed = (): Array<Record<string, unknown>> =>
+    read
+      .split('\n')
+      .slice(0, -1)
+      .map((text) => JSON.parse(text));
   await until(() => parsed().some(({ message }) => message === 'ready'), 'it is ready');
-  const port = parsed().find(({ service, message }) => service === name && message === 'listening')?.port;
+  const port = parsed().find(
+    ({ service, message }) => service === name && message === 'listening',
+  )?.port;
   child.stdout.off('data', listen).pause();
-  return { child, url: `http://127.0.0.1:${String(port)}`, parsed, readOn: () => void child.stdout.on('data', listen).resume() };
+  return {
+    child,
+    url: `http://127.0.0.1:${String(port)}`,
+    parsed,
+    readOn: () => void child.stdout.on('data', listen).resume(),
+  };
 }

@@ -15,10 +15,18 @@ export const PASSWORD = 'a passphrase for tests';
 export const CHEAP = { minLength: 8, words: [], cost: { logN: 4, r: 8, p: 1 } };
 
 /** The service's own connections, for tests that call its functions. */
-export function openIdentity(owner: { after(fn: () => Promise<void>): void }, url: string): Database {
+export function openIdentity(
+  owner: { after(fn: () => Promise<void>): void },
+  url: string,
+): Database {
   const address = readConfig(['identity'], 'administer', { DATABASE_URL: url }).identity?.database;
   assert.ok(address);
-  const database = createDatabase(address, 'identity', createLog('silent', () => {}), noMetrics);
+  const database = createDatabase(
+    address,
+    'identity',
+    createLog('silent', () => {}),
+    noMetrics,
+  );
   owner.after(() => database.close());
   return database;
 }
@@ -26,8 +34,16 @@ export function openIdentity(owner: { after(fn: () => Promise<void>): void }, ur
 export const CHEAP_PASSWORDS = { passwords: CHEAP };
 
 /** @returns the new user's id */
-export async function addUser(database: Database, username: string, more: Record<string, unknown> = {}): Promise<string> {
-  const taken = validate(newUserShape, { username, email: `${username}@example.org`, password: PASSWORD, ...more }, '');
+export async function addUser(
+  database: Database,
+  username: string,
+  more: Record<string, unknown> = {},
+): Promise<string> {
+  const taken = validate(
+    newUserShape,
+    { username, email: `${username}@example.org`, password: PASSWORD, ...more },
+    '',
+  );
   assert.ok(taken.ok, JSON.stringify(taken));
   const user = await createUser(database, COMMAND_LINE, taken.value, CHEAP_PASSWORDS);
   assert.ok(!(user instanceof Failure), JSON.stringify(user));
@@ -35,7 +51,10 @@ export async function addUser(database: Database, username: string, more: Record
 }
 
 /** The session of a token, as the API shows it to the holder of the token. */
-export async function sessionOf(identityUrl: string, token: string): Promise<{ id: string; user_id: string; user: { id: string } }> {
+export async function sessionOf(
+  identityUrl: string,
+  token: string,
+): Promise<{ id: string; user_id: string; user: { id: string } }> {
   const answer = await ask('POST', `${identityUrl}/api/auth/session`, { body: { session: token } });
   assert.equal(answer.status, 200, answer.text);
   return answer.json.data;
@@ -45,7 +64,11 @@ export const isOpen = async (identityUrl: string, token: string): Promise<boolea
   (await ask('GET', `${identityUrl}/api/test/`, { bearer: token })).status === 200;
 
 /** Every endpoint of the specification that asks for a bearer credential, about this session. Revocations last, the widest at the end. */
-export function bearerEndpoints(about: { token: string; id: string; user: string }): ReadonlyArray<readonly [method: string, path: string]> {
+export function bearerEndpoints(about: {
+  token: string;
+  id: string;
+  user: string;
+}): ReadonlyArray<readonly [method: string, path: string]> {
   return [
     ['GET', '/api/test/'],
     ['GET', '/api/user/'],
@@ -59,12 +82,14 @@ export function bearerEndpoints(about: { token: string; id: string; user: string
 }
 
 const KINDS = {
-  uuid: (value: unknown) => typeof value === 'string' && /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(value),
+  uuid: (value: unknown) =>
+    typeof value === 'string' && /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(value),
   string: (value: unknown) => typeof value === 'string',
   'string or null': (value: unknown) => value === null || typeof value === 'string',
   email: (value: unknown) => typeof value === 'string' && /^[^@\s]+@[^@\s]+$/.test(value),
   boolean: (value: unknown) => typeof value === 'boolean',
-  'date-time': (value: unknown) => typeof value === 'string' && /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/.test(value),
+  'date-time': (value: unknown) =>
+    typeof value === 'string' && /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/.test(value),
   'date-time or null': (value: unknown) => value === null || KINDS['date-time'](value),
   object: (value: unknown) => typeof value === 'object' && value !== null,
 };
@@ -101,7 +126,11 @@ const SESSION: Fields = {
 
 function assertFields(value: Record<string, unknown>, fields: Fields): void {
   assert.deepEqual(Object.keys(value).sort(), Object.keys(fields).sort());
-  for (const [name, kind] of Object.entries(fields)) assert.ok(KINDS[kind](value[name]), `${name} must be a ${kind}, not ${JSON.stringify(value[name])}`);
+  for (const [name, kind] of Object.entries(fields))
+    assert.ok(
+      KINDS[kind](value[name]),
+      `${name} must be a ${kind}, not ${JSON.stringify(value[name])}`,
+    );
 }
 
 export const assertUser = (value: Record<string, unknown>): void => assertFields(value, USER);
@@ -116,8 +145,14 @@ export function assertSession(value: { user_id: string; user: { id: string } }):
 export function assertSuccess(answer: Answer, kind: 'plain' | 'paged' = 'plain'): void {
   assert.equal(answer.status, 200, answer.text);
   assertHead(answer);
-  assert.deepEqual(Object.keys(answer.json).sort(), kind === 'paged' ? ['_links', '_meta', 'data'] : ['_meta', 'data']);
-  assert.deepEqual(Object.keys(answer.json._meta).sort(), kind === 'paged' ? ['pagination', 'request_id'] : ['request_id']);
+  assert.deepEqual(
+    Object.keys(answer.json).sort(),
+    kind === 'paged' ? ['_links', '_meta', 'data'] : ['_meta', 'data'],
+  );
+  assert.deepEqual(
+    Object.keys(answer.json._meta).sort(),
+    kind === 'paged' ? ['pagination', 'request_id'] : ['request_id'],
+  );
 }
 
 export function assertRevoked(answer: Answer, message: string): void {
@@ -126,19 +161,33 @@ export function assertRevoked(answer: Answer, message: string): void {
 }
 
 /** An error in its one shape. @param fields the paths of the fields that are to blame; none: no member `fields` at all */
-export function assertError(answer: Answer, status: number, code: string, fields: readonly string[] = []): void {
+export function assertError(
+  answer: Answer,
+  status: number,
+  code: string,
+  fields: readonly string[] = [],
+): void {
   assert.deepEqual([answer.status, answer.json?.error?.code], [status, code], answer.text);
   assertHead(answer);
   assert.deepEqual(Object.keys(answer.json).sort(), ['_meta', 'data', 'error']);
   assert.deepEqual(Object.keys(answer.json._meta), ['request_id']);
   assert.equal(answer.json.data, null);
-  assert.deepEqual(Object.keys(answer.json.error).sort(), fields.length > 0 ? ['code', 'fields', 'message'] : ['code', 'message']);
+  assert.deepEqual(
+    Object.keys(answer.json.error).sort(),
+    fields.length > 0 ? ['code', 'fields', 'message'] : ['code', 'message'],
+  );
   assert.ok(answer.json.error.message.length > 10);
   const faults: Array<{ path: string; message: string }> = answer.json.error.fields ?? [];
-  assert.deepEqual(faults.map((fault) => fault.path), fields);
+  assert.deepEqual(
+    faults.map((fault) => fault.path),
+    fields,
+  );
   for (const fault of faults) assert.deepEqual(Object.keys(fault).sort(), ['message', 'path']);
   assert.equal(answer.headers.get('www-authenticate'), status === 401 ? 'Bearer' : null);
-  assert.equal(/^[1-9][0-9]*$/.test(answer.headers.get('retry-after') ?? ''), status === 503 || status === 429);
+  assert.equal(
+    /^[1-9][0-9]*$/.test(answer.headers.get('retry-after') ?? ''),
+    status === 503 || status === 429,
+  );
 }
 
 function assertHead(answer: Answer): void {

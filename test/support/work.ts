@@ -20,7 +20,9 @@ interface Owner {
   after(fn: () => Promise<void>): void;
 }
 
-type EventOptions = Partial<Pick<NewEvent, 'event' | 'deliveryId' | 'body' | 'status' | 'orderKey'>>;
+type EventOptions = Partial<
+  Pick<NewEvent, 'event' | 'deliveryId' | 'body' | 'status' | 'orderKey'>
+>;
 
 /** What the database has about an event. */
 export interface State {
@@ -81,7 +83,11 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
   const { url: databaseUrl, sql } = await createDatabase(owner);
   const database = openConnections(owner, databaseUrl, SCHEMA.name);
   await migrate(database, SCHEMA);
-  const created = await createToken(database, { name: 'test', role: 'sender', source: 'generic' }, null);
+  const created = await createToken(
+    database,
+    { name: 'test', role: 'sender', source: 'generic' },
+    null,
+  );
   const token = { id: created.id, digest: digest(created.token) };
   const send: WorkQueue['send'] = (options) => store(database, newEvent(token, options));
   return {
@@ -96,11 +102,22 @@ export async function openWorkQueue(owner: Owner): Promise<WorkQueue> {
     },
     stateOf: (id) => stateOf(sql, id),
     startWorker(deliver, settings, { url = databaseUrl, log = () => {} } = {}) {
-      const own = openConnections({ after: (fn) => owner.after(async () => void (await stop(), await fn())) }, url, SCHEMA.name);
+      const own = openConnections(
+        { after: (fn) => owner.after(async () => void (await stop(), await fn())) },
+        url,
+        SCHEMA.name,
+      );
       const target = { deliver, close: async () => {} };
       const { maxAttempts, ...others } = { ...SETTINGS, ...settings };
       const pauses = new Array<number>(maxAttempts - 1).fill(0.001);
-      const worker = startWorker(own, target, { pauses, ...others }, createLog('info', log), noMetrics, 'test');
+      const worker = startWorker(
+        own,
+        target,
+        { pauses, ...others },
+        createLog('info', log),
+        noMetrics,
+        'test',
+      );
       let stopping: Promise<void> | undefined;
       const stop = () => (stopping ??= worker.stop());
       return { notify: worker.notify, stop };

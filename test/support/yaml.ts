@@ -4,7 +4,9 @@
  * a bare `on` or `0440`. `make test-deploy` compares it with a complete reader.
  */
 export type Yaml = string | number | boolean | null | readonly Yaml[] | YamlMap;
-export interface YamlMap { readonly [key: string]: Yaml }
+export interface YamlMap {
+  readonly [key: string]: Yaml;
+}
 
 interface Line {
   readonly indent: number;
@@ -89,7 +91,8 @@ function readDocument(given: readonly string[]): Yaml {
     const first = (lines[at + 1] ?? '').search(/\S/);
     if (first <= indent) return fail('an empty text');
     let text = '';
-    for (at += 1; (lines[at] ?? '').startsWith(' '.repeat(first)); at += 1) text += `${lines[at]?.slice(first)}\n`;
+    for (at += 1; (lines[at] ?? '').startsWith(' '.repeat(first)); at += 1)
+      text += `${lines[at]?.slice(first)}\n`;
     return text;
   }
 
@@ -102,8 +105,10 @@ function readDocument(given: readonly string[]): Yaml {
     if (text.startsWith('*')) return anchors.get(text.slice(1)) ?? fail('an unknown anchor');
     if (/^-?(0|[1-9]\d*)$/.test(text)) return Number(text);
     if (text === 'true' || text === 'false') return text === 'true';
-    const isAmbiguous = /^(yes|no|on|off|null|~|[\d:]+|0[xo][\da-f]+|[-+]?\d*\.?\d+(e\d+)?|\d+\.)$/i.test(text);
-    if (isAmbiguous || /^[&*!|>@`%"'[{,#?-]/.test(text) || /: |:$| #/.test(text)) return fail('needs quotes');
+    const isAmbiguous =
+      /^(yes|no|on|off|null|~|[\d:]+|0[xo][\da-f]+|[-+]?\d*\.?\d+(e\d+)?|\d+\.)$/i.test(text);
+    if (isAmbiguous || /^[&*!|>@`%"'[{,#?-]/.test(text) || /: |:$| #/.test(text))
+      return fail('needs quotes');
     return text;
   }
 
@@ -123,14 +128,17 @@ function readDocument(given: readonly string[]): Yaml {
 const isItem = (line: Line | null) => line?.text.startsWith('- ') === true;
 
 /** A comment begins with a # after a space, outside of quotes. */
-const withoutComment = (text: string) => /^((?:"[^"]*"|'[^']*'|(?! #)[^"']|["'])*)/.exec(text)?.[1]?.trimEnd() ?? '';
+const withoutComment = (text: string) =>
+  /^((?:"[^"]*"|'[^']*'|(?! #)[^"']|["'])*)/.exec(text)?.[1]?.trimEnd() ?? '';
 
 export const isMap = (value: unknown): value is YamlMap =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** What stands at a path such as `spec.template.spec.containers.0`. @throws if nothing does */
 export function at(value: Yaml, path: string): Yaml {
-  const found = path.split('.').reduce<unknown>((part, key) => Reflect.get(Object(part), key), value);
+  const found = path
+    .split('.')
+    .reduce<unknown>((part, key) => Reflect.get(Object(part), key), value);
   if (found === undefined) throw new Error(`nothing at ${path}`);
   // Part of a Yaml value.
   return found as Yaml;

@@ -2,7 +2,14 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { createServerKey, paddedLength, seal, unseal } from '../../src/crypto/box.ts';
-import { plainOpen, plainPad, plainPadme, plainSeal, plainServerKey, type Terms } from './plain-box.ts';
+import {
+  plainOpen,
+  plainPad,
+  plainPadme,
+  plainSeal,
+  plainServerKey,
+  type Terms,
+} from './plain-box.ts';
 
 const SERVER_SECRET = 'a server secret with an ü, for tests';
 const ID = '0190c0de-1234-4abc-8def-0123456789ab';
@@ -15,14 +22,17 @@ const CONDITIONS = [
   { expiresAt: 1_893_456_000_123, maxReads: 2 ** 31 - 1 },
 ];
 /** Around every change in the padding, and the longest that the service takes. */
-const LENGTHS = [1, 2, 15, 16, 17, 251, 252, 253, 268, 269, 507, 508, 509, 1020, 1021, 4096, 32_768];
+const LENGTHS = [
+  1, 2, 15, 16, 17, 251, 252, 253, 268, 269, 507, 508, 509, 1020, 1021, 4096, 32_768,
+];
 
 const termsOf = (metadata: { expiresAt: number | null; maxReads: number | null }): Terms => {
   return { serverSecret: SERVER_SECRET, clientKey: randomBytes(32), id: ID, ...metadata };
 };
 
 test('the second implementation derives the same server key', () => {
-  for (const secret of [SERVER_SECRET, 'x', 'long '.repeat(100)]) assert.deepEqual(createServerKey(secret), plainServerKey(secret));
+  for (const secret of [SERVER_SECRET, 'x', 'long '.repeat(100)])
+    assert.deepEqual(createServerKey(secret), plainServerKey(secret));
 });
 
 test('the second implementation opens what the box seals', () => {
@@ -30,7 +40,10 @@ test('the second implementation opens what the box seals', () => {
     const terms = termsOf(metadata);
     for (const length of LENGTHS) {
       const text = randomBytes(length);
-      assert.ok(plainOpen(terms, seal(SERVER_KEY, terms.clientKey, terms, text)).equals(text), `${length} bytes`);
+      assert.ok(
+        plainOpen(terms, seal(SERVER_KEY, terms.clientKey, terms, text)).equals(text),
+        `${length} bytes`,
+      );
     }
   }
 });
@@ -47,7 +60,8 @@ test('the box opens what the second implementation seals', () => {
 });
 
 test('lengths are padded as the authors of Padmé say', () => {
-  for (let length = 257; length <= 70_000; length += 1) assert.equal(paddedLength(length), plainPadme(length));
+  for (let length = 257; length <= 70_000; length += 1)
+    assert.equal(paddedLength(length), plainPadme(length));
 });
 
 // Sealed with the right keys, so that the tag is right: the box's own checks are all that is left.

@@ -7,26 +7,40 @@ import { type About, loadEnvelope } from '../../src/secrets/envelope.ts';
 import { plainKey, plainKeys, plainOpen, plainSeal } from './plain-envelope.ts';
 
 interface Vector {
-  readonly secret: string; readonly key: string; readonly passphrase: string; readonly content_key: string;
-  readonly proof: string | null; readonly nonce: string; readonly about: About; readonly content: string;
+  readonly secret: string;
+  readonly key: string;
+  readonly passphrase: string;
+  readonly content_key: string;
+  readonly proof: string | null;
+  readonly nonce: string;
+  readonly about: About;
+  readonly content: string;
   readonly envelope: string;
 }
 const pages = await loadEnvelope();
-const vectors: Vector[] = JSON.parse(readFileSync(new URL('envelope-v1.json', import.meta.url), 'utf8'));
+const vectors: Vector[] = JSON.parse(
+  readFileSync(new URL('envelope-v1.json', import.meta.url), 'utf8'),
+);
 const hex = (text: string) => Buffer.from(text, 'hex');
 const TEXT = { kind: 'text' } as const;
 
 for (const { passphrase, about, ...vector } of vectors) {
   test(`frozen envelope: ${JSON.stringify(about)}, passphrase "${passphrase}"`, async () => {
     assert.equal(plainKey(hex(vector.secret)), vector.key);
-    for (const keys of [plainKeys(vector.key, passphrase), await pages.deriveKeys(vector.key, passphrase)]) {
+    for (const keys of [
+      plainKeys(vector.key, passphrase),
+      await pages.deriveKeys(vector.key, passphrase),
+    ]) {
       assert.ok(keys);
       assert.equal(Buffer.from(keys.content).toString('hex'), vector.content_key);
       assert.equal(keys.proof ?? null, vector.proof);
     }
     const key = hex(vector.content_key);
     assert.equal(plainSeal(key, hex(vector.nonce), about, hex(vector.content)), vector.envelope);
-    for (const opened of [plainOpen(key, vector.envelope), await pages.open(vector.envelope, key)]) {
+    for (const opened of [
+      plainOpen(key, vector.envelope),
+      await pages.open(vector.envelope, key),
+    ]) {
       assert.deepEqual(opened?.about, about);
       assert.equal(Buffer.from(opened?.bytes ?? []).toString('hex'), vector.content);
     }
@@ -44,14 +58,22 @@ test('node:crypto opens what the pages seal, of every length around the padding'
       const opened = plainOpen(plainKeys(key, '').content, envelope);
       assert.deepEqual(opened.about, about);
       assert.ok(opened.bytes.equals(bytes));
-      assert.equal(plainSeal(randomBytes(32), randomBytes(12), about, bytes).length, envelope.length, 'the same padding');
+      assert.equal(
+        plainSeal(randomBytes(32), randomBytes(12), about, bytes).length,
+        envelope.length,
+        'the same padding',
+      );
     }
   }
 });
 
 test('an envelope says nothing about a short text, not even its length', async () => {
-  const lengths = await Promise.all([1, 10, 100, 200].map(async (length) =>
-    (await pages.seal({ about: TEXT, bytes: Buffer.alloc(length, 'x') }, '')).envelope.length));
+  const lengths = await Promise.all(
+    [1, 10, 100, 200].map(
+      async (length) =>
+        (await pages.seal({ about: TEXT, bytes: Buffer.alloc(length, 'x') }, '')).envelope.length,
+    ),
+  );
   assert.equal(new Set(lengths).size, 1);
 });
 
@@ -62,7 +84,14 @@ test('a key with any character changed, missing or added is recognized before it
     const changed = key.slice(0, at) + (key[at] === 'A' ? 'B' : 'A') + key.slice(at + 1);
     assert.equal(await pages.deriveKeys(changed, ''), null, `character ${at}`);
   }
-  for (const wrong of ['', key.slice(1), key.slice(0, -1), `${key}A`, `${key.slice(0, -1)}+`, ' '.repeat(48)]) {
+  for (const wrong of [
+    '',
+    key.slice(1),
+    key.slice(0, -1),
+    `${key}A`,
+    `${key.slice(0, -1)}+`,
+    ' '.repeat(48),
+  ]) {
     assert.equal(await pages.deriveKeys(wrong, ''), null, wrong);
   }
 });
@@ -83,8 +112,10 @@ test('an altered envelope, another version and another key do not open', async (
 });
 
 test('what the service gets to check a passphrase differs from the key, and for each secret', async () => {
-  const [one, other] = [await pages.seal({ about: TEXT, bytes: Buffer.from('x') }, 'said by phone'),
-    await pages.seal({ about: TEXT, bytes: Buffer.from('x') }, 'said by phone')];
+  const [one, other] = [
+    await pages.seal({ about: TEXT, bytes: Buffer.from('x') }, 'said by phone'),
+    await pages.seal({ about: TEXT, bytes: Buffer.from('x') }, 'said by phone'),
+  ];
   assert.match(one.proof ?? '', /^[A-Za-z0-9_-]{43}$/);
   assert.notEqual(one.proof, other.proof);
   const wrong = await pages.deriveKeys(one.key, 'said by fax');
@@ -95,21 +126,47 @@ test('what the service gets to check a passphrase differs from the key, and for 
 test('malformed content is rejected: lengths beyond the end, no JSON, another kind, a name that is no text', async () => {
   const { key } = await pages.seal({ about: TEXT, bytes: Buffer.from('x') }, '');
   const { content } = plainKeys(key, '');
-  for (const about of [{}, { kind: 'page' }, { kind: 'file', name: 1, type: 'x' }, { kind: 'file', name: 'x' }, []]) {
-    assert.equal(await pages.open(plainSeal(content, randomBytes(12), about, Buffer.from('x')), content), null);
+  for (const about of [
+    {},
+    { kind: 'page' },
+    { kind: 'file', name: 1, type: 'x' },
+    { kind: 'file', name: 'x' },
+    [],
+  ]) {
+    assert.equal(
+      await pages.open(plainSeal(content, randomBytes(12), about, Buffer.from('x')), content),
+      null,
+    );
   }
 });
 
 const NAMES: ReadonlyArray<readonly [given: string, safe: string]> = [
-  ['report.pdf', 'report.pdf'], ['../../etc/passwd', 'passwd'], ['C:\\Users\\a\\b.txt', 'b.txt'], ['..', 'file'], ['', 'file'],
-  ['.bashrc', 'bashrc'], ['in\u202efdp.exe', 'infdp.exe'], ['a\u0000b\nc', 'abc'], ['<img src=x>', 'img src=x'],
-  ['x'.repeat(300), 'x'.repeat(120)], ['名前.txt', '名前.txt'],
+  ['report.pdf', 'report.pdf'],
+  ['../../etc/passwd', 'passwd'],
+  ['C:\\Users\\a\\b.txt', 'b.txt'],
+  ['..', 'file'],
+  ['', 'file'],
+  ['.bashrc', 'bashrc'],
+  ['in\u202efdp.exe', 'infdp.exe'],
+  ['a\u0000b\nc', 'abc'],
+  ['<img src=x>', 'img src=x'],
+  ['x'.repeat(300), 'x'.repeat(120)],
+  ['名前.txt', '名前.txt'],
 ];
 for (const [given, safe] of NAMES) {
   test(`the name ${JSON.stringify(given.slice(0, 20))} of a received file becomes ${safe.slice(0, 20)}`, async () => {
     assert.equal(pages.safeName(given), safe);
     const { content } = plainKeys(plainKey(Buffer.alloc(32)), '');
-    const envelope = plainSeal(content, randomBytes(12), { kind: 'file', name: given, type: 'text/html' }, Buffer.from('x'));
-    assert.deepEqual((await pages.open(envelope, content))?.about, { kind: 'file', name: safe, type: 'text/html' });
+    const envelope = plainSeal(
+      content,
+      randomBytes(12),
+      { kind: 'file', name: given, type: 'text/html' },
+      Buffer.from('x'),
+    );
+    assert.deepEqual((await pages.open(envelope, content))?.about, {
+      kind: 'file',
+      name: safe,
+      type: 'text/html',
+    });
   });
 }

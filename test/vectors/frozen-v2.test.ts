@@ -6,7 +6,14 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { commitmentOf, createServerKey, isUnaltered, rowTagOf, unlock, unseal } from '../../src/crypto/box.ts';
+import {
+  commitmentOf,
+  createServerKey,
+  isUnaltered,
+  rowTagOf,
+  unlock,
+  unseal,
+} from '../../src/crypto/box.ts';
 import { stretch } from '../../src/crypto/scrypt.ts';
 import { plainOpen, plainOpenLocked, plainRowTag, plainUnlock } from './plain-box.ts';
 
@@ -26,12 +33,26 @@ interface FrozenRow {
   readonly tag: string;
 }
 
-const frozen: { boxes: FrozenRow[] } = JSON.parse(readFileSync(new URL('frozen-v2.json', import.meta.url), 'utf8'));
+const frozen: { boxes: FrozenRow[] } = JSON.parse(
+  readFileSync(new URL('frozen-v2.json', import.meta.url), 'utf8'),
+);
 
 test('the frozen file is complete', () => {
-  assert.deepEqual(frozen.boxes.map(({ version }) => version), [2, 2, 2, 2, 2, 2, 1, 1]);
+  assert.deepEqual(
+    frozen.boxes.map(({ version }) => version),
+    [2, 2, 2, 2, 2, 2, 1, 1],
+  );
   const costs = frozen.boxes.map(({ stretching }) => stretching?.split('$')[2] ?? null);
-  assert.deepEqual(costs, ['ln=4,r=8,p=1', 'ln=4,r=8,p=1', 'ln=4,r=8,p=1', 'ln=4,r=8,p=1', 'ln=4,r=8,p=1', 'ln=15,r=8,p=3', null, null]);
+  assert.deepEqual(costs, [
+    'ln=4,r=8,p=1',
+    'ln=4,r=8,p=1',
+    'ln=4,r=8,p=1',
+    'ln=4,r=8,p=1',
+    'ln=4,r=8,p=1',
+    'ln=15,r=8,p=3',
+    null,
+    null,
+  ]);
 });
 
 const bytes = (text: string) => Buffer.from(text, 'base64url');
@@ -48,7 +69,8 @@ frozen.boxes.forEach((row, index) => {
     assert.deepEqual(rowTagOf(serverKey, row, sealed), bytes(row.tag));
     assert.equal(isUnaltered(serverKey, row, sealed, bytes(row.tag)), true);
     assert.deepEqual(plainRowTag(terms, sealed), bytes(row.tag));
-    for (const other of frozen.boxes) assert.equal(isUnaltered(serverKey, row, sealed, bytes(other.tag)), other === row);
+    for (const other of frozen.boxes)
+      assert.equal(isUnaltered(serverKey, row, sealed, bytes(other.tag)), other === row);
   });
 
   test(`frozen row ${index + 1}, of version ${row.version}, opens${passphrase === null ? '' : ' with its passphrase and no other'}`, async () => {
@@ -62,9 +84,13 @@ frozen.boxes.forEach((row, index) => {
     }
     assert.ok(opened && !Buffer.isBuffer(opened));
     assert.equal(opened.kdfParams, row.stretching);
-    const unlockedWith = async (typed: string) => unlock(serverKey, clientKey, row, opened, await stretch(typed, opened.kdfParams));
+    const unlockedWith = async (typed: string) =>
+      unlock(serverKey, clientKey, row, opened, await stretch(typed, opened.kdfParams));
     assert.equal((await unlockedWith(passphrase))?.toString('utf8'), row.text);
     assert.equal(await unlockedWith(`${passphrase}!`), null);
-    assert.equal(plainUnlock(terms, plainOpenLocked(terms, sealed), passphrase).toString('utf8'), row.text);
+    assert.equal(
+      plainUnlock(terms, plainOpenLocked(terms, sealed), passphrase).toString('utf8'),
+      row.text,
+    );
   });
 });

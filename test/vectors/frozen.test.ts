@@ -27,7 +27,9 @@ interface FrozenHash {
   readonly stored: string;
 }
 
-const frozen: { boxes: FrozenBox[]; hashes: FrozenHash[] } = JSON.parse(readFileSync(new URL('frozen-v1.json', import.meta.url), 'utf8'));
+const frozen: { boxes: FrozenBox[]; hashes: FrozenHash[] } = JSON.parse(
+  readFileSync(new URL('frozen-v1.json', import.meta.url), 'utf8'),
+);
 
 test('the frozen file is complete', () => {
   assert.equal(frozen.boxes.length, 6);
@@ -38,7 +40,10 @@ frozen.boxes.forEach((box, index) => {
   test(`frozen box ${index + 1} of version 1 opens`, () => {
     const serverKey = createServerKey(box.serverSecret);
     const clientKey = Buffer.from(box.clientKey, 'base64url');
-    const sealed = { blob: Buffer.from(box.blob, 'base64url'), commitment: Buffer.from(box.commitment, 'base64url') };
+    const sealed = {
+      blob: Buffer.from(box.blob, 'base64url'),
+      commitment: Buffer.from(box.commitment, 'base64url'),
+    };
     assert.equal(serverKey.id, box.keyId);
     assert.deepEqual(commitmentOf(serverKey, clientKey, box.id), sealed.commitment);
     assert.equal(unseal(serverKey, clientKey, box, sealed)?.toString('utf8'), box.text);

@@ -13,7 +13,15 @@ const CIPHERTEXT =
 
 /** McGrew and Viega, "The Galois/Counter Mode of Operation", appendix B: the cases with a 256-bit key and a 96-bit nonce. */
 const CASES = [
-  { name: '13', key: '00'.repeat(32), nonce: '00'.repeat(12), text: '', associated: '', ciphertext: '', tag: '530f8afbc74536b9a963b4f1c4cb738b' },
+  {
+    name: '13',
+    key: '00'.repeat(32),
+    nonce: '00'.repeat(12),
+    text: '',
+    associated: '',
+    ciphertext: '',
+    tag: '530f8afbc74536b9a963b4f1c4cb738b',
+  },
   {
     name: '14',
     key: '00'.repeat(32),
@@ -23,7 +31,15 @@ const CASES = [
     ciphertext: 'cea7403d4d606b6e074ec5d3baf39d18',
     tag: 'd0d1c8a799996bf0265b98b5d48ab919',
   },
-  { name: '15', key: KEY, nonce: NONCE, text: TEXT, associated: '', ciphertext: CIPHERTEXT, tag: 'b094dac5d93471bdec1a502270e3cc6c' },
+  {
+    name: '15',
+    key: KEY,
+    nonce: NONCE,
+    text: TEXT,
+    associated: '',
+    ciphertext: CIPHERTEXT,
+    tag: 'b094dac5d93471bdec1a502270e3cc6c',
+  },
   {
     name: '16',
     key: KEY,
@@ -41,12 +57,22 @@ const OPTIONS = { authTagLength: 16 };
 
 for (const { name, key, nonce, text, associated, ciphertext, tag } of CASES) {
   test(`AES-256-GCM, as the box uses it, gives what its authors published: case ${name}`, () => {
-    const cipher = createCipheriv('aes-256-gcm', bytes(key), bytes(nonce), OPTIONS).setAAD(bytes(associated));
-    assert.equal(Buffer.concat([cipher.update(bytes(text)), cipher.final()]).toString('hex'), ciphertext);
+    const cipher = createCipheriv('aes-256-gcm', bytes(key), bytes(nonce), OPTIONS).setAAD(
+      bytes(associated),
+    );
+    assert.equal(
+      Buffer.concat([cipher.update(bytes(text)), cipher.final()]).toString('hex'),
+      ciphertext,
+    );
     assert.equal(cipher.getAuthTag().toString('hex'), tag);
 
-    const decipher = createDecipheriv('aes-256-gcm', bytes(key), bytes(nonce), OPTIONS).setAAD(bytes(associated)).setAuthTag(bytes(tag));
-    assert.equal(Buffer.concat([decipher.update(bytes(ciphertext)), decipher.final()]).toString('hex'), text);
+    const decipher = createDecipheriv('aes-256-gcm', bytes(key), bytes(nonce), OPTIONS)
+      .setAAD(bytes(associated))
+      .setAuthTag(bytes(tag));
+    assert.equal(
+      Buffer.concat([decipher.update(bytes(ciphertext)), decipher.final()]).toString('hex'),
+      text,
+    );
   });
 }
 
@@ -54,6 +80,9 @@ for (const { name, key, nonce, text, associated, ciphertext, tag } of CASES) {
 for (const length of [4, 8, 12, 13, 14, 15]) {
   test(`with the length fixed, Node rejects the first ${length} bytes of the right tag`, () => {
     const decipher = createDecipheriv('aes-256-gcm', bytes(KEY), bytes(NONCE), OPTIONS);
-    assert.throws(() => decipher.setAuthTag(bytes('b094dac5d93471bdec1a502270e3cc6c').subarray(0, length)), { code: 'ERR_CRYPTO_INVALID_AUTH_TAG' });
+    assert.throws(
+      () => decipher.setAuthTag(bytes('b094dac5d93471bdec1a502270e3cc6c').subarray(0, length)),
+      { code: 'ERR_CRYPTO_INVALID_AUTH_TAG' },
+    );
   });
 }

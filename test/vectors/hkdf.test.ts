@@ -4,7 +4,8 @@ import { test } from 'node:test';
 import { plainHkdf } from './plain-box.ts';
 
 /** The bytes from one value to another, as the second case of the RFC uses them. */
-const range = (from: number, to: number) => Buffer.from(Array.from({ length: to - from + 1 }, (_, index) => from + index)).toString('hex');
+const range = (from: number, to: number) =>
+  Buffer.from(Array.from({ length: to - from + 1 }, (_, index) => from + index)).toString('hex');
 
 /** RFC 5869, appendix A: the three cases with SHA-256. */
 const CASES = [
@@ -34,12 +35,17 @@ const CASES = [
 ];
 
 for (const { name, input, salt, info, output } of CASES) {
-  const [inputBytes, saltBytes, infoBytes] = [input, salt, info].map((hex) => Buffer.from(hex, 'hex'));
+  const [inputBytes, saltBytes, infoBytes] = [input, salt, info].map((hex) =>
+    Buffer.from(hex, 'hex'),
+  );
 
   test(`HKDF-SHA256 gives what RFC 5869 says: ${name}`, () => {
     assert.ok(inputBytes && saltBytes && infoBytes);
     const length = output.length / 2;
-    assert.equal(Buffer.from(hkdfSync('sha256', inputBytes, saltBytes, infoBytes, length)).toString('hex'), output);
+    assert.equal(
+      Buffer.from(hkdfSync('sha256', inputBytes, saltBytes, infoBytes, length)).toString('hex'),
+      output,
+    );
     assert.equal(plainHkdf(inputBytes, saltBytes, infoBytes, length).toString('hex'), output);
   });
 }

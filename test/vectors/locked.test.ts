@@ -1,9 +1,27 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
-import { createServerKey, isUnaltered, rowTagOf, seal, sealLocked, unlock, unseal } from '../../src/crypto/box.ts';
+import {
+  createServerKey,
+  isUnaltered,
+  rowTagOf,
+  seal,
+  sealLocked,
+  unlock,
+  unseal,
+} from '../../src/crypto/box.ts';
 import { createKdfParams, stretch } from '../../src/crypto/scrypt.ts';
-import { plainLockedTerms, plainOpenLocked, plainPad, plainRowTag, plainSeal, plainSealLocked, plainStretch, plainUnlock, type Terms } from './plain-box.ts';
+import {
+  plainLockedTerms,
+  plainOpenLocked,
+  plainPad,
+  plainRowTag,
+  plainSeal,
+  plainSealLocked,
+  plainStretch,
+  plainUnlock,
+  type Terms,
+} from './plain-box.ts';
 
 const SERVER_SECRET = 'a server secret with an ü, for tests';
 const ID = '0190c0de-1234-4abc-8def-0123456789ab';
@@ -29,9 +47,17 @@ const nonces = () => [randomBytes(12), randomBytes(12)] as const;
 
 test('the second implementation stretches a passphrase to the same key', async () => {
   assert.deepEqual(plainStretch(PASSPHRASE, STRETCHING), STRETCHED);
-  for (const cost of [{ logN: 1, r: 1, p: 1 }, { logN: 10, r: 2, p: 16 }, { logN: 15, r: 8, p: 3 }]) {
+  for (const cost of [
+    { logN: 1, r: 1, p: 1 },
+    { logN: 10, r: 2, p: 16 },
+    { logN: 15, r: 8, p: 3 },
+  ]) {
     const stretching = createKdfParams(cost);
-    assert.deepEqual(plainStretch('pa\u0308sswo\u0308rd', stretching), await stretch('pässwörd', stretching), stretching);
+    assert.deepEqual(
+      plainStretch('pa\u0308sswo\u0308rd', stretching),
+      await stretch('pässwörd', stretching),
+      stretching,
+    );
   }
 });
 
@@ -50,11 +76,22 @@ test('the box opens what the second implementation locks', () => {
   for (const { metadata, length } of ALL) {
     const terms = termsOf(metadata);
     const text = randomBytes(length);
-    const opened = unseal(SERVER_KEY, terms.clientKey, terms, plainSealLocked(terms, nonces(), text, STRETCHING, STRETCHED));
+    const opened = unseal(
+      SERVER_KEY,
+      terms.clientKey,
+      terms,
+      plainSealLocked(terms, nonces(), text, STRETCHING, STRETCHED),
+    );
     assert.ok(opened !== null && !Buffer.isBuffer(opened), 'it is locked');
     assert.equal(opened.kdfParams, STRETCHING);
-    assert.ok(unlock(SERVER_KEY, terms.clientKey, terms, opened, STRETCHED)?.equals(text), `${length} bytes`);
-    assert.equal(unlock(SERVER_KEY, terms.clientKey, terms, opened, plainStretch('another', STRETCHING)), null);
+    assert.ok(
+      unlock(SERVER_KEY, terms.clientKey, terms, opened, STRETCHED)?.equals(text),
+      `${length} bytes`,
+    );
+    assert.equal(
+      unlock(SERVER_KEY, terms.clientKey, terms, opened, plainStretch('another', STRETCHING)),
+      null,
+    );
   }
 });
 
@@ -62,9 +99,20 @@ test('the second implementation tags a row alike, of either version', () => {
   for (const { metadata, length } of ALL) {
     const terms = termsOf(metadata);
     const plain = seal(SERVER_KEY, terms.clientKey, terms, randomBytes(length));
-    const locked = sealLocked(SERVER_KEY, terms.clientKey, terms, randomBytes(length), STRETCHING, STRETCHED);
+    const locked = sealLocked(
+      SERVER_KEY,
+      terms.clientKey,
+      terms,
+      randomBytes(length),
+      STRETCHING,
+      STRETCHED,
+    );
     for (const sealed of [plain, locked]) {
-      assert.deepEqual(plainRowTag(terms, sealed), rowTagOf(SERVER_KEY, terms, sealed), `${length} bytes`);
+      assert.deepEqual(
+        plainRowTag(terms, sealed),
+        rowTagOf(SERVER_KEY, terms, sealed),
+        `${length} bytes`,
+      );
       assert.ok(isUnaltered(SERVER_KEY, terms, sealed, plainRowTag(terms, sealed)));
     }
   }
@@ -74,7 +122,11 @@ test('the second implementation tags a row alike, of either version', () => {
 const terms = termsOf({ expiresAt: null, maxReads: null });
 const sealedAs2 = (content: Buffer) => plainSeal(terms, randomBytes(12), plainPad(content), '02');
 const head = Buffer.concat([Buffer.of(STRETCHING.length), Buffer.from(STRETCHING)]);
-const inside = plainSeal(plainLockedTerms(terms, STRETCHED), randomBytes(12), plainPad(Buffer.from('text')));
+const inside = plainSeal(
+  plainLockedTerms(terms, STRETCHED),
+  randomBytes(12),
+  plainPad(Buffer.from('text')),
+);
 
 /** What no honest box of version 2 holds. None of it may open, and none of it may throw. */
 const DISHONEST: Readonly<Record<string, Buffer>> = {
@@ -85,12 +137,26 @@ const DISHONEST: Readonly<Record<string, Buffer>> = {
   'no envelope inside': head,
   'half a commitment inside': Buffer.concat([head, inside.commitment.subarray(0, 16)]),
   'a commitment inside and nothing else': Buffer.concat([head, inside.commitment]),
-  'another version inside': Buffer.concat([head, inside.commitment, Buffer.of(2), inside.blob.subarray(1)]),
-  'an envelope inside that is cut': Buffer.concat([head, inside.commitment, inside.blob.subarray(0, -1)]),
+  'another version inside': Buffer.concat([
+    head,
+    inside.commitment,
+    Buffer.of(2),
+    inside.blob.subarray(1),
+  ]),
+  'an envelope inside that is cut': Buffer.concat([
+    head,
+    inside.commitment,
+    inside.blob.subarray(0, -1),
+  ]),
 };
 
 test('the table below is about what it names: an honest content opens', () => {
-  const opened = unseal(SERVER_KEY, terms.clientKey, terms, sealedAs2(Buffer.concat([head, inside.commitment, inside.blob])));
+  const opened = unseal(
+    SERVER_KEY,
+    terms.clientKey,
+    terms,
+    sealedAs2(Buffer.concat([head, inside.commitment, inside.blob])),
+  );
   assert.ok(opened !== null && !Buffer.isBuffer(opened));
   assert.equal(unlock(SERVER_KEY, terms.clientKey, terms, opened, STRETCHED)?.toString(), 'text');
 });
@@ -99,13 +165,26 @@ for (const [name, content] of Object.entries(DISHONEST)) {
   test(`a box of version 2 that was sealed with ${name} opens nothing`, () => {
     const opened = unseal(SERVER_KEY, terms.clientKey, terms, sealedAs2(content));
     assert.ok(!Buffer.isBuffer(opened), 'it is no text');
-    if (opened && opened.kdfParams === STRETCHING) assert.equal(unlock(SERVER_KEY, terms.clientKey, terms, opened, STRETCHED), null);
+    if (opened && opened.kdfParams === STRETCHING)
+      assert.equal(unlock(SERVER_KEY, terms.clientKey, terms, opened, STRETCHED), null);
   });
 }
 
 test('locks do not nest: an envelope of version 2 inside one is no text', () => {
-  const nested = sealLocked(SERVER_KEY, plainLockedTerms(terms, STRETCHED).clientKey, terms, Buffer.from('text'), STRETCHING, STRETCHED);
-  const opened = unseal(SERVER_KEY, terms.clientKey, terms, sealedAs2(Buffer.concat([head, nested.commitment, nested.blob])));
+  const nested = sealLocked(
+    SERVER_KEY,
+    plainLockedTerms(terms, STRETCHED).clientKey,
+    terms,
+    Buffer.from('text'),
+    STRETCHING,
+    STRETCHED,
+  );
+  const opened = unseal(
+    SERVER_KEY,
+    terms.clientKey,
+    terms,
+    sealedAs2(Buffer.concat([head, nested.commitment, nested.blob])),
+  );
   assert.ok(opened !== null && !Buffer.isBuffer(opened));
   assert.equal(unlock(SERVER_KEY, terms.clientKey, terms, opened, STRETCHED), null);
 });

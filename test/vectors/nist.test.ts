@@ -5,7 +5,12 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
 type Case = readonly [
-  key: string, nonce: string, ciphertext: string, associated: string, tag: string, text: string | null,
+  key: string,
+  nonce: string,
+  ciphertext: string,
+  associated: string,
+  tag: string,
+  text: string | null,
 ];
 
 const file = readFileSync(new URL('nist-gcm.json', import.meta.url), 'utf8');
@@ -18,8 +23,13 @@ test('AES-256-GCM: every valid case of NIST CAVP encrypts and decrypts', () => {
   const valid = cases.filter(([, , , , , text]) => text !== null);
   assert.equal(valid.length, 50);
   for (const [key, nonce, ciphertext, associated, tag, text] of valid) {
-    const cipher = createCipheriv('aes-256-gcm', bytes(key), bytes(nonce), OPTIONS).setAAD(bytes(associated));
-    assert.equal(Buffer.concat([cipher.update(bytes(text ?? '')), cipher.final()]).toString('hex'), ciphertext);
+    const cipher = createCipheriv('aes-256-gcm', bytes(key), bytes(nonce), OPTIONS).setAAD(
+      bytes(associated),
+    );
+    assert.equal(
+      Buffer.concat([cipher.update(bytes(text ?? '')), cipher.final()]).toString('hex'),
+      ciphertext,
+    );
     assert.equal(cipher.getAuthTag().toString('hex'), tag);
     assert.equal(decrypt([key, nonce, ciphertext, associated, tag, text]), text);
   }
@@ -32,7 +42,9 @@ test('AES-256-GCM: every invalid case of NIST CAVP is rejected', () => {
 });
 
 function decrypt([key, nonce, ciphertext, associated, tag]: Case): string {
-  const decipher = createDecipheriv('aes-256-gcm', bytes(key), bytes(nonce), OPTIONS).setAAD(bytes(associated));
+  const decipher = createDecipheriv('aes-256-gcm', bytes(key), bytes(nonce), OPTIONS).setAAD(
+    bytes(associated),
+  );
   decipher.setAuthTag(bytes(tag));
   return Buffer.concat([decipher.update(bytes(ciphertext)), decipher.final()]).toString('hex');
 }
@@ -41,21 +53,36 @@ const LONG_TEXT =
   'This is a test using a larger than block-size key and a larger than block-size data. ' +
   'The key needs to be hashed before being used by the HMAC algorithm.';
 const RFC_4231: ReadonlyArray<readonly [key: Buffer, text: string | Buffer, hmac: string]> = [
-  [Buffer.alloc(20, 0x0b), 'Hi There', 'b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7'],
   [
-    Buffer.from('Jefe'), 'what do ya want for nothing?',
+    Buffer.alloc(20, 0x0b),
+    'Hi There',
+    'b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7',
+  ],
+  [
+    Buffer.from('Jefe'),
+    'what do ya want for nothing?',
     '5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843',
   ],
-  [Buffer.alloc(20, 0xaa), Buffer.alloc(50, 0xdd), '773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe'],
   [
-    Buffer.from(Array.from({ length: 25 }, (_, index) => index + 1)), Buffer.alloc(50, 0xcd),
+    Buffer.alloc(20, 0xaa),
+    Buffer.alloc(50, 0xdd),
+    '773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe',
+  ],
+  [
+    Buffer.from(Array.from({ length: 25 }, (_, index) => index + 1)),
+    Buffer.alloc(50, 0xcd),
     '82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b',
   ],
   [
-    Buffer.alloc(131, 0xaa), 'Test Using Larger Than Block-Size Key - Hash Key First',
+    Buffer.alloc(131, 0xaa),
+    'Test Using Larger Than Block-Size Key - Hash Key First',
     '60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54',
   ],
-  [Buffer.alloc(131, 0xaa), LONG_TEXT, '9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2'],
+  [
+    Buffer.alloc(131, 0xaa),
+    LONG_TEXT,
+    '9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2',
+  ],
 ];
 
 RFC_4231.forEach(([key, text, hmac], index) => {

@@ -4,7 +4,15 @@
  * because registration ignores the statement: here they have the same format and members.
  */
 import assert from 'node:assert/strict';
-import { createECDH, createHash, createHmac, createPrivateKey, hkdfSync, type KeyObject, sign } from 'node:crypto';
+import {
+  createECDH,
+  createHash,
+  createHmac,
+  createPrivateKey,
+  hkdfSync,
+  type KeyObject,
+  sign,
+} from 'node:crypto';
 import test from 'node:test';
 import {
   type Ceremony,
@@ -31,7 +39,8 @@ function derive(info: string) {
 }
 
 const toNumber = (bytes: Buffer) => BigInt(`0x${bytes.toString('hex')}`);
-const toBytes = (value: bigint, length: number) => Buffer.from(value.toString(16).padStart(2 * length, '0'), 'hex');
+const toBytes = (value: bigint, length: number) =>
+  Buffer.from(value.toString(16).padStart(2 * length, '0'), 'hex');
 
 function inverse(value: bigint, modulus: bigint): bigint {
   let [a, b, x, y] = [value % modulus, modulus, 1n, 0n];
@@ -48,7 +57,8 @@ const ORDER = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551
 /** ECDSA over P-256 with SHA-256 and the nonce of RFC 6979, 3.2, in DER. */
 function signEs256(privateKey: Buffer, data: Buffer): Buffer {
   const hash = toBytes(toNumber(sha256(data)) % ORDER, 32);
-  const mac = (key: Buffer, ...parts: Buffer[]) => createHmac('sha256', key).update(Buffer.concat(parts)).digest();
+  const mac = (key: Buffer, ...parts: Buffer[]) =>
+    createHmac('sha256', key).update(Buffer.concat(parts)).digest();
   let [key, value] = [Buffer.alloc(32), Buffer.alloc(32, 1)];
   for (const marker of [0, 1]) {
     key = mac(key, value, Buffer.of(marker), privateKey, hash);
@@ -95,13 +105,19 @@ function ecdsa(
     [-2, x],
     [-3, y],
   ]);
-  return { cose, sign: curve === 'prime256v1' ? (data) => signEs256(privateKey, data) : cannotSign };
+  return {
+    cose,
+    sign: curve === 'prime256v1' ? (data) => signEs256(privateKey, data) : cannotSign,
+  };
 }
 
 /** A raw private key of RFC 8410. */
 function eddsa(oid: number, algorithm: number, curve: number, privateKey: Buffer): Credential {
   const inner = Buffer.concat([Buffer.of(4, privateKey.length), privateKey]);
-  const body = Buffer.concat([Buffer.of(2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, oid, 4, inner.length), inner]);
+  const body = Buffer.concat([
+    Buffer.of(2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, oid, 4, inner.length),
+    inner,
+  ]);
   const key = createPrivateKey({
     key: Buffer.concat([Buffer.of(0x30, body.length), body]),
     format: 'der',
@@ -121,7 +137,8 @@ function eddsa(oid: number, algorithm: number, curve: number, privateKey: Buffer
 function rsa(): Credential {
   const [p, q, e] = [2n ** 1279n - 1n, 2n ** 2203n - 1n, 65_537n];
   const d = inverse(e, (p - 1n) * (q - 1n));
-  const text = (value: bigint) => toBytes(value, Math.ceil(value.toString(16).length / 2)).toString('base64url');
+  const text = (value: bigint) =>
+    toBytes(value, Math.ceil(value.toString(16).length / 2)).toString('base64url');
   const jwk = {
     kty: 'RSA',
     n: text(p * q),
@@ -160,7 +177,12 @@ const certified = [32, 16];
 const VECTORS: readonly Vector[] = [
   { info: 'none.ES256', credential: es256 },
   { info: 'packed-self.ES256', credential: es256, format: 'packed' },
-  { info: 'none.ES256.crossOrigin', credential: es256, client: { crossOrigin: true }, rejected: 'in_frame' },
+  {
+    info: 'none.ES256.crossOrigin',
+    credential: es256,
+    client: { crossOrigin: true },
+    rejected: 'in_frame',
+  },
   {
     info: 'none.ES256.topOrigin',
     credential: es256,
@@ -265,10 +287,25 @@ function build({
   const getFlags = random(1).readUInt8(0) & 0x14;
   const data = dataOf(1 | (flags & 8) | ((flags & 8) === 0 ? getFlags & ~0x18 : getFlags));
   const signed = () => key.sign(Buffer.concat([data, sha256(getClientData)]));
-  return { challenge, clientData, object, id, cose: encodeCbor(key.cose), getChallenge, getClientData, data, signed };
+  return {
+    challenge,
+    clientData,
+    object,
+    id,
+    cose: encodeCbor(key.cose),
+    getChallenge,
+    getClientData,
+    data,
+    signed,
+  };
 }
 
-const ceremony = (challenge: Buffer): Ceremony => ({ challenge, origin: ORIGIN, host: HOST, needsVerification: false });
+const ceremony = (challenge: Buffer): Ceremony => ({
+  challenge,
+  origin: ORIGIN,
+  host: HOST,
+  needsVerification: false,
+});
 const hex = (bytes: Buffer) => bytes.toString('hex');
 
 test('the derivation gives the published bytes of the first vector', () => {
@@ -278,8 +315,14 @@ test('the derivation gives the published bytes of the first vector', () => {
     hex(vector.cose),
     'a5010203262001215820afefa16f97ca9b2d23eb86ccb64098d20db90856062eb249c33a9b672f26df61225820930a56b87a2fca66334b03458abf879717c12cc68ed73290af2e2664796b9220',
   );
-  assert.equal(hex(vector.getChallenge), '39c0e7521417ba54d43e8dc95174f423dee9bf3cd804ff6d65c857c9abf4d408');
-  assert.equal(hex(vector.data), 'bfabc37432958b063360d3ad6461c9c4735ae7f8edd46592a5e0f01452b2e4b51900000000');
+  assert.equal(
+    hex(vector.getChallenge),
+    '39c0e7521417ba54d43e8dc95174f423dee9bf3cd804ff6d65c857c9abf4d408',
+  );
+  assert.equal(
+    hex(vector.data),
+    'bfabc37432958b063360d3ad6461c9c4735ae7f8edd46592a5e0f01452b2e4b51900000000',
+  );
   assert.equal(
     String(vector.getClientData),
     '{"type":"webauthn.get","challenge":"OcDnUhQXulTUPo3JUXT0I97pvzzYBP9tZchXyav01Ag","origin":"https://example.org","crossOrigin":false}',
@@ -292,21 +335,33 @@ test('the derivation gives the published bytes of the first vector', () => {
 
 for (const vector of VECTORS) {
   test(`${vector.info}: ${vector.rejected ?? 'accepted'}`, () => {
-    const { challenge, clientData, object, id, getChallenge, getClientData, data, signed } = build(vector);
+    const { challenge, clientData, object, id, getChallenge, getClientData, data, signed } =
+      build(vector);
     const registered = verifyRegistration(clientData, object, ceremony(challenge));
     if (registered instanceof Rejection) return assert.equal(registered.message, vector.rejected);
     assert.equal(vector.rejected, undefined, 'it was accepted');
     assert.deepEqual(registered.id, id);
     const signature = signed();
-    const proof = verifySignIn(getClientData, data, signature, registered.key, ceremony(getChallenge));
+    const proof = verifySignIn(
+      getClientData,
+      data,
+      signature,
+      registered.key,
+      ceremony(getChallenge),
+    );
     assert.ok(!(proof instanceof Rejection), proof instanceof Rejection ? proof.message : '');
     assert.equal(proof.isBackupEligible, registered.isBackupEligible);
     for (const [at, part] of [getClientData, data, signature].entries()) {
-      const changed = [getClientData, data, signature].map((one, index) => (index === at ? Buffer.from(one) : one));
+      const changed = [getClientData, data, signature].map((one, index) =>
+        index === at ? Buffer.from(one) : one,
+      );
       const [client = part, auth = part, sig = part] = changed;
       const target = changed[at] ?? part;
       target.writeUInt8(target.readUInt8(target.length - 1) ^ 1, target.length - 1);
-      assert.ok(verifySignIn(client, auth, sig, registered.key, ceremony(getChallenge)) instanceof Rejection);
+      assert.ok(
+        verifySignIn(client, auth, sig, registered.key, ceremony(getChallenge)) instanceof
+          Rejection,
+      );
     }
   });
 }

@@ -10,7 +10,9 @@ const EVENT = { event: 'page.updated', data: { page_id: 'p1' } };
 
 const { url: databaseUrl, sql } = await createDatabase();
 const proxy = await startProxy({ after }, databaseUrl);
-const replicas = await Promise.all([1, 2].map(() => startGatehouse({ after }, ['webhook'], proxy.url)));
+const replicas = await Promise.all(
+  [1, 2].map(() => startGatehouse({ after }, ['webhook'], proxy.url)),
+);
 const addressOf = (turn: number) =>
   replicas[turn % replicas.length]?.url.webhook ?? assert.fail('there is a replica for every turn');
 
@@ -29,7 +31,9 @@ function isUnavailable(answer: Answer): void {
 test('one of 40 identical concurrent deliveries to two replicas is accepted, the others are duplicates', async () => {
   for (let round = 0; round < 5; round += 1) {
     const key = randomUUID();
-    const answers = await Promise.all(Array.from({ length: 40 }, (_, turn) => post(turn, { 'webhook-id': key })));
+    const answers = await Promise.all(
+      Array.from({ length: 40 }, (_, turn) => post(turn, { 'webhook-id': key })),
+    );
     assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200]);
     assert.equal(answers.filter(({ json }) => json.status === 'accepted').length, 1);
     assert.equal(answers.filter(({ json }) => json.status === 'duplicate').length, 39);
@@ -68,7 +72,10 @@ test('200 is sent only after the commit', async () => {
     () => Promise.all([post(0, { 'webhook-id': key }), post(1, { 'webhook-id': key })]),
     (unlock) => unlock(),
   );
-  assert.deepEqual(answers.map(({ status }) => status), [200, 200]);
+  assert.deepEqual(
+    answers.map(({ status }) => status),
+    [200, 200],
+  );
   assert.deepEqual(answers.map(({ json }) => json.status).sort(), ['accepted', 'duplicate']);
 });
 
@@ -103,7 +110,8 @@ test('without the database every delivery is answered 503 with Retry-After, what
   assert.deepEqual(await events(), before);
   await proxy.restore();
   for (const turn of [0, 1])
-    while ((await ask('GET', `${addressOf(turn)}/readyz`)).status !== 200) await sql`select pg_sleep(0.01)`;
+    while ((await ask('GET', `${addressOf(turn)}/readyz`)).status !== 200)
+      await sql`select pg_sleep(0.01)`;
   let answer = await post(0, { 'webhook-id': 'away' });
   while (answer.status === 503) answer = await post(0, { 'webhook-id': 'away' });
   assert.equal(answer.json.status, 'accepted');

@@ -4,7 +4,13 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { after, test } from 'node:test';
 import {
-  addFailures, clearFailures, findFailing, findPause, pauseDelivery, resumeDelivery, takeProbe,
+  addFailures,
+  clearFailures,
+  findFailing,
+  findPause,
+  pauseDelivery,
+  resumeDelivery,
+  takeProbe,
 } from '../../src/webhook/store/delivery.ts';
 import { claimWork } from '../../src/webhook/store/work.ts';
 import { untilSql } from '../support/connections.ts';
@@ -15,7 +21,8 @@ const queue = await openWorkQueue({ after });
 const { sql, database } = queue;
 const claim = (limit = 100, first: 'oldest' | 'newest' = 'oldest') =>
   claimWork(database, randomUUID(), 30, limit, first);
-const nothingWaits = () => untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
+const nothingWaits = () =>
+  untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
 
 /** Begins without events, failures and a pause. @returns the ids of so many new events, oldest first */
 async function fresh(count: number): Promise<string[]> {
@@ -51,7 +58,11 @@ test('of all replicas one takes a probe, none while no event is due, and the nex
   await fail(61);
   assert.equal(await takeProbe(database, 'test'), false, 'no event is due');
   await queue.put();
-  for (const [seconds, pause] of [[61, 10], [600, 60], [86_400, 300]] as const) {
+  for (const [seconds, pause] of [
+    [61, 10],
+    [600, 60],
+    [86_400, 300],
+  ] as const) {
     await fail(seconds);
     const taken = await Promise.all(Array.from({ length: 8 }, () => takeProbe(database, 'test')));
     assert.equal(taken.filter(Boolean).length, 1);
@@ -66,73 +77,111 @@ test('of all replicas one takes a probe, none while no event is due, and the nex
 
 test('the probe is the newest event, also of a page: a bad one is not the probe every time', async () => {
   const [, , last = ''] = await fresh(3);
-  assert.deepEqual((await claim(1, 'newest')).map(({ id }) => id), [last]);
+  assert.deepEqual(
+    (await claim(1, 'newest')).map(({ id }) => id),
+    [last],
+  );
   await fresh(1);
   const paged = await queue.put({ orderKey: 'page' });
-  assert.deepEqual((await claim(1, 'newest')).map(({ id }) => id), [paged]);
+  assert.deepEqual(
+    (await claim(1, 'newest')).map(({ id }) => id),
+    [paged],
+  );
 });
 
-test('a failing target gets probes only; the first success lets all events through', bounded, async () => {
-  const ids = await fresh(30);
-  await fail(3_600);
-  let [isWorking, calls] = [false, 0];
-  const lines: string[] = [];
-  const start = () => queue.startWorker(async () => {
-    calls += 1;
-    return isWorking ? null : FAILED;
-  }, { pauses: [3_600] }, { log: (line) => void lines.push(line) });
-  const workers = [start(), start(), start()];
-  await until(() => calls === 1, 'the probe');
-  await untilSql(async () => (await findFailing(database, 'test'))?.failures === 11, 'its failure is stored');
-  for (const worker of workers) worker.notify();
-  await sleep(2_500);
-  assert.equal(calls, 1, 'no other attempt');
-  const attempts = await sql`select from webhook.work where attempts > 0`;
-  assert.equal(attempts.length, 1, 'the others have used no attempt up');
-  assert.ok(lines.some((line) => line.includes('it is only probed')));
-  isWorking = true;
-  await sql`update webhook.failing_targets set probe_at = now()`;
-  await untilSql(async () => (await sql`select from webhook.outcomes`).length === ids.length - 1, 'all others are done');
-  await untilSql(async () => (await findFailing(database, 'test')) === null, 'nothing is left of the failures');
-  await until(() => lines.some((line) => line.includes('works again')), 'the log says so');
-  await Promise.all(workers.map((worker) => worker.stop()));
-});
+test(
+  'a failing target gets probes only; the first success lets all events through',
+  bounded,
+  async () => {
+    const ids = await fresh(30);
+    await fail(3_600);
+    let [isWorking, calls] = [false, 0];
+    const lines: string[] = [];
+    const start = () =>
+      queue.startWorker(
+        async () => {
+          calls += 1;
+          return isWorking ? null : FAILED;
+        },
+        { pauses: [3_600] },
+        { log: (line) => void lines.push(line) },
+      );
+    const workers = [start(), start(), start()];
+    await until(() => calls === 1, 'the probe');
+    await untilSql(
+      async () => (await findFailing(database, 'test'))?.failures === 11,
+      'its failure is stored',
+    );
+    for (const worker of workers) worker.notify();
+    await sleep(2_500);
+    assert.equal(calls, 1, 'no other attempt');
+    const attempts = await sql`select from webhook.work where attempts > 0`;
+    assert.equal(attempts.length, 1, 'the others have used no attempt up');
+    assert.ok(lines.some((line) => line.includes('it is only probed')));
+    isWorking = true;
+    await sql`update webhook.failing_targets set probe_at = now()`;
+    await untilSql(
+      async () => (await sql`select from webhook.outcomes`).length === ids.length - 1,
+      'all others are done',
+    );
+    await untilSql(
+      async () => (await findFailing(database, 'test')) === null,
+      'nothing is left of the failures',
+    );
+    await until(() => lines.some((line) => line.includes('works again')), 'the log says so');
+    await Promise.all(workers.map((worker) => worker.stop()));
+  },
+);
 
-test('failures of several replicas add up, and successes among them keep the target open', bounded, async () => {
-  await fresh(40);
-  const workers = [1, 2].map(() => queue.startWorker(async () => FAILED, { maxAttempts: 1 }));
-  await nothingWaits();
-  for (const worker of workers) worker.notify();
-  await untilSql(async () => (await findFailing(database, 'test'))?.failures === 40, 'all failures are counted');
-  await Promise.all(workers.map((worker) => worker.stop()));
-  await fresh(1);
-  await fail(30, 'test', 40);
-  const worker = queue.startWorker(async () => null);
-  await nothingWaits();
-  worker.notify();
-  await untilSql(async () => (await findFailing(database, 'test')) === null, 'a success clears them');
-  await worker.stop();
-});
+test(
+  'failures of several replicas add up, and successes among them keep the target open',
+  bounded,
+  async () => {
+    await fresh(40);
+    const workers = [1, 2].map(() => queue.startWorker(async () => FAILED, { maxAttempts: 1 }));
+    await nothingWaits();
+    for (const worker of workers) worker.notify();
+    await untilSql(
+      async () => (await findFailing(database, 'test'))?.failures === 40,
+      'all failures are counted',
+    );
+    await Promise.all(workers.map((worker) => worker.stop()));
+    await fresh(1);
+    await fail(30, 'test', 40);
+    const worker = queue.startWorker(async () => null);
+    await nothingWaits();
+    worker.notify();
+    await untilSql(
+      async () => (await findFailing(database, 'test')) === null,
+      'a success clears them',
+    );
+    await worker.stop();
+  },
+);
 
-test('while delivery is paused nothing is claimed, on any replica and after a restart', bounded, async () => {
-  const ids = await fresh(5);
-  await queue.put({ orderKey: 'page' });
-  assert.equal(await pauseDelivery(database, 'an operator'), true);
-  assert.equal(await pauseDelivery(database, 'another'), false, 'paused already');
-  assert.equal((await findPause(database))?.paused_by, 'an operator');
-  assert.equal((await claim()).length, 0);
-  const delivered = new Set<string>();
-  const worker = queue.startWorker(async ({ id }) => (delivered.add(id), null));
-  const late = await queue.put();
-  worker.notify();
-  await sleep(1_500);
-  assert.deepEqual([...delivered], []);
-  assert.equal(await resumeDelivery(database), true);
-  assert.equal(await resumeDelivery(database), false);
-  await nothingWaits();
-  assert.ok([...ids, late].every((id) => delivered.has(id)) && delivered.size === 7);
-  await worker.stop();
-});
+test(
+  'while delivery is paused nothing is claimed, on any replica and after a restart',
+  bounded,
+  async () => {
+    const ids = await fresh(5);
+    await queue.put({ orderKey: 'page' });
+    assert.equal(await pauseDelivery(database, 'an operator'), true);
+    assert.equal(await pauseDelivery(database, 'another'), false, 'paused already');
+    assert.equal((await findPause(database))?.paused_by, 'an operator');
+    assert.equal((await claim()).length, 0);
+    const delivered = new Set<string>();
+    const worker = queue.startWorker(async ({ id }) => (delivered.add(id), null));
+    const late = await queue.put();
+    worker.notify();
+    await sleep(1_500);
+    assert.deepEqual([...delivered], []);
+    assert.equal(await resumeDelivery(database), true);
+    assert.equal(await resumeDelivery(database), false);
+    await nothingWaits();
+    assert.ok([...ids, late].every((id) => delivered.has(id)) && delivered.size === 7);
+    await worker.stop();
+  },
+);
 
 test('an attempt under way when delivery is paused ends and is stored', bounded, async () => {
   const [id = ''] = await fresh(1);

@@ -63,7 +63,8 @@ test('acknowledged writes survive kill -9 of the database under load, and the se
   await reach(() => events.size >= eventsBefore + 50 && kept.size >= keptBefore + 50);
   load.goesOn = false;
   await senders;
-  for (const service of ['secrets', 'webhook'] as const) assert.equal(await probe(service, 'readyz'), 200);
+  for (const service of ['secrets', 'webhook'] as const)
+    assert.equal(await probe(service, 'readyz'), 200);
 
   for (const { status, json, headers } of refused) {
     assert.equal(status, 503);
@@ -77,7 +78,9 @@ test('acknowledged writes survive kill -9 of the database under load, and the se
     'every delivery once, under the id that was answered',
   );
   assert.equal(stored.length, events.size);
-  const ids = new Set((await killable.query((sql) => sql`select id from secrets.secrets`)).map(({ id }) => id));
+  const ids = new Set(
+    (await killable.query((sql) => sql`select id from secrets.secrets`)).map(({ id }) => id),
+  );
   for (const id of kept.keys()) assert.ok(ids.has(id), id);
   for (const [id, secret] of [...kept].filter((_, index) => index % 20 === 0))
     assert.equal((await secrets.decrypt(id, secret)).status, 200);

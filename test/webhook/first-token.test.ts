@@ -8,7 +8,8 @@ import { bounded } from '../support/until.ts';
 const EVENT = { event: 'page.updated', data: { page_id: 'p1' } };
 const ANNOUNCED = /^webhook: created the first token: (\S.*)$/gm;
 
-const announced = ({ stderr }: Gatehouse) => [...stderr().matchAll(ANNOUNCED)].map(([, what]) => what ?? '');
+const announced = ({ stderr }: Gatehouse) =>
+  [...stderr().matchAll(ANNOUNCED)].map(([, what]) => what ?? '');
 const statusOf = async ({ url }: Gatehouse, token: string) =>
   (await ask('POST', `${url.webhook}/webhook?token=${token}`, { body: EVENT })).status;
 
@@ -18,10 +19,16 @@ test('the first run creates a token and shows it once; a restart creates no othe
   const [token = '', ...more] = announced(first);
   assert.match(token, /^[A-Za-z0-9_-]{43}$/);
   assert.deepEqual(more, []);
-  assert.ok(!first.stdout().includes(token), 'the log is kept longer and read by more people than a terminal');
+  assert.ok(
+    !first.stdout().includes(token),
+    'the log is kept longer and read by more people than a terminal',
+  );
   assert.equal(await statusOf(first, token), 200);
   const rows = await sql`select digest, revoked_at from webhook.tokens`;
-  assert.deepEqual([...rows], [{ digest: createHash('sha256').update(token).digest(), revoked_at: null }]);
+  assert.deepEqual(
+    [...rows],
+    [{ digest: createHash('sha256').update(token).digest(), revoked_at: null }],
+  );
   await first.stop();
 
   const second = await startGatehouse(t, ['webhook'], url, { WEBHOOK_TOKEN: undefined });

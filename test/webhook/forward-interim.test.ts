@@ -10,7 +10,8 @@ import { untilSql } from '../support/connections.ts';
 import { bounded } from '../support/until.ts';
 import { deliverOnce, stateOf, leasedEvent } from '../support/work.ts';
 
-const SWITCH = 'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n';
+const SWITCH =
+  'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n';
 const UNREACHED = 'the target could not be reached (unknown)';
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n';
 
@@ -37,24 +38,29 @@ const forward = createForwardTarget({ url: new URL(url), secret: null, allowPriv
 after(() => forward.close());
 const never = new AbortController().signal;
 
-test('a 101 reply fails the attempt at once, and its connection is not reused', bounded, async () => {
-  const cases = [
-    [SWITCH, UNREACHED],
-    ['HTTP/1.1 101 X\r\n\r\n', 'the target answered 101'],
-    [`HTTP/1.1 103 Early Hints\r\n\r\n${SWITCH}`, UNREACHED],
-    [`${SWITCH}${OK}`, UNREACHED],
-  ] as const;
-  for (const [answer, error] of cases) {
-    target.answer = (socket) => void socket.write(answer);
-    assert.equal((await forward.deliver(leasedEvent(), never))?.error, error, answer);
-    target.answer = (socket) => void socket.write(OK);
-    assert.equal(await deliverOnce(forward, leasedEvent()), null, 'the next event');
-  }
-});
+test(
+  'a 101 reply fails the attempt at once, and its connection is not reused',
+  bounded,
+  async () => {
+    const cases = [
+      [SWITCH, UNREACHED],
+      ['HTTP/1.1 101 X\r\n\r\n', 'the target answered 101'],
+      [`HTTP/1.1 103 Early Hints\r\n\r\n${SWITCH}`, UNREACHED],
+      [`${SWITCH}${OK}`, UNREACHED],
+    ] as const;
+    for (const [answer, error] of cases) {
+      target.answer = (socket) => void socket.write(answer);
+      assert.equal((await forward.deliver(leasedEvent(), never))?.error, error, answer);
+      target.answer = (socket) => void socket.write(OK);
+      assert.equal(await deliverOnce(forward, leasedEvent()), null, 'the next event');
+    }
+  },
+);
 
 test('1xx replies are ignored: the final reply decides', bounded, async () => {
   for (const interim of ['100 Continue', '102 Processing', '103 Early Hints', '199 X']) {
-    target.answer = (socket) => void socket.write(`HTTP/1.1 ${interim}\r\n\r\nHTTP/1.1 ${interim}\r\n\r\n${OK}`);
+    target.answer = (socket) =>
+      void socket.write(`HTTP/1.1 ${interim}\r\n\r\nHTTP/1.1 ${interim}\r\n\r\n${OK}`);
     assert.equal(await deliverOnce(forward, leasedEvent()), null, interim);
     target.answer = (socket) =>
       void socket.write(`HTTP/1.1 ${interim}\r\n\r\nHTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n`);
@@ -66,51 +72,66 @@ test('1xx replies are ignored: the final reply decides', bounded, async () => {
   }
 });
 
-test('endless 1xx replies meet the time limit, and the next event is delivered', bounded, async () => {
-  target.answer = (socket) => {
-    const promise = () =>
-      socket.destroyed
-        ? undefined
-        : void socket.write('HTTP/1.1 103 Early Hints\r\n\r\n', () => setTimeout(promise, 1));
-    promise();
-  };
-  assert.notEqual(await deliverOnce(forward, leasedEvent(), 300), null);
-  target.answer = (socket) => void socket.write(OK);
-  assert.equal(await deliverOnce(forward, leasedEvent()), null);
-});
+test(
+  'endless 1xx replies meet the time limit, and the next event is delivered',
+  bounded,
+  async () => {
+    target.answer = (socket) => {
+      const promise = () =>
+        socket.destroyed
+          ? undefined
+          : void socket.write('HTTP/1.1 103 Early Hints\r\n\r\n', () => setTimeout(promise, 1));
+      promise();
+    };
+    assert.notEqual(await deliverOnce(forward, leasedEvent(), 300), null);
+    target.answer = (socket) => void socket.write(OK);
+    assert.equal(await deliverOnce(forward, leasedEvent()), null);
+  },
+);
 
-test('in the service each 101 reply is one failed attempt, and later events are delivered', bounded, async (t) => {
-  const database = await createDatabase(t);
-  // One slot, and a time limit longer than the test.
-  const gatehouse = await startGatehouse(t, ['webhook'], database.url, {
-    WEBHOOK_FORWARD_URL: url,
-    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
-    WEBHOOK_CONCURRENCY: '1',
-    WEBHOOK_MAX_ATTEMPTS: '3',
-    WEBHOOK_BACKOFF_BASE_MS: '1',
-    WEBHOOK_TIMEOUT: '300',
-  });
-  const post = async (): Promise<string> =>
-    (
-      await ask('POST', `${gatehouse.url.webhook}/webhook`, {
-        bearer: WEBHOOK_TOKEN,
-        body: { event: 'e', data: { page_id: 'p' } },
-      })
-    ).json.id;
-  const ended = (id: string) =>
-    untilSql(async () => (await stateOf(database.sql, id)).status !== 'waiting', 'the event has ended');
-  target.requests = 0;
-  target.answer = (socket) => void socket.write(SWITCH);
-  const dead = await post();
-  await ended(dead);
-  assert.deepEqual(await stateOf(database.sql, dead), {
-    status: 'dead',
-    attempts: 3,
-    errors: [UNREACHED, UNREACHED, UNREACHED],
-  });
-  assert.equal(target.requests, 3);
-  target.answer = (socket) => void socket.write(OK);
-  const done = await post();
-  await ended(done);
-  assert.deepEqual(await stateOf(database.sql, done), { status: 'done', attempts: 1, errors: [] });
-});
+test(
+  'in the service each 101 reply is one failed attempt, and later events are delivered',
+  bounded,
+  async (t) => {
+    const database = await createDatabase(t);
+    // One slot, and a time limit longer than the test.
+    const gatehouse = await startGatehouse(t, ['webhook'], database.url, {
+      WEBHOOK_FORWARD_URL: url,
+      WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+      WEBHOOK_CONCURRENCY: '1',
+      WEBHOOK_MAX_ATTEMPTS: '3',
+      WEBHOOK_BACKOFF_BASE_MS: '1',
+      WEBHOOK_TIMEOUT: '300',
+    });
+    const post = async (): Promise<string> =>
+      (
+        await ask('POST', `${gatehouse.url.webhook}/webhook`, {
+          bearer: WEBHOOK_TOKEN,
+          body: { event: 'e', data: { page_id: 'p' } },
+        })
+      ).json.id;
+    const ended = (id: string) =>
+      untilSql(
+        async () => (await stateOf(database.sql, id)).status !== 'waiting',
+        'the event has ended',
+      );
+    target.requests = 0;
+    target.answer = (socket) => void socket.write(SWITCH);
+    const dead = await post();
+    await ended(dead);
+    assert.deepEqual(await stateOf(database.sql, dead), {
+      status: 'dead',
+      attempts: 3,
+      errors: [UNREACHED, UNREACHED, UNREACHED],
+    });
+    assert.equal(target.requests, 3);
+    target.answer = (socket) => void socket.write(OK);
+    const done = await post();
+    await ended(done);
+    assert.deepEqual(await stateOf(database.sql, done), {
+      status: 'done',
+      attempts: 1,
+      errors: [],
+    });
+  },
+);

@@ -30,7 +30,10 @@ async function handle(event: string): Promise<string> {
     body: { event, data: { page_id: 'p' } },
   });
   assert.equal(status, 200);
-  await untilSql(async () => (await stateOf(sql, json.id)).status !== 'waiting', `${event} has ended`);
+  await untilSql(
+    async () => (await stateOf(sql, json.id)).status !== 'waiting',
+    `${event} has ended`,
+  );
   return (await stateOf(sql, json.id)).status;
 }
 const lines = () => readFileSync(told, 'utf8').split('\n').length - 1;

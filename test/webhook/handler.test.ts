@@ -24,9 +24,14 @@ function open(t: TestContext, module = MODULE) {
   const handler = createHandlerTarget(module, { TOLD: told, GREETING: 'hello' });
   t.after(() => handler.close());
   return {
-    outcome: (event: string, timeoutMs?: number) => deliverOnce(handler, leasedEvent({ event }), timeoutMs),
+    outcome: (event: string, timeoutMs?: number) =>
+      deliverOnce(handler, leasedEvent({ event }), timeoutMs),
     deliver: handler.deliver,
-    told: () => readFileSync(told, 'utf8').split('\n').filter(Boolean).map((line): unknown => JSON.parse(line)),
+    told: () =>
+      readFileSync(told, 'utf8')
+        .split('\n')
+        .filter(Boolean)
+        .map((line): unknown => JSON.parse(line)),
   };
 }
 
@@ -80,27 +85,37 @@ test('a thrown or rejected value is a failure with its message, whatever the val
 });
 
 test('an error whose message is null is an error', async (t) => {
-  assert.match((await open(t).outcome('throws a message that is null')) ?? '', /^the handler failed/);
+  assert.match(
+    (await open(t).outcome('throws a message that is null')) ?? '',
+    /^the handler failed/,
+  );
 });
 
-test('a handler that exits, loops, hangs or throws outside of its call fails alone', bounded, async (t) => {
-  const { outcome } = open(t);
-  const late = 'the handler was stopped';
-  const expected = new Map<string, string | null>([
-    ['exits', 'the handler ended its thread'],
-    ['exits with 1', 'the handler ended its thread'],
-    ['never ends', late],
-    ['loops', late],
-    ['fails out of turn', 'the handler could not be loaded, or threw outside of a call: out of turn'],
-  ]);
-  const given = await Promise.all(
-    [...expected.keys(), 'returns', 'fulfils'].map((event) =>
-      outcome(event, expected.get(event) === late ? 1_000 : undefined),
-    ),
-  );
-  assert.deepEqual(given, [...expected.values(), null, null]);
-  for (const event of ['returns', 'fulfils']) assert.equal(await outcome(event), null);
-});
+test(
+  'a handler that exits, loops, hangs or throws outside of its call fails alone',
+  bounded,
+  async (t) => {
+    const { outcome } = open(t);
+    const late = 'the handler was stopped';
+    const expected = new Map<string, string | null>([
+      ['exits', 'the handler ended its thread'],
+      ['exits with 1', 'the handler ended its thread'],
+      ['never ends', late],
+      ['loops', late],
+      [
+        'fails out of turn',
+        'the handler could not be loaded, or threw outside of a call: out of turn',
+      ],
+    ]);
+    const given = await Promise.all(
+      [...expected.keys(), 'returns', 'fulfils'].map((event) =>
+        outcome(event, expected.get(event) === late ? 1_000 : undefined),
+      ),
+    );
+    assert.deepEqual(given, [...expected.values(), null, null]);
+    for (const event of ['returns', 'fulfils']) assert.equal(await outcome(event), null);
+  },
+);
 
 test('a handler that throws null outside of its call fails like any other', bounded, async (t) => {
   const { outcome } = open(t);
@@ -173,7 +188,10 @@ test('as many threads as WEBHOOK_CONCURRENCY allows cause no leak warning', asyn
   const note = (warning: Error) => void warnings.push(warning.message);
   process.on('warning', note);
   const { outcome } = open(t);
-  assert.deepEqual([...new Set(await Promise.all(Array.from({ length: 16 }, () => outcome('returns'))))], [null]);
+  assert.deepEqual(
+    [...new Set(await Promise.all(Array.from({ length: 16 }, () => outcome('returns'))))],
+    [null],
+  );
   process.off('warning', note);
   assert.deepEqual(warnings, []);
 });
@@ -185,56 +203,68 @@ test('a shutdown ends a handler in progress', bounded, async (t) => {
   assert.deepEqual(await pending, { error: 'the handler was stopped' });
 });
 
-test('the build behaves the same with handlers that fail, exit, loop or fail later', bounded, async (t) => {
-  const { url, sql } = await createDatabase(t);
-  const program = buildProgram();
-  const told = join(directory, 'compiled');
-  writeFileSync(told, '');
-  const running = startProgram(t, program, ['serve', 'webhook'], {
-    ...variables(url),
-    WEBHOOK_HANDLER: MODULE,
-    TOLD: told,
-    WEBHOOK_TIMEOUT: '1',
-    WEBHOOK_MAX_ATTEMPTS: '1',
-    WEBHOOK_BACKOFF_BASE_MS: '1',
-  });
-  await running.ready('webhook');
-  const address = `${await running.url('webhook')}/webhook`;
-  const states = new Map<string, string>();
-  for (const event of ['facts', 'prints', 'throws', 'exits', 'loops', 'returns', 'fails later']) {
-    const { status, json } = await ask('POST', address, {
-      bearer: WEBHOOK_TOKEN,
-      body: { event, data: { page_id: 'p' } },
+test(
+  'the build behaves the same with handlers that fail, exit, loop or fail later',
+  bounded,
+  async (t) => {
+    const { url, sql } = await createDatabase(t);
+    const program = buildProgram();
+    const told = join(directory, 'compiled');
+    writeFileSync(told, '');
+    const running = startProgram(t, program, ['serve', 'webhook'], {
+      ...variables(url),
+      WEBHOOK_HANDLER: MODULE,
+      TOLD: told,
+      WEBHOOK_TIMEOUT: '1',
+      WEBHOOK_MAX_ATTEMPTS: '1',
+      WEBHOOK_BACKOFF_BASE_MS: '1',
     });
-    assert.equal(status, 200);
-    states.set(event, json.id);
-  }
-  for (const [event, id] of states) {
-    await untilSql(async () => (await stateOf(sql, id)).status !== 'waiting', `${event} has ended`);
-    states.set(event, (await stateOf(sql, id)).status);
-  }
-  assert.deepEqual(Object.fromEntries(states), {
-    facts: 'done',
-    prints: 'done',
-    throws: 'dead',
-    exits: 'dead',
-    loops: 'dead',
-    returns: 'done',
-    'fails later': 'done',
-  });
-  assert.match(running.stderr(), /^printed by a handler$/m);
-  assert.ok(!running.stdout().includes('printed by a handler'), 'standard output is for the log');
-  const facts: { environment: object } = JSON.parse(
-    readFileSync(told, 'utf8')
-      .split('\n')
-      .find((line) => line.startsWith('{')) ?? '',
-  );
-  assert.deepEqual(facts.environment, { TOLD: told }, 'none of the variables that are ours');
-  await until(() => readFileSync(told, 'utf8').includes('"later"'), 'it has failed later');
-  assert.equal(
-    (await ask('POST', address, { bearer: WEBHOOK_TOKEN, body: { event: 'returns', data: { page_id: 'p' } } })).status,
-    200,
-  );
-  running.signal('SIGTERM');
-  assert.deepEqual(await running.ended, { code: 0, signal: null });
-});
+    await running.ready('webhook');
+    const address = `${await running.url('webhook')}/webhook`;
+    const states = new Map<string, string>();
+    for (const event of ['facts', 'prints', 'throws', 'exits', 'loops', 'returns', 'fails later']) {
+      const { status, json } = await ask('POST', address, {
+        bearer: WEBHOOK_TOKEN,
+        body: { event, data: { page_id: 'p' } },
+      });
+      assert.equal(status, 200);
+      states.set(event, json.id);
+    }
+    for (const [event, id] of states) {
+      await untilSql(
+        async () => (await stateOf(sql, id)).status !== 'waiting',
+        `${event} has ended`,
+      );
+      states.set(event, (await stateOf(sql, id)).status);
+    }
+    assert.deepEqual(Object.fromEntries(states), {
+      facts: 'done',
+      prints: 'done',
+      throws: 'dead',
+      exits: 'dead',
+      loops: 'dead',
+      returns: 'done',
+      'fails later': 'done',
+    });
+    assert.match(running.stderr(), /^printed by a handler$/m);
+    assert.ok(!running.stdout().includes('printed by a handler'), 'standard output is for the log');
+    const facts: { environment: object } = JSON.parse(
+      readFileSync(told, 'utf8')
+        .split('\n')
+        .find((line) => line.startsWith('{')) ?? '',
+    );
+    assert.deepEqual(facts.environment, { TOLD: told }, 'none of the variables that are ours');
+    await until(() => readFileSync(told, 'utf8').includes('"later"'), 'it has failed later');
+    assert.equal(
+      (
+        await ask('POST', address, {
+          bearer: WEBHOOK_TOKEN,
+          body: { event: 'returns', data: { page_id: 'p' } },
+        })
+      ).status,
+      200,
+    );
+    running.signal('SIGTERM');
+    assert.deepEqual(await running.ended, { code: 0, signal: null });
+  },
+);

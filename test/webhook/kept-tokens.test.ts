@@ -29,18 +29,24 @@ interface Sender {
   readonly end: () => Promise<Sender['send'] | null>;
 }
 
-const sendGeneric = (token: string): Sender['send'] => async (replica, event) => {
-  const body = { event, data: { page_id: 'p' } };
-  return (await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, body })).status;
-};
+const sendGeneric =
+  (token: string): Sender['send'] =>
+  async (replica, event) => {
+    const body = { event, data: { page_id: 'p' } };
+    return (await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, body })).status;
+  };
 
-const sendSigned = (token: string, secret: string): Sender['send'] => async (replica, event) => {
-  const body = '{"signed":true}';
-  const headers = { 'x-github-event': event, ...signatureOf('github', secret, body) };
-  return (await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, body, headers })).status;
-};
+const sendSigned =
+  (token: string, secret: string): Sender['send'] =>
+  async (replica, event) => {
+    const body = '{"signed":true}';
+    const headers = { 'x-github-event': event, ...signatureOf('github', secret, body) };
+    return (await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, body, headers }))
+      .status;
+  };
 
-const generic = () => createToken(database, { name: 'kept', role: 'sender', source: 'generic' }, null);
+const generic = () =>
+  createToken(database, { name: 'kept', role: 'sender', source: 'generic' }, null);
 
 async function rotated(id: string, overlap: number): Promise<Sender['send']> {
   const token = await rotateToken(database, id, overlap, null);
@@ -51,7 +57,10 @@ async function rotated(id: string, overlap: number): Promise<Sender['send']> {
 const ENDS: Readonly<Record<string, () => Promise<Sender>>> = {
   async 'a revoked token'() {
     const { id, token } = await generic();
-    return { send: sendGeneric(token), end: async () => ((await revokeToken(database, id)) ? null : assert.fail()) };
+    return {
+      send: sendGeneric(token),
+      end: async () => ((await revokeToken(database, id)) ? null : assert.fail()),
+    };
   },
   async 'a rotated token'() {
     const { id, token } = await generic();
@@ -60,14 +69,18 @@ const ENDS: Readonly<Record<string, () => Promise<Sender>>> = {
   async 'a rotated token whose overlap ends'() {
     const { id, token } = await generic();
     const next = await rotated(id, 3_600);
-    const end = () => sql`update webhook.tokens set previous_until = clock_timestamp() where id = ${id}`;
+    const end = () =>
+      sql`update webhook.tokens set previous_until = clock_timestamp() where id = ${id}`;
     return { send: sendGeneric(token), end: () => end().then(() => next) };
   },
   async 'a rotated signing secret'() {
     const { id, token } = await addToken(database, 'github', 'the first secret');
     const sealed = sealSecret(createSigningKey(WEBHOOK_SECRET), 'the next secret');
     const end = () => rotateToken(database, id, 0, sealed).then((done) => assert.equal(done, null));
-    return { send: sendSigned(token, 'the first secret'), end: () => end().then(() => sendSigned(token, 'the next secret')) };
+    return {
+      send: sendSigned(token, 'the first secret'),
+      end: () => end().then(() => sendSigned(token, 'the next secret')),
+    };
   },
 };
 
@@ -84,7 +97,10 @@ for (const [what, prepare] of Object.entries(ENDS)) {
       const request = async (number: number) => {
         const event = isOver ? late : early;
         const status = await send(replicas[number % 2 === 0 ? 0 : 1], event);
-        assert.ok(event === late ? status === 401 : status === 200 || status === 401, `${event}: ${status}`);
+        assert.ok(
+          event === late ? status === 401 : status === 200 || status === 401,
+          `${event}: ${status}`,
+        );
         if (status === 200) accepted += 1;
         answers += 1;
         if (answers === CLIENTS) letGo();
@@ -101,8 +117,12 @@ for (const [what, prepare] of Object.entries(ENDS)) {
       const next = await ended;
       await Promise.all(Array.from({ length: CLIENTS }, (_, number) => request(number)));
       assert.ok(accepted >= 1, 'some were accepted before');
-      const stored = await sql`select event from webhook.events where event in ${sql([early, late])}`;
-      assert.deepEqual(stored.map(({ event }) => event), Array<string>(accepted).fill(early));
+      const stored =
+        await sql`select event from webhook.events where event in ${sql([early, late])}`;
+      assert.deepEqual(
+        stored.map(({ event }) => event),
+        Array<string>(accepted).fill(early),
+      );
       if (next) for (const replica of replicas) assert.equal(await next(replica, 'next'), 200);
     }
   });
@@ -116,7 +136,8 @@ for (const [status, request] of [
   test(`a token is looked up before the reply ${status}`, async () => {
     const { id, token } = await generic();
     const [replica] = replicas;
-    const statusOf = async () => (await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, ...request })).status;
+    const statusOf = async () =>
+      (await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, ...request })).status;
     assert.equal(await statusOf(), status);
     assert.equal(await sendGeneric(token)(replica, 'kept'), 200);
     await revokeToken(database, id);
@@ -125,10 +146,17 @@ for (const [status, request] of [
 }
 
 test("an operator's token is kept for no sender", async () => {
-  const { token } = await createToken(database, { name: 'kept', role: 'operator', source: 'generic' }, null);
+  const { token } = await createToken(
+    database,
+    { name: 'kept', role: 'operator', source: 'generic' },
+    null,
+  );
   const [replica] = replicas;
   assert.equal((await ask('GET', `${replica.url.webhook}/events`, { bearer: token })).status, 200);
-  assert.equal((await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, body: 'text' })).status, 401);
+  assert.equal(
+    (await ask('POST', `${replica.url.webhook}/webhook`, { bearer: token, body: 'text' })).status,
+    401,
+  );
   assert.equal(await sendGeneric(token)(replica, 'kept'), 401);
 });
 
@@ -136,7 +164,11 @@ test('in a shared statement, an event with an ended token harms no other', async
   const tokens = await Promise.all(Array.from({ length: 4 }, generic));
   const sends = tokens.map(({ token }) => sendGeneric(token));
   const all = (event: string) =>
-    Promise.all(Array.from({ length: 32 }, (_, number) => sends[number % 4]?.(replicas[0], `${event} ${number}`)));
+    Promise.all(
+      Array.from({ length: 32 }, (_, number) =>
+        sends[number % 4]?.(replicas[0], `${event} ${number}`),
+      ),
+    );
   assert.ok((await all('before')).every((status) => status === 200));
   await revokeToken(database, tokens[1]?.id ?? '');
   const expected = Array.from({ length: 32 }, (_, number) => (number % 4 === 1 ? 401 : 200));

@@ -59,71 +59,95 @@ test(
   },
 );
 
-test('while the first event of a key waits for its retry, only later ones of that key wait', bounded, async () => {
-  const head = await queue.put({ orderKey: 'k', event: 'fails' });
-  const [behind, other, none] = [
-    await queue.put({ orderKey: 'k' }),
-    await queue.put({ orderKey: 'l' }),
-    await queue.put(),
-  ];
-  const worker = queue.startWorker(async ({ event, attempt }) =>
-    event === 'fails' && attempt === 1 ? { error: 'not now', retryAfter: 3_600 } : null,
-  );
-  for (const id of [other, none]) await untilSql(async () => (await queue.stateOf(id)).status === 'done', 'it is done');
-  await untilSql(async () => (await queue.stateOf(head)).errors.length === 1, 'the head has failed');
-  // If the waiting one were due, it would be claimed together with this one.
-  const last = await queue.put();
-  worker.notify();
-  await untilSql(async () => (await queue.stateOf(last)).status === 'done', 'another claim was made');
-  assert.deepEqual(await queue.stateOf(behind), { status: 'waiting', attempts: 0, errors: [] });
-  await queue.sql`update webhook.pages set due_at = now()`;
-  worker.notify();
-  await nothingWaits();
-  assert.equal((await queue.stateOf(behind)).status, 'done');
-  await worker.stop();
-});
-
-test('WEBHOOK_ORDER orders by data.page_id, and WEBHOOK_EVENTS selects what is delivered', bounded, async (t) => {
-  const recorder = await startRecorder(t);
-  for (const ordered of [true, false]) {
-    const { url, sql } = await createDatabase(t);
-    const fail = { on: true };
-    recorder.answer((response, { body }) =>
-      response.writeHead(fail.on && body.includes('head') ? 503 : 200, { 'retry-after': '3600' }).end(),
-    );
-    const gatehouse = await startGatehouse(t, ['webhook'], url, {
-      WEBHOOK_FORWARD_URL: recorder.url,
-      WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
-      WEBHOOK_EVENTS: 'page.*, *.head',
-      WEBHOOK_ORDER: ordered ? 'page_id' : undefined,
-    });
-    const post = async (event: string, page_id: string): Promise<string> =>
-      (
-        await ask('POST', `${gatehouse.url.webhook}/webhook`, {
-          bearer: WEBHOOK_TOKEN,
-          body: { event, data: { page_id } },
-        })
-      ).json.id;
-    const head = await post('the.head', 'p1');
-    await untilSql(async () => (await stateOf(sql, head)).errors.length === 1, 'the head has failed');
-    const [same, other, skipped] = [
-      await post('page.updated', 'p1'),
-      await post('page.updated', 'p2'),
-      await post('comment.page.', 'p1'),
+test(
+  'while the first event of a key waits for its retry, only later ones of that key wait',
+  bounded,
+  async () => {
+    const head = await queue.put({ orderKey: 'k', event: 'fails' });
+    const [behind, other, none] = [
+      await queue.put({ orderKey: 'k' }),
+      await queue.put({ orderKey: 'l' }),
+      await queue.put(),
     ];
-    for (const id of ordered ? [other] : [other, same])
-      await untilSql(async () => (await stateOf(sql, id)).status === 'done', 'it is done');
-    assert.equal((await stateOf(sql, same)).status, ordered ? 'waiting' : 'done');
-    assert.deepEqual(await stateOf(sql, skipped), { status: 'skipped', attempts: 0, errors: [] });
-    await gatehouse.stop();
-  }
-});
+    const worker = queue.startWorker(async ({ event, attempt }) =>
+      event === 'fails' && attempt === 1 ? { error: 'not now', retryAfter: 3_600 } : null,
+    );
+    for (const id of [other, none])
+      await untilSql(async () => (await queue.stateOf(id)).status === 'done', 'it is done');
+    await untilSql(
+      async () => (await queue.stateOf(head)).errors.length === 1,
+      'the head has failed',
+    );
+    // If the waiting one were due, it would be claimed together with this one.
+    const last = await queue.put();
+    worker.notify();
+    await untilSql(
+      async () => (await queue.stateOf(last)).status === 'done',
+      'another claim was made',
+    );
+    assert.deepEqual(await queue.stateOf(behind), { status: 'waiting', attempts: 0, errors: [] });
+    await queue.sql`update webhook.pages set due_at = now()`;
+    worker.notify();
+    await nothingWaits();
+    assert.equal((await queue.stateOf(behind)).status, 'done');
+    await worker.stop();
+  },
+);
+
+test(
+  'WEBHOOK_ORDER orders by data.page_id, and WEBHOOK_EVENTS selects what is delivered',
+  bounded,
+  async (t) => {
+    const recorder = await startRecorder(t);
+    for (const ordered of [true, false]) {
+      const { url, sql } = await createDatabase(t);
+      const fail = { on: true };
+      recorder.answer((response, { body }) =>
+        response
+          .writeHead(fail.on && body.includes('head') ? 503 : 200, { 'retry-after': '3600' })
+          .end(),
+      );
+      const gatehouse = await startGatehouse(t, ['webhook'], url, {
+        WEBHOOK_FORWARD_URL: recorder.url,
+        WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+        WEBHOOK_EVENTS: 'page.*, *.head',
+        WEBHOOK_ORDER: ordered ? 'page_id' : undefined,
+      });
+      const post = async (event: string, page_id: string): Promise<string> =>
+        (
+          await ask('POST', `${gatehouse.url.webhook}/webhook`, {
+            bearer: WEBHOOK_TOKEN,
+            body: { event, data: { page_id } },
+          })
+        ).json.id;
+      const head = await post('the.head', 'p1');
+      await untilSql(
+        async () => (await stateOf(sql, head)).errors.length === 1,
+        'the head has failed',
+      );
+      const [same, other, skipped] = [
+        await post('page.updated', 'p1'),
+        await post('page.updated', 'p2'),
+        await post('comment.page.', 'p1'),
+      ];
+      for (const id of ordered ? [other] : [other, same])
+        await untilSql(async () => (await stateOf(sql, id)).status === 'done', 'it is done');
+      assert.equal((await stateOf(sql, same)).status, ordered ? 'waiting' : 'done');
+      assert.deepEqual(await stateOf(sql, skipped), { status: 'skipped', attempts: 0, errors: [] });
+      await gatehouse.stop();
+    }
+  },
+);
 
 test('a pattern matches whole names, only * is special, and no pattern selects all', () => {
   const cases: ReadonlyArray<readonly [patterns: string[], selected: string[], left: string[]]> = [
     [[], ['', 'anything'], []],
     [['*'], ['', 'a', 'a\nb'], []],
-    [['page.updated'], ['page.updated'], ['page.updated2', 'xpage.updated', 'pageXupdated', 'PAGE.UPDATED', '']],
+    [
+      ['page.updated'],
+      ['page.updated'],
+      ['page.updated2', 'xpage.updated', 'pageXupdated', 'PAGE.UPDATED', ''],
+    ],
     [['page.*'], ['page.', 'page.a', 'page.a.b'], ['page', 'pages.a', 'a.page.b']],
     [['*.created'], ['a.created', '.created', 'a.b.created'], ['created', 'a.created.b']],
     [['a*c*e'], ['ace', 'abcde', 'accce'], ['acd', 'aec']],
@@ -147,7 +171,8 @@ test('a pattern matches whole names, only * is special, and no pattern selects a
     const isSelected = createSelector(patterns);
     for (const name of selected)
       assert.equal(isSelected(name), true, `${patterns.join()} selects ${JSON.stringify(name)}`);
-    for (const name of left) assert.equal(isSelected(name), false, `${patterns.join()} leaves ${JSON.stringify(name)}`);
+    for (const name of left)
+      assert.equal(isSelected(name), false, `${patterns.join()} leaves ${JSON.stringify(name)}`);
   }
 });
 
@@ -155,14 +180,20 @@ test('a pattern matches whole names, only * is special, and no pattern selects a
 const textsOf = (letters: string, most: number): string[] =>
   most === 0
     ? ['']
-    : ['', ...[...letters].flatMap((letter) => textsOf(letters, most - 1).map((rest) => letter + rest))];
+    : [
+        '',
+        ...[...letters].flatMap((letter) =>
+          textsOf(letters, most - 1).map((rest) => letter + rest),
+        ),
+      ];
 
 test('short patterns select the same names as a regular expression', () => {
   const names = textsOf('ab', 5);
   for (const pattern of textsOf('ab*', 5)) {
     const expected = new RegExp(`^${pattern.replaceAll('*', '.*')}$`);
     const isSelected = createSelector([pattern]);
-    for (const name of names) assert.equal(isSelected(name), expected.test(name), `"${pattern}" and "${name}"`);
+    for (const name of names)
+      assert.equal(isSelected(name), expected.test(name), `"${pattern}" and "${name}"`);
   }
 });
 
@@ -172,7 +203,10 @@ test('no event name makes a pattern with many stars slow', () => {
 });
 
 test('a delay is within 20 % of its pause, at least Retry-After, which counts up to a day', () => {
-  assert.deepEqual([0, 0.5, 1].map((random) => Math.round(delayOf(1_000, null, random))), [800, 1_000, 1_200]);
+  assert.deepEqual(
+    [0, 0.5, 1].map((random) => Math.round(delayOf(1_000, null, random))),
+    [800, 1_000, 1_200],
+  );
   assert.equal(delayOf(0, null, 1), 0);
   assert.equal(delayOf(30, 120, 1), 120);
   assert.equal(delayOf(1_000, 10, 0), 800, 'what is asked for is the least');
@@ -180,12 +214,17 @@ test('a delay is within 20 % of its pause, at least Retry-After, which counts up
   assert.equal(delayOf(604_800, 200_000, 0.5), 604_800);
   const drawn = Array.from({ length: 1_000 }, () => delayOf(10, null));
   assert.ok(
-    Math.min(...drawn) < 8.5 && Math.max(...drawn) > 11.5 && drawn.every((delay) => delay >= 8 && delay <= 12),
+    Math.min(...drawn) < 8.5 &&
+      Math.max(...drawn) > 11.5 &&
+      drawn.every((delay) => delay >= 8 && delay <= 12),
     'drawn from the whole range',
   );
 });
 
 test('an error is one line of at most 1,000 characters without control characters', () => {
-  assert.equal(errorLine(' a\r\n\tb\u0000c\u001b[31m\u202ed\u2028e\ufefff\u0085 '), 'a b c [31m d e f');
+  assert.equal(
+    errorLine(' a\r\n\tb\u0000c\u001b[31m\u202ed\u2028e\ufefff\u0085 '),
+    'a b c [31m d e f',
+  );
   assert.equal(errorLine('x'.repeat(2_000)).length, 1_000);
 });

@@ -18,7 +18,10 @@ const [DONE, DEAD, WAITING, STORED] = [20_000, 3_000, 3_000, 200];
 const [PAGE, READ] = [100, 110];
 
 async function fill(): Promise<void> {
-  await ask('POST', `${webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: { event: 'a', data: { page_id: 'p' } } });
+  await ask('POST', `${webhook}/webhook`, {
+    bearer: WEBHOOK_TOKEN,
+    body: { event: 'a', data: { page_id: 'p' } },
+  });
   // Dead and waiting events are spread over all times.
   await sql`
     insert into webhook.events (id, token_id, delivery_id, event, body, received_at)
@@ -39,7 +42,9 @@ async function readBy(query: string, found = PAGE): Promise<Scan[]> {
   let scans: Scan[] = [];
   for (let round = 1; round <= 7; round += 1) {
     observatory.scans();
-    const { status, text, json } = await ask('GET', `${webhook}/events?limit=${PAGE}${query}`, { bearer });
+    const { status, text, json } = await ask('GET', `${webhook}/events?limit=${PAGE}${query}`, {
+      bearer,
+    });
     assert.equal(status, 200, text);
     assert.equal(json.length, found, query);
     scans = observatory.scans().filter(({ statement }) => statement.includes('webhook.events'));
@@ -54,9 +59,19 @@ const rowsOf = (scans: readonly Scan[], table: string) =>
 test('a page of events, and one of dead events, reads only the rows that it shows', async () => {
   const dead = await ask('GET', `${webhook}/events?limit=100&status=dead`, { bearer });
   const { id, received_at: at } = dead.json.at(-1);
-  for (const query of ['', '&status=dead', `&status=dead&after=${id}`, `&status=dead&until=${at}`, '&status=dead&since=2020-01-01T00:00:00Z']) {
+  for (const query of [
+    '',
+    '&status=dead',
+    `&status=dead&after=${id}`,
+    `&status=dead&until=${at}`,
+    '&status=dead&since=2020-01-01T00:00:00Z',
+  ]) {
     const scans = await readBy(query);
-    for (const { node, table, rows, statement } of scans) assert.ok(rows <= READ && node !== 'Seq Scan' || rows <= 3, `${query}: ${node} of ${rows} rows of ${table} for ${statement}`);
+    for (const { node, table, rows, statement } of scans)
+      assert.ok(
+        (rows <= READ && node !== 'Seq Scan') || rows <= 3,
+        `${query}: ${node} of ${rows} rows of ${table} for ${statement}`,
+      );
     const own = query === '' ? 0 : 1;
     assert.ok(rowsOf(scans, 'webhook.outcomes') <= READ * (1 + own), `${query}: of outcomes`);
   }
@@ -65,22 +80,27 @@ test('a page of events, and one of dead events, reads only the rows that it show
 test('a page of waiting events reads the table of waiting events, and only its own of the others', async () => {
   const scans = await readBy('&status=waiting');
   assert.ok(rowsOf(scans, 'webhook.work') <= WAITING + READ);
-  for (const table of ['webhook.events', 'webhook.outcomes', 'webhook.failures']) assert.ok(rowsOf(scans, table) <= READ, table);
+  for (const table of ['webhook.events', 'webhook.outcomes', 'webhook.failures'])
+    assert.ok(rowsOf(scans, table) <= READ, table);
 });
 
 test('the page of an event is found by its delivery id', async () => {
   const scans = await readBy('&delivery_id=delivery-77', 1);
-  for (const { table, rows, statement } of scans) assert.ok(rows <= 3, `${rows} rows of ${table} for ${statement}`);
+  for (const { table, rows, statement } of scans)
+    assert.ok(rows <= 3, `${rows} rows of ${table} for ${statement}`);
 });
 
 test('pages of dead events follow each other without a gap, newest first', async () => {
   const seen: string[] = [];
-  for (let path: string | undefined = '/events?limit=100&status=dead'; path !== undefined; ) {
+  for (let path: string | undefined = '/events?limit=100&status=dead'; path !== undefined;) {
     const { json, headers } = await ask('GET', webhook + path, { bearer });
     seen.push(...json.map((event: { id: string }) => event.id));
     [, path] = /^<(.*)>; rel="next"$/.exec(headers.get('link') ?? '') ?? [];
   }
   const expected = await sql<Array<{ id: string }>>`
     select e.id from webhook.events e join webhook.outcomes o on o.event_id = e.id where o.status = 'dead' order by e.received_at desc, e.id desc`;
-  assert.deepEqual(seen, expected.map(({ id }) => id));
+  assert.deepEqual(
+    seen,
+    expected.map(({ id }) => id),
+  );
 });

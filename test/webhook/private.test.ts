@@ -115,7 +115,13 @@ test('an IPv6 address that contains a private IPv4 address is private, in any sp
 test('the metadata services of the clouds are private', () => {
   // AWS, Google, Azure and DigitalOcean; containers of AWS; AWS and Google by IPv6; Alibaba; Oracle; Azure's own.
   for (const address of [
-    '169.254.169.254', '169.254.170.2', 'fd00:ec2::254', 'fd20:ce::254', '100.100.100.200', '192.0.0.192', '168.63.129.16',
+    '169.254.169.254',
+    '169.254.170.2',
+    'fd00:ec2::254',
+    'fd20:ce::254',
+    '100.100.100.200',
+    '192.0.0.192',
+    '168.63.129.16',
   ])
     assert.equal(isPrivate(address), true, address);
   for (const zone of ['fe80::1%eth0', 'fe80::1%2']) assert.equal(isPrivate(zone), true, zone);
@@ -132,7 +138,11 @@ test('an address that NAT64 or 6to4 maps to a private IPv4 address is private', 
     '::ffff:0:127.0.0.1',
   ])
     assert.equal(isPrivate(address), true, address);
-  assert.equal(isPrivate('64:ff9b::808:808'), false, 'a network without IPv4 reaches the public one so');
+  assert.equal(
+    isPrivate('64:ff9b::808:808'),
+    false,
+    'a network without IPv4 reaches the public one so',
+  );
 });
 
 /** An IPv4 address as the last two groups of an IPv6 address. */
@@ -173,7 +183,12 @@ test('every IPv6 form of an IPv4 address is as private as it; 6to4, Teredo and I
   for (const address of IPV4.public) {
     for (const outer of [`::ffff:${address}`, `::ffff:${pieces(address)}`, `64:ff9b::${address}`])
       assert.equal(isPrivate(outer), false, outer);
-    for (const outer of [`2606:4700:1:2:0:5efe:${address}`, `2002:${pieces(address)}::1`, `2001:0:${pieces(address)}::1`, `::${address}`])
+    for (const outer of [
+      `2606:4700:1:2:0:5efe:${address}`,
+      `2002:${pieces(address)}::1`,
+      `2001:0:${pieces(address)}::1`,
+      `::${address}`,
+    ])
       assert.equal(isPrivate(outer), true, outer);
   }
 });
@@ -219,7 +234,11 @@ const SPELLINGS = [
 
 test('a private target is rejected before anything is sent, in any spelling and by any name', async () => {
   for (const host of SPELLINGS)
-    assert.deepEqual(await forwardTo(`http://${host}:${port}/`).deliver(leasedEvent(), never), REFUSED, host);
+    assert.deepEqual(
+      await forwardTo(`http://${host}:${port}/`).deliver(leasedEvent(), never),
+      REFUSED,
+      host,
+    );
   for (const host of ['127.0.0.1', '[::1]', 'localhost'])
     assert.deepEqual(
       await forwardTo(`https://${host}:${port}/`).deliver(leasedEvent(), never),
@@ -233,7 +252,11 @@ test('WEBHOOK_FORWARD_ALLOW_PRIVATE=on allows private targets', async (t) => {
   const recorder = await startRecorder(t);
   recorder.answer((response) => response.end());
   for (const host of ['127.0.0.1', '0x7f.1', 'localhost']) {
-    assert.equal(await deliverOnce(forwardTo(`http://${host}:${recorder.port}/`, true), leasedEvent()), null, host);
+    assert.equal(
+      await deliverOnce(forwardTo(`http://${host}:${recorder.port}/`, true), leasedEvent()),
+      null,
+      host,
+    );
   }
   assert.equal(recorder.received.length, 3);
 });

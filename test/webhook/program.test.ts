@@ -20,18 +20,24 @@ const file = (name: string) => join(directory, name);
 const PATH = process.env.PATH ?? '';
 
 /** The shell is the test's program. Gatehouse does not use one. */
-const run = (command: readonly [string, ...string[]], more: { timeoutMs?: number; body?: Buffer } = {}) =>
+const run = (
+  command: readonly [string, ...string[]],
+  more: { timeoutMs?: number; body?: Buffer } = {},
+) =>
   deliverOnce(
     createCommandTarget(command, { PATH, DIRECTORY: directory }),
     leasedEvent(more.body ? { body: more.body } : {}),
     more.timeoutMs ?? 30_000,
   );
-const sh = (script: string, more: Parameters<typeof run>[1] = {}) => run(['/bin/sh', '-c', script], more);
+const sh = (script: string, more: Parameters<typeof run>[1] = {}) =>
+  run(['/bin/sh', '-c', script], more);
 
 /** Asks `ps`. A zombie does not count as running. */
 function isRunning(processId: number): boolean {
   try {
-    return !/^$|^Z/.test(execFileSync('ps', ['-o', 'stat=', '-p', String(processId)], { encoding: 'utf8' }).trim());
+    return !/^$|^Z/.test(
+      execFileSync('ps', ['-o', 'stat=', '-p', String(processId)], { encoding: 'utf8' }).trim(),
+    );
   } catch {
     return false;
   }
@@ -78,13 +84,15 @@ test('exit code 0 is success; any other is a failure with the last output', asyn
       await sh(`echo what went wrong >&2; exit ${code}`),
       `the command ended with status ${code}: what went wrong\n`,
     );
-  assert.equal(await (sh('kill -TERM $$')), 'the command ended with SIGTERM: ');
-  assert.match((await (sh('kill -SEGV $$'))) ?? '', /^the command ended with SIGSEGV/);
+  assert.equal(await sh('kill -TERM $$'), 'the command ended with SIGTERM: ');
+  assert.match((await sh('kill -SEGV $$')) ?? '', /^the command ended with SIGSEGV/);
 });
 
 test('the error has the end of a long output', async () => {
   const error =
-    (await sh('head -c 300000 /dev/zero | tr "\\0" "x"; echo; echo "the reason, in the last line" >&2; exit 1')) ?? '';
+    (await sh(
+      'head -c 300000 /dev/zero | tr "\\0" "x"; echo; echo "the reason, in the last line" >&2; exit 1',
+    )) ?? '';
   assert.ok(error.endsWith('the reason, in the last line\n'), error.slice(-100));
   assert.ok(error.length < 3_000, `${error.length} characters`);
   // As the worker stores it.
@@ -97,39 +105,59 @@ test('the error has the end of a long output', async () => {
 test('unlimited output on both streams is read and takes no memory', bounded, async () => {
   const before = process.resourceUsage().maxRSS;
   const MB = 1_000_000;
-  assert.equal(await sh(`head -c ${250 * MB} /dev/zero & head -c ${250 * MB} /dev/urandom >&2; wait`), null);
+  assert.equal(
+    await sh(`head -c ${250 * MB} /dev/zero & head -c ${250 * MB} /dev/urandom >&2; wait`),
+    null,
+  );
   const grownBy = (process.resourceUsage().maxRSS - before) * 1024;
   assert.ok(grownBy < 200 * MB, `the most memory ever used grew by ${grownBy} bytes`);
   // Endless output ends at the time limit.
-  assert.match((await run(['/usr/bin/env', 'yes'], { timeoutMs: 300 })) ?? '', /^the command ended with SIGKILL/);
+  assert.match(
+    (await run(['/usr/bin/env', 'yes'], { timeoutMs: 300 })) ?? '',
+    /^the command ended with SIGKILL/,
+  );
 });
 
 test('a program need not read its input, and may close it', async () => {
   const body = randomBytes(1024 * 1024);
   assert.equal(await run(['/bin/sh', '-c', ':'], { body }), null);
   assert.equal(await sh('exec 0<&-', { body }), null);
-  assert.match((await (sh('exit 3', { body }))) ?? '', /^the command ended with status 3/);
+  assert.match((await sh('exit 3', { body })) ?? '', /^the command ended with status 3/);
 });
 
-test('a program that hangs is killed with its whole process group, even if it ignores signals', bounded, async () => {
-  const child = `(trap '' TERM; sleep 1000 & echo $! >> "$DIRECTORY/hanging"; wait)`;
-  const hanging = `trap '' TERM INT HUP; ${child} & echo $$ $! >> "$DIRECTORY/hanging"; while :; do sleep 1000; done`;
-  assert.match((await sh(hanging, { timeoutMs: 1_000 })) ?? '', /^the command ended with SIGKILL/);
-  assert.equal(processesIn('hanging').length, 3);
-  await until(() => !processesIn('hanging').some(isRunning), 'all three are gone');
-});
+test(
+  'a program that hangs is killed with its whole process group, even if it ignores signals',
+  bounded,
+  async () => {
+    const child = `(trap '' TERM; sleep 1000 & echo $! >> "$DIRECTORY/hanging"; wait)`;
+    const hanging = `trap '' TERM INT HUP; ${child} & echo $$ $! >> "$DIRECTORY/hanging"; while :; do sleep 1000; done`;
+    assert.match(
+      (await sh(hanging, { timeoutMs: 1_000 })) ?? '',
+      /^the command ended with SIGKILL/,
+    );
+    assert.equal(processesIn('hanging').length, 3);
+    await until(() => !processesIn('hanging').some(isRunning), 'all three are gone');
+  },
+);
 
-test('processes that a program leaves running are killed and do not delay its result', bounded, async () => {
-  assert.equal(await sh('sleep 1000 & echo $! > "$DIRECTORY/left"'), null);
-  await until(() => !processesIn('left').some(isRunning), 'it is gone');
-});
+test(
+  'processes that a program leaves running are killed and do not delay its result',
+  bounded,
+  async () => {
+    assert.equal(await sh('sleep 1000 & echo $! > "$DIRECTORY/left"'), null);
+    await until(() => !processesIn('left').some(isRunning), 'it is gone');
+  },
+);
 
 test('a shutdown kills a program in progress', bounded, async () => {
   const stop = new AbortController();
-  const program = createCommandTarget(['/bin/sh', '-c', 'echo $$ > "$DIRECTORY/stopped"; exec sleep 1000'], {
-    PATH,
-    DIRECTORY: directory,
-  });
+  const program = createCommandTarget(
+    ['/bin/sh', '-c', 'echo $$ > "$DIRECTORY/stopped"; exec sleep 1000'],
+    {
+      PATH,
+      DIRECTORY: directory,
+    },
+  );
   const outcome = program.deliver(leasedEvent(), stop.signal);
   await until(() => processesIn('stopped').some(isRunning), 'it runs');
   stop.abort();
@@ -140,8 +168,8 @@ test('a shutdown kills a program in progress', bounded, async () => {
 test('a command that cannot be run fails with the reason', async () => {
   writeFileSync(file('plain'), 'no program', { mode: 0o644 });
   mkdirSync(file('folder'));
-  assert.equal(await (run([file('missing')])), 'the command could not be run (ENOENT)');
-  assert.equal(await (run(['no-such-program-anywhere'])), 'the command could not be run (ENOENT)');
+  assert.equal(await run([file('missing')]), 'the command could not be run (ENOENT)');
+  assert.equal(await run(['no-such-program-anywhere']), 'the command could not be run (ENOENT)');
   for (const name of ['plain', 'folder'])
     assert.equal(await run([file(name)]), 'the command could not be run (EACCES)', name);
 });
@@ -156,7 +184,10 @@ test(
     // Gatehouse's variables in both forms, and another one.
     const secretFile = file('webhook-secret');
     writeFileSync(secretFile, 'a secret that no program shall know');
-    const ours = { WEBHOOK_SECRET_FILE: secretFile, SERVER_SECRET_PREVIOUS: 'previous-secret-0123456789abcdefghijkl' };
+    const ours = {
+      WEBHOOK_SECRET_FILE: secretFile,
+      SERVER_SECRET_PREVIOUS: 'previous-secret-0123456789abcdefghijkl',
+    };
     const gatehouse = await startGatehouse(t, ['webhook'], url, {
       ...ours,
       PATH,
@@ -179,7 +210,9 @@ test(
     const id: string = answer.json.id;
     await untilSql(async () => (await stateOf(sql, id)).status === 'dead', 'the event is dead');
 
-    const [row] = await sql<[{ received_at: Date }]>`select received_at from webhook.events where id = ${id}`;
+    const [row] = await sql<
+      [{ received_at: Date }]
+    >`select received_at from webhook.events where id = ${id}`;
     for (const attempt of ['1', '2']) {
       const given = Object.fromEntries(
         readFileSync(file(`env-${attempt}`), 'utf8')
@@ -197,8 +230,14 @@ test(
       };
       // Without the variables that the shell adds.
       const { PWD: _1, SHLVL: _2, _: _3, OLDPWD: _4, ...others } = given;
-      assert.deepEqual(others, { PATH, DIRECTORY: directory, GREETING: 'for the program', ...facts });
-      for (const name of Object.keys(VARIABLES)) assert.ok(!(name in given) && !(`${name}_FILE` in given), name);
+      assert.deepEqual(others, {
+        PATH,
+        DIRECTORY: directory,
+        GREETING: 'for the program',
+        ...facts,
+      });
+      for (const name of Object.keys(VARIABLES))
+        assert.ok(!(name in given) && !(`${name}_FILE` in given), name);
     }
     const { errors } = await stateOf(sql, id);
     assert.equal(errors.length, 2);

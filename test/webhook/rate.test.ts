@@ -3,7 +3,13 @@ import { test } from 'node:test';
 import { createRateLimit } from '../../src/runtime/rate.ts';
 import { connect } from '../../scripts/postgres.ts';
 import { createDatabase } from '../support/database.ts';
-import { type Answer, ask, type Gatehouse, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
+import {
+  type Answer,
+  ask,
+  type Gatehouse,
+  startGatehouse,
+  WEBHOOK_TOKEN,
+} from '../support/gatehouse.ts';
 import { untilSql } from '../support/connections.ts';
 
 // Before the first test: node:test must know what ends with the file.
@@ -18,9 +24,15 @@ function clocked(perSecond: number) {
 
 test('a burst of one second passes, then one request per share of a second', () => {
   const { wait, pass } = clocked(5);
-  assert.deepEqual(Array.from({ length: 6 }, () => wait() > 0), [false, false, false, false, false, true]);
+  assert.deepEqual(
+    Array.from({ length: 6 }, () => wait() > 0),
+    [false, false, false, false, false, true],
+  );
   pass(1_000);
-  assert.deepEqual(Array.from({ length: 6 }, () => wait() > 0), [false, false, false, false, false, true]);
+  assert.deepEqual(
+    Array.from({ length: 6 }, () => wait() > 0),
+    [false, false, false, false, false, true],
+  );
   pass(3_600_000);
   assert.equal(
     Array.from({ length: 20 }, () => wait()).filter((seconds) => seconds === 0).length,
@@ -68,8 +80,11 @@ test('a clock that stands still or goes back neither adds requests nor blocks an
   assert.equal(wait(), 0);
 });
 
-const post = ({ url }: Gatehouse, token = WEBHOOK_TOKEN, body: unknown = { event: 'e', data: { page_id: 'p' } }) =>
-  ask('POST', `${url.webhook}/webhook`, { bearer: token, body });
+const post = (
+  { url }: Gatehouse,
+  token = WEBHOOK_TOKEN,
+  body: unknown = { event: 'e', data: { page_id: 'p' } },
+) => ask('POST', `${url.webhook}/webhook`, { bearer: token, body });
 const countEvents = async () => (await file.sql`select from webhook.events`).length;
 
 test('beyond WEBHOOK_RATE a token gets 429 with Retry-After, and nothing is stored', async (t) => {

@@ -21,7 +21,9 @@ after(() => service.storage?.database.close());
 const batch = async () =>
   (
     await Promise.all(
-      service.jobs.filter(({ name }) => name === 'remove from webhook.events').map((job) => job.batch()),
+      service.jobs
+        .filter(({ name }) => name === 'remove from webhook.events')
+        .map((job) => job.batch()),
     )
   ).some(Boolean);
 
@@ -34,10 +36,15 @@ async function endedEvent(status: 'done' | 'dead' | 'skipped', daysAgo: number):
 }
 const agedBy = (id: string, days: number) =>
   sql`update webhook.events set received_at = now() - make_interval(days => ${days}) where id = ${id}`;
-const left = async () => (await sql`select id from webhook.events`).map(({ id }) => String(id)).sort();
+const left = async () =>
+  (await sql`select id from webhook.events`).map(({ id }) => String(id)).sort();
 
 test('done and skipped events are removed after EVENT_RETENTION, dead ones after DEAD_RETENTION', async () => {
-  const gone = [await endedEvent('done', 31), await endedEvent('skipped', 31), await endedEvent('dead', 91)];
+  const gone = [
+    await endedEvent('done', 31),
+    await endedEvent('skipped', 31),
+    await endedEvent('dead', 91),
+  ];
   const kept = [
     await endedEvent('done', 29),
     await endedEvent('skipped', 29),
@@ -49,7 +56,11 @@ test('done and skipped events are removed after EVENT_RETENTION, dead ones after
   while (await batch());
   assert.deepEqual(await left(), kept.sort());
   for (const table of ['outcomes', 'failures'])
-    assert.deepEqual([...(await sql`select from webhook.${sql(table)} where event_id in ${sql(gone)}`)], [], table);
+    assert.deepEqual(
+      [...(await sql`select from webhook.${sql(table)} where event_id in ${sql(gone)}`)],
+      [],
+      table,
+    );
   assert.equal((await sql`select from webhook.failures`).length, kept.length);
 });
 
@@ -60,8 +71,16 @@ test('an event that has not ended is never removed, however old', async () => {
   await sql`delete from webhook.work where event_id = ${again.id}`;
   await sql`insert into webhook.outcomes (event_id, status, attempts, ended_at)
     values (${again.id}, 'dead', 12, now() - interval '10 years')`;
-  assert.deepEqual(await queue.send({ deliveryId: 'again' }), { id: again.id, status: 'duplicate' });
-  const ids = [again.id, await queue.put({ status: 'stored' }), await queue.put(), await queue.put()];
+  assert.deepEqual(await queue.send({ deliveryId: 'again' }), {
+    id: again.id,
+    status: 'duplicate',
+  });
+  const ids = [
+    again.id,
+    await queue.put({ status: 'stored' }),
+    await queue.put(),
+    await queue.put(),
+  ];
   for (const id of ids) await agedBy(id, 4_000);
   await sql`update webhook.work set attempts = 11, due_at = now() - interval '10 years'
     where event_id = ${ids[3] ?? ''}`;
@@ -120,11 +139,19 @@ test(
     );
     worker.notify();
     await is('done');
-    assert.deepEqual(calls, [`${first.id} 1`, `${first.id} 2`, `${first.id} 1`], 'once more, from its first attempt');
+    assert.deepEqual(
+      calls,
+      [`${first.id} 1`, `${first.id} 2`, `${first.id} 1`],
+      'once more, from its first attempt',
+    );
     assert.deepEqual(await queue.send(wish), { id: first.id, status: 'duplicate' });
     worker.notify();
     assert.deepEqual([...(await sql`select from webhook.work`)], []);
-    assert.equal((await queue.stateOf(first.id)).errors.length, 2, 'what failed before stays on record');
+    assert.equal(
+      (await queue.stateOf(first.id)).errors.length,
+      2,
+      'what failed before stays on record',
+    );
     await worker.stop();
   },
 );

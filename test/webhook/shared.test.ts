@@ -9,7 +9,13 @@ import { openInbox } from '../support/inbox.ts';
 import { createDatabase } from '../support/database.ts';
 import { openConnections, untilSql } from '../support/connections.ts';
 import { startRecorder } from '../support/recorder.ts';
-import { addToken, openWebhook, signatureOf, SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
+import {
+  addToken,
+  openWebhook,
+  signatureOf,
+  SIGNING_SECRETS,
+  WEBHOOK_SECRET,
+} from '../support/senders.ts';
 import { exchangeAtOnce, headOf } from '../support/socket.ts';
 import { bounded } from '../support/until.ts';
 import { newEvent, openWorkQueue, store, type TestToken } from '../support/work.ts';
@@ -28,21 +34,29 @@ interface Delivery {
 }
 
 const inOneTurn = (to: string, deliveries: readonly Delivery[]) =>
-  exchangeAtOnce(to, deliveries.map(({ token, body, headers = {} }) => {
-    const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
-    const first = ['POST /webhook HTTP/1.1', 'Host: gatehouse', `Authorization: Bearer ${token}`];
-    const type = ['Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`];
-    return `${headOf([...first, ...type, ...lines])}${body}`;
-  }));
+  exchangeAtOnce(
+    to,
+    deliveries.map(({ token, body, headers = {} }) => {
+      const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
+      const first = ['POST /webhook HTTP/1.1', 'Host: gatehouse', `Authorization: Bearer ${token}`];
+      const type = ['Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`];
+      return `${headOf([...first, ...type, ...lines])}${body}`;
+    }),
+  );
 
 const atOnce = (to: string, deliveries: readonly Delivery[]) =>
   Promise.all(
     deliveries.map(({ token, body, headers }) =>
-      ask('POST', `${to}/webhook`, { bearer: token, body, ...(headers ? { headers: { ...headers } } : {}) }),
+      ask('POST', `${to}/webhook`, {
+        bearer: token,
+        body,
+        ...(headers ? { headers: { ...headers } } : {}),
+      }),
     ),
   );
 
-const bodyOf = (page: string, event = 'page.updated') => JSON.stringify({ event, data: { page_id: page } });
+const bodyOf = (page: string, event = 'page.updated') =>
+  JSON.stringify({ event, data: { page_id: page } });
 const pushBody = (ref: string) => JSON.stringify({ ref });
 
 /** Forty of every kind, with what is expected: `new`, `duplicate`, or an error status. */
@@ -61,7 +75,11 @@ function forty(): Array<
     token: github.token,
     body,
     id,
-    headers: { 'x-github-event': 'push', 'x-github-delivery': id, ...signatureOf('github', secret, body) },
+    headers: {
+      'x-github-event': 'push',
+      'x-github-delivery': id,
+      ...signatureOf('github', secret, body),
+    },
   });
   return [
     // For each id: new, then a duplicate, then a conflict with another body.
@@ -76,13 +94,25 @@ function forty(): Array<
       { ...generic(WEBHOOK_TOKEN, bodyOf(`one ${id}`), id), fate: 200, of: id },
     ]),
     // Without an id every delivery is new.
-    ...Array.from({ length: 5 }, () => ({ ...generic(second.token, bodyOf('the same'), null), fate: 'new' as const })),
+    ...Array.from({ length: 5 }, () => ({
+      ...generic(second.token, bodyOf('the same'), null),
+      fate: 'new' as const,
+    })),
     { ...signed(pushBody('x'), `forged-${run}`, 'another secret'), fate: 401 },
     { ...generic(revoked.token, bodyOf('revoked'), `revoked-${run}`), fate: 401 },
-    { ...generic('no-token-0123456789abcdef0123456789abcdef', bodyOf('unknown'), `unknown-${run}`), fate: 401 },
+    {
+      ...generic('no-token-0123456789abcdef0123456789abcdef', bodyOf('unknown'), `unknown-${run}`),
+      fate: 401,
+    },
     { ...generic(second.token, '{"event":', `broken-${run}`), fate: 400 },
-    { ...generic(second.token, bodyOf('NULL "{\\}", \n 😀'), `odd,"{\\}-${run}`), fate: 'new' as const },
-    { ...generic(second.token, bodyOf('p', 'NULL'), `NULL`.concat('-', run)), fate: 'new' as const },
+    {
+      ...generic(second.token, bodyOf('NULL "{\\}", \n 😀'), `odd,"{\\}-${run}`),
+      fate: 'new' as const,
+    },
+    {
+      ...generic(second.token, bodyOf('p', 'NULL'), `NULL`.concat('-', run)),
+      fate: 'new' as const,
+    },
     {
       ...generic(second.token, bodyOf('p', 'a "quoted", {braced} \\ event\n\uffff'), `last-${run}`),
       fate: 'new' as const,
@@ -90,7 +120,8 @@ function forty(): Array<
   ];
 }
 
-const eventOf = (delivery: Delivery) => (delivery.token === github.token ? 'push' : JSON.parse(delivery.body).event);
+const eventOf = (delivery: Delivery) =>
+  delivery.token === github.token ? 'push' : JSON.parse(delivery.body).event;
 
 test('forty deliveries in one turn get their own replies and share a commit', async () => {
   const deliveries = forty();
@@ -104,10 +135,13 @@ test('forty deliveries in one turn get their own replies and share a commit', as
       assert.equal(json.status, 'accepted', `${index}`);
       firsts.set(`${token} ${id}`, json.id);
     }
-    if (of !== undefined) assert.deepEqual(json, { id: firsts.get(`${token} ${of}`), status: 'duplicate' });
+    if (of !== undefined)
+      assert.deepEqual(json, { id: firsts.get(`${token} ${of}`), status: 'duplicate' });
     if (fate === 409) assert.equal(json.error.code, 'conflict');
   }
-  const ids = answers.filter(({ json }) => json.status === 'accepted').map(({ json }) => String(json.id));
+  const ids = answers
+    .filter(({ json }) => json.status === 'accepted')
+    .map(({ json }) => String(json.id));
   const rows =
     await sql`select id, token_id, delivery_id, event, body, xmin::text as commit, headers from webhook.events`;
   assert.deepEqual(rows.map(({ id }) => id).sort(), [...ids].sort(), 'these are all');
@@ -121,7 +155,10 @@ test('forty deliveries in one turn get their own replies and share a commit', as
     );
     if (delivery.token === github.token) assert.equal(row?.token_id, github.id);
   }
-  assert.ok(new Set(rows.map(({ commit }) => commit)).size <= 3, 'those that arrive together share commits');
+  assert.ok(
+    new Set(rows.map(({ commit }) => commit)).size <= 3,
+    'those that arrive together share commits',
+  );
 });
 
 test('forty deliveries on connections of their own are accepted once; another body is a conflict', async () => {
@@ -147,44 +184,61 @@ test('forty deliveries on connections of their own are accepted once; another bo
           assert.equal(answer.status, delivery.fate === 'new' ? 200 : delivery.fate);
         continue;
       }
-      const [row] = await sql`select body from webhook.events where id = ${first[0]?.answer.json.id}`;
+      const [row] =
+        await sql`select body from webhook.events where id = ${first[0]?.answer.json.id}`;
       for (const { delivery, answer } of group.filter((one) => one !== first[0])) {
         if (delivery.body === row?.body.toString())
           assert.deepEqual(answer.json, { id: first[0]?.answer.json.id, status: 'duplicate' });
         else assert.equal(answer.status, 409, answer.text);
       }
     }
-    assert.equal(Number((await sql`select count(*)::int as n from webhook.events`)[0]?.n), before + accepted);
+    assert.equal(
+      Number((await sql`select count(*)::int as n from webhook.events`)[0]?.n),
+      before + accepted,
+    );
   }
 });
 
-test('events of a page that arrive in one turn are delivered in order of arrival', bounded, async (t) => {
-  const recorder = await startRecorder(t);
-  recorder.answer((response) => response.writeHead(200).end());
-  const place = await createDatabase(t);
-  const { url: ordered } = await startGatehouse(t, ['webhook'], place.url, {
-    WEBHOOK_FORWARD_URL: recorder.url,
-    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
-    WEBHOOK_ORDER: 'page_id',
-  });
-  const PAGES = ['a', 'b', 'c', 'd', 'e'];
-  const deliveries = Array.from({ length: 150 }, (_, number) => ({
-    token: WEBHOOK_TOKEN,
-    body: bodyOf(PAGES[number % PAGES.length] ?? '', `event ${number}`),
-  }));
-  const answers = await inOneTurn(ordered.webhook, deliveries);
-  assert.deepEqual([...new Set(answers.map(({ status, json }) => `${status} ${json.status}`))], ['200 accepted']);
-  assert.ok((await place.sql`select distinct xmin::text from webhook.events`).length < 10, 'they shared statements');
-  await untilSql(
-    async () => (await place.sql`select from webhook.outcomes where status = 'done'`).length === deliveries.length,
-    'all are delivered',
-  );
-  const came = recorder.received.map(({ body }) => body);
-  for (const page of PAGES) {
-    const ofPage = (list: readonly string[]) => list.filter((body) => JSON.parse(body).data.page_id === page);
-    assert.deepEqual(ofPage(came), ofPage(deliveries.map(({ body }) => body)), page);
-  }
-});
+test(
+  'events of a page that arrive in one turn are delivered in order of arrival',
+  bounded,
+  async (t) => {
+    const recorder = await startRecorder(t);
+    recorder.answer((response) => response.writeHead(200).end());
+    const place = await createDatabase(t);
+    const { url: ordered } = await startGatehouse(t, ['webhook'], place.url, {
+      WEBHOOK_FORWARD_URL: recorder.url,
+      WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+      WEBHOOK_ORDER: 'page_id',
+    });
+    const PAGES = ['a', 'b', 'c', 'd', 'e'];
+    const deliveries = Array.from({ length: 150 }, (_, number) => ({
+      token: WEBHOOK_TOKEN,
+      body: bodyOf(PAGES[number % PAGES.length] ?? '', `event ${number}`),
+    }));
+    const answers = await inOneTurn(ordered.webhook, deliveries);
+    assert.deepEqual(
+      [...new Set(answers.map(({ status, json }) => `${status} ${json.status}`))],
+      ['200 accepted'],
+    );
+    assert.ok(
+      (await place.sql`select distinct xmin::text from webhook.events`).length < 10,
+      'they shared statements',
+    );
+    await untilSql(
+      async () =>
+        (await place.sql`select from webhook.outcomes where status = 'done'`).length ===
+        deliveries.length,
+      'all are delivered',
+    );
+    const came = recorder.received.map(({ body }) => body);
+    for (const page of PAGES) {
+      const ofPage = (list: readonly string[]) =>
+        list.filter((body) => JSON.parse(body).data.page_id === page);
+      assert.deepEqual(ofPage(came), ofPage(deliveries.map(({ body }) => body)), page);
+    }
+  },
+);
 
 test('shared statements with the same deliveries in opposite order do not deadlock', async (t) => {
   const place = await openWorkQueue(t);
@@ -194,10 +248,15 @@ test('shared statements with the same deliveries in opposite order do not deadlo
   await place.sql`create trigger pause before insert on webhook.events
     for each row when (new.event = 'second') execute function pause()`;
   const deadlocks = async () =>
-    Number((await place.sql`select deadlocks from pg_stat_database where datname = current_database()`)[0]?.deadlocks);
+    Number(
+      (
+        await place.sql`select deadlocks from pg_stat_database where datname = current_database()`
+      )[0]?.deadlocks,
+    );
   const waiting = async () =>
-    (await place.sql`select from pg_stat_activity where wait_event = 'advisory' and datname = current_database()`)
-      .length;
+    (
+      await place.sql`select from pg_stat_activity where wait_event = 'advisory' and datname = current_database()`
+    ).length;
   const [token] = await place.sql<TestToken[]>`select id, digest from webhook.tokens`;
   assert.ok(token);
   const same = (deliveryId: string, event: string) => newEvent(token, { deliveryId, event });
@@ -206,7 +265,10 @@ test('shared statements with the same deliveries in opposite order do not deadlo
   t.after(() => blocker.end({ timeout: 0 }));
   await blocker`select pg_advisory_lock(1)`;
   const replicas: Database[] = [];
-  const calls = [['d-1', 'd-2'], ['d-2', 'd-1']].flatMap((ids) => {
+  const calls = [
+    ['d-1', 'd-2'],
+    ['d-2', 'd-1'],
+  ].flatMap((ids) => {
     const replica = openConnections(t, place.databaseUrl, 'replica');
     replicas.push(replica);
     return ids.map(async (deliveryId, index) => {
@@ -219,16 +281,29 @@ test('shared statements with the same deliveries in opposite order do not deadlo
   await untilSql(async () => (await waiting()) === 2, 'both are on their way');
   await blocker`select pg_advisory_unlock(1)`;
   const told = await outcomes;
-  assert.deepEqual(told.map(({ status }) => status).sort(), ['accepted', 'accepted', 'duplicate', 'duplicate']);
+  assert.deepEqual(told.map(({ status }) => status).sort(), [
+    'accepted',
+    'accepted',
+    'duplicate',
+    'duplicate',
+  ]);
   // A backend reports its statistics with the first statement after a second.
   for (const replica of replicas)
-    await replica.write((sql) => sql`select pg_sleep(1.1)`).then(() => replica.write((sql) => sql`select 1`));
+    await replica
+      .write((sql) => sql`select pg_sleep(1.1)`)
+      .then(() => replica.write((sql) => sql`select 1`));
   assert.equal(await deadlocks(), before);
   const rows =
     await place.sql`select e.id, delivery_id from webhook.events e join webhook.work w on w.event_id = e.id
       order by delivery_id`;
-  assert.deepEqual(rows.map(({ delivery_id: id }) => id), ['d-1', 'd-2']);
+  assert.deepEqual(
+    rows.map(({ delivery_id: id }) => id),
+    ['d-1', 'd-2'],
+  );
   for (const { id, delivery_id: deliveryId } of rows) {
-    assert.deepEqual(told.filter((one) => one.deliveryId === deliveryId).map((one) => one.id), [id, id]);
+    assert.deepEqual(
+      told.filter((one) => one.deliveryId === deliveryId).map((one) => one.id),
+      [id, id],
+    );
   }
 });

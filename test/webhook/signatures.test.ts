@@ -58,14 +58,18 @@ const VECTORS: Readonly<Record<SignedSource, Vector>> = {
   github: {
     secret: "It's a Secret to Everybody",
     body: 'Hello, World!',
-    headers: { 'x-hub-signature-256': 'sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17' },
+    headers: {
+      'x-hub-signature-256':
+        'sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17',
+    },
     at: null,
   },
   /** The tests of stripe/stripe-dotnet and stripe/stripe-python. The manual's example has no secret. */
   stripe: {
     secret: 'webhook_secret',
     body: STRIPE_BODY,
-    headers: { 'stripe-signature': `t=1533204620,v1=${STRIPE_V1}` }, at: 1_533_204_620,
+    headers: { 'stripe-signature': `t=1533204620,v1=${STRIPE_V1}` },
+    at: 1_533_204_620,
   },
   /** docs.slack.dev, "Verifying requests from Slack". */
   slack: {
@@ -83,15 +87,22 @@ const VECTORS: Readonly<Record<SignedSource, Vector>> = {
   },
   /** Notion publishes no vector: token and body of its SDK's test, with the value of `openssl dgst -sha256 -hmac`. */
   notion: {
-    secret: 'fixed-verification-token', body: '{"id":"fixed-evt","type":"page.created"}',
-    headers: { 'x-notion-signature': 'sha256=e51fc361bd9b019cc34c59929547007291a6dd982179d36bb5d6d9e7e12cbac2' },
+    secret: 'fixed-verification-token',
+    body: '{"id":"fixed-evt","type":"page.created"}',
+    headers: {
+      'x-notion-signature':
+        'sha256=e51fc361bd9b019cc34c59929547007291a6dd982179d36bb5d6d9e7e12cbac2',
+    },
     at: null,
   },
 };
 const SOURCES = ['standard', 'github', 'stripe', 'slack', 'notion'] as const;
 
 const verdictOf = (
-  source: SignedSource, headers: IncomingHttpHeaders, body: string | Buffer, secrets: readonly string[],
+  source: SignedSource,
+  headers: IncomingHttpHeaders,
+  body: string | Buffer,
+  secrets: readonly string[],
   now: number | null,
 ) => verify(source, headers, Buffer.from(body), secrets, now ?? 0);
 
@@ -114,7 +125,11 @@ for (const source of SOURCES) {
 
   test(`${source}: one flipped bit anywhere in the body is a wrong signature`, () => {
     for (const other of flips(body))
-      assert.equal(verify(source, headers, Buffer.from(other, 'latin1'), [secret], at ?? 0), 'wrong signature', other);
+      assert.equal(
+        verify(source, headers, Buffer.from(other, 'latin1'), [secret], at ?? 0),
+        'wrong signature',
+        other,
+      );
     for (const other of ['', body.slice(1), body.slice(0, -1), `${body} `, `${body}\n`])
       assert.equal(verdictOf(source, headers, other, [secret], at), 'wrong signature');
   });
@@ -122,14 +137,21 @@ for (const source of SOURCES) {
   for (const name of Object.keys(headers)) {
     test(`${source}: one flipped bit anywhere in ${name} is never valid`, () => {
       for (const value of flips(headers[name] ?? ''))
-        assert.notEqual(verdictOf(source, { ...headers, [name]: value }, body, [secret], at), 'valid', value);
+        assert.notEqual(
+          verdictOf(source, { ...headers, [name]: value }, body, [secret], at),
+          'valid',
+          value,
+        );
     });
 
     test(`${source}: ${name} missing, empty, twice in a list, or cut short is never valid`, () => {
       const value = headers[name] ?? '';
       const { [name]: _, ...rest } = headers;
       assert.equal(verdictOf(source, rest, body, [secret], at), 'no signature');
-      assert.equal(verdictOf(source, { ...headers, [name]: '' }, body, [secret], at), 'no signature');
+      assert.equal(
+        verdictOf(source, { ...headers, [name]: '' }, body, [secret], at),
+        'no signature',
+      );
       for (const other of [
         value.slice(1),
         value.slice(0, -1),
@@ -142,7 +164,11 @@ for (const source of SOURCES) {
         't=',
         `x${value}`,
       ]) {
-        assert.notEqual(verdictOf(source, { ...headers, [name]: other }, body, [secret], at), 'valid', other);
+        assert.notEqual(
+          verdictOf(source, { ...headers, [name]: other }, body, [secret], at),
+          'valid',
+          other,
+        );
       }
     });
   }
@@ -166,7 +192,11 @@ for (const source of SOURCES) {
   test(`${source}: a signature of another scheme is not a signature`, () => {
     for (const another of SOURCES) {
       if (another !== source)
-        assert.equal(verdictOf(source, VECTORS[another].headers, body, [secret], at), 'no signature', another);
+        assert.equal(
+          verdictOf(source, VECTORS[another].headers, body, [secret], at),
+          'no signature',
+          another,
+        );
     }
   });
 
@@ -201,7 +231,10 @@ for (const source of SOURCES) {
           time,
         );
       }
-      assert.equal(verdictOf(source, signatureOf(source, secret, body, { at }), body, [secret], at), 'valid');
+      assert.equal(
+        verdictOf(source, signatureOf(source, secret, body, { at }), body, [secret], at),
+        'valid',
+      );
     });
   }
 }
@@ -211,7 +244,8 @@ const WRONG = `v1,${'A'.repeat(43)}=`;
 const RIGHT = HEADERS['webhook-signature'] ?? '';
 
 test('standard: one valid signature of several is enough, and other kinds are ignored', () => {
-  const signed = (list: string) => verdictOf('standard', { ...HEADERS, 'webhook-signature': list }, BODY, [KEY], AT);
+  const signed = (list: string) =>
+    verdictOf('standard', { ...HEADERS, 'webhook-signature': list }, BODY, [KEY], AT);
   for (const list of [
     `${WRONG} ${RIGHT}`,
     `${RIGHT} ${WRONG}`,
@@ -238,12 +272,21 @@ test('standard: Svix header names are accepted; webhook-… takes precedence for
   );
   assert.equal(verdictOf('standard', svix, BODY, [KEY], AT), 'valid');
   // The delivery id comes from webhook-id: a signature over svix-id would let anyone change the id of a delivery.
-  assert.equal(verdictOf('standard', { ...svix, 'webhook-id': 'msg_another' }, BODY, [KEY], AT), 'wrong signature');
+  assert.equal(
+    verdictOf('standard', { ...svix, 'webhook-id': 'msg_another' }, BODY, [KEY], AT),
+    'wrong signature',
+  );
 });
 
 test('stripe: one valid v1 of several is enough, and v0 is never accepted', () => {
   const signed = (value: string) =>
-    verdictOf('stripe', { 'stripe-signature': value }, STRIPE_BODY, ['webhook_secret'], 1_533_204_620);
+    verdictOf(
+      'stripe',
+      { 'stripe-signature': value },
+      STRIPE_BODY,
+      ['webhook_secret'],
+      1_533_204_620,
+    );
   const wrong = `v1=${'0'.repeat(64)}`;
   for (const value of [
     `t=1533204620,v1=${STRIPE_V1},v0=${STRIPE_V0}`,
@@ -253,7 +296,11 @@ test('stripe: one valid v1 of several is enough, and v0 is never accepted', () =
   ])
     assert.equal(signed(value), 'valid', value);
   assert.equal(signed(`t=1533204620,${wrong},${wrong}`), 'wrong signature');
-  assert.equal(signed(`t=1533204621,t=1533204620,v1=${STRIPE_V1}`), 'wrong signature', 'the first time counts');
+  assert.equal(
+    signed(`t=1533204621,t=1533204620,v1=${STRIPE_V1}`),
+    'wrong signature',
+    'the first time counts',
+  );
   for (const value of [
     `t=1533204620,v0=${STRIPE_V1}`,
     `t=1533204620,v1=${STRIPE_V1.slice(2)}`,

@@ -8,7 +8,13 @@ import { rotateToken } from '../../src/webhook/store/admin.ts';
 import { createDatabase } from '../support/database.ts';
 import { buildProgram, runProgram } from '../support/process.ts';
 import { ask, type Gatehouse, startGatehouse } from '../support/gatehouse.ts';
-import { addToken, openWebhook, signatureOf, type SignedSource, WEBHOOK_SECRET } from '../support/senders.ts';
+import {
+  addToken,
+  openWebhook,
+  signatureOf,
+  type SignedSource,
+  WEBHOOK_SECRET,
+} from '../support/senders.ts';
 
 const { url, sql } = await createDatabase();
 const SECRETS = { before: `${WEBHOOK_SECRET}-of-before`, now: WEBHOOK_SECRET };
@@ -46,7 +52,8 @@ const keyErrors = ({ log }: Gatehouse) =>
   log().filter(
     ({ level, message }) =>
       level === 'error' &&
-      message === 'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one',
+      message ===
+        'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one',
   ).length;
 
 test('a token whose secret is sealed under the other WEBHOOK_SECRET gets 503, and is accepted elsewhere', async () => {
@@ -60,14 +67,23 @@ test('a token whose secret is sealed under the other WEBHOOK_SECRET gets 503, an
     }
     assert.equal(await countEvents(), events, source);
     assert.equal(keyErrors(replicas.now), logged + 2, source);
-    assert.equal((await send(replicas.before, source, token, OWN[source].before)).json.status, 'accepted', source);
+    assert.equal(
+      (await send(replicas.before, source, token, OWN[source].before)).json.status,
+      'accepted',
+      source,
+    );
   }
 });
 
 test('of two overlapping secrets each replica accepts the one it can open, and nothing else', async () => {
   for (const source of SOURCES) {
     const { id, token } = await addToken(database, source, OWN[source].before, SECRETS.before);
-    await rotateToken(database, id, 3_600, sealSecret(createSigningKey(SECRETS.now), OWN[source].now));
+    await rotateToken(
+      database,
+      id,
+      3_600,
+      sealSecret(createSigningKey(SECRETS.now), OWN[source].now),
+    );
     for (const which of ['before', 'now'] as const) {
       assert.equal(
         (await send(replicas[which], source, token, OWN[source][which])).json.status,
@@ -75,7 +91,12 @@ test('of two overlapping secrets each replica accepts the one it can open, and n
         `${source}, ${which}`,
       );
       const events = await countEvents();
-      const other = await send(replicas[which], source, token, OWN[source][which === 'now' ? 'before' : 'now']);
+      const other = await send(
+        replicas[which],
+        source,
+        token,
+        OWN[source][which === 'now' ? 'before' : 'now'],
+      );
       assert.equal(other.status, 503, `${source}, ${which}: ${other.text}`);
       assert.equal(await countEvents(), events, `${source}, ${which}`);
     }
@@ -86,32 +107,56 @@ test('a replica with both values opens the secrets under either, and seals them 
   const given = { WEBHOOK_SECRET: SECRETS.now, WEBHOOK_SECRET_PREVIOUS: SECRETS.before };
   const tokens: Array<{ source: SignedSource; token: string }> = [];
   for (const source of SOURCES) {
-    tokens.push({ source, token: (await addToken(database, source, OWN[source].before, SECRETS.before)).token });
+    tokens.push({
+      source,
+      token: (await addToken(database, source, OWN[source].before, SECRETS.before)).token,
+    });
   }
   const both = await startGatehouse(t, ['webhook'], url, given);
   const sendTo = async (to: Gatehouse) => {
     for (const { source, token } of tokens) {
-      assert.equal((await send(to, source, token, OWN[source].before)).json.status, 'accepted', source);
+      assert.equal(
+        (await send(to, source, token, OWN[source].before)).json.status,
+        'accepted',
+        source,
+      );
     }
   };
   await sendTo(both);
   assert.equal(keyErrors(both), 0);
-  assert.ok(both.log().some(({ message }) => String(message).includes('token reseal')), 'the log says how to finish');
+  assert.ok(
+    both.log().some(({ message }) => String(message).includes('token reseal')),
+    'the log says how to finish',
+  );
 
   const reseal = (more: Readonly<Record<string, string>>) =>
-    runProgram(t, buildProgram(), ['token', 'reseal'], { DATABASE_URL: url, WEBHOOK_SECRET: SECRETS.now, ...more });
+    runProgram(t, buildProgram(), ['token', 'reseal'], {
+      DATABASE_URL: url,
+      WEBHOOK_SECRET: SECRETS.now,
+      ...more,
+    });
   const count = async () => {
-    const rows = await sql`select key_id, count(*)::int as count from webhook.signing_secrets group by key_id`;
+    const rows =
+      await sql`select key_id, count(*)::int as count from webhook.signing_secrets group by key_id`;
     return Object.fromEntries(rows.map((row) => [String(row.key_id), Number(row.count)]));
   };
-  const [ids, before] = [{ old: createSigningKey(SECRETS.before).id, now: createSigningKey(SECRETS.now).id }, await count()];
+  const [ids, before] = [
+    { old: createSigningKey(SECRETS.before).id, now: createSigningKey(SECRETS.now).id },
+    await count(),
+  ];
   const blind = await reseal({});
   assert.equal(blind.code, 1, blind.stderr);
-  assert.match(blind.stderr, new RegExp(`${before[ids.old]} could not be decrypted: add the WEBHOOK_SECRET`));
+  assert.match(
+    blind.stderr,
+    new RegExp(`${before[ids.old]} could not be decrypted: add the WEBHOOK_SECRET`),
+  );
   assert.deepEqual(await count(), before, 'what cannot be opened is kept');
 
   const done = await reseal(given);
-  assert.deepEqual([done.code, done.stderr], [0, `${before[ids.old]} signing secrets encrypted under WEBHOOK_SECRET.\n`]);
+  assert.deepEqual(
+    [done.code, done.stderr],
+    [0, `${before[ids.old]} signing secrets encrypted under WEBHOOK_SECRET.\n`],
+  );
   assert.deepEqual(await count(), { [ids.now]: (before[ids.old] ?? 0) + (before[ids.now] ?? 0) });
   await sendTo(both);
   await sendTo(replicas.now);

@@ -12,7 +12,11 @@ const SECRET = SIGNING_SECRETS.notion;
 test('a sealed secret is opened again, whatever characters it has', () => {
   for (const secret of [...Object.values(SIGNING_SECRETS), 'ключ 🔑 \u0000', 'x'.repeat(4_000)])
     assert.equal(openSecret([key], sealSecret(key, secret)), secret);
-  assert.equal(openSecret([createSigningKey(WEBHOOK_SECRET)], sealSecret(key, SECRET)), SECRET, 'after a restart');
+  assert.equal(
+    openSecret([createSigningKey(WEBHOOK_SECRET)], sealSecret(key, SECRET)),
+    SECRET,
+    'after a restart',
+  );
 });
 
 test('no stored column contains the secret, and sealing it twice gives different values', () => {
@@ -26,17 +30,31 @@ test('no stored column contains the secret, and sealing it twice gives different
       assert.ok(!field.includes(form));
   }
   assert.notEqual(one.id, other.id);
-  for (const field of ['client_key', 'commitment', 'blob'] as const) assert.notDeepEqual(one[field], other[field]);
-  assert.equal(sealSecret(key, 'x'.repeat(8)).blob.length, one.blob.length, 'nor does its length show');
+  for (const field of ['client_key', 'commitment', 'blob'] as const)
+    assert.notDeepEqual(one[field], other[field]);
+  assert.equal(
+    sealSecret(key, 'x'.repeat(8)).blob.length,
+    one.blob.length,
+    'nor does its length show',
+  );
 });
 
 test('another WEBHOOK_SECRET opens nothing, even if the key id is edited', () => {
   const sealed = sealSecret(key, SECRET);
-  for (const secret of [`${WEBHOOK_SECRET}x`, WEBHOOK_SECRET.slice(1), WEBHOOK_SECRET.toUpperCase(), '']) {
+  for (const secret of [
+    `${WEBHOOK_SECRET}x`,
+    WEBHOOK_SECRET.slice(1),
+    WEBHOOK_SECRET.toUpperCase(),
+    '',
+  ]) {
     const another = createSigningKey(secret);
     assert.notEqual(another.id, key.id);
     assert.equal(openSecret([another], sealed), null);
-    assert.equal(openSecret([another], { ...sealed, key_id: another.id }), null, 'with the key id edited');
+    assert.equal(
+      openSecret([another], { ...sealed, key_id: another.id }),
+      null,
+      'with the key id edited',
+    );
   }
 });
 

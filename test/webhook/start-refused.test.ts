@@ -56,7 +56,12 @@ for (const [name, value, said] of WRONG) {
 test('migrate ignores invalid targets', async (t) => {
   const [name = '', value = ''] = WRONG[0] ?? [];
   assert.equal(
-    (await runProgram(t, program, ['migrate', 'webhook'], { ...variables(file.url), [name]: value })).code,
+    (
+      await runProgram(t, program, ['migrate', 'webhook'], {
+        ...variables(file.url),
+        [name]: value,
+      })
+    ).code,
     0,
   );
 });

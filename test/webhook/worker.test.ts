@@ -2,7 +2,13 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { LEASE_SECONDS } from '../../src/webhook/worker.ts';
-import { claimWork, endWork, type Lease, renewLeases, returnWork } from '../../src/webhook/store/work.ts';
+import {
+  claimWork,
+  endWork,
+  type Lease,
+  renewLeases,
+  returnWork,
+} from '../../src/webhook/store/work.ts';
 import { untilSql } from '../support/connections.ts';
 import { startProxy } from '../support/proxy.ts';
 import { bounded, until } from '../support/until.ts';
@@ -16,7 +22,8 @@ const endLeases = () => sql`update webhook.work set due_at = now() - interval '1
 const statusOf = async (id: string) => (await queue.stateOf(id)).status;
 const ended = (id: string, status = 'done') =>
   untilSql(async () => (await statusOf(id)) === status, `${id} is ${status}`);
-const nothingWaits = () => untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
+const nothingWaits = () =>
+  untilSql(async () => (await sql`select from webhook.work`).length === 0, 'nothing waits');
 async function fresh(count: number): Promise<string[]> {
   await sql`truncate webhook.work, webhook.outcomes, webhook.failures, webhook.events`;
   return Promise.all(Array.from({ length: count }, () => queue.put()));
@@ -38,7 +45,10 @@ test('a slow list delays no claim', bounded, async () => {
   const ids = await fresh(1);
   let isListed = false;
   const list = database.list((sql) => sql`select pg_sleep(5)`.then(() => (isListed = true)));
-  assert.deepEqual((await claim()).map(({ id }) => id), ids);
+  assert.deepEqual(
+    (await claim()).map(({ id }) => id),
+    ids,
+  );
   assert.equal(isListed, false);
   await list;
 });
@@ -46,11 +56,16 @@ test('a slow list delays no claim', bounded, async () => {
 test('two replicas deliver each event once, and both deliver some', bounded, async () => {
   await fresh(0);
   const done: string[][] = [[], []];
-  const workers = done.map((mine) => queue.startWorker(async (task) => {
-    mine.push(task.id);
-    await new Promise((resolve) => setTimeout(resolve, 1));
-    return null;
-  }, { concurrency: 5 }));
+  const workers = done.map((mine) =>
+    queue.startWorker(
+      async (task) => {
+        mine.push(task.id);
+        await new Promise((resolve) => setTimeout(resolve, 1));
+        return null;
+      },
+      { concurrency: 5 },
+    ),
+  );
   const ids = await Promise.all(Array.from({ length: 300 }, () => queue.put()));
   for (const { notify } of workers) notify();
   await nothingWaits();
@@ -100,7 +115,11 @@ test('a renewal extends exactly the leases that are still held', async () => {
   await endLeases();
   await renewLeases(database, held, LEASE_SECONDS);
   const free = (await claim()).map(({ id }) => id);
-  assert.deepEqual(free, [lost?.id], 'the two that were renewed are not due, the one that another had taken is');
+  assert.deepEqual(
+    free,
+    [lost?.id],
+    'the two that were renewed are not due, the one that another had taken is',
+  );
   const [row] = await sql<
     [{ least: number }]
   >`select min(extract(epoch from due_at - now()))::float8 as least from webhook.work`;
@@ -128,65 +147,82 @@ test(
     assert.deepEqual(await queue.stateOf(id), {
       status: 'dead',
       attempts: 3,
-      errors: ['no attempt left: the last one ended with its process, or the retry schedule was shortened'],
+      errors: [
+        'no attempt left: the last one ended with its process, or the retry schedule was shortened',
+      ],
     });
     assert.equal(calls, 0);
     await worker.stop();
   },
 );
 
-test('an event with more attempts than now allowed is dead and keeps their number', bounded, async () => {
-  const [id = ''] = await fresh(1);
-  await queue.sql`update webhook.work set attempts = 8 where event_id = ${id}`;
-  const worker = queue.startWorker(async () => null, { maxAttempts: 3 });
-  await ended(id, 'dead');
-  assert.equal((await queue.stateOf(id)).attempts, 8);
-  await worker.stop();
-});
+test(
+  'an event with more attempts than now allowed is dead and keeps their number',
+  bounded,
+  async () => {
+    const [id = ''] = await fresh(1);
+    await queue.sql`update webhook.work set attempts = 8 where event_id = ${id}`;
+    const worker = queue.startWorker(async () => null, { maxAttempts: 3 });
+    await ended(id, 'dead');
+    assert.equal((await queue.stateOf(id)).attempts, 8);
+    await worker.stop();
+  },
+);
 
-test('a failing event is retried until WEBHOOK_MAX_ATTEMPTS, and is then dead with every error', bounded, async () => {
-  const [bad = '', thrown = '', late = ''] = await fresh(3);
-  const lines: string[] = [];
-  const worker = queue.startWorker(async ({ id, attempt }) => {
-    if (id === thrown) throw new Error('a secret message');
-    if (id === late) return attempt < 4 ? FAILED : null;
-    return { error: `attempt ${attempt}\n\u001b[31m${'x'.repeat(5_000)}`, retryAfter: null };
-  }, { maxAttempts: 4 }, { log: (line) => lines.push(line) });
-  await nothingWaits();
-  const state = await queue.stateOf(bad);
-  assert.deepEqual([state.status, state.attempts], ['dead', 4]);
-  assert.deepEqual(
-    state.errors.map((error) => [error.slice(0, 14), error.length]),
-    [1, 2, 3, 4].map((attempt) => [`attempt ${attempt} [31m`, 1_000]),
-  );
-  const internal = 'internal error: Error';
-  assert.deepEqual(await queue.stateOf(thrown), {
-    status: 'dead',
-    attempts: 4,
-    errors: [internal, internal, internal, internal],
-  });
-  assert.deepEqual(await queue.stateOf(late), {
-    status: 'done',
-    attempts: 4,
-    errors: [FAILED.error, FAILED.error, FAILED.error],
-  });
-  assert.ok(!lines.join('').includes('a secret message'));
-  await worker.stop();
-});
+test(
+  'a failing event is retried until WEBHOOK_MAX_ATTEMPTS, and is then dead with every error',
+  bounded,
+  async () => {
+    const [bad = '', thrown = '', late = ''] = await fresh(3);
+    const lines: string[] = [];
+    const worker = queue.startWorker(
+      async ({ id, attempt }) => {
+        if (id === thrown) throw new Error('a secret message');
+        if (id === late) return attempt < 4 ? FAILED : null;
+        return { error: `attempt ${attempt}\n\u001b[31m${'x'.repeat(5_000)}`, retryAfter: null };
+      },
+      { maxAttempts: 4 },
+      { log: (line) => lines.push(line) },
+    );
+    await nothingWaits();
+    const state = await queue.stateOf(bad);
+    assert.deepEqual([state.status, state.attempts], ['dead', 4]);
+    assert.deepEqual(
+      state.errors.map((error) => [error.slice(0, 14), error.length]),
+      [1, 2, 3, 4].map((attempt) => [`attempt ${attempt} [31m`, 1_000]),
+    );
+    const internal = 'internal error: Error';
+    assert.deepEqual(await queue.stateOf(thrown), {
+      status: 'dead',
+      attempts: 4,
+      errors: [internal, internal, internal, internal],
+    });
+    assert.deepEqual(await queue.stateOf(late), {
+      status: 'done',
+      attempts: 4,
+      errors: [FAILED.error, FAILED.error, FAILED.error],
+    });
+    assert.ok(!lines.join('').includes('a secret message'));
+    await worker.stop();
+  },
+);
 
 test('WEBHOOK_CONCURRENCY is never exceeded, and is reached', bounded, async () => {
   const ids = await fresh(60);
   let [now, most] = [0, 0];
   const full = latch();
-  const worker = queue.startWorker(async () => {
-    now += 1;
-    most = Math.max(most, now);
-    if (now === 4) full.open();
-    await full.opened;
-    await new Promise((resolve) => setTimeout(resolve, Math.random() * 5));
-    now -= 1;
-    return Math.random() < 0.3 ? FAILED : null;
-  }, { concurrency: 4, maxAttempts: 20 });
+  const worker = queue.startWorker(
+    async () => {
+      now += 1;
+      most = Math.max(most, now);
+      if (now === 4) full.open();
+      await full.opened;
+      await new Promise((resolve) => setTimeout(resolve, Math.random() * 5));
+      now -= 1;
+      return Math.random() < 0.3 ? FAILED : null;
+    },
+    { concurrency: 4, maxAttempts: 20 },
+  );
   for (let ring = 0; ring < 20; ring += 1) worker.notify();
   await nothingWaits();
   assert.equal(most, 4);
@@ -210,7 +246,11 @@ test(
     );
     for (const id of [obedient, deaf]) await ended(id, 'dead');
     for (const id of [obedient, deaf])
-      assert.deepEqual(await queue.stateOf(id), { status: 'dead', attempts: 1, errors: ['no result within 0.05 s'] });
+      assert.deepEqual(await queue.stateOf(id), {
+        status: 'dead',
+        attempts: 1,
+        errors: ['no result within 0.05 s'],
+      });
     await worker.stop();
   },
 );
@@ -218,10 +258,13 @@ test(
 test('an attempt that hangs delays no other', bounded, async () => {
   const [stuck = '', ...others] = await fresh(40);
   const hanging = latch();
-  const worker = queue.startWorker(async ({ id }) => {
-    if (id === stuck) await hanging.opened;
-    return null;
-  }, { concurrency: 2 });
+  const worker = queue.startWorker(
+    async ({ id }) => {
+      if (id === stuck) await hanging.opened;
+      return null;
+    },
+    { concurrency: 2 },
+  );
   for (const id of others) await ended(id);
   assert.equal(await statusOf(stuck), 'waiting');
   hanging.open();
@@ -264,11 +307,15 @@ test('after a database outage everything is delivered', bounded, async (t) => {
   const ids = await fresh(20);
   const proxy = await startProxy(t, queue.databaseUrl);
   const [begun, cut, lines] = [new Set<string>(), latch(), new Array<string>()];
-  const worker = queue.startWorker(async ({ id }) => {
-    begun.add(id);
-    await cut.opened;
-    return null;
-  }, {}, { url: proxy.url, log: (line) => void lines.push(line) });
+  const worker = queue.startWorker(
+    async ({ id }) => {
+      begun.add(id);
+      await cut.opened;
+      return null;
+    },
+    {},
+    { url: proxy.url, log: (line) => void lines.push(line) },
+  );
   await until(() => begun.size === 10, 'ten are under way');
   await proxy.cut();
   cut.open();

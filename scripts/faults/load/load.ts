@@ -51,7 +51,11 @@ interface Owner {
 
 export async function startLoad(t: Owner, system: Services): Promise<Load> {
   const requests = createRequests(system.url);
-  const login = { about: 'administrator', expected: [200], body: { username: 'admin', password: ADMIN_PASSWORD } };
+  const login = {
+    about: 'administrator',
+    expected: [200],
+    body: { username: 'admin', password: ADMIN_PASSWORD },
+  };
   const reply = await requests.send('identity', 'POST', '/api/auth/login', login);
   const admin = reply?.body.data?.session ?? '';
   const clients = Array.from({ length: CLIENTS }, (_, number) => {
@@ -62,14 +66,19 @@ export async function startLoad(t: Owner, system: Services): Promise<Load> {
       createWebhookClient(requests, random, number, WEBHOOK_TOKEN, system.target, system.directUrl),
     ];
   }).flat();
-  const run = (words: readonly string[]) => runProgram(t, system.program, words, system.environment);
-  clients.push(await createTokenClient(requests, createRandom(SEED + 2_000), run, system.directUrl()));
+  const run = (words: readonly string[]) =>
+    runProgram(t, system.program, words, system.environment);
+  clients.push(
+    await createTokenClient(requests, createRandom(SEED + 2_000), run, system.directUrl()),
+  );
   let isRunning = true;
   // A failed test must not wait for its clients.
   t.after(() => void (isRunning = false));
-  const loops = Promise.all(clients.map(async (client) => {
-    for (; isRunning; await sleep(PAUSE_MS)) await client.step();
-  }));
+  const loops = Promise.all(
+    clients.map(async (client) => {
+      for (; isRunning; await sleep(PAUSE_MS)) await client.step();
+    }),
+  );
   loops.catch(() => {});
 
   const failed = () => SERVICES.reduce((sum, service) => sum + requests.counts[service].failed, 0);
@@ -83,7 +92,10 @@ export async function startLoad(t: Owner, system: Services): Promise<Load> {
         requests.counts[service].answered >= before[service].answered + count;
       while (!SERVICES.every(isDone)) {
         const late = SERVICES.filter((service) => !isDone(service));
-        assert.ok(Date.now() < deadline, `no progress within ${PROGRESS_MS} ms: ${late.join()}\n${shown(requests)}`);
+        assert.ok(
+          Date.now() < deadline,
+          `no progress within ${PROGRESS_MS} ms: ${late.join()}\n${shown(requests)}`,
+        );
         await Promise.race([sleep(50), loops]);
       }
     },
@@ -97,7 +109,8 @@ export async function startLoad(t: Owner, system: Services): Promise<Load> {
       assert.equal(requests.problems.length, 0, shown(requests));
       const total: Record<string, number> = {};
       for (const client of clients) {
-        for (const [name, count] of Object.entries(client.summary())) total[name] = (total[name] ?? 0) + count;
+        for (const [name, count] of Object.entries(client.summary()))
+          total[name] = (total[name] ?? 0) + count;
       }
       return `acknowledged: ${JSON.stringify(total)}; requests: ${JSON.stringify(requests.counts)}`;
     },
@@ -106,5 +119,9 @@ export async function startLoad(t: Owner, system: Services): Promise<Load> {
 
 function shown({ problems }: Requests): string {
   const more = problems.length > MAX_SHOWN ? [`… and ${problems.length - MAX_SHOWN} more`] : [];
-  return [`${problems.length} replies or records are wrong:`, ...problems.slice(0, MAX_SHOWN), ...more].join('\n');
+  return [
+    `${problems.length} replies or records are wrong:`,
+    ...problems.slice(0, MAX_SHOWN),
+    ...more,
+  ].join('\n');
 }

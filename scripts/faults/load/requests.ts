@@ -7,8 +7,13 @@ interface ReplyBody {
   readonly secret?: string;
   readonly password?: string;
   readonly status?: string;
-  readonly data?: { readonly id?: string; readonly session?: string; readonly key?: string; readonly username?: string;
-    readonly user?: { readonly id?: string } } | null;
+  readonly data?: {
+    readonly id?: string;
+    readonly session?: string;
+    readonly key?: string;
+    readonly username?: string;
+    readonly user?: { readonly id?: string };
+  } | null;
   readonly error?: { readonly code?: string };
 }
 
@@ -31,7 +36,12 @@ export interface RequestOptions {
 
 export interface Requests {
   /** @returns null if the request failed, for a reason that a fault explains: it may or may not have had its effect */
-  send(service: ServiceName, method: string, path: string, options: RequestOptions): Promise<Reply | null>;
+  send(
+    service: ServiceName,
+    method: string,
+    path: string,
+    options: RequestOptions,
+  ): Promise<Reply | null>;
   /** From now on no request may fail. */
   expectNoFailure(): void;
   report(problem: string): void;
@@ -48,7 +58,9 @@ export function createRequests(url: (service: ServiceName) => string): Requests 
   const problems: string[] = [];
   const begun = Date.now();
   const counts = {
-    identity: { answered: 0, failed: 0 }, secrets: { answered: 0, failed: 0 }, webhook: { answered: 0, failed: 0 },
+    identity: { answered: 0, failed: 0 },
+    secrets: { answered: 0, failed: 0 },
+    webhook: { answered: 0, failed: 0 },
   };
   let number = 0;
   let isFaultOver = false;
@@ -63,12 +75,16 @@ export function createRequests(url: (service: ServiceName) => string): Requests 
   }
 
   async function send(
-    service: ServiceName, method: string, path: string, options: RequestOptions,
+    service: ServiceName,
+    method: string,
+    path: string,
+    options: RequestOptions,
   ): Promise<Reply | null> {
     const { expected, bearer, body, about } = options;
     const what = `${method} ${path.split('?')[0]}`;
     number += 1;
-    const address = options.address ?? `10.${(number >> 16) & 255}.${(number >> 8) & 255}.${number & 255}`;
+    const address =
+      options.address ?? `10.${(number >> 16) & 255}.${(number >> 8) & 255}.${number & 255}`;
     const headers = {
       'x-forwarded-for': address,
       ...(bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }),

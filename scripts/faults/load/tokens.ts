@@ -20,15 +20,21 @@ const REVOKED_AT = [20, 120];
 
 /** @param run runs a command of the program */
 export async function createTokenClient(
-  requests: Requests, random: () => number, run: (words: readonly string[]) => Promise<Finished>, databaseUrl: string,
+  requests: Requests,
+  random: () => number,
+  run: (words: readonly string[]) => Promise<Finished>,
+  databaseUrl: string,
 ): Promise<LoadClient> {
   const tokens: Token[] = [];
   for (const revokedAt of REVOKED_AT) {
     const { code, stdout, stderr } = await run(['token', 'create', '--name', `load ${revokedAt}`]);
     assert.equal(code, 0, stderr);
     const text = stdout.trim();
-    const [row] = await withConnection(databaseUrl, (sql) => sql<Array<{ id: string }>>`
-      select id from webhook.tokens where digest = ${createHash('sha256').update(text).digest()}`);
+    const [row] = await withConnection(
+      databaseUrl,
+      (sql) => sql<Array<{ id: string }>>`
+      select id from webhook.tokens where digest = ${createHash('sha256').update(text).digest()}`,
+    );
     tokens.push({ id: row?.id ?? '', text, revokedAt, state: 'active' });
   }
 

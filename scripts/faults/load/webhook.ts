@@ -19,7 +19,12 @@ const DELIVERY_MS = 75_000;
 
 /** @param databaseUrl the present URL of the server itself */
 export function createWebhookClient(
-  requests: Requests, random: () => number, number: number, bearer: string, target: Target, databaseUrl: () => string,
+  requests: Requests,
+  random: () => number,
+  number: number,
+  bearer: string,
+  target: Target,
+  databaseUrl: () => string,
 ): LoadClient {
   const sent: Sent[] = [];
   const open: Sent[] = [];
@@ -31,8 +36,10 @@ export function createWebhookClient(
     const reply = await requests.send('webhook', 'POST', '/webhook', options);
     if (!reply) return false;
     const { id = '', status } = reply.body;
-    if (event.id !== null && event.id !== id) requests.report(`${about}: acknowledged as ${event.id} and as ${id}`);
-    if (event.id !== null && status !== 'duplicate') requests.report(`${about}: a repetition was ${status}`);
+    if (event.id !== null && event.id !== id)
+      requests.report(`${about}: acknowledged as ${event.id} and as ${id}`);
+    if (event.id !== null && status !== 'duplicate')
+      requests.report(`${about}: a repetition was ${status}`);
     event.id = id;
     return true;
   }
@@ -42,7 +49,10 @@ export function createWebhookClient(
     async step() {
       const repeated = open.shift() ?? (random() < 0.1 ? choose(random, sent) : undefined);
       const deliveryId = `msg_${number}_${sent.length}`;
-      const text = JSON.stringify({ event: 'load.sent', data: { page_id: `p${sent.length % 7}`, deliveryId } });
+      const text = JSON.stringify({
+        event: 'load.sent',
+        data: { page_id: `p${sent.length % 7}`, deliveryId },
+      });
       const event = repeated ?? { deliveryId, text, id: null };
       if (!repeated) sent.push(event);
       if (!(await deliver(event)) && event.id === null) open.push(event);
@@ -55,11 +65,14 @@ export function createWebhookClient(
           select id, delivery_id, convert_from(body, 'UTF8') as text from webhook.events
           where delivery_id like ${`msg\\_${number}\\_%`}`;
         const stored = new Map(rows.map((row) => [row.delivery_id, row]));
-        if (stored.size !== rows.length) requests.report(`${rows.length - stored.size} delivery ids are stored twice`);
+        if (stored.size !== rows.length)
+          requests.report(`${rows.length - stored.size} delivery ids are stored twice`);
         for (const { deliveryId, id, text } of acknowledged) {
           const row = stored.get(deliveryId);
-          if (row?.id !== id) requests.report(`event ${deliveryId}: acknowledged as ${id}, stored as ${row?.id}`);
-          else if (row?.text !== text) requests.report(`event ${deliveryId}: stored with another body`);
+          if (row?.id !== id)
+            requests.report(`event ${deliveryId}: acknowledged as ${id}, stored as ${row?.id}`);
+          else if (row?.text !== text)
+            requests.report(`event ${deliveryId}: stored with another body`);
         }
         const isMissing = ({ id }: { id: string }) => !target.received.has(id);
         const deadline = Date.now() + DELIVERY_MS;
@@ -68,10 +81,12 @@ export function createWebhookClient(
           if (!work) break;
           await sleep(250);
         }
-        for (const row of rows.filter(isMissing)) requests.report(`event ${row.delivery_id}: stored, not delivered`);
+        for (const row of rows.filter(isMissing))
+          requests.report(`event ${row.delivery_id}: stored, not delivered`);
         for (const { id, delivery_id, text } of rows) {
           const got = target.received.get(id);
-          if (got !== undefined && got !== text) requests.report(`event ${delivery_id}: delivered with another body`);
+          if (got !== undefined && got !== text)
+            requests.report(`event ${delivery_id}: delivered with another body`);
         }
       } finally {
         await sql.end({ timeout: 1 });
@@ -96,11 +111,18 @@ export async function startTarget(t: Owner, random: () => number): Promise<Targe
   const received = new Map<string, string>();
   const server: Server = createServer((request, response) => {
     const pieces: Buffer[] = [];
-    request.on('error', () => {}).on('data', (piece: Buffer) => void pieces.push(piece)).on('end', () => {
-      const isFailing = random() < 0.05;
-      if (!isFailing) received.set(String(request.headers['webhook-id']), Buffer.concat(pieces).toString('utf8'));
-      response.writeHead(isFailing ? 500 : 204).end();
-    });
+    request
+      .on('error', () => {})
+      .on('data', (piece: Buffer) => void pieces.push(piece))
+      .on('end', () => {
+        const isFailing = random() < 0.05;
+        if (!isFailing)
+          received.set(
+            String(request.headers['webhook-id']),
+            Buffer.concat(pieces).toString('utf8'),
+          );
+        response.writeHead(isFailing ? 500 : 204).end();
+      });
   });
   server.listen(0, '127.0.0.1');
   t.after(() => {
@@ -109,5 +131,8 @@ export async function startTarget(t: Owner, random: () => number): Promise<Targe
   });
   await once(server, 'listening');
   const bound = server.address();
-  return { url: `http://127.0.0.1:${typeof bound === 'object' && bound ? bound.port : 0}/`, received };
+  return {
+    url: `http://127.0.0.1:${typeof bound === 'object' && bound ? bound.port : 0}/`,
+    received,
+  };
 }

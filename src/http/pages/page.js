@@ -53,7 +53,10 @@ export async function callApi(path, { token, body, method = body ? 'POST' : 'GET
   const reply = await response.json().catch(() => null);
   // Without a token, it was a proxy that had signed the user in.
   if (response.type === 'opaqueredirect' || (response.status === 401 && !token)) {
-    return failure('unauthorized', 'Your sign-in has ended. Sign in again in another tab, then try again here.');
+    return failure(
+      'unauthorized',
+      'Your sign-in has ended. Sign in again in another tab, then try again here.',
+    );
   }
   if (response.ok && reply !== null) return { ok: true, data: reply, headers: response.headers };
   const unexpected = 'The service sent an unexpected reply. Try again soon.';
@@ -161,7 +164,9 @@ export async function whileBusy(button, work) {
 
 /** @param {string | null} time @returns a date and time in the language of the browser */
 export const formatTime = (time) =>
-  time === null ? '' : new Date(time).toLocaleString(undefined, { dateStyle: 'long', timeStyle: 'short' });
+  time === null
+    ? ''
+    : new Date(time).toLocaleString(undefined, { dateStyle: 'long', timeStyle: 'short' });
 
 /** Hides one section, shows another and moves the focus to its heading. @param {string} from @param {string} to */
 export function switchSection(from, to) {

@@ -31,7 +31,9 @@ export function correctionOf(data, count) {
   let generator = [1];
   for (let i = 0; i < count; i += 1) {
     const root = POWERS[i] ?? 0;
-    generator = [...generator, 0].map((coefficient, at) => coefficient ^ multiply(generator[at - 1] ?? 0, root));
+    generator = [...generator, 0].map(
+      (coefficient, at) => coefficient ^ multiply(generator[at - 1] ?? 0, root),
+    );
   }
   const remainder = [...data, ...Array(count).fill(0)];
   data.forEach((_, at) => {
@@ -70,7 +72,11 @@ class Matrix {
     for (let y = -radius; y <= radius; y += 1) {
       for (let x = -radius; x <= radius; x += 1) {
         const distance = Math.max(Math.abs(x), Math.abs(y));
-        this.set(row + y, column + x, radius === 4 ? distance !== 2 && distance !== 4 : distance !== 1);
+        this.set(
+          row + y,
+          column + x,
+          radius === 4 ? distance !== 2 && distance !== 4 : distance !== 1,
+        );
       }
     }
   }
@@ -109,7 +115,8 @@ function drawFunctionPatterns(version) {
   const last = size - 7;
   for (const row of centers) {
     for (const column of centers) {
-      const onFinder = (row === 6 && (column === 6 || column === last)) || (row === last && column === 6);
+      const onFinder =
+        (row === 6 && (column === 6 || column === last)) || (row === last && column === 6);
       if (!onFinder) matrix.drawPattern(row, column, 2);
     }
   }
@@ -149,7 +156,8 @@ function* dataModules({ size, reserved }) {
   for (let right = size - 1, up = true; right > 0; right -= right === 8 ? 3 : 2, up = !up) {
     for (let i = 0; i < size; i += 1) {
       const row = up ? size - 1 - i : i;
-      for (const column of [right, right - 1]) if (!reserved[row]?.[column]) yield /** @type {const} */ ([row, column]);
+      for (const column of [right, right - 1])
+        if (!reserved[row]?.[column]) yield /** @type {const} */ ([row, column]);
     }
   }
 }
@@ -191,7 +199,8 @@ export function codewords(data, version) {
   const shortLength = Math.floor(data.length / count);
   // The last blocks are one codeword longer.
   const shortCount = count - (data.length % count);
-  const start = (/** @type {number} */ block) => block * shortLength + Math.max(0, block - shortCount);
+  const start = (/** @type {number} */ block) =>
+    block * shortLength + Math.max(0, block - shortCount);
   const blocks = Array.from({ length: count }, (_, i) => data.slice(start(i), start(i + 1)));
   const corrections = blocks.map((block) => correctionOf(block, correction));
   /** @type {(lists: number[][]) => number[]} */
@@ -210,10 +219,13 @@ export function qrCode(text) {
   const bytes = [...new TextEncoder().encode(text)];
   for (let version = 1; version <= BLOCKS.length; version += 1) {
     const positions = [...dataModules(drawFunctionPatterns(version))];
-    const capacity = Math.floor(positions.length / 8) - (BLOCKS[version - 1] ?? 0) * (CORRECTION[version - 1] ?? 0);
+    const capacity =
+      Math.floor(positions.length / 8) -
+      (BLOCKS[version - 1] ?? 0) * (CORRECTION[version - 1] ?? 0);
     const lengthBits = version < 10 ? 8 : 16;
     if (4 + lengthBits + bytes.length * 8 > capacity * 8) continue;
-    const binary = (/** @type {number} */ value, /** @type {number} */ width) => value.toString(2).padStart(width, '0');
+    const binary = (/** @type {number} */ value, /** @type {number} */ width) =>
+      value.toString(2).padStart(width, '0');
     // Byte mode, length, text and terminator; then alternating pad codewords.
     const bits = `0100${binary(bytes.length, lengthBits)}${bytes.map((byte) => binary(byte, 8)).join('')}0000`;
     const data = (bits.match(/.{8}/g) ?? []).map((byte) => Number.parseInt(byte, 2));
@@ -239,6 +251,8 @@ export function qrCode(text) {
  */
 export function qrPicture(text) {
   const modules = qrCode(text);
-  const squares = modules?.flatMap((row, y) => row.flatMap((dark, x) => (dark ? `M${x + 4} ${y + 4}h1v1h-1z` : [])));
+  const squares = modules?.flatMap((row, y) =>
+    row.flatMap((dark, x) => (dark ? `M${x + 4} ${y + 4}h1v1h-1z` : [])),
+  );
   return modules && squares ? { size: modules.length + 8, path: squares.join('') } : null;
 }

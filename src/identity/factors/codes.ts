@@ -8,7 +8,14 @@ import { Failure } from '../../http/errors.ts';
 import { actorOf } from '../audit.ts';
 import { SCHEMA } from '../schema.ts';
 import type { CheckCode, IdentityService } from '../service.ts';
-import { countTotpByKey, findTotp, noteFailure, readClock, useRecoveryCode, useTotpStep } from './store.ts';
+import {
+  countTotpByKey,
+  findTotp,
+  noteFailure,
+  readClock,
+  useRecoveryCode,
+  useTotpStep,
+} from './store.ts';
 
 /** Authenticator apps agree on these values only (RFC 6238 with SHA-1). */
 const [STEP_SECONDS, DIGITS, SECRET_BYTES] = [30, 6, 20];
@@ -18,7 +25,10 @@ const [STEP_SECONDS, DIGITS, SECRET_BYTES] = [30, 6, 20];
  * @param parts the user, a token of this browser, and the account's time of change, which a removal changes
  */
 export const enrolmentSecret = (key: string, parts: readonly [string, string, Date]): Buffer =>
-  createHmac('sha256', key).update(JSON.stringify(['totp', ...parts])).digest().subarray(0, SECRET_BYTES);
+  createHmac('sha256', key)
+    .update(JSON.stringify(['totp', ...parts]))
+    .digest()
+    .subarray(0, SECRET_BYTES);
 
 /** The code of one step (RFC 4226, 5.3). */
 export function totpCode(secret: Buffer, step: number): string {
@@ -42,12 +52,16 @@ const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567';
 /** Base32 (RFC 4648) without padding, which some apps reject. */
 export function base32(bytes: Buffer): string {
   const bits = [...bytes].map((byte) => byte.toString(2).padStart(8, '0')).join('');
-  return (bits.match(/.{1,5}/g) ?? []).map((five) => ALPHABET[Number.parseInt(five.padEnd(5, '0'), 2)]).join('');
+  return (bits.match(/.{1,5}/g) ?? [])
+    .map((five) => ALPHABET[Number.parseInt(five.padEnd(5, '0'), 2)])
+    .join('');
 }
 
 /** What the QR code holds. A colon separates issuer and account, and so may be in neither. */
 export function totpUri(secret: Buffer, issuer: string, account: string): string {
-  const [site, name] = [issuer, account].map((part) => encodeURIComponent(part.replaceAll(':', ' ')));
+  const [site, name] = [issuer, account].map((part) =>
+    encodeURIComponent(part.replaceAll(':', ' ')),
+  );
   return `otpauth://totp/${site}:${name}?secret=${base32(secret)}&issuer=${site}`;
 }
 
@@ -55,27 +69,36 @@ export function totpUri(secret: Buffer, issuer: string, account: string): string
 const LETTERS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
 
 /** Ten codes of 120 random bits, so that a plain digest may be stored (ASVS 6.5.2: from 112 bits). */
-export const createRecoveryCodes = (): string[] => Array.from({ length: 10 }, () => {
-  const letters = Array.from({ length: 24 }, () => LETTERS[randomInt(LETTERS.length)]).join('');
-  return letters.replace(/.{4}(?=.)/g, '$&-');
-});
+export const createRecoveryCodes = (): string[] =>
+  Array.from({ length: 10 }, () => {
+    const letters = Array.from({ length: 24 }, () => LETTERS[randomInt(LETTERS.length)]).join('');
+    return letters.replace(/.{4}(?=.)/g, '$&-');
+  });
 
 /** Reads what a person copied by hand: case, spaces and hyphens do not matter. @returns null if it is not a code */
 export function recoveryDigest(text: string): Buffer | null {
-  const letters = text.toUpperCase().replace(/[\s-]/g, '').replaceAll('O', '0').replace(/[IL]/g, '1');
+  const letters = text
+    .toUpperCase()
+    .replace(/[\s-]/g, '')
+    .replaceAll('O', '0')
+    .replace(/[IL]/g, '1');
   return /^[0-9A-HJKMNP-TV-Z]{24}$/.test(letters) ? digest(letters) : null;
 }
 
 /** @param secret IDENTITY_SECRET, or one of IDENTITY_SECRET_PREVIOUS */
-export const createTotpKey = (secret: string): ServerKey => deriveServerKey(secret, 'gatehouse/identity/v1/');
+export const createTotpKey = (secret: string): ServerKey =>
+  deriveServerKey(secret, 'gatehouse/identity/v1/');
 
 const KEY_MISSING = new Failure('key_unknown', {
-  message: 'Codes of apps cannot be checked now. Use a recovery code or a passkey, or contact the operator.',
+  message:
+    'Codes of apps cannot be checked now. Use a recovery code or a passkey, or contact the operator.',
 });
 
-const UNKNOWN = 'a value of IDENTITY_SECRET is missing: add the one with this key id to IDENTITY_SECRET_PREVIOUS';
+const UNKNOWN =
+  'a value of IDENTITY_SECRET is missing: add the one with this key id to IDENTITY_SECRET_PREVIOUS';
 const ALTERED = 'the sealed key of an authenticator app was altered';
-const EARLIER = 'keys of authenticator apps are sealed under IDENTITY_SECRET_PREVIOUS until the next use of the app';
+const EARLIER =
+  'keys of authenticator apps are sealed under IDENTITY_SECRET_PREVIOUS until the next use of the app';
 
 /** What the operator must know before an earlier secret is removed. */
 export async function reportKeys({ database, log, portal }: IdentityService): Promise<void> {
@@ -87,8 +110,12 @@ export async function reportKeys({ database, log, portal }: IdentityService): Pr
 }
 
 /** All typed codes of an account, from everywhere. Passkeys do not count: their owner can always log in. */
-export const codeLimit = (secret: Buffer, userId: string): Limit =>
-  ({ key: throttleKey(secret, ['code', userId]), mode: 'window', attempts: 20, seconds: 86_400 });
+export const codeLimit = (secret: Buffer, userId: string): Limit => ({
+  key: throttleKey(secret, ['code', userId]),
+  mode: 'window',
+  attempts: 20,
+  seconds: 86_400,
+});
 
 /** A code is counted before it is checked, and accepted once. @param secrets IDENTITY_SECRET, then the earlier ones */
 export function createCodeCheck(secrets: readonly string[]): CheckCode {
@@ -100,8 +127,11 @@ export function createCodeCheck(secrets: readonly string[]): CheckCode {
     const factor = recovery ? 'recovery' : 'totp';
     const limit = codeLimit(await throttleSecret(), id);
     const isLeft = await takeAttempt(database, SCHEMA.name, limit);
-    const isRight = isLeft && (recovery
-      ? await useRecoveryCode(database, actor, id, recovery) : await checkTotp(service, keys, id, code));
+    const isRight =
+      isLeft &&
+      (recovery
+        ? await useRecoveryCode(database, actor, id, recovery)
+        : await checkTotp(service, keys, id, code));
     if (isRight) await giveBackAttempts(database, SCHEMA.name, [limit.key]);
     // The strongest sign that an attacker knows the password.
     else if (isLeft) await noteFailure(database, actor, id);
@@ -112,7 +142,12 @@ export function createCodeCheck(secrets: readonly string[]): CheckCode {
   };
 }
 
-async function checkTotp({ database, log }: IdentityService, keys: readonly ServerKey[], userId: string, code: string) {
+async function checkTotp(
+  { database, log }: IdentityService,
+  keys: readonly ServerKey[],
+  userId: string,
+  code: string,
+) {
   const totp = await findTotp(database, userId);
   if (!totp) return false;
   const secret = openSecret(keys, totp);

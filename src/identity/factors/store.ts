@@ -8,61 +8,120 @@ import { endSessions } from '../store/sessions.ts';
 import type { Registered } from './webauthn.ts';
 
 type Passkey = Readonly<{
-  id: Buffer; user_id: string; name: string; algorithm: number; spki: Buffer; counter: string;
-  is_backup_eligible: boolean; created_at: Date; last_used_at: Date | null;
+  id: Buffer;
+  user_id: string;
+  name: string;
+  algorithm: number;
+  spki: Buffer;
+  counter: string;
+  is_backup_eligible: boolean;
+  created_at: Date;
+  last_used_at: Date | null;
 }>;
 
 /** Seconds since 1970, by the clock that all replicas share. */
 export const readClock = async (database: Database): Promise<number> =>
-  (await database.read((sql) => sql<[{ now: number }]>`select extract(epoch from now())::float8 as now`))[0].now;
+  (
+    await database.read(
+      (sql) => sql<[{ now: number }]>`select extract(epoch from now())::float8 as now`,
+    )
+  )[0].now;
 
 /** The secret of an app. It is sealed for the user: in another user's row, it does not open. */
 export const findTotp = async (database: Database, userId: string): Promise<SealedSecret | null> =>
-  (await database.read((sql) => sql<SealedSecret[]>`
-    select *, user_id as id from identity.totp where user_id = ${userId}`))[0] ?? null;
+  (
+    await database.read(
+      (sql) => sql<SealedSecret[]>`
+    select *, user_id as id from identity.totp where user_id = ${userId}`,
+    )
+  )[0] ?? null;
 
 export const countTotpByKey = (database: Database) =>
-  database.read((sql) => sql<Array<{ key_id: string; apps: number }>>`
-    select key_id, count(*)::int4 as apps from identity.totp group by key_id order by key_id`);
+  database.read(
+    (sql) => sql<Array<{ key_id: string; apps: number }>>`
+    select key_id, count(*)::int4 as apps from identity.totp group by key_id order by key_id`,
+  );
 
 /** Accepts each step once, and none before it (RFC 6238, 5.2; ASVS 6.5.1). @param sealed perhaps under another key */
-export const useTotpStep = async (database: Database, step: number, given: SealedSecret, sealed: SealedSecret) =>
-  (await database.write((sql) => sql`
+export const useTotpStep = async (
+  database: Database,
+  step: number,
+  given: SealedSecret,
+  sealed: SealedSecret,
+) =>
+  (
+    await database.write(
+      (sql) => sql`
     update identity.totp set last_step = ${step}, key_id = ${sealed.key_id}, client_key = ${sealed.client_key},
       commitment = ${sealed.commitment}, blob = ${sealed.blob}
-    where user_id = ${given.id} and last_step < ${step} and commitment = ${given.commitment}`)).count > 0;
+    where user_id = ${given.id} and last_step < ${step} and commitment = ${given.commitment}`,
+    )
+  ).count > 0;
 
 /** @returns whether this was one of the user's codes; it is used up now */
-export async function useRecoveryCode(database: Database, actor: Actor, userId: string, code: Buffer) {
-  const rows = await database.write((sql) => audited(sql, { event: 'recovery.used', actor }, sql`
+export async function useRecoveryCode(
+  database: Database,
+  actor: Actor,
+  userId: string,
+  code: Buffer,
+) {
+  const rows = await database.write((sql) =>
+    audited(
+      sql,
+      { event: 'recovery.used', actor },
+      sql`
     delete from identity.recovery_codes where digest = ${code} and user_id = ${userId}
-    returning user_id as id, user_id`));
+    returning user_id as id, user_id`,
+    ),
+  );
   return rows.length === 1;
 }
 
 export async function noteFailure(database: Database, actor: Actor, userId: string): Promise<void> {
-  await database.write((sql) => audited(sql, { event: 'factor.failed', actor }, sql`
-    select id, id as user_id from identity.users where id = ${userId}`));
+  await database.write((sql) =>
+    audited(
+      sql,
+      { event: 'factor.failed', actor },
+      sql`
+    select id, id as user_id from identity.users where id = ${userId}`,
+    ),
+  );
 }
 
 export const listPasskeys = (database: Database, userId: string): Promise<Passkey[]> =>
-  database.read((sql) => sql<Passkey[]>`
-    select * from identity.passkeys where user_id = ${userId} order by created_at limit 50`);
+  database.read(
+    (sql) => sql<Passkey[]>`
+    select * from identity.passkeys where user_id = ${userId} order by created_at limit 50`,
+  );
 
 export const findPasskey = async (database: Database, id: Buffer): Promise<Passkey | null> =>
-  (await database.read((sql) => sql<Passkey[]>`select * from identity.passkeys where id = ${id}`))[0] ?? null;
+  (
+    await database.read((sql) => sql<Passkey[]>`select * from identity.passkeys where id = ${id}`)
+  )[0] ?? null;
 
 /** @returns whether the challenge was not used before */
 export const useChallenge = async (database: Database, challenge: Buffer): Promise<boolean> =>
-  (await database.write((sql) => sql`
+  (
+    await database.write(
+      (sql) => sql`
     insert into identity.used_challenges (digest, expires_at)
-    values (${digest(challenge.toString('hex'))}, now() + interval '10 minutes') on conflict do nothing`)).count > 0;
+    values (${digest(challenge.toString('hex'))}, now() + interval '10 minutes') on conflict do nothing`,
+    )
+  ).count > 0;
 
 /** If the counter did not grow, there may be a copy (WebAuthn, 6.1.1). Synchronized passkeys always send 0. */
-export const usePasskey = async (database: Database, id: Buffer, counter: number): Promise<boolean> =>
-  (await database.write((sql) => sql`
+export const usePasskey = async (
+  database: Database,
+  id: Buffer,
+  counter: number,
+): Promise<boolean> =>
+  (
+    await database.write(
+      (sql) => sql`
     update identity.passkeys set counter = ${counter}, last_used_at = now()
-    where id = ${id} and (counter < ${counter} or (counter = 0 and ${counter} = 0))`)).count > 0;
+    where id = ${id} and (counter < ${counter} or (counter = 0 and ${counter} = 0))`,
+    )
+  ).count > 0;
 
 // --- Changes of the factors
 
@@ -70,30 +129,53 @@ export const usePasskey = async (database: Database, id: Buffer, counter: number
 export type Tokens = Readonly<{ host: string; domain: string }>;
 
 /** `tokens`: the new tokens of the session, because it has more proof now (ASVS 7.2.4); null without a session. */
-export type Addition = Readonly<{ database: Database; actor: Actor; userId: string; tokens: Tokens | null }>;
+export type Addition = Readonly<{
+  database: Database;
+  actor: Actor;
+  userId: string;
+  tokens: Tokens | null;
+}>;
 
 /** From now on, every login needs a factor. @returns the account's time of change; null if there is an app already */
-export const addTotp = (to: Addition, secret: SealedSecret, step: number) => addFactor(to, 'totp', (sql) => sql`
+export const addTotp = (to: Addition, secret: SealedSecret, step: number) =>
+  addFactor(
+    to,
+    'totp',
+    (sql) => sql`
   insert into identity.totp (user_id, key_id, client_key, commitment, blob, last_step)
   select ${secret.id}, ${secret.key_id}, ${secret.client_key}, ${secret.commitment}, ${secret.blob}, ${step}
   -- The password alone does not allow adding a factor beside another one.
   where ${to.actor.caller !== null} or exists (select from identity.users where id = ${secret.id} and not second_factor)
-  on conflict do nothing returning user_id as id, user_id`);
+  on conflict do nothing returning user_id as id, user_id`,
+  );
 
 /** @returns null if the passkey is registered already, for any user */
-export const addPasskey = (to: Addition, name: string, { id, key, counter, isBackupEligible }: Registered) =>
-  addFactor(to, 'passkey', (sql) => sql`
+export const addPasskey = (
+  to: Addition,
+  name: string,
+  { id, key, counter, isBackupEligible }: Registered,
+) =>
+  addFactor(
+    to,
+    'passkey',
+    (sql) => sql`
     insert into identity.passkeys (id, user_id, name, algorithm, spki, counter, is_backup_eligible)
     values (${id}, ${to.userId}, ${name}, ${key.algorithm}, ${key.spki}, ${counter}, ${isBackupEligible})
-    on conflict do nothing returning user_id as id, user_id`);
+    on conflict do nothing returning user_id as id, user_id`,
+  );
 
-function addFactor(to: Addition, factor: 'totp' | 'passkey', insert: (sql: Sql) => Fragment): Promise<Date | null> {
+function addFactor(
+  to: Addition,
+  factor: 'totp' | 'passkey',
+  insert: (sql: Sql) => Fragment,
+): Promise<Date | null> {
   const { database, actor, userId, tokens } = to;
   return changing(database, actor, userId, async (sql) => {
     const rows = await audited(sql, { event: 'factor.added', actor, detail: factor }, insert(sql));
     if (rows.length === 0) return null;
     const sessionId = actor.caller?.session?.id ?? null;
-    if (tokens) await sql`
+    if (tokens)
+      await sql`
       with session as (
         update identity.sessions set token_digest = ${digest(tokens.host)}, updated_at = now() where id = ${sessionId}
         returning id, created_at)
@@ -118,25 +200,39 @@ async function updateFlag(sql: Sql, userId: string): Promise<Date> {
 }
 
 /** An administrator removes all, and the user's sessions end. @param what a Buffer: the passkey with this id */
-export async function removeFactors(database: Database, actor: Actor, userId: string, what: 'all' | 'totp' | Buffer) {
+export async function removeFactors(
+  database: Database,
+  actor: Actor,
+  userId: string,
+  what: 'all' | 'totp' | Buffer,
+) {
   const [detail, passkey] = Buffer.isBuffer(what) ? ['passkey', what] : [what, null];
-  return (await changing(database, actor, userId, async (sql) => {
-    const { count: keys } = await sql`
+  return (
+    (await changing(database, actor, userId, async (sql) => {
+      const { count: keys } = await sql`
       delete from identity.passkeys where user_id = ${userId} and (id = ${passkey} or ${what === 'all'})`;
-    const { count: apps } = await sql`delete from identity.totp where user_id = ${userId} and ${passkey === null}`;
-    const subject = { userId, targetId: userId, count: apps + keys };
-    if (subject.count === 0) return 0;
-    await updateFlag(sql, userId);
-    await insertAudit(sql, { event: 'factor.removed', actor, detail }, subject);
-    if (what === 'all') await endSessions(sql, actor, userId);
-    return subject.count;
-  })) ?? 0;
+      const { count: apps } =
+        await sql`delete from identity.totp where user_id = ${userId} and ${passkey === null}`;
+      const subject = { userId, targetId: userId, count: apps + keys };
+      if (subject.count === 0) return 0;
+      await updateFlag(sql, userId);
+      await insertAudit(sql, { event: 'factor.removed', actor, detail }, subject);
+      if (what === 'all') await endSessions(sql, actor, userId);
+      return subject.count;
+    })) ?? 0
+  );
 }
 
 export const countRecoveryCodes = async (database: Database, userId: string): Promise<number> =>
-  (await database.read((sql) => sql`select from identity.recovery_codes where user_id = ${userId}`)).count;
+  (await database.read((sql) => sql`select from identity.recovery_codes where user_id = ${userId}`))
+    .count;
 
-export const replaceRecoveryCodes = (database: Database, actor: Actor, userId: string, digests: readonly Buffer[]) =>
+export const replaceRecoveryCodes = (
+  database: Database,
+  actor: Actor,
+  userId: string,
+  digests: readonly Buffer[],
+) =>
   changing(database, actor, userId, async (sql) => {
     await sql`delete from identity.recovery_codes where user_id = ${userId}`;
     await sql`
@@ -149,10 +245,16 @@ export const replaceRecoveryCodes = (database: Database, actor: Actor, userId: s
 // --- A sign-in whose password was right
 
 /** @param passwordHash a change of the password ends the sign-in */
-export async function insertPending(database: Database, token: string, { id, password_hash }: Account): Promise<void> {
-  await database.write((sql) => sql`
+export async function insertPending(
+  database: Database,
+  token: string,
+  { id, password_hash }: Account,
+): Promise<void> {
+  await database.write(
+    (sql) => sql`
     insert into identity.pending_sign_ins (token_digest, user_id, password_digest, expires_at)
-    values (${digest(token)}, ${id}, ${digest(password_hash ?? '')}, now() + interval '10 minutes')`);
+    values (${digest(token)}, ${id}, ${digest(password_hash ?? '')}, now() + interval '10 minutes')`,
+  );
 }
 
 const isOpen = (sql: Sql, token: string): Fragment =>
@@ -160,16 +262,28 @@ const isOpen = (sql: Sql, token: string): Fragment =>
 
 /** Counts an attempt before it is checked. @returns null without such a sign-in or an attempt left */
 export const usePending = async (database: Database, token: string) =>
-  (await database.write((sql) => sql<Array<{ user_id: string; password_digest: Buffer }>>`
+  (
+    await database.write(
+      (sql) => sql<Array<{ user_id: string; password_digest: Buffer }>>`
     update identity.pending_sign_ins set attempts = attempts + 1 where ${isOpen(sql, token)}
-    returning user_id, password_digest`))[0] ?? null;
+    returning user_id, password_digest`,
+    )
+  )[0] ?? null;
 
 /** Writes nothing, because nothing limits such requests. @returns the user's id, or null as above */
 export const findPendingUser = async (database: Database, token: string): Promise<string | null> =>
-  (await database.read((sql) => sql<Array<{ user_id: string }>>`
-    select user_id from identity.pending_sign_ins where ${isOpen(sql, token)}`))[0]?.user_id ?? null;
+  (
+    await database.read(
+      (sql) => sql<Array<{ user_id: string }>>`
+    select user_id from identity.pending_sign_ins where ${isOpen(sql, token)}`,
+    )
+  )[0]?.user_id ?? null;
 
 /** @returns false if a concurrent request has ended the sign-in */
 export const removePending = async (database: Database, token: string): Promise<boolean> =>
-  (await database.write((sql) => sql`
-    delete from identity.pending_sign_ins where token_digest = ${digest(token)}`)).count > 0;
+  (
+    await database.write(
+      (sql) => sql`
+    delete from identity.pending_sign_ins where token_digest = ${digest(token)}`,
+    )
+  ).count > 0;

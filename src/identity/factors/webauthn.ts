@@ -5,7 +5,12 @@ import { isObject } from '../../http/shape.ts';
  * What a registration or sign-in must match (WebAuthn Level 3, 7.1 and 7.2). `host`: the portal's, which is the RP ID;
  * `needsVerification`: whether the authenticator must have verified the user, by a PIN or a fingerprint.
  */
-export type Ceremony = Readonly<{ challenge: Buffer; origin: string; host: string; needsVerification: boolean }>;
+export type Ceremony = Readonly<{
+  challenge: Buffer;
+  origin: string;
+  host: string;
+  needsVerification: boolean;
+}>;
 
 /** Its message says why a response was rejected. The client gets the same reply for every reason. */
 export class Rejection extends Error {}
@@ -25,19 +30,37 @@ export const ALGORITHMS = [-8, -7, -257] as const;
 
 const [MAX_CLIENT_DATA, MAX_ATTESTATION, MAX_ID] = [4 * 1024, 16 * 1024, 1_023];
 const [HEAD_BYTES, AAGUID_BYTES] = [37, 16];
-const FLAG = { present: 1, verified: 4, backupEligible: 8, backedUp: 16, credential: 64, extensions: 128 } as const;
+const FLAG = {
+  present: 1,
+  verified: 4,
+  backupEligible: 8,
+  backedUp: 16,
+  credential: 64,
+  extensions: 128,
+} as const;
 
 /** No attestation is requested or checked: a signature proves only that the key is the same. @throws Rejection */
-export function verifyRegistration(clientData: Buffer, attestation: Buffer, ceremony: Ceremony): Registered {
+export function verifyRegistration(
+  clientData: Buffer,
+  attestation: Buffer,
+  ceremony: Ceremony,
+): Registered {
   const object = attestation.length > MAX_ATTESTATION ? null : readCbor(attestation);
-  const data = object?.end === attestation.length && object.value instanceof Map ? object.value.get('authData') : null;
+  const data =
+    object?.end === attestation.length && object.value instanceof Map
+      ? object.value.get('authData')
+      : null;
   check(Buffer.isBuffer(data), 'malformed');
   return { ...verifyData('webauthn.create', clientData, data, ceremony), ...readCredential(data) };
 }
 
 /** The caller checks that the counter grows, and that `isBackupEligible` is as at registration. @throws Rejection */
 export function verifySignIn(
-  clientData: Buffer, authenticatorData: Buffer, signature: Buffer, key: PublicKey, ceremony: Ceremony,
+  clientData: Buffer,
+  authenticatorData: Buffer,
+  signature: Buffer,
+  key: PublicKey,
+  ceremony: Ceremony,
 ): Proof {
   const proof = verifyData('webauthn.get', clientData, authenticatorData, ceremony);
   const signed = Buffer.concat([authenticatorData, sha256(clientData)]);
@@ -51,7 +74,10 @@ function verifyData(type: string, clientData: Buffer, data: Buffer, ceremony: Ce
   const client = parseClientData(clientData);
   check(client !== null && data.length >= HEAD_BYTES, 'malformed');
   const flags = data.readUInt8(32);
-  const [isVerified, isBackupEligible] = [(flags & FLAG.verified) !== 0, (flags & FLAG.backupEligible) !== 0];
+  const [isVerified, isBackupEligible] = [
+    (flags & FLAG.verified) !== 0,
+    (flags & FLAG.backupEligible) !== 0,
+  ];
   check(client.type === type, 'wrong_type');
   check(client.challenge === ceremony.challenge.toString('base64url'), 'wrong_challenge');
   check(client.origin === ceremony.origin, 'wrong_origin');
@@ -110,8 +136,12 @@ function jwkOf(key: CborMap): JsonWebKey | null {
     return { kty: 'EC', crv: 'P-256', x: x.toString('base64url'), y: y.toString('base64url') };
   }
   // With an exponent of 1, a signature needs no private key.
-  const isRsa = type === 3 && algorithm === -257 && Buffer.isBuffer(first) && isBytes(x, 3)
-    && x.readUIntBE(0, 3) === 65_537;
+  const isRsa =
+    type === 3 &&
+    algorithm === -257 &&
+    Buffer.isBuffer(first) &&
+    isBytes(x, 3) &&
+    x.readUIntBE(0, 3) === 65_537;
   return isRsa ? { kty: 'RSA', n: first.toString('base64url'), e: x.toString('base64url') } : null;
 }
 
@@ -142,7 +172,10 @@ const MAX_DEPTH = 4;
  * text, arrays, maps and booleans, with definite lengths in their shortest form. Its input comes from an attacker.
  * @returns the item at `start` and where it ends; null if it is malformed or outside the subset
  */
-export function readCbor(bytes: Buffer, start = 0): { readonly value: Cbor; readonly end: number } | null {
+export function readCbor(
+  bytes: Buffer,
+  start = 0,
+): { readonly value: Cbor; readonly end: number } | null {
   let at = start;
   try {
     return { value: readItem(0), end: at };
@@ -174,7 +207,8 @@ export function readCbor(bytes: Buffer, start = 0): { readonly value: Cbor; read
     if (type === 0) return argument;
     if (type === 1) return -1 - argument;
     if (type === 2) return take(argument);
-    if (type === 3) return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(take(argument));
+    if (type === 3)
+      return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(take(argument));
     check(type < 6, 'malformed'); // not a tag, a floating-point number, or null
     check(argument <= bytes.length - at, 'malformed'); // an item takes a byte, so that a length allocates nothing
     if (type === 4) return Array.from({ length: argument }, () => readItem(depth + 1));

@@ -17,9 +17,17 @@ export function returnAddress(text: string, { origin, returnOrigins }: Portal): 
 }
 
 /** Where a proxied request was going. Any client could send these headers (GHSA-7x63-xv5r-3p2x, oauth2-proxy). */
-export function originalAddress(headers: IncomingHttpHeaders, isFromProxy: boolean, portal: Portal): string | null {
-  const [scheme, host, path] = ['proto', 'host', 'uri'].map((name) => String(headers[`x-forwarded-${name}`] ?? ''));
-  return isFromProxy && path?.startsWith('/') ? returnAddress(`${scheme}://${host}${path}`, portal) : null;
+export function originalAddress(
+  headers: IncomingHttpHeaders,
+  isFromProxy: boolean,
+  portal: Portal,
+): string | null {
+  const [scheme, host, path] = ['proto', 'host', 'uri'].map((name) =>
+    String(headers[`x-forwarded-${name}`] ?? ''),
+  );
+  return isFromProxy && path?.startsWith('/')
+    ? returnAddress(`${scheme}://${host}${path}`, portal)
+    : null;
 }
 
 /** Whether a user opens a page: a program, `fetch` or a WebSocket must never be redirected. */
@@ -61,5 +69,8 @@ export const createTokens = (): Tokens => ({ host: createSessionToken(), domain:
 /** Empty tokens remove the cookies: with the attributes they were set with, or they would stay. */
 export function setCookies({ host, domain }: Tokens, { cookieDomain }: Portal): string[] {
   if (cookieDomain === null) return [hostCookie(HOST_COOKIE, host)];
-  return [hostCookie(HOST_COOKIE, host), hostCookie(DOMAIN_COOKIE, domain, `Domain=${cookieDomain}; `)];
+  return [
+    hostCookie(HOST_COOKIE, host),
+    hostCookie(DOMAIN_COOKIE, domain, `Domain=${cookieDomain}; `),
+  ];
 }

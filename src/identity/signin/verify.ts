@@ -10,7 +10,9 @@ import type { Visitor } from './guards.ts';
 /** Unknown parameters are rejected, because a misspelled `require` must not admit everyone. */
 export const verifyQuery = queryParameters({
   require: optional(oneOf('super_admin', 'second_factor')),
-  max_age: optional(decimal({ min: 1, max: 366 * 86_400, description: 'Seconds since the person signed in' })),
+  max_age: optional(
+    decimal({ min: 1, max: 366 * 86_400, description: 'Seconds since the person signed in' }),
+  ),
   // The status with which the proxy sends browsers to the portal; nginx passes on only 401.
   redirect: optional(oneOf('302', '401')),
 });
@@ -32,10 +34,18 @@ export async function verifyOrSignIn({ caller, request, query }: Ask, { portal }
   const reply = await verify({ request, caller, path: {}, query: { require: role }, body: null });
   if (reply instanceof Failure) return reply;
   const time = proof ? String(Math.floor(proof.at.getTime() / 1000)) : '';
-  return { data: null, headers: { 'X-Auth-Methods': proof?.methods ?? '', 'X-Auth-Time': time, ...reply.headers } };
+  return {
+    data: null,
+    headers: { 'X-Auth-Methods': proof?.methods ?? '', 'X-Auth-Time': time, ...reply.headers },
+  };
 
-  function signIn(code: 'unauthorized' | 'signin_too_old' | 'second_factor_needed', path = '/login', details = {}) {
-    if (query.redirect === undefined || !isNavigation(request.headers)) return new Failure(code, details);
+  function signIn(
+    code: 'unauthorized' | 'signin_too_old' | 'second_factor_needed',
+    path = '/login',
+    details = {},
+  ) {
+    if (query.redirect === undefined || !isNavigation(request.headers))
+      return new Failure(code, details);
     const address = originalAddress(request.headers, request.isFromProxy, portal);
     const target = new URL(path, portal.origin);
     if (address !== null) target.searchParams.set('return_to', address);

@@ -8,19 +8,44 @@ import { SCHEMA } from '../schema.ts';
 import { countRows, idsOfPage, type Page, type PageOf } from './rows.ts';
 
 export const EVENTS = [
-  'login.succeeded', 'login.failed', 'login.throttled', 'session.logged_out', 'session.revoked', 'password.changed',
-  'password.failed', 'password.set', 'user.created', 'user.changed', 'user.deleted', 'key.created', 'key.revoked',
-  'factor.added', 'factor.removed', 'factor.failed', 'recovery.used', 'login.unlocked',
+  'login.succeeded',
+  'login.failed',
+  'login.throttled',
+  'session.logged_out',
+  'session.revoked',
+  'password.changed',
+  'password.failed',
+  'password.set',
+  'user.created',
+  'user.changed',
+  'user.deleted',
+  'key.created',
+  'key.revoked',
+  'factor.added',
+  'factor.removed',
+  'factor.failed',
+  'recovery.used',
+  'login.unlocked',
 ] as const;
 export type AuditEvent = (typeof EVENTS)[number];
 
 /** Who acts, and from where. `caller`: as the guard found it; null where no rights are needed. */
 export type Actor = Readonly<{
-  via: AuditRecord['via']; userId: string | null; ip: string | null; requestId: string | null; caller: Caller | null;
+  via: AuditRecord['via'];
+  userId: string | null;
+  ip: string | null;
+  requestId: string | null;
+  caller: Caller | null;
 }>;
 
 /** Anyone who can run the command line. */
-export const COMMAND_LINE: Actor = { via: 'command', userId: null, ip: null, requestId: null, caller: null };
+export const COMMAND_LINE: Actor = {
+  via: 'command',
+  userId: null,
+  ip: null,
+  requestId: null,
+  caller: null,
+};
 
 /** The actor has lost rights since the guard's check: nothing was changed. */
 export class RightsLost extends Error {}
@@ -45,7 +70,9 @@ export async function hold(sql: Sql, { caller }: Actor, target: string | null): 
     order by id for no key update`;
   await sql`select from identity.global_revocation for ${target === EVERYONE ? sql`update` : sql`share`}`;
   if (caller) {
-    const credential = key ? sql`identity.api_keys c where coalesce(c.expires_at > now(), true)` : sql`
+    const credential = key
+      ? sql`identity.api_keys c where coalesce(c.expires_at > now(), true)`
+      : sql`
       identity.sessions c where c.expires_at > now() and not c.logged_out
         and c.created_at > coalesce(greatest((select sessions_end_at from identity.users where id = c.user_id),
           (select sessions_end_at from identity.global_revocation)), '-infinity')`;
@@ -60,19 +87,31 @@ export async function hold(sql: Sql, { caller }: Actor, target: string | null): 
 
 /** A change with the actor's rights, in one transaction. @returns null without the target @throws RightsLost */
 export const changing = <T>(
-  database: Database, actor: Actor, target: string | null, work: (sql: Sql) => Promise<T>,
-): Promise<T | null> => database.transaction(async (sql) => ((await hold(sql, actor, target)) ? work(sql) : null));
+  database: Database,
+  actor: Actor,
+  target: string | null,
+  work: (sql: Sql) => Promise<T>,
+): Promise<T | null> =>
+  database.transaction(async (sql) => ((await hold(sql, actor, target)) ? work(sql) : null));
 
 /** `detail`: the program's own text, never a secret or a caller's text. */
 export type AuditEntry = Readonly<{ event: AuditEvent; actor: Actor; detail?: string }>;
 
-const insertInto = (sql: Sql, { event, actor, detail = '' }: AuditEntry, subject: Fragment): Fragment => sql`
+const insertInto = (
+  sql: Sql,
+  { event, actor, detail = '' }: AuditEntry,
+  subject: Fragment,
+): Fragment => sql`
   insert into identity.audit (id, event, via, actor_id, key_id, ip, request_id, detail, user_id, target_id, count)
   select ${randomUUID()}::uuid, ${event}::text, ${actor.via}::text, ${actor.userId}::uuid,
     ${actor.caller?.key?.id ?? null}::uuid, ${actor.ip}::text, ${actor.requestId}::text, ${detail}::text, ${subject}`;
 
 /** A change, and a row in the trail if it changes any row. @param change returns at least `id` and `user_id` of each */
-export async function audited<T extends object>(sql: Sql, entry: AuditEntry, change: Fragment): Promise<T[]> {
+export async function audited<T extends object>(
+  sql: Sql,
+  entry: AuditEntry,
+  change: Fragment,
+): Promise<T[]> {
   const subject = sql`
     case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end,
     case when count(*) = 1 then (array_agg(id))[1] end, count(*) from change having count(*) > 0`;
@@ -82,21 +121,38 @@ export async function audited<T extends object>(sql: Sql, entry: AuditEntry, cha
 
 type Subject = Readonly<{ userId: string | null; targetId: string | null; count: number }>;
 
-export async function insertAudit(sql: Sql, entry: AuditEntry, { userId, targetId, count }: Subject): Promise<void> {
+export async function insertAudit(
+  sql: Sql,
+  entry: AuditEntry,
+  { userId, targetId, count }: Subject,
+): Promise<void> {
   await sql`${insertInto(sql, entry, sql`${userId}::uuid, ${targetId}::uuid, ${count}::int4`)}`;
 }
 
 /** Keys the digests of names and networks in the throttles. */
 export const readThrottleSecret = async (database: Database): Promise<Buffer> =>
-  (await database.read((sql) => sql<[{ secret: Buffer }]>`select secret from identity.throttle_secret`))[0].secret;
+  (
+    await database.read(
+      (sql) => sql<[{ secret: Buffer }]>`select secret from identity.throttle_secret`,
+    )
+  )[0].secret;
 
 /** Counts a failure under all limits, with its row in the trail, and a row for the delay that begins. */
-export function recordFailure(database: Database, entry: AuditEntry, userId: string | null, limits: readonly Limit[]) {
+export function recordFailure(
+  database: Database,
+  entry: AuditEntry,
+  userId: string | null,
+  limits: readonly Limit[],
+) {
   const subject = { userId, targetId: userId, count: 1 };
   return database.transaction(async (sql) => {
     const state = await countFailure(sql, SCHEMA.name, limits);
     await insertAudit(sql, entry, subject);
-    const delay = { event: 'login.throttled', actor: entry.actor, detail: `for ${Math.ceil(state.wait)} s` } as const;
+    const delay = {
+      event: 'login.throttled',
+      actor: entry.actor,
+      detail: `for ${Math.ceil(state.wait)} s`,
+    } as const;
     // None for attempts during the delay: attackers could fill the disk.
     if (state.wait > 0) await insertAudit(sql, delay, subject);
     return state;
@@ -106,10 +162,15 @@ export function recordFailure(database: Database, entry: AuditEntry, userId: str
 type AuditFilter = Readonly<{ userId: string | null; event: AuditEvent | null }>;
 
 /** Newest first. @param filter `userId`: the user it is about, or who did it */
-export function listAudit(database: Database, page: Page, filter: AuditFilter): Promise<PageOf<AuditRecord>> {
+export function listAudit(
+  database: Database,
+  page: Page,
+  filter: AuditFilter,
+): Promise<PageOf<AuditRecord>> {
   const { userId, event } = filter;
   return database.list(async (sql) => {
-    const ofUser = userId === null ? sql`true` : sql`(x.user_id = ${userId} or x.actor_id = ${userId})`;
+    const ofUser =
+      userId === null ? sql`true` : sql`(x.user_id = ${userId} or x.actor_id = ${userId})`;
     const where = event === null ? ofUser : sql`${ofUser} and x.event = ${event}`;
     const table = sql`identity.audit`;
     const rows = await sql<AuditRecord[]>`

@@ -18,11 +18,14 @@ export function createJobs(service: IdentityService): Job[] {
     removal('sessions', (max) => removeEndedSessions(database, retentionSeconds, max)),
     removal('throttles', (max) => removeForgotten(database, SCHEMA.name, max)),
     removal('audit', (max) => removeOldAudit(database, auditSeconds, max)),
-    ...(portal ? EXPIRING : []).map((table) => removal(table, (max) => removeExpired(database, table, max))),
+    ...(portal ? EXPIRING : []).map((table) =>
+      removal(table, (max) => removeExpired(database, table, max)),
+    ),
     {
       name: 'erase deleted users',
       everySeconds: 300,
-      batch: async () => (await eraseDeletedUsers(database, retentionSeconds, BATCH_ROWS)) === BATCH_ROWS,
+      batch: async () =>
+        (await eraseDeletedUsers(database, retentionSeconds, BATCH_ROWS)) === BATCH_ROWS,
     },
     {
       name: 'record last use',
@@ -38,9 +41,13 @@ export function createJobs(service: IdentityService): Job[] {
 }
 
 /** Records that these sessions and keys are in use: at most once a minute each, whichever replicas saw it. */
-export async function writeLastSeen({ database, idleSeconds }: Sessions, given: readonly string[]): Promise<void> {
+export async function writeLastSeen(
+  { database, idleSeconds }: Sessions,
+  given: readonly string[],
+): Promise<void> {
   const ids = arrayLiteral(given);
-  await database.write((sql) => sql`
+  await database.write(
+    (sql) => sql`
     with seen as (
       update identity.sessions set last_seen_at = now() where id = any (array(
         select id from identity.sessions
@@ -52,11 +59,16 @@ export async function writeLastSeen({ database, idleSeconds }: Sessions, given: 
     )
     update identity.api_keys set last_used_at = now() where id = any (array(
       select id from identity.api_keys where id = any (${ids}::text::uuid[])
-        and coalesce(last_used_at < now() - interval '1 minute', true) for no key update skip locked))`);
+        and coalesce(last_used_at < now() - interval '1 minute', true) for no key update skip locked))`,
+  );
 }
 
 /** Removes sessions that ended at least `seconds` ago, however they ended. @returns how many; at most `max` */
-export const removeEndedSessions = (database: Database, seconds: number, max: number): Promise<number> =>
+export const removeEndedSessions = (
+  database: Database,
+  seconds: number,
+  max: number,
+): Promise<number> =>
   database.write(async (sql) => {
     const before = sql`now() - make_interval(secs => ${seconds})`;
     const { count } = await sql`
@@ -78,26 +90,46 @@ export const removeEndedSessions = (database: Database, seconds: number, max: nu
   });
 
 /** Erases the names and addresses of users who were deleted `seconds` ago. @returns how many; at most `max` */
-const eraseDeletedUsers = async (database: Database, seconds: number, max: number): Promise<number> =>
-  (await database.write((sql) => sql`
+const eraseDeletedUsers = async (
+  database: Database,
+  seconds: number,
+  max: number,
+): Promise<number> =>
+  (
+    await database.write(
+      (sql) => sql`
     update identity.users
     set username = '', username_key = '', email = '', email_key = '', first_name = '', last_name = ''
     where id = any (array(
       select id from identity.users
       where deleted_at < now() - make_interval(secs => ${seconds}) and username <> ''
       order by deleted_at limit ${max} for update skip locked
-    ))`)).count;
+    ))`,
+    )
+  ).count;
 
 /** Removes rows older than `seconds`. @returns how many; at most `max` */
 const removeOldAudit = async (database: Database, seconds: number, max: number): Promise<number> =>
-  (await database.write((sql) => sql`
+  (
+    await database.write(
+      (sql) => sql`
     delete from identity.audit where id = any (array(
       select id from identity.audit where created_at < now() - make_interval(secs => ${seconds})
       order by created_at, id limit ${max}
-    ))`)).count;
+    ))`,
+    )
+  ).count;
 
 /** @returns how many; at most `max` */
-const removeExpired = async (database: Database, table: (typeof EXPIRING)[number], max: number): Promise<number> =>
-  (await database.write((sql) => sql`
+const removeExpired = async (
+  database: Database,
+  table: (typeof EXPIRING)[number],
+  max: number,
+): Promise<number> =>
+  (
+    await database.write(
+      (sql) => sql`
   delete from ${sql(`identity.${table}`)} where ctid = any (array(
-    select ctid from ${sql(`identity.${table}`)} where expires_at < now() order by expires_at limit ${max}))`)).count;
+    select ctid from ${sql(`identity.${table}`)} where expires_at < now() order by expires_at limit ${max}))`,
+    )
+  ).count;

@@ -2,7 +2,15 @@ import { alignToKeys, batched, hexArrayLiteral } from '../../db/batch.ts';
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
 import type { ApiKey } from '../model.ts';
 import { type Actor, audited, changing } from './audit.ts';
-import { countRows, idsOfPage, type JoinedUser, joinedUser, type Page, type PageOf, userOf } from './rows.ts';
+import {
+  countRows,
+  idsOfPage,
+  type JoinedUser,
+  joinedUser,
+  type Page,
+  type PageOf,
+  userOf,
+} from './rows.ts';
 
 const keyColumns = (sql: Sql): Fragment => sql`
   k.id, k.key_prefix, k.name, k.user_id, k.created_by, k.revoked, k.expires_at,
@@ -22,33 +30,51 @@ export type KeyRequest = Readonly<{ name: string; userId: string | null; expires
 type NewKey = KeyRequest & Readonly<{ id: string; digest: Buffer; prefix: string }>;
 
 /** @returns null if there is no such user, false if the key would have expired already by the database's clock */
-export async function insertKey(database: Database, actor: Actor, key: NewKey): Promise<boolean | null> {
+export async function insertKey(
+  database: Database,
+  actor: Actor,
+  key: NewKey,
+): Promise<boolean | null> {
   const { id, userId, expiresAt } = key;
-  const rows = await changing(database, actor, userId, (sql) => audited(sql, { event: 'key.created', actor }, sql`
+  const rows = await changing(database, actor, userId, (sql) =>
+    audited(
+      sql,
+      { event: 'key.created', actor },
+      sql`
     insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, created_by, expires_at)
     select ${id}, ${key.digest}, ${key.prefix}, ${key.name}, ${userId}, ${actor.userId}, ${expiresAt}
-    where coalesce(${expiresAt}::timestamptz > now(), true) returning id, user_id`));
+    where coalesce(${expiresAt}::timestamptz > now(), true) returning id, user_id`,
+    ),
+  );
   return rows && rows.length > 0;
 }
 
 /** By the digest in hexadecimal. */
 export const findKeyByDigest = batched(
   async (database: Database, digests: readonly string[]): Promise<Array<ApiKey | null>> => {
-    const rows = await database.read((sql) => sql<Array<Row & { digest: string }>>`
+    const rows = await database.read(
+      (sql) => sql<Array<Row & { digest: string }>>`
       select encode(k.key_digest, 'hex') as digest, ${keyColumns(sql)} from ${joined(sql)}
-      where k.key_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and k.deleted_at is null`);
+      where k.key_digest = any (${hexArrayLiteral(digests)}::text::bytea[]) and k.deleted_at is null`,
+    );
     return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && keyOf(row));
   },
 );
 
 export async function findKeyById(database: Database, id: string): Promise<ApiKey | null> {
-  const [row] = await database.read((sql) => sql<Row[]>`
-    select ${keyColumns(sql)} from ${joined(sql)} where k.id = ${id} and k.deleted_at is null`);
+  const [row] = await database.read(
+    (sql) => sql<Row[]>`
+    select ${keyColumns(sql)} from ${joined(sql)} where k.id = ${id} and k.deleted_at is null`,
+  );
   return row ? keyOf(row) : null;
 }
 
 /** Newest first, of one user or (null) of all. */
-export function listKeys(database: Database, page: Page, userId: string | null): Promise<PageOf<ApiKey>> {
+export function listKeys(
+  database: Database,
+  page: Page,
+  userId: string | null,
+): Promise<PageOf<ApiKey>> {
   return database.list(async (sql) => {
     const where = sql`x.deleted_at is null ${userId === null ? sql`` : sql`and x.user_id = ${userId}`}`;
     const table = sql`identity.api_keys`;
@@ -63,8 +89,14 @@ export function listKeys(database: Database, page: Page, userId: string | null):
 /** @returns 1, or 0 if it was revoked before */
 export async function revokeKey(database: Database, actor: Actor, key: ApiKey): Promise<number> {
   const entry = { event: 'key.revoked', actor } as const;
-  const rows = await changing(database, actor, key.user_id ?? key.created_by, (sql) => audited(sql, entry, sql`
+  const rows = await changing(database, actor, key.user_id ?? key.created_by, (sql) =>
+    audited(
+      sql,
+      entry,
+      sql`
     update identity.api_keys set revoked = true, updated_at = now()
-    where id = ${key.id} and deleted_at is null and not revoked returning id, user_id`));
+    where id = ${key.id} and deleted_at is null and not revoked returning id, user_id`,
+    ),
+  );
   return rows?.length ?? 0;
 }

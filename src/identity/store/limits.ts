@@ -16,8 +16,12 @@ export interface RecentFailure {
 }
 
 /** Where logins failed while the failures still count, by user and address. @param userId null for all */
-export function recentFailures(database: Database, userId: string | null): Promise<RecentFailure[]> {
-  return database.list((sql) => sql<RecentFailure[]>`
+export function recentFailures(
+  database: Database,
+  userId: string | null,
+): Promise<RecentFailure[]> {
+  return database.list(
+    (sql) => sql<RecentFailure[]>`
     select distinct u.id as user_id, u.username, u.username_key, a.ip
     from (select user_id, ip from identity.audit
       where event = any (${arrayLiteral(['login.failed', 'password.failed', 'factor.failed'])}::text::text[])
@@ -25,7 +29,8 @@ export function recentFailures(database: Database, userId: string | null): Promi
         and (${userId}::uuid is null or user_id = ${userId}::uuid)
       order by created_at desc limit ${MAX_FAILURES}) a
     left join identity.users u on u.id = a.user_id and u.deleted_at is null
-    order by u.username, a.ip`);
+    order by u.username, a.ip`,
+  );
 }
 
 /** `key`: in hexadecimal digits; `wait`: seconds until the next attempt, 0 if one is allowed now. */
@@ -33,15 +38,21 @@ type LimitState = Readonly<{ key: string; failures: number; wait: number }>;
 
 /** The limits with these keys that have counted failures. */
 export function readLimits(database: Database, keys: readonly Buffer[]): Promise<LimitState[]> {
-  return database.list((sql) => sql<LimitState[]>`
+  return database.list(
+    (sql) => sql<LimitState[]>`
     select encode(key, 'hex') as key, attempts as failures,
       ceil(greatest(0, coalesce(extract(epoch from blocked_until - now()), 0)))::int4 as wait
     from identity.throttles
-    where key = any (${arrayLiteral(keys)}::text::bytea[]) and attempts > 0 and window_ends_at > now()`);
+    where key = any (${arrayLiteral(keys)}::text::bytea[]) and attempts > 0 and window_ends_at > now()`,
+  );
 }
 
 /** Forgets the failures of a user, but not the networks that are known. @returns how many limits had counted any */
-export function clearLimits(database: Database, userId: string, keys: readonly Buffer[]): Promise<number | null> {
+export function clearLimits(
+  database: Database,
+  userId: string,
+  keys: readonly Buffer[],
+): Promise<number | null> {
   return changing(database, COMMAND_LINE, userId, async (sql) => {
     const { count } = await sql`
       update identity.throttles

@@ -11,9 +11,13 @@ export async function endRestored(sql: Sql, withKeys: boolean) {
   const sessions = await endSessions(sql, COMMAND_LINE, null);
   const entry = { event: 'key.revoked', actor: COMMAND_LINE, detail: 'after a restore' } as const;
   const keys = withKeys
-    ? await audited(sql, entry, sql`
+    ? await audited(
+        sql,
+        entry,
+        sql`
         update identity.api_keys set revoked = true, updated_at = now()
-        where not revoked and deleted_at is null returning id, user_id`)
+        where not revoked and deleted_at is null returning id, user_id`,
+      )
     : [];
   await sql`delete from identity.pending_sign_ins`;
   const codes = await sql`delete from identity.recovery_codes`;

@@ -20,13 +20,26 @@ export const joinedUser = (sql: Sql): Fragment => sql`
 export type JoinedUser = { readonly [Name in keyof User as `u_${Name}`]: User[Name] };
 
 export const userOf = (row: JoinedUser): User => ({
-  id: row.u_id, first_name: row.u_first_name, last_name: row.u_last_name, username: row.u_username, email: row.u_email,
-  enabled: row.u_enabled, verified: row.u_verified, super_admin: row.u_super_admin,
-  created_at: row.u_created_at, updated_at: row.u_updated_at, deleted_at: row.u_deleted_at,
+  id: row.u_id,
+  first_name: row.u_first_name,
+  last_name: row.u_last_name,
+  username: row.u_username,
+  email: row.u_email,
+  enabled: row.u_enabled,
+  verified: row.u_verified,
+  super_admin: row.u_super_admin,
+  created_at: row.u_created_at,
+  updated_at: row.u_updated_at,
+  deleted_at: row.u_deleted_at,
 });
 
 /** The ids of one page, newest first, from an index alone. @param table aliased `x` in `where` */
-export const idsOfPage = (sql: Sql, table: Fragment, where: Fragment, { page, limit }: Page): Fragment => sql`
+export const idsOfPage = (
+  sql: Sql,
+  table: Fragment,
+  where: Fragment,
+  { page, limit }: Page,
+): Fragment => sql`
   select x.id from ${table} x where ${where}
   order by x.created_at desc, x.id desc limit ${limit} offset ${(page - 1) * limit}`;
 

@@ -5,14 +5,25 @@ import { clearFailures } from '../../db/throttle.ts';
 import type { Account, CallerSession, Session } from '../model.ts';
 import { SCHEMA } from '../schema.ts';
 import { type Actor, audited, changing, EVERYONE, insertAudit } from './audit.ts';
-import { countRows, idsOfPage, type JoinedUser, joinedUser, type Page, type PageOf, userOf } from './rows.ts';
+import {
+  countRows,
+  idsOfPage,
+  type JoinedUser,
+  joinedUser,
+  type Page,
+  type PageOf,
+  userOf,
+} from './rows.ts';
 
 /** `idleSeconds`: a session that was not used for this long has expired; 0 for no limit. */
 export type Sessions = Readonly<{ database: Database; idleSeconds: number }>;
 
 export const isExpired = (sql: Sql, alias: string, idleSeconds: number): Fragment => {
   const s = sql(alias);
-  const idle = idleSeconds === 0 ? sql`` : sql`or ${s}.last_seen_at <= now() - make_interval(secs => ${idleSeconds})`;
+  const idle =
+    idleSeconds === 0
+      ? sql``
+      : sql`or ${s}.last_seen_at <= now() - make_interval(secs => ${idleSeconds})`;
   return sql`(${s}.expires_at <= now() ${idle})`;
 };
 
@@ -36,7 +47,12 @@ const sessionColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
 
 /** `isProven`: by a second factor, too, which a user may have got since the password was checked. */
 export type NewSession = Readonly<{
-  id: string; token: string; seconds: number; ip: string; userAgent: string | null; isProven: boolean;
+  id: string;
+  token: string;
+  seconds: number;
+  ip: string;
+  userAgent: string | null;
+  isProven: boolean;
 }>;
 
 /** `updated_at`: as it was before a factor was checked, which may be removed meanwhile; null if it cannot change. */
@@ -64,7 +80,11 @@ export const newSession = (sql: Sql, session: NewSession, account: LoginAccount)
 
 /** A login ends its failures under `throttle`. @returns false if the account has changed since the check */
 export function insertSession(
-  database: Database, actor: Actor, session: NewSession, account: LoginAccount, throttle: Buffer,
+  database: Database,
+  actor: Actor,
+  session: NewSession,
+  account: LoginAccount,
+  throttle: Buffer,
 ): Promise<boolean> {
   return database.transaction(async (sql) => {
     const change = newSession(sql, session, account);
@@ -86,39 +106,58 @@ export const callerColumns = (sql: Sql, idleSeconds: number): Fragment => sql`
   ${joinedUser(sql)}`;
 
 export type CallerRow = Omit<CallerSession, 'user'> & JoinedUser;
-export const callerOf = (row: CallerRow): CallerSession =>
-  ({ id: row.id, ended: row.ended, last_seen_is_old: row.last_seen_is_old, user: userOf(row) });
+export const callerOf = (row: CallerRow): CallerSession => ({
+  id: row.id,
+  ended: row.ended,
+  last_seen_is_old: row.last_seen_is_old,
+  user: userOf(row),
+});
 
 /** Finds sessions by hexadecimal digests. PostgreSQL leaves out the join with `p` if no column of it is read. */
 export const findBy = <Row, Found>(
-  column: 's.token_digest' | 'p.domain_digest', columns: typeof callerColumns, foundOf: (row: Row) => Found,
-) => batched(async ({ database, idleSeconds }: Sessions, digests: readonly string[]): Promise<Array<Found | null>> => {
-  const rows = await database.read((sql) => sql<Array<Row & { digest: string }>>`
+  column: 's.token_digest' | 'p.domain_digest',
+  columns: typeof callerColumns,
+  foundOf: (row: Row) => Found,
+) =>
+  batched(
+    async (
+      { database, idleSeconds }: Sessions,
+      digests: readonly string[],
+    ): Promise<Array<Found | null>> => {
+      const rows = await database.read(
+        (sql) => sql<Array<Row & { digest: string }>>`
     select encode(${sql(column)}, 'hex') as digest, ${columns(sql, idleSeconds)}
     from ${joined(sql)} left join identity.sign_ins p on p.session_id = s.id
-    where ${sql(column)} = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`);
-  return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && foundOf(row));
-});
+    where ${sql(column)} = any (${hexArrayLiteral(digests)}::text::bytea[]) and s.deleted_at is null`,
+      );
+      return alignToKeys(digests, rows, ({ digest }) => digest).map((row) => row && foundOf(row));
+    },
+  );
 export const findCallerByToken = findBy('s.token_digest', callerColumns, callerOf);
 export const findSessionByToken = findBy('s.token_digest', sessionColumns, sessionOf);
 
 /** @returns the id of the session's user, or null if there is no such session */
 export async function findSessionOwner(database: Database, id: string): Promise<string | null> {
-  const [row] = await database.read((sql) => sql<Array<{ user_id: string }>>`
-    select user_id from identity.sessions where id = ${id} and deleted_at is null`);
+  const [row] = await database.read(
+    (sql) => sql<Array<{ user_id: string }>>`
+    select user_id from identity.sessions where id = ${id} and deleted_at is null`,
+  );
   return row?.user_id ?? null;
 }
 
 /** For a session aliased `x`, that has not ended by itself. */
 const isLive = (sql: Sql, idleSeconds: number): Fragment => sql`
   x.deleted_at is null and not x.revoked and not x.logged_out and not ${isExpired(sql, 'x', idleSeconds)}`;
-const endOfAll = (sql: Sql): Fragment => sql`(select sessions_end_at from identity.global_revocation)`;
+const endOfAll = (sql: Sql): Fragment =>
+  sql`(select sessions_end_at from identity.global_revocation)`;
 
 /** For a session aliased `x`. Users who may not log in have no open session: disabling or deleting a user ends all. */
 const isOpen = (sql: Sql, userId: string | null, idleSeconds: number): Fragment => sql`
-  ${isLive(sql, idleSeconds)} and x.created_at > coalesce(${endOfAll(sql)}, '-infinity') and ${userId === null
-    ? sql`not exists (select from identity.users u where u.id = x.user_id and u.sessions_end_at >= x.created_at)`
-    : sql`x.created_at > coalesce((select sessions_end_at from identity.users where id = ${userId}), '-infinity')`}`;
+  ${isLive(sql, idleSeconds)} and x.created_at > coalesce(${endOfAll(sql)}, '-infinity') and ${
+    userId === null
+      ? sql`not exists (select from identity.users u where u.id = x.user_id and u.sessions_end_at >= x.created_at)`
+      : sql`x.created_at > coalesce((select sessions_end_at from identity.users where id = ${userId}), '-infinity')`
+  }`;
 
 /** Of one user or (null) of all, without the deleted. */
 const ofUser = (sql: Sql, userId: string | null): Fragment =>
@@ -127,11 +166,20 @@ const ofUser = (sql: Sql, userId: string | null): Fragment =>
 type SessionFilter = Readonly<{ userId: string | null; active: boolean | null }>;
 
 /** Newest first. @param filter `active`: only active sessions, only ended ones, or (null) both */
-export function listSessions(service: Sessions, page: Page, filter: SessionFilter): Promise<PageOf<Session>> {
+export function listSessions(
+  service: Sessions,
+  page: Page,
+  filter: SessionFilter,
+): Promise<PageOf<Session>> {
   const [{ database, idleSeconds }, { userId, active }] = [service, filter];
   return database.list(async (sql) => {
-    const [table, all, open] = [sql`identity.sessions`, ofUser(sql, userId), isOpen(sql, userId, idleSeconds)];
-    const where = active === null ? all : active ? sql`${all} and ${open}` : sql`${all} and not (${open})`;
+    const [table, all, open] = [
+      sql`identity.sessions`,
+      ofUser(sql, userId),
+      isOpen(sql, userId, idleSeconds),
+    ];
+    const where =
+      active === null ? all : active ? sql`${all} and ${open}` : sql`${all} and not (${open})`;
     const rows = await sql<SessionRow[]>`
       select ${sessionColumns(sql, idleSeconds)}
       from ${joined(sql)} join (${idsOfPage(sql, table, where, page)}) page on page.id = s.id
@@ -146,7 +194,12 @@ export function listSessions(service: Sessions, page: Page, filter: SessionFilte
 /** Reads only narrow indexes, unless there is an idle limit. No index has the last use: each use would update it. */
 async function countActive(sql: Sql, userId: string | null, idleSeconds: number): Promise<number> {
   const table = sql`identity.sessions`;
-  if (userId !== null) return countRows(sql, table, sql`x.user_id = ${userId} and ${isOpen(sql, userId, idleSeconds)}`);
+  if (userId !== null)
+    return countRows(
+      sql,
+      table,
+      sql`x.user_id = ${userId} and ${isOpen(sql, userId, idleSeconds)}`,
+    );
   // Written so that the planner does not prefer the wide index that begins with the time of creation.
   const live = sql`${isLive(sql, idleSeconds)} and (x.created_at > ${endOfAll(sql)}) is not false`;
   // Reading the user of each session would take most of the time. Few users have ended all of their sessions.
@@ -159,14 +212,26 @@ async function countActive(sql: Sql, userId: string | null, idleSeconds: number)
 
 /** @returns 1, or 0 if the session was revoked before, by itself or with others, or had ended before its logout */
 export async function endSession(
-  database: Database, actor: Actor, id: string, event: 'session.revoked' | 'session.logged_out', target?: string,
+  database: Database,
+  actor: Actor,
+  id: string,
+  event: 'session.revoked' | 'session.logged_out',
+  target?: string,
 ): Promise<number> {
-  const rows = await changing(database, actor, target ?? null, (sql) => audited(sql, { event, actor }, sql`
-    update identity.sessions x set updated_at = now(), ${event === 'session.revoked'
-      ? sql`revoked = true from ${joined(sql)} where true`
-      : sql`logged_out = true from ${joined(sql)} where not x.logged_out and x.expires_at > now()`}
+  const rows = await changing(database, actor, target ?? null, (sql) =>
+    audited(
+      sql,
+      { event, actor },
+      sql`
+    update identity.sessions x set updated_at = now(), ${
+      event === 'session.revoked'
+        ? sql`revoked = true from ${joined(sql)} where true`
+        : sql`logged_out = true from ${joined(sql)} where not x.logged_out and x.expires_at > now()`
+    }
       and x.id = ${id} and s.id = x.id and s.deleted_at is null and not x.revoked and not ${isRevoked(sql)}
-    returning x.id, x.user_id`));
+    returning x.id, x.user_id`,
+    ),
+  );
   return rows?.length ?? 0;
 }
 
@@ -175,7 +240,11 @@ export const MAX_COUNT = 10_000;
 export type EndedCount = number | null;
 
 /** Ends the sessions of one user or (null) of all. */
-export const revokeSessions = (database: Database, actor: Actor, userId: string | null): Promise<EndedCount> =>
+export const revokeSessions = (
+  database: Database,
+  actor: Actor,
+  userId: string | null,
+): Promise<EndedCount> =>
   changing(database, actor, userId ?? EVERYONE, (sql) => endSessions(sql, actor, userId));
 
 /**
@@ -184,7 +253,11 @@ export const revokeSessions = (database: Database, actor: Actor, userId: string 
  * read an earlier clock, and one that waits for it reads the clock again. The value is never before the newest session:
  * a failover may set the clock back, and then new sessions end at once until it catches up.
  */
-export async function endSessions(sql: Sql, actor: Actor, userId: string | null): Promise<EndedCount> {
+export async function endSessions(
+  sql: Sql,
+  actor: Actor,
+  userId: string | null,
+): Promise<EndedCount> {
   await sql`savepoint counting`;
   const { count, id, user_id, newest } = await countOpen(sql, userId).catch(async () => {
     // The number is only informative: if counting fails, the caller continues. Without a connection, this fails, too.
@@ -195,14 +268,20 @@ export async function endSessions(sql: Sql, actor: Actor, userId: string | null)
   if (userId === null) await sql`update identity.global_revocation set ${change}`;
   else await sql`update identity.users set ${change} where id = ${userId}`;
   const detail = count === null ? 'not counted' : count > MAX_COUNT ? 'more than 10,000' : '';
-  const subject = { userId: user_id, targetId: count === 1 ? id : null, count: Math.min(count ?? 0, MAX_COUNT) };
+  const subject = {
+    userId: user_id,
+    targetId: count === 1 ? id : null,
+    count: Math.min(count ?? 0, MAX_COUNT),
+  };
   if (count !== 0) await insertAudit(sql, { event: 'session.revoked', actor, detail }, subject);
   return count;
 }
 
 /** `id`: of one session; `user_id`: if all are of one user; `newest`: when the newest session was created. */
 async function countOpen(sql: Sql, userId: string | null) {
-  const [open] = await sql<[{ count: EndedCount } & Record<'id' | 'user_id' | 'newest', string | null>]>`
+  const [open] = await sql<
+    [{ count: EndedCount } & Record<'id' | 'user_id' | 'newest', string | null>]
+  >`
     select count(*)::int4 as count, (array_agg(id))[1] as id,
       case when count(distinct user_id) = 1 then (array_agg(user_id))[1] end as user_id,
       (select max(x.created_at)::text from identity.sessions x where ${ofUser(sql, userId)}) as newest

@@ -24,7 +24,8 @@ export const isSupported = () => globalThis.crypto?.subtle !== undefined;
 export function toBase64url(bytes) {
   let binary = '';
   // In pieces: a function takes a limited number of arguments.
-  for (let at = 0; at < bytes.length; at += 8_192) binary += String.fromCharCode(...bytes.subarray(at, at + 8_192));
+  for (let at = 0; at < bytes.length; at += 8_192)
+    binary += String.fromCharCode(...bytes.subarray(at, at + 8_192));
   return btoa(binary).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
 }
 
@@ -32,7 +33,9 @@ export function toBase64url(bytes) {
 export function fromBase64url(text) {
   if (!/^[A-Za-z0-9_-]*$/.test(text)) return null;
   try {
-    return Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (one) => one.charCodeAt(0));
+    return Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (one) =>
+      one.charCodeAt(0),
+    );
   } catch {
     return null;
   }
@@ -41,7 +44,12 @@ export function fromBase64url(text) {
 /** @param {Bytes} from @param {string} use */
 async function derive(from, use) {
   const base = await crypto.subtle.importKey('raw', from, 'HKDF', false, ['deriveBits']);
-  const terms = { name: 'HKDF', hash: 'SHA-256', salt: new Uint8Array(0), info: encoder.encode(LABEL + use) };
+  const terms = {
+    name: 'HKDF',
+    hash: 'SHA-256',
+    salt: new Uint8Array(0),
+    info: encoder.encode(LABEL + use),
+  };
   return new Uint8Array(await crypto.subtle.deriveBits(terms, base, 8 * KEY_BYTES));
 }
 
@@ -53,12 +61,16 @@ async function parseKey(key) {
   const bytes = fromBase64url(key);
   if (bytes?.length !== KEY_BYTES + CHECK_BYTES) return null;
   const [secret, check] = [bytes.slice(0, KEY_BYTES), bytes.slice(KEY_BYTES)];
-  return (await derive(secret, 'check')).slice(0, CHECK_BYTES).join() === check.join() ? secret : null;
+  return (await derive(secret, 'check')).slice(0, CHECK_BYTES).join() === check.join()
+    ? secret
+    : null;
 }
 
 async function createKey() {
   const secret = crypto.getRandomValues(new Uint8Array(KEY_BYTES));
-  return toBase64url(new Uint8Array([...secret, ...(await derive(secret, 'check')).slice(0, CHECK_BYTES)]));
+  return toBase64url(
+    new Uint8Array([...secret, ...(await derive(secret, 'check')).slice(0, CHECK_BYTES)]),
+  );
 }
 
 /**
@@ -75,10 +87,18 @@ export async function deriveKeys(key, passphrase) {
   if (passphrase === '') return { content: await derive(secret, 'content'), proof: undefined };
   const typed = encoder.encode(passphrase.normalize('NFKC'));
   const base = await crypto.subtle.importKey('raw', typed, 'PBKDF2', false, ['deriveBits']);
-  const terms = { name: 'PBKDF2', hash: 'SHA-256', salt: await derive(secret, 'salt'), iterations: ITERATIONS };
+  const terms = {
+    name: 'PBKDF2',
+    hash: 'SHA-256',
+    salt: await derive(secret, 'salt'),
+    iterations: ITERATIONS,
+  };
   const stretched = new Uint8Array(await crypto.subtle.deriveBits(terms, base, 8 * KEY_BYTES));
   const both = new Uint8Array([...secret, ...stretched]);
-  return { content: await derive(both, 'content'), proof: toBase64url(await derive(both, 'proof')) };
+  return {
+    content: await derive(both, 'content'),
+    proof: toBase64url(await derive(both, 'proof')),
+  };
 }
 
 /** Padmé (Nikitin et al. 2019): hides the length, and adds at most 12 %. @param {number} length */
@@ -92,7 +112,9 @@ function paddedLength(length) {
 /** @param {About} about @param {number} size of the content in bytes @returns the length of the envelope */
 export function envelopeLength(about, size) {
   const header = encoder.encode(JSON.stringify(about)).length;
-  return Math.ceil((1 + NONCE_BYTES + paddedLength(2 * LENGTH_BYTES + header + size) + 16) * 4 / 3);
+  return Math.ceil(
+    ((1 + NONCE_BYTES + paddedLength(2 * LENGTH_BYTES + header + size) + 16) * 4) / 3,
+  );
 }
 
 /** @param {Bytes} bytes @param {'encrypt' | 'decrypt'} use */
@@ -116,7 +138,11 @@ export async function seal({ about, bytes }, passphrase) {
   padded.set(bytes, 2 * LENGTH_BYTES + header.length);
   const iv = crypto.getRandomValues(new Uint8Array(NONCE_BYTES));
   const terms = { name: 'AES-GCM', iv, additionalData: new Uint8Array([VERSION]) };
-  const ciphertext = await crypto.subtle.encrypt(terms, await aesKey(keys.content, 'encrypt'), padded);
+  const ciphertext = await crypto.subtle.encrypt(
+    terms,
+    await aesKey(keys.content, 'encrypt'),
+    padded,
+  );
   const envelope = new Uint8Array([VERSION, ...iv, ...new Uint8Array(ciphertext)]);
   return { key, envelope: toBase64url(envelope), proof: keys.proof };
 }
@@ -132,12 +158,18 @@ export async function open(envelope, contentKey) {
   const [iv, ciphertext] = [bytes.subarray(1, 1 + NONCE_BYTES), bytes.subarray(1 + NONCE_BYTES)];
   const terms = { name: 'AES-GCM', iv, additionalData: bytes.subarray(0, 1) };
   try {
-    const padded = new Uint8Array(await crypto.subtle.decrypt(terms, await aesKey(contentKey, 'decrypt'), ciphertext));
+    const padded = new Uint8Array(
+      await crypto.subtle.decrypt(terms, await aesKey(contentKey, 'decrypt'), ciphertext),
+    );
     const view = new DataView(padded.buffer);
     const start = LENGTH_BYTES + view.getUint32(0);
-    const about = aboutOf(new TextDecoder('utf-8', { fatal: true }).decode(padded.subarray(LENGTH_BYTES, start)));
+    const about = aboutOf(
+      new TextDecoder('utf-8', { fatal: true }).decode(padded.subarray(LENGTH_BYTES, start)),
+    );
     const end = start + LENGTH_BYTES + view.getUint32(start);
-    return about && end <= padded.length ? { about, bytes: padded.subarray(start + LENGTH_BYTES, end) } : null;
+    return about && end <= padded.length
+      ? { about, bytes: padded.subarray(start + LENGTH_BYTES, end) }
+      : null;
   } catch {
     return null;
   }
@@ -147,7 +179,8 @@ export async function open(envelope, contentKey) {
 function aboutOf(json) {
   const about = JSON.parse(json);
   if (about?.kind === 'text') return { kind: 'text' };
-  if (about?.kind !== 'file' || typeof about.name !== 'string' || typeof about.type !== 'string') return null;
+  if (about?.kind !== 'file' || typeof about.name !== 'string' || typeof about.type !== 'string')
+    return null;
   return { kind: 'file', name: safeName(about.name), type: about.type };
 }
 
@@ -157,6 +190,8 @@ function aboutOf(json) {
  * @param {string} name
  */
 export function safeName(name) {
-  const base = name.replace(/^.*[/\\]/s, '').replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}<>:"|?*]/gu, '');
+  const base = name
+    .replace(/^.*[/\\]/s, '')
+    .replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}<>:"|?*]/gu, '');
   return base.replace(/^\.+/, '').slice(0, 120) || 'file';
 }

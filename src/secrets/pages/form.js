@@ -9,7 +9,9 @@ export const createPassword = () => pick(LETTERS, 24);
 
 /** Easy to read out on the phone: five groups of four letters, 94 bits. */
 export const createPassphrase = () =>
-  Array.from({ length: 5 }, () => pick('abcdefghijkmnpqrstuvwxyz23456789', 4)).join('-').slice(0, 24);
+  Array.from({ length: 5 }, () => pick('abcdefghijkmnpqrstuvwxyz23456789', 4))
+    .join('-')
+    .slice(0, 24);
 
 /** @param {string} letters at most 256 @param {number} count */
 function pick(letters, count) {
@@ -26,8 +28,11 @@ function pick(letters, count) {
 
 /** @param {number} bytes */
 export const formatSize = (bytes) =>
-  bytes < 1_024 ? `${bytes} bytes` : bytes < 1_048_576 ? `${Math.floor(bytes / 102.4) / 10} KiB`
-    : `${Math.floor(bytes / 104_857.6) / 10} MiB`;
+  bytes < 1_024
+    ? `${bytes} bytes`
+    : bytes < 1_048_576
+      ? `${Math.floor(bytes / 102.4) / 10} KiB`
+      : `${Math.floor(bytes / 104_857.6) / 10} MiB`;
 
 /** @param {HTMLElement} figure @param {string | null} text null to remove the picture @returns whether there is one */
 export function drawQr(figure, text) {

@@ -1,7 +1,14 @@
 import { envelopeLength, isSupported, safeName, seal } from '/pages/envelope.js';
 import { createPassphrase, createPassword, drawQr, formatSize } from '/pages/form.js';
 import {
-  callApi, copyOnClick, element, formatTime, showFieldProblem, showProblem, switchSection, whileBusy,
+  callApi,
+  copyOnClick,
+  element,
+  formatTime,
+  showFieldProblem,
+  showProblem,
+  switchSection,
+  whileBusy,
 } from '/pages/page.js';
 
 /** @import { About, Content } from '/pages/envelope.js' */
@@ -42,7 +49,8 @@ async function loadOptions(isFirst) {
   const options = await callApi('/api/store/options', isFirst ? {} : { token: token.value });
   // The message of a later request stays.
   if (thisRequest !== latestRequest) return;
-  if (!options.ok) return isFirst && options.code === 'unauthorized' ? undefined : showFailure(options, false);
+  if (!options.ok)
+    return isFirst && options.code === 'unauthorized' ? undefined : showFailure(options, false);
   const { expires_in, max_reads, password, passphrase: limits, caller } = options.data;
   [maxBytes, minPassphrase] = [password.max_bytes, limits.min_length];
   showFieldProblem(token, '');
@@ -107,22 +115,35 @@ async function readForm() {
   if (isFile.checked && !chosen) return problem(file, 'Choose a file.');
   if (!isFile.checked && secret.value === '') return problem(secret, 'Enter the text to share.');
   const [count, max] = [Number(reads.value), Number(reads.max)];
-  if (!Number.isInteger(count) || count < 1 || count > max) return problem(reads, `Enter a number from 1 to ${max}.`);
+  if (!Number.isInteger(count) || count < 1 || count > max)
+    return problem(reads, `Enter a number from 1 to ${max}.`);
   if (passphrase.value !== '' && passphrase.value.length < minPassphrase) {
     return problem(passphrase, `Enter at least ${minPassphrase} characters, or none.`);
   }
   /** @type {About} */
-  const about = chosen && isFile.checked
-    ? { kind: 'file', name: safeName(chosen.name), type: chosen.type || 'application/octet-stream' } : { kind: 'text' };
-  const size = chosen && isFile.checked ? chosen.size : new TextEncoder().encode(secret.value).length;
+  const about =
+    chosen && isFile.checked
+      ? {
+          kind: 'file',
+          name: safeName(chosen.name),
+          type: chosen.type || 'application/octet-stream',
+        }
+      : { kind: 'text' };
+  const size =
+    chosen && isFile.checked ? chosen.size : new TextEncoder().encode(secret.value).length;
   const stored = endToEnd.checked ? envelopeLength(about, size) : size;
   if (stored > maxBytes) {
     const most = formatSize((endToEnd.checked ? ENVELOPE_SHARE : 1) * maxBytes);
-    return problem(isFile.checked ? file : secret, `${formatSize(size)} is too much: the limit is about ${most}.`);
+    return problem(
+      isFile.checked ? file : secret,
+      `${formatSize(size)} is too much: the limit is about ${most}.`,
+    );
   }
   if (!chosen || !isFile.checked) return { about, bytes: new TextEncoder().encode(secret.value) };
   const bytes = await chosen.arrayBuffer().catch(() => null);
-  return bytes ? { about, bytes: new Uint8Array(bytes) } : problem(file, 'This file cannot be read. Choose it again.');
+  return bytes
+    ? { about, bytes: new Uint8Array(bytes) }
+    : problem(file, 'This file cannot be read. Choose it again.');
 }
 
 form.addEventListener('submit', (event) => {
@@ -154,7 +175,8 @@ async function create() {
   receipt.value = `${location.origin}/r/${id}#${receiptKey}`;
   element('open-receipt', HTMLAnchorElement).href = receipt.value;
   element('until', HTMLElement).textContent = formatTime(expires_at);
-  element('how-often', HTMLElement).textContent = reads.value === '1' ? 'once' : `${reads.value} times`;
+  element('how-often', HTMLElement).textContent =
+    reads.value === '1' ? 'once' : `${reads.value} times`;
   madePassphrase.value = passphrase.value;
   element('locked', HTMLElement).hidden = passphrase.value === '';
   element('code', HTMLElement).hidden = !drawQr(element('qr', HTMLElement), link.value);
@@ -164,9 +186,14 @@ async function create() {
 }
 
 /** By the members of the request. */
-const BY_PATH = new Map(Object.entries({
-  '/password': secret, '/expires_in': expiry, '/max_reads': reads, '/passphrase': passphrase,
-}));
+const BY_PATH = new Map(
+  Object.entries({
+    '/password': secret,
+    '/expires_in': expiry,
+    '/max_reads': reads,
+    '/passphrase': passphrase,
+  }),
+);
 
 /**
  * Shows each message next to the control that it concerns, and keeps what was typed.
@@ -174,14 +201,18 @@ const BY_PATH = new Map(Object.entries({
  */
 function showFailure({ code, message, fields }, takesFocus = true) {
   if (code === 'unauthorized' && !tokenPart.hidden) {
-    const advice = token.value === '' ? 'Enter your access token.'
-      : 'This access token is not valid. Check it, or ask for a valid one.';
+    const advice =
+      token.value === ''
+        ? 'Enter your access token.'
+        : 'This access token is not valid. Check it, or ask for a valid one.';
     return showFieldProblem(token, advice, takesFocus);
   }
   const [first] = fields;
   const control = first && BY_PATH.get(first.path);
   if (first && control) return showFieldProblem(control, `This ${first.message}.`);
-  showProblem(code === 'body_too_large' ? 'This is too much for the service. Share less text.' : message);
+  showProblem(
+    code === 'body_too_large' ? 'This is too much for the service. Share less text.' : message,
+  );
 }
 
 element('again', HTMLButtonElement).addEventListener('click', () => {
@@ -192,8 +223,14 @@ element('again', HTMLButtonElement).addEventListener('click', () => {
 });
 
 copyOnClick(element('copy', HTMLButtonElement), link, () => link.value);
-copyOnClick(element('copy-passphrase', HTMLButtonElement), madePassphrase, () => madePassphrase.value);
+copyOnClick(
+  element('copy-passphrase', HTMLButtonElement),
+  madePassphrase,
+  () => madePassphrase.value,
+);
 copyOnClick(element('copy-receipt', HTMLButtonElement), receipt, () => receipt.value);
 // Closing the share sheet without sending is not an error.
-element('share', HTMLButtonElement).addEventListener('click', () =>
-  void navigator.share({ url: link.value }).catch(() => {}));
+element('share', HTMLButtonElement).addEventListener(
+  'click',
+  () => void navigator.share({ url: link.value }).catch(() => {}),
+);

@@ -45,7 +45,8 @@ async function load() {
 
 /** @param {Receipt} receipt */
 function show({ status, created_at, expires_at, reads, max_reads, last_read_at, failed_reads }) {
-  const [name = '', tone = '', words = ''] = STATES[status === 'stored' && reads > 0 ? 'opened' : status];
+  const [name = '', tone = '', words = ''] =
+    STATES[status === 'stored' && reads > 0 ? 'opened' : status];
   const state = element('state', HTMLElement);
   state.className = `badge ${tone}`;
   state.textContent = document.title = name;
@@ -55,18 +56,22 @@ function show({ status, created_at, expires_at, reads, max_reads, last_read_at, 
     views: max_reads === null ? String(reads) : `${reads} of ${max_reads}`,
     opened: last_read_at === null ? 'never' : formatTime(last_read_at),
     expires: expires_at === null ? 'never' : formatTime(expires_at),
-    failed: failed_reads === 0 ? 'none' : `${failed_reads}: a wrong key or passphrase, or after the end`,
+    failed:
+      failed_reads === 0 ? 'none' : `${failed_reads}: a wrong key or passphrase, or after the end`,
   };
-  for (const [field, value] of Object.entries(facts)) element(field, HTMLElement).textContent = value;
+  for (const [field, value] of Object.entries(facts))
+    element(field, HTMLElement).textContent = value;
   element('facts', HTMLElement).hidden = false;
   element('burn', HTMLElement).hidden = status !== 'stored';
 }
 
 async function keepLoading() {
   const mayChange = await load();
-  if (mayChange) setTimeout(() => void (document.hidden ? waitUntilShown() : keepLoading()), REFRESH_MS);
+  if (mayChange)
+    setTimeout(() => void (document.hidden ? waitUntilShown() : keepLoading()), REFRESH_MS);
 }
-const waitUntilShown = () => document.addEventListener('visibilitychange', () => void keepLoading(), { once: true });
+const waitUntilShown = () =>
+  document.addEventListener('visibilitychange', () => void keepLoading(), { once: true });
 void keepLoading();
 addEventListener('hashchange', () => void load());
 
@@ -80,11 +85,15 @@ button.addEventListener('click', () => ask(true));
 element('cancel', HTMLButtonElement).addEventListener('click', () => ask(false));
 
 const confirm = element('confirm', HTMLButtonElement);
-confirm.addEventListener('click', () => void whileBusy(confirm, async () => {
-  const deleted = await callApi(`/s/${id}/delete`, { body: body() });
-  // It may have been opened or have expired just now: the receipt shows it.
-  if (!deleted.ok && deleted.code !== 'not_found') return showProblem(deleted.message);
-  ask(false);
-  await load();
-  element('receipt-heading', HTMLElement).focus();
-}));
+confirm.addEventListener(
+  'click',
+  () =>
+    void whileBusy(confirm, async () => {
+      const deleted = await callApi(`/s/${id}/delete`, { body: body() });
+      // It may have been opened or have expired just now: the receipt shows it.
+      if (!deleted.ok && deleted.code !== 'not_found') return showProblem(deleted.message);
+      ask(false);
+      await load();
+      element('receipt-heading', HTMLElement).focus();
+    }),
+);

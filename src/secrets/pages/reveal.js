@@ -1,7 +1,15 @@
 import { deriveKeys, isSupported, open } from '/pages/envelope.js';
 import { formatSize } from '/pages/form.js';
 import {
-  callApi, copyOnClick, element, formatTime, showAtButton, showFieldProblem, showProblem, switchSection, whileBusy,
+  callApi,
+  copyOnClick,
+  element,
+  formatTime,
+  showAtButton,
+  showFieldProblem,
+  showProblem,
+  switchSection,
+  whileBusy,
 } from '/pages/page.js';
 
 /** @import { Content } from '/pages/envelope.js' */
@@ -35,10 +43,12 @@ const WRONG = [
   `Open it exactly as you received it, with everything after the #. Otherwise it ended long ago. ${ASK}`,
 ];
 const REVEALED = [
-  'You have read this secret', 'It was shown in this tab. Open the original link again if it has more views.',
+  'You have read this secret',
+  'It was shown in this tab. Open the original link again if it has more views.',
 ];
 const INSECURE = [
-  'This link needs HTTPS', 'What it holds was encrypted in a browser. Open the link over HTTPS.',
+  'This link needs HTTPS',
+  'What it holds was encrypted in a browser. Open the link over HTTPS.',
 ];
 
 /** A state in which nothing can be opened, so nothing is offered. @param {readonly string[]} words */
@@ -53,8 +63,10 @@ function showEnd([heading = '', words = '']) {
 /** @param {Link} link @returns {readonly string[]} */
 function endOf({ status, ended_at, max_reads }) {
   const when = ended_at === null ? '' : ` on ${formatTime(ended_at)}`;
-  const often = max_reads === 1 ? 'It could be opened once, and was opened' : 'It was opened for the last time';
-  if (status === 'expired') return ['This link has expired', `It could be opened until ${formatTime(ended_at)}. ${ASK}`];
+  const often =
+    max_reads === 1 ? 'It could be opened once, and was opened' : 'It was opened for the last time';
+  if (status === 'expired')
+    return ['This link has expired', `It could be opened until ${formatTime(ended_at)}. ${ASK}`];
   const who = 'The sender, or someone who had opened it, deleted it';
   if (status === 'deleted') return ['This secret was deleted', `${who}${when}. ${ASK}`];
   const warning = 'If that was not you, tell the sender at once: someone else has read it.';
@@ -78,7 +90,8 @@ async function check() {
   if (history.state?.isRevealed && location.hash === '') return showEnd(REVEALED);
   if (!link) return showEnd(WRONG);
   if (link.envelopeKey !== undefined && !isSupported()) return showEnd(INSECURE);
-  if (link.envelopeKey !== undefined && !(await deriveKeys(link.envelopeKey, ''))) return showEnd(WRONG);
+  if (link.envelopeKey !== undefined && !(await deriveKeys(link.envelopeKey, '')))
+    return showEnd(WRONG);
   /** @type {Result<Link>} */
   const state = await callApi(`${link.path}/status`, { body: { secret: link.key } });
   if (!state.ok && state.code === 'not_found') return showEnd(WRONG);
@@ -108,8 +121,10 @@ async function reveal() {
   if (!link) return showEnd(WRONG);
   showProblem('');
   showFieldProblem(passphrase, '');
-  if (!lock.hidden && passphrase.value === '') return showFieldProblem(passphrase, 'Enter the passphrase.');
-  const keys = link.envelopeKey === undefined ? null : await deriveKeys(link.envelopeKey, passphrase.value);
+  if (!lock.hidden && passphrase.value === '')
+    return showFieldProblem(passphrase, 'Enter the passphrase.');
+  const keys =
+    link.envelopeKey === undefined ? null : await deriveKeys(link.envelopeKey, passphrase.value);
   const sent = keys ? keys.proof : passphrase.value || undefined;
   /** @type {Result<Revealed>} */
   const opened = await callApi(link.path, {
@@ -145,7 +160,9 @@ function showContent({ about: { kind, ...file }, bytes }) {
     return;
   }
   text.value = secret = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
-  const rows = text.value.split('\n').reduce((sum, line) => sum + Math.ceil((line.length + 1) / 30), 1);
+  const rows = text.value
+    .split('\n')
+    .reduce((sum, line) => sum + Math.ceil((line.length + 1) / 30), 1);
   text.rows = Math.min(20, rows);
 }
 
@@ -154,19 +171,27 @@ function showLeft(path, { reads_left: reads, expires_at, delete_key: key }) {
   const note = element('left', HTMLElement);
   const button = element('delete', HTMLButtonElement);
   const until = expires_at === null ? '' : ` until ${formatTime(expires_at)}`;
-  const more = reads === null ? 'any number of times' : reads === 1 ? 'once more' : `${reads} more times`;
-  note.textContent = reads === 0
-    ? 'This was the last view. The service has deleted the secret, so save it before you close this page.'
-    : `The link can be opened ${more}${until}.`;
+  const more =
+    reads === null ? 'any number of times' : reads === 1 ? 'once more' : `${reads} more times`;
+  note.textContent =
+    reads === 0
+      ? 'This was the last view. The service has deleted the secret, so save it before you close this page.'
+      : `The link can be opened ${more}${until}.`;
   button.hidden = key === null;
-  button.addEventListener('click', () => void whileBusy(button, async () => {
-    const deleted = await callApi(`${path}/delete`, { body: { key } });
-    if (!deleted.ok && deleted.code !== 'not_found') return showAtButton(button, deleted.message, false);
-    button.hidden = true;
-    note.textContent = 'Deleted. The link no longer works, so save the secret before you close this page.';
-    note.classList.add('good');
-    element('status', HTMLElement).textContent = 'Deleted.';
-  }));
+  button.addEventListener(
+    'click',
+    () =>
+      void whileBusy(button, async () => {
+        const deleted = await callApi(`${path}/delete`, { body: { key } });
+        if (!deleted.ok && deleted.code !== 'not_found')
+          return showAtButton(button, deleted.message, false);
+        button.hidden = true;
+        note.textContent =
+          'Deleted. The link no longer works, so save the secret before you close this page.';
+        note.classList.add('good');
+        element('status', HTMLElement).textContent = 'Deleted.';
+      }),
+  );
 }
 
 /** @param {Failure} failure */
@@ -174,9 +199,16 @@ function showFailure({ code, message }) {
   if (code === 'passphrase_needed' || code === 'wrong_passphrase') {
     lock.hidden = false;
     const wrong = 'This passphrase is wrong. Nothing was used up.';
-    return showFieldProblem(passphrase, code === 'wrong_passphrase' ? wrong : 'Enter the passphrase.');
+    return showFieldProblem(
+      passphrase,
+      code === 'wrong_passphrase' ? wrong : 'Enter the passphrase.',
+    );
   }
-  showProblem(code === 'no_answer' ? `${message} If a view was under way, it may have been used up.` : message);
+  showProblem(
+    code === 'no_answer'
+      ? `${message} If a view was under way, it may have been used up.`
+      : message,
+  );
 }
 
 copyOnClick(element('copy', HTMLButtonElement), text, () => secret);
@@ -184,7 +216,9 @@ copyOnClick(element('copy', HTMLButtonElement), text, () => secret);
 element('save', HTMLButtonElement).addEventListener('click', () => {
   if (!content) return;
   const file = 'name' in content.about ? content.about.name : 'secret.txt';
-  const address = URL.createObjectURL(new Blob([content.bytes], { type: 'application/octet-stream' }));
+  const address = URL.createObjectURL(
+    new Blob([content.bytes], { type: 'application/octet-stream' }),
+  );
   Object.assign(document.createElement('a'), { href: address, download: file }).click();
   // The browser has begun to save it by then.
   setTimeout(() => URL.revokeObjectURL(address), 60_000);

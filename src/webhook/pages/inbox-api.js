@@ -20,7 +20,8 @@ export async function call(path, request = {}) {
   /** @type {Result<Data>} */
   const result = await callApi(path, { ...request, ...(sent === '' ? {} : { token: sent }) });
   // Without a token, a proxy may have signed the user in. A reply to a former token is ignored.
-  if (!result.ok && result.code === 'unauthorized' && sent !== '' && sent === token.value) signedOut.handle();
+  if (!result.ok && result.code === 'unauthorized' && sent !== '' && sent === token.value)
+    signedOut.handle();
   return result;
 }
 

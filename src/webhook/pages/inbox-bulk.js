@@ -36,9 +36,11 @@ export function closeBulk() {
 async function forAll(filter, dry_run, report) {
   let total = 0;
   isCancelled = false;
-  for (let after = ''; ; ) {
+  for (let after = ''; ;) {
     /** @type {Awaited<ReturnType<typeof call<Batch>>>} */
-    const result = await call('/events/redeliver', { body: { filter, dry_run, ...(after === '' ? {} : { after }) } });
+    const result = await call('/events/redeliver', {
+      body: { filter, dry_run, ...(after === '' ? {} : { after }) },
+    });
     if (!result.ok) return result.message;
     total += dry_run ? result.data.matched : result.data.redelivered;
     report(total);
@@ -51,18 +53,30 @@ element('again-all', HTMLButtonElement).addEventListener('click', async () => {
   // What arrives from now on is not included.
   const filter = { ...apiFilter(), until: new Date().toISOString() };
   ask('Counting the events that match…', '', async () => {});
-  const count = await forAll(filter, true, (so) => (bulkText.textContent = `${counted(so, 'event')} so far…`));
+  const count = await forAll(
+    filter,
+    true,
+    (so) => (bulkText.textContent = `${counted(so, 'event')} so far…`),
+  );
   if (isCancelled) return;
   if (typeof count === 'string') return ask(count, '', async () => {});
   if (count === 0) return ask('No event matches.', '', async () => {});
-  ask(`Redeliver ${counted(count, 'event')}? Each is sent to the target again.`, `Redeliver ${counted(count, 'event')}`,
+  ask(
+    `Redeliver ${counted(count, 'event')}? Each is sent to the target again.`,
+    `Redeliver ${counted(count, 'event')}`,
     async () => {
       bulkYes.hidden = true;
-      const report = (/** @type {number} */ done) => (bulkText.textContent = `${done} of ${counted(count, 'event')}…`);
+      const report = (/** @type {number} */ done) =>
+        (bulkText.textContent = `${done} of ${counted(count, 'event')}…`);
       const done = await forAll(filter, false, report);
-      ask(typeof done === 'string' ? done : `${counted(done, 'event')} will be delivered again.`, '', async () => {});
+      ask(
+        typeof done === 'string' ? done : `${counted(done, 'event')} will be delivered again.`,
+        '',
+        async () => {},
+      );
       void refreshNow();
-    });
+    },
+  );
 });
 element('again-selected', HTMLButtonElement).addEventListener('click', () => {
   const ids = [...selected];
@@ -71,11 +85,12 @@ element('again-selected', HTMLButtonElement).addEventListener('click', () => {
     /** @type {Awaited<ReturnType<typeof call<Batch>>>} */
     const result = await call('/events/redeliver', { body: { ids } });
     unselect();
-    const done = result.ok ? `${counted(result.data.redelivered, 'event')} will be delivered again.` : result.message;
+    const done = result.ok
+      ? `${counted(result.data.redelivered, 'event')} will be delivered again.`
+      : result.message;
     ask(done, '', async () => {});
     void refreshNow();
   });
 });
 bulkYes.addEventListener('click', () => void confirmed());
 element('bulk-no', HTMLButtonElement).addEventListener('click', closeBulk);
-

@@ -2,7 +2,15 @@
 import { element } from '/pages/page.js';
 import { call, confirmAt, poll, showProblemAt } from '/pages/inbox-api.js';
 import {
-  create, createBadge, createJson, createTime, curlOf, formatAge, formatDuration, formatTime, parseJson,
+  create,
+  createBadge,
+  createJson,
+  createTime,
+  curlOf,
+  formatAge,
+  formatDuration,
+  formatTime,
+  parseJson,
 } from '/pages/inbox-format.js';
 import { delivery, loadDelivery } from '/pages/inbox-state.js';
 
@@ -27,7 +35,10 @@ let shownState = '';
 
 /** @param {string} id @param {ReadonlyArray<readonly [string, string | Node]>} entries */
 function showEntries(id, entries) {
-  const cells = entries.flatMap(([name, value]) => [create('dt', '', name), create('dd', '', value)]);
+  const cells = entries.flatMap(([name, value]) => [
+    create('dt', '', name),
+    create('dd', '', value),
+  ]);
   element(id, HTMLElement).replaceChildren(...cells);
 }
 
@@ -75,8 +86,15 @@ function createAttempt({ attempt, ended_at, duration_ms, error, answer_status, a
     text.tabIndex = 0;
     answered.append(create('details', '', create('summary', '', 'Answer'), text));
   }
-  return create('tr', '', create('td', '', `Attempt ${attempt}`), create('td', '', createTime(startedAt)),
-    create('td', '', formatDuration(duration_ms)), outcome, answered);
+  return create(
+    'tr',
+    '',
+    create('td', '', `Attempt ${attempt}`),
+    create('td', '', createTime(startedAt)),
+    create('td', '', formatDuration(duration_ms)),
+    outcome,
+    answered,
+  );
 }
 
 /** Each redelivery has a table of its own, the latest first. @param {Attempt[]} attempts */
@@ -89,8 +107,17 @@ function showAttempts(attempts) {
       head.scope = 'col';
       return head;
     });
-    const body = create('tbody', '', ...attempts.filter((one) => one.run === run).map(createAttempt));
-    const table = create('table', 'dense stack', create('thead', '', create('tr', '', ...heads)), body);
+    const body = create(
+      'tbody',
+      '',
+      ...attempts.filter((one) => one.run === run).map(createAttempt),
+    );
+    const table = create(
+      'table',
+      'dense stack',
+      create('thead', '', create('tr', '', ...heads)),
+      body,
+    );
     table.setAttribute('aria-label', title);
     return [create('h3', '', title), table];
   });
@@ -105,7 +132,8 @@ function show(found) {
   details = found;
   element('found', HTMLElement).hidden = false;
   const state = describe(event);
-  if (element('one-state', HTMLElement).textContent !== state) element('one-state', HTMLElement).textContent = state;
+  if (element('one-state', HTMLElement).textContent !== state)
+    element('one-state', HTMLElement).textContent = state;
   if (isNew) showBody(found);
   const next = JSON.stringify([event, attempts]);
   if (next === shownState) return;
@@ -114,8 +142,12 @@ function show(found) {
   document.title = `${event.event} – Webhook inbox`;
   element('one-badge', HTMLElement).replaceChildren(createBadge(event.status));
   showEntries('facts', [
-    ['Received', createTime(event.received_at)], ['Source', event.source], ['Token', event.token || '–'],
-    ['Delivery ID', event.delivery_id ?? '–'], ['Event ID', event.id], ['IP address', ip ?? '–'],
+    ['Received', createTime(event.received_at)],
+    ['Source', event.source],
+    ['Token', event.token || '–'],
+    ['Delivery ID', event.delivery_id ?? '–'],
+    ['Event ID', event.id],
+    ['IP address', ip ?? '–'],
     ['Attempts', String(event.attempts)],
   ]);
   showAttempts(attempts);
@@ -127,8 +159,12 @@ async function refresh() {
   /** @type {[Awaited<ReturnType<typeof call<EventDetails>>>, unknown]} */
   const [result] = await Promise.all([call(`/events/${id}`), loadDelivery()]);
   if (id !== shownId) return;
-  const wrong = 'The address of this event is incomplete or wrong. Open it exactly as you received it.';
-  showProblemAt('one-problem', result.ok ? '' : result.code === 'invalid_path' ? wrong : result.message);
+  const wrong =
+    'The address of this event is incomplete or wrong. Open it exactly as you received it.';
+  showProblemAt(
+    'one-problem',
+    result.ok ? '' : result.code === 'invalid_path' ? wrong : result.message,
+  );
   if (result.ok) show(result.data);
 }
 const refreshNow = poll(refresh);
@@ -176,7 +212,9 @@ function onClick(id, action) {
   const button = element(id, HTMLButtonElement);
   button.addEventListener('click', () => details && action(details, button));
 }
-onClick('copy-link', ({ event }, button) => copy(button, `${location.origin}/inbox?id=${event.id}`));
+onClick('copy-link', ({ event }, button) =>
+  copy(button, `${location.origin}/inbox?id=${event.id}`),
+);
 onClick('copy-curl', ({ headers, body }, button) => copy(button, curlOf(headers, body)));
 onClick('copy-body', ({ body }, button) => copy(button, body));
 onClick('download', ({ event, body }) => {
@@ -187,4 +225,5 @@ onClick('download', ({ event, body }) => {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1_000);
 });
-for (const id of ['form-json', 'form-raw']) element(id, HTMLInputElement).addEventListener('change', showForm);
+for (const id of ['form-json', 'form-raw'])
+  element(id, HTMLInputElement).addEventListener('change', showForm);

@@ -13,7 +13,12 @@ export const formatTime = (time) =>
 
 const relative = new Intl.RelativeTimeFormat(undefined, { numeric: 'auto', style: 'short' });
 /** @type {ReadonlyArray<readonly [Intl.RelativeTimeFormatUnit, number]>} */
-const UNITS = [['day', 86_400], ['hour', 3_600], ['minute', 60], ['second', 1]];
+const UNITS = [
+  ['day', 86_400],
+  ['hour', 3_600],
+  ['minute', 60],
+  ['second', 1],
+];
 
 /** @param {string} time */
 export function formatAge(time) {
@@ -23,10 +28,12 @@ export function formatAge(time) {
 }
 
 /** @param {number | null} ms */
-export const formatDuration = (ms) => (ms === null ? '' : ms < 1_000 ? `${ms} ms` : `${(ms / 1_000).toFixed(1)} s`);
+export const formatDuration = (ms) =>
+  ms === null ? '' : ms < 1_000 ? `${ms} ms` : `${(ms / 1_000).toFixed(1)} s`;
 
 /** @param {number} count @param {string} noun */
-export const counted = (count, noun) => `${count.toLocaleString()} ${noun}${count === 1 ? '' : 's'}`;
+export const counted = (count, noun) =>
+  `${count.toLocaleString()} ${noun}${count === 1 ? '' : 's'}`;
 
 /**
  * An element with a class and a text, or children.
@@ -44,10 +51,18 @@ export function create(name, className = '', ...content) {
 }
 
 /** The tones of the badges. @type {Readonly<Record<string, string>>} */
-const TONES = { waiting: 'warn', done: 'good', dead: 'bad', stored: 'info', failed: 'bad', delivered: 'good' };
+const TONES = {
+  waiting: 'warn',
+  done: 'good',
+  dead: 'bad',
+  stored: 'info',
+  failed: 'bad',
+  delivered: 'good',
+};
 
 /** @param {string} status */
-export const createBadge = (status) => create('span', `badge ${TONES[status] ?? ''}`.trim(), status);
+export const createBadge = (status) =>
+  create('span', `badge ${TONES[status] ?? ''}`.trim(), status);
 
 /** @param {string} time */
 export function createTime(time) {
@@ -92,13 +107,21 @@ export function createJson(value, depth = 0) {
   const entries = Object.entries(value);
   if (entries.length === 0) return create('span', '', start + end);
   const noun = Array.isArray(value) ? 'item' : 'member';
-  const folder = create('details', '', create('summary', '', `${start} ${counted(entries.length, noun)} ${end}`));
+  const folder = create(
+    'details',
+    '',
+    create('summary', '', `${start} ${counted(entries.length, noun)} ${end}`),
+  );
   const fill = () => {
     folder.removeEventListener('toggle', fill);
-    folder.append(...entries.map(([name, member]) => {
-      const key = Array.isArray(value) ? create('span', 'quiet', name) : create('span', 'key', JSON.stringify(name));
-      return create('div', '', key, ': ', createJson(member, depth + 1));
-    }));
+    folder.append(
+      ...entries.map(([name, member]) => {
+        const key = Array.isArray(value)
+          ? create('span', 'quiet', name)
+          : create('span', 'key', JSON.stringify(name));
+        return create('div', '', key, ': ', createJson(member, depth + 1));
+      }),
+    );
   };
   folder.addEventListener('toggle', fill);
   if (depth < OPEN_DEPTH) folder.open = true;
@@ -115,6 +138,8 @@ const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
  * @param {string} body
  */
 export function curlOf(headers, body) {
-  const options = Object.entries(headers).map(([name, value]) => `-H ${quote(`${name}: ${value}`)}`);
+  const options = Object.entries(headers).map(
+    ([name, value]) => `-H ${quote(`${name}: ${value}`)}`,
+  );
   return ['curl "${URL:-localhost:3000}"', ...options, `--data-raw ${quote(body)}`].join(' \\\n  ');
 }

@@ -1,7 +1,14 @@
 /** The list of events: filters and live rows. */
 import { element } from '/pages/page.js';
 import { call, poll, showProblemAt } from '/pages/inbox-api.js';
-import { counted, create, createBadge, createTime, formatAge, formatTime } from '/pages/inbox-format.js';
+import {
+  counted,
+  create,
+  createBadge,
+  createTime,
+  formatAge,
+  formatTime,
+} from '/pages/inbox-format.js';
 import { choice, loadCounts, showCounts, showText, STATUSES } from '/pages/inbox-state.js';
 
 /** @import { EventSummary } from '/pages/inbox-format.js' */
@@ -10,7 +17,12 @@ const [PAGE, MAX_ROWS, MAX_LIMIT] = [50, 500, 100];
 const MAX_LIVE = 400;
 /** How many parts of the history one refresh searches, at most. */
 const MAX_REQUESTS = 5;
-const AGES = new Map([['15m', 900], ['1h', 3_600], ['24h', 86_400], ['7d', 604_800]]);
+const AGES = new Map([
+  ['15m', 900],
+  ['1h', 3_600],
+  ['24h', 86_400],
+  ['7d', 604_800],
+]);
 
 /** The fields of the filter, by their names in the address. */
 const FIELDS = {
@@ -42,7 +54,8 @@ let openEvent = () => {};
 export function filterQuery() {
   const query = new URLSearchParams();
   if (choice.status !== '') query.set('status', choice.status);
-  for (const [name, { value }] of Object.entries(FIELDS)) if (value.trim() !== '') query.set(name, value.trim());
+  for (const [name, { value }] of Object.entries(FIELDS))
+    if (value.trim() !== '') query.set(name, value.trim());
   return query;
 }
 
@@ -56,13 +69,25 @@ export function readFilter(query) {
 export function apiFilter() {
   const { age, ...filter } = Object.fromEntries(filterQuery());
   const seconds = AGES.get(age ?? '');
-  const since = seconds === undefined ? {} : { since: new Date(Date.now() - seconds * 1_000).toISOString() };
+  const since =
+    seconds === undefined ? {} : { since: new Date(Date.now() - seconds * 1_000).toISOString() };
   return { ...filter, ...since };
 }
 
 /** @param {EventSummary} summary */
 function createRow(summary) {
-  const { id, event, source, delivery_id, token, received_at, status, attempts, last_error, next_attempt_at } = summary;
+  const {
+    id,
+    event,
+    source,
+    delivery_id,
+    token,
+    received_at,
+    status,
+    attempts,
+    last_error,
+    next_attempt_at,
+  } = summary;
   const box = create('input');
   box.type = 'checkbox';
   box.checked = selected.has(id);
@@ -92,9 +117,14 @@ function createRow(summary) {
   }
   if (status === 'dead') tries.append(createRedeliver(summary));
   const cells = [
-    create('td', '', create('label', 'pick', box)), create('td', '', createTime(received_at), age),
-    create('td', '', link), badge, tries,
-    create('td', '', source), create('td', 'mono', delivery_id ?? ''), create('td', '', token ?? ''),
+    create('td', '', create('label', 'pick', box)),
+    create('td', '', createTime(received_at), age),
+    create('td', '', link),
+    badge,
+    tries,
+    create('td', '', source),
+    create('td', 'mono', delivery_id ?? ''),
+    create('td', '', token ?? ''),
   ];
   const row = create('tr', '', ...cells);
   row.dataset.id = id;
@@ -131,7 +161,10 @@ function showRows(events) {
   /** @type {Element | null} */
   let place = rows.firstElementChild;
   for (const event of events) {
-    const state = JSON.stringify([event, event.next_attempt_at && formatAge(event.next_attempt_at)]);
+    const state = JSON.stringify([
+      event,
+      event.next_attempt_at && formatAge(event.next_attempt_at),
+    ]);
     const old = shown.get(event.id);
     const row = old?.state === state ? old.row : createRow(event);
     if (old && old.row !== row) {
@@ -164,20 +197,35 @@ async function loadRows() {
   /** @type {EventSummary[]} */
   const events = [];
   let next = '';
-  const isBehind = () => top !== undefined && events.length < MAX_LIVE && !events.some(({ id }) => id === top.id);
-  for (let requests = 0; requests < depth && (events.length < wanted || isBehind()); requests += 1) {
+  const isBehind = () =>
+    top !== undefined && events.length < MAX_LIVE && !events.some(({ id }) => id === top.id);
+  for (
+    let requests = 0;
+    requests < depth && (events.length < wanted || isBehind());
+    requests += 1
+  ) {
     const query = new URLSearchParams(filter);
-    query.set('limit', String(events.length < wanted ? Math.min(MAX_LIMIT, wanted - events.length) : MAX_LIMIT));
+    query.set(
+      'limit',
+      String(events.length < wanted ? Math.min(MAX_LIMIT, wanted - events.length) : MAX_LIMIT),
+    );
     if (next !== '') query.set('after', next);
     /** @type {Awaited<ReturnType<typeof call<EventSummary[]>>>} */
     const result = await call(`/events?${query}`);
     if (mine !== generation) return;
     if (!result.ok) {
-      const hint = filter.has('text') ? ' If the search takes too long, choose a shorter time.' : '';
-      return showProblemAt('list-problem', result.message + (result.code === 'unavailable' ? hint : ''));
+      const hint = filter.has('text')
+        ? ' If the search takes too long, choose a shorter time.'
+        : '';
+      return showProblemAt(
+        'list-problem',
+        result.message + (result.code === 'unavailable' ? hint : ''),
+      );
     }
     events.push(...result.data);
-    next = new URLSearchParams(/\?([^>]*)>/.exec(result.headers.get('Link') ?? '')?.[1]).get('after') ?? '';
+    next =
+      new URLSearchParams(/\?([^>]*)>/.exec(result.headers.get('Link') ?? '')?.[1]).get('after') ??
+      '';
     if (next === '') break;
   }
   showProblemAt('list-problem', '');
@@ -200,7 +248,9 @@ async function loadRows() {
 function emptyText(hasMore) {
   const advice = "Send one to /webhook with a sender's token. It appears here as it arrives.";
   if (filterQuery().size === 0) return [create('strong', '', 'No events yet'), advice];
-  const where = hasMore ? 'No match among the newest events so far.' : 'Change or clear the filters.';
+  const where = hasMore
+    ? 'No match among the newest events so far.'
+    : 'Change or clear the filters.';
   return [create('strong', '', 'No events match'), where];
 }
 

@@ -61,10 +61,15 @@ function showDelivery(state) {
   showText('held', held.join(' '));
   element('held', HTMLElement).hidden = held.length === 0;
   const retries = schedule.length === 0 ? 'not repeated' : `repeated after ${schedule.join(', ')}`;
-  const text = target === null ? 'No delivery target is set: events are only stored.'
-    : `Delivered to: ${target}. Failed attempts are ${retries}.`;
+  const text =
+    target === null
+      ? 'No delivery target is set: events are only stored.'
+      : `Delivered to: ${target}. Failed attempts are ${retries}.`;
   showText('target', text);
-  showText('schedule', target === null ? '' : `At most ${schedule.length + 1} attempts, ${retries}.`);
+  showText(
+    'schedule',
+    target === null ? '' : `At most ${schedule.length + 1} attempts, ${retries}.`,
+  );
   for (const id of ['again', 'again-all', 'again-selected', 'pause']) {
     element(id, HTMLButtonElement).disabled = target === null;
   }
@@ -88,13 +93,15 @@ export function showCounts() {
   });
   const group = element('statuses', HTMLElement);
   if (group.children.length === 0) {
-    group.append(...chips.map(([name = '']) => {
-      const chip = create('button', 'chip', name || 'all', ' ', create('span', 'count'));
-      chip.type = 'button';
-      chip.id = `status-${name || 'all'}`;
-      chip.addEventListener('click', () => choice.choose(name));
-      return chip;
-    }));
+    group.append(
+      ...chips.map(([name = '']) => {
+        const chip = create('button', 'chip', name || 'all', ' ', create('span', 'count'));
+        chip.type = 'button';
+        chip.id = `status-${name || 'all'}`;
+        chip.addEventListener('click', () => choice.choose(name));
+        return chip;
+      }),
+    );
   }
   for (const [at, [name = '', text = '']] of chips.entries()) {
     const chip = group.children[at];
@@ -105,14 +112,18 @@ export function showCounts() {
   const isDay = element('span-day', HTMLInputElement).checked;
   const bars = counts?.[isDay ? 'hours' : 'minutes'] ?? [];
   const chart = document.querySelector('#chart');
-  if (chart) drawChart(chart, element('chart-text', HTMLElement), bars, isDay ? 'last day' : 'last hour');
+  if (chart)
+    drawChart(chart, element('chart-text', HTMLElement), bars, isDay ? 'last day' : 'last hour');
 }
 
-for (const id of ['span-hour', 'span-day']) element(id, HTMLInputElement).addEventListener('change', showCounts);
+for (const id of ['span-hour', 'span-day'])
+  element(id, HTMLInputElement).addEventListener('change', showCounts);
 pauseButton.addEventListener('click', async () => {
   pauseButton.disabled = true;
   /** @type {Awaited<ReturnType<typeof call<Delivery>>>} */
-  const result = await call(`/events/${delivery?.paused_at ? 'resume' : 'pause'}`, { method: 'POST' });
+  const result = await call(`/events/${delivery?.paused_at ? 'resume' : 'pause'}`, {
+    method: 'POST',
+  });
   pauseButton.disabled = false;
   showProblemAt('pause-problem', result.ok ? '' : result.message);
   if (result.ok) showDelivery(result.data);

@@ -3,7 +3,14 @@ import { element } from '/pages/page.js';
 import { showProblemAt, signedOut } from '/pages/inbox-api.js';
 import { showEvent } from '/pages/inbox-event.js';
 import { closeBulk } from '/pages/inbox-bulk.js';
-import { addressOf, focusSearch, moveFocus, onChange, readFilter, startList } from '/pages/inbox-list.js';
+import {
+  addressOf,
+  focusSearch,
+  moveFocus,
+  onChange,
+  readFilter,
+  startList,
+} from '/pages/inbox-list.js';
 import { loadDelivery } from '/pages/inbox-state.js';
 
 const token = element('token', HTMLInputElement);
@@ -36,7 +43,8 @@ function openEvent(id) {
 
 onChange.handle = closeBulk;
 signedOut.handle = () => {
-  const message = isSignedIn ? 'This operator token is no longer valid. Enter another one.'
+  const message = isSignedIn
+    ? 'This operator token is no longer valid. Enter another one.'
     : 'This operator token is not valid. Check it and try again.';
   isSignedIn = false;
   void showEvent('');

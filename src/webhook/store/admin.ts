@@ -7,7 +7,9 @@ import { insertToken, type NewToken, type Token } from './tokens.ts';
 
 /** @returns its id, and the token itself, which is not stored */
 export async function createToken(
-  database: Database, request: Pick<NewToken, 'name' | 'role' | 'source'>, secret: SealedSecret | null,
+  database: Database,
+  request: Pick<NewToken, 'name' | 'role' | 'source'>,
+  secret: SealedSecret | null,
 ): Promise<{ id: string; token: string }> {
   const [id, token] = [randomUUID(), randomToken()];
   await database.transaction(async (sql) => {
@@ -22,7 +24,10 @@ export async function createToken(
  * @returns the new token, null for a signing secret, or false if there is no active token with this id
  */
 export async function rotateToken(
-  database: Database, id: string, overlap: number, secret: SealedSecret | null,
+  database: Database,
+  id: string,
+  overlap: number,
+  secret: SealedSecret | null,
 ): Promise<string | null | false> {
   return database.transaction(async (sql) => {
     if (!(await lockToken(sql, id))) return false;
@@ -36,7 +41,11 @@ export async function rotateToken(
 }
 
 /** @returns the pending signing secret, null if it is sealed under another key, or false if there is none */
-export async function showPending(database: Database, id: string, keys: SigningKeys): Promise<string | null | false> {
+export async function showPending(
+  database: Database,
+  id: string,
+  keys: SigningKeys,
+): Promise<string | null | false> {
   const pending = await database.read((sql) => findPending(sql, id));
   return pending ? openSecret(keys, pending) : false;
 }
@@ -51,7 +60,11 @@ export const fingerprint = (secret: string): string => digest(secret).toString('
  * @returns whether that secret was pending
  */
 export async function acceptPending(
-  database: Database, id: string, keys: SigningKeys, expected: string, overlap: number,
+  database: Database,
+  id: string,
+  keys: SigningKeys,
+  expected: string,
+  overlap: number,
 ): Promise<boolean> {
   return database.transaction(async (sql) => {
     const pending = (await lockToken(sql, id)) && (await findPending(sql, id));
@@ -64,24 +77,37 @@ export async function acceptPending(
 
 /** Locks an active token, so that rotations follow each other. @returns whether there is one */
 const lockToken = async (sql: Sql, id: string): Promise<boolean> =>
-  (await sql`select from webhook.tokens where id = ${id} and revoked_at is null for update`).length === 1;
+  (await sql`select from webhook.tokens where id = ${id} and revoked_at is null for update`)
+    .length === 1;
 
 /** Oldest first, revoked tokens included. */
-export const listTokens = (database: Database) => database.list((sql) => sql<Token[]>`
+export const listTokens = (database: Database) =>
+  database.list(
+    (sql) => sql<Token[]>`
   select id, name, role, source, created_at, last_used_at, revoked_at,
     exists (select from webhook.signing_secrets s where s.token_id = t.id and s.pending) as pending
-  from webhook.tokens t order by created_at, id`);
+  from webhook.tokens t order by created_at, id`,
+  );
 
 /** Idempotent: the time of the first revocation is kept. @returns false if there is no such token */
 export const revokeToken = async (database: Database, id: string): Promise<boolean> =>
-  (await database.write((sql) => sql`
-    update webhook.tokens set revoked_at = coalesce(revoked_at, now()) where id = ${id}`)).count === 1;
+  (
+    await database.write(
+      (sql) => sql`
+    update webhook.tokens set revoked_at = coalesce(revoked_at, now()) where id = ${id}`,
+    )
+  ).count === 1;
 
 /**
  * Stores an active secret, or activates a pending one.
  * @param overlap seconds for which the old secrets stay valid, unless they expire sooner
  */
-async function insertSecret(sql: Sql, tokenId: string, sealed: SealedSecret, overlap: number): Promise<void> {
+async function insertSecret(
+  sql: Sql,
+  tokenId: string,
+  sealed: SealedSecret,
+  overlap: number,
+): Promise<void> {
   await sql`delete from webhook.signing_secrets where token_id = ${tokenId} and expires_at <= now()`;
   await sql`
     update webhook.signing_secrets set expires_at = least(expires_at, now() + make_interval(secs => ${overlap}))
@@ -103,7 +129,9 @@ async function findPending(sql: Sql, tokenId: string): Promise<SealedSecret | nu
  * @param reseal returns null for a secret that it cannot open, which is kept
  */
 export function resealSecrets(
-  database: Database, keyId: string, reseal: (sealed: SealedSecret) => SealedSecret | null,
+  database: Database,
+  keyId: string,
+  reseal: (sealed: SealedSecret) => SealedSecret | null,
 ): Promise<{ replaced: number; kept: number }> {
   return database.transaction(async (sql) => {
     const old = await sql<SealedSecret[]>`
@@ -121,7 +149,10 @@ export function resealSecrets(
 }
 
 /** Revokes the tokens, which may have been revoked or replaced since a backup. @returns how many of each role */
-export function revokeRestored(sql: Sql, withSenders: boolean): Promise<Array<{ role: string; revoked: number }>> {
+export function revokeRestored(
+  sql: Sql,
+  withSenders: boolean,
+): Promise<Array<{ role: string; revoked: number }>> {
   return sql<Array<{ role: string; revoked: number }>>`
     with revoked as (
       update webhook.tokens set revoked_at = now()
@@ -131,7 +162,9 @@ export function revokeRestored(sql: Sql, withSenders: boolean): Promise<Array<{ 
 
 /** @returns up to `limit` ids, oldest first */
 export async function idsWithStatus(
-  database: Database, status: 'dead' | 'stored' | 'skipped', limit: number,
+  database: Database,
+  status: 'dead' | 'stored' | 'skipped',
+  limit: number,
 ): Promise<string[]> {
   const rows = await database.list((sql) => {
     const isStored = sql`not exists (select from webhook.outcomes where event_id = e.id)

@@ -1,7 +1,12 @@
 import type { Database } from '../../db/pool.ts';
 
 /** A target whose attempts fail, on all replicas. `is_open`: so often, and for so long, that it is only probed. */
-export type FailingTarget = Readonly<{ failures: number; failing_since: Date; probe_at: Date; is_open: boolean }>;
+export type FailingTarget = Readonly<{
+  failures: number;
+  failing_since: Date;
+  probe_at: Date;
+  is_open: boolean;
+}>;
 
 /** A target fails from this many failures in a row on, over at least this time: a restart is over sooner. */
 const [OPEN_FAILURES, OPEN_SECONDS] = [10, 60];
@@ -9,19 +14,30 @@ const [OPEN_FAILURES, OPEN_SECONDS] = [10, 60];
 const [MIN_PROBE_SECONDS, MAX_PROBE_SECONDS] = [10, 300];
 
 /** @returns null if the last attempt succeeded */
-export async function findFailing(database: Database, target: string): Promise<FailingTarget | null> {
-  const [row] = await database.read((sql) => sql<FailingTarget[]>`
+export async function findFailing(
+  database: Database,
+  target: string,
+): Promise<FailingTarget | null> {
+  const [row] = await database.read(
+    (sql) => sql<FailingTarget[]>`
     select failures, failing_since, probe_at, failures >= ${OPEN_FAILURES}
       and failing_since <= now() - make_interval(secs => ${OPEN_SECONDS}) as is_open
-    from webhook.failing_targets where target = ${target}`);
+    from webhook.failing_targets where target = ${target}`,
+  );
   return row ?? null;
 }
 
 /** Adds failures to the count of all replicas. */
-export async function addFailures(database: Database, target: string, count: number): Promise<FailingTarget | null> {
-  await database.write((sql) => sql`
+export async function addFailures(
+  database: Database,
+  target: string,
+  count: number,
+): Promise<FailingTarget | null> {
+  await database.write(
+    (sql) => sql`
     insert into webhook.failing_targets as f (target, failures) values (${target}, ${count})
-    on conflict (target) do update set failures = least(f.failures + excluded.failures, 1000000000)`);
+    on conflict (target) do update set failures = least(f.failures + excluded.failures, 1000000000)`,
+  );
   return findFailing(database, target);
 }
 
@@ -31,20 +47,24 @@ export const clearFailures = (database: Database, target: string) =>
 
 /** Takes the next probe of a failing target, if it is due and an event is. @returns true for one replica only */
 export async function takeProbe(database: Database, target: string): Promise<boolean> {
-  const { count } = await database.write((sql) => sql`
+  const { count } = await database.write(
+    (sql) => sql`
     update webhook.failing_targets set probe_at = now() + make_interval(secs => least(${MAX_PROBE_SECONDS}::float8,
       greatest(${MIN_PROBE_SECONDS}::float8, extract(epoch from now() - failing_since) / 10)))
     where target = ${target} and probe_at <= now() and not exists (select from webhook.pause)
       and (exists (select from webhook.work where due_at <= now() and order_key is null)
-        or exists (select from webhook.pages where due_at <= now()))`);
+        or exists (select from webhook.pages where due_at <= now()))`,
+  );
   return count === 1;
 }
 
 /** Undefined if delivery is not paused. `paused_by`: the name of the operator's token, or "command". */
 export async function findPause(database: Database) {
-  const [row] = await database.read((sql) => sql<Array<{ paused_at: Date; paused_by: string | null }>>`
+  const [row] = await database.read(
+    (sql) => sql<Array<{ paused_at: Date; paused_by: string | null }>>`
     select paused_at, coalesce((select nullif(name, '') from webhook.tokens where id::text = paused_by), paused_by)
-      as paused_by from webhook.pause`);
+      as paused_by from webhook.pause`,
+  );
   return row;
 }
 
@@ -53,8 +73,12 @@ export async function findPause(database: Database) {
  * @param by the id of an operator's token, or "command"  @returns false if delivery was paused already
  */
 export const pauseDelivery = async (database: Database, by: string): Promise<boolean> =>
-  (await database.write((sql) => sql`
-    insert into webhook.pause (paused_by) values (${by}) on conflict (id) do nothing`)).count === 1;
+  (
+    await database.write(
+      (sql) => sql`
+    insert into webhook.pause (paused_by) values (${by}) on conflict (id) do nothing`,
+    )
+  ).count === 1;
 
 /** @returns false if delivery was not paused */
 export const resumeDelivery = async (database: Database): Promise<boolean> =>

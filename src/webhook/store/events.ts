@@ -31,10 +31,19 @@ export interface NewEvent {
  * @returns for each whether it is new, or `rejected` if its token or signing secret is not active
  */
 export const insertEvent = batched(
-  async (database: Database, events: readonly NewEvent[], locks?: Locks): Promise<Array<boolean | 'rejected'>> => {
+  async (
+    database: Database,
+    events: readonly NewEvent[],
+    locks?: Locks,
+  ): Promise<Array<boolean | 'rejected'>> => {
     // As JSON: half the bytes of an array of bytea, which is in hexadecimal. A body is JSON, and so is UTF-8.
-    const rows = JSON.stringify(events.map((event) =>
-      ({ ...event, tokenDigest: `\\x${event.tokenDigest.toString('hex')}`, body: event.body.toString('utf8') })));
+    const rows = JSON.stringify(
+      events.map((event) => ({
+        ...event,
+        tokenDigest: `\\x${event.tokenDigest.toString('hex')}`,
+        body: event.body.toString('utf8'),
+      })),
+    );
     const found = await database.write(
       (sql) => sql<Array<{ id: string; is_new: boolean }>>`
         with given as (
@@ -84,16 +93,19 @@ export const insertEvent = batched(
   },
   {
     bytesOf: ({ body }) => body.length,
-    lockOf: ({ tokenId, deliveryId, orderKey }) => orderKey ?? (deliveryId && `${tokenId} ${deliveryId}`),
+    lockOf: ({ tokenId, deliveryId, orderKey }) =>
+      orderKey ?? (deliveryId && `${tokenId} ${deliveryId}`),
   },
 );
 
 /** The event that has the same token and delivery id. Its body is returned if it is another one. */
 export async function findRepeated(database: Database, { tokenId, deliveryId, body }: NewEvent) {
-  const [first] = await database.read((sql) => sql<Array<{ id: string; other_body: Buffer | null; is_dead: boolean }>>`
+  const [first] = await database.read(
+    (sql) => sql<Array<{ id: string; other_body: Buffer | null; is_dead: boolean }>>`
     select id, nullif(body, ${body}) as other_body,
       exists (select from webhook.outcomes where event_id = id and status = 'dead') as is_dead
-    from webhook.events where token_id = ${tokenId} and delivery_id = ${deliveryId}`);
+    from webhook.events where token_id = ${tokenId} and delivery_id = ${deliveryId}`,
+  );
   return first;
 }
 
@@ -103,7 +115,8 @@ export async function findRepeated(database: Database, { tokenId, deliveryId, bo
  * @returns how many events are due now
  */
 export async function redeliver(database: Database, ids: readonly string[]): Promise<number> {
-  const result = await database.write((sql) => sql`
+  const result = await database.write(
+    (sql) => sql`
     with redelivered as (
       insert into webhook.work (event_id, received_at, run)
       select e.id, e.received_at, 1 + coalesce((
@@ -119,13 +132,20 @@ export async function redeliver(database: Database, ids: readonly string[]): Pro
       select event_id, attempts, ended_at, run, duration_ms, answer_status, answer from removed
       where status = 'done' and attempts > 0
     )
-    select event_id from redelivered`);
+    select event_id from redelivered`,
+  );
   return result.count;
 }
 
 /** Removes events that ended more than `seconds` ago, with their failures. @returns how many, at most `limit` */
-export async function removeEnded(database: Database, status: Status, seconds: number, limit: number): Promise<number> {
-  const result = await database.write((sql) => sql`
+export async function removeEnded(
+  database: Database,
+  status: Status,
+  seconds: number,
+  limit: number,
+): Promise<number> {
+  const result = await database.write(
+    (sql) => sql`
     with ended as (
       delete from webhook.outcomes where event_id = any (array(
         select event_id from webhook.outcomes
@@ -133,7 +153,8 @@ export async function removeEnded(database: Database, status: Status, seconds: n
         order by ended_at limit ${limit}
       )) returning event_id
     ), failures as (delete from webhook.failures where event_id in (select event_id from ended))
-    delete from webhook.events where id in (select event_id from ended)`);
+    delete from webhook.events where id in (select event_id from ended)`,
+  );
   return result.count;
 }
 
@@ -141,10 +162,12 @@ export async function removeEnded(database: Database, status: Status, seconds: n
 export type Backlog = Record<'waiting' | 'oldest' | 'dead' | 'paused', number>;
 
 export async function readBacklog(database: Database): Promise<Backlog> {
-  const [row] = await database.list((sql) => sql<[Backlog]>`
+  const [row] = await database.list(
+    (sql) => sql<[Backlog]>`
     select count(*)::int4 as waiting, coalesce(extract(epoch from now() - min(received_at)), 0)::float8 as oldest,
       (select count(*)::int4 from webhook.outcomes where status = 'dead') as dead,
       (select count(*)::int4 from webhook.pause) as paused
-    from webhook.work`);
+    from webhook.work`,
+  );
   return row;
 }

@@ -1,12 +1,28 @@
 import type { Database, Fragment, Sql } from '../../db/pool.ts';
-import { dateTime, type Infer, integer, nullable, object, oneOf, text, uuid } from '../../http/shape.ts';
+import {
+  dateTime,
+  type Infer,
+  integer,
+  nullable,
+  object,
+  oneOf,
+  text,
+  uuid,
+} from '../../http/shape.ts';
 import { type NewEvent, type Status, STATUSES } from './events.ts';
 
 export const count = integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
 /** An event without its body. `token` is the name of the sender's token. */
 export const summaryShape = object({
-  id: uuid(), event: text(), source: text(), delivery_id: nullable(text()), token: nullable(text()),
-  received_at: dateTime(), status: oneOf(...STATUSES), attempts: count, last_error: nullable(text()),
+  id: uuid(),
+  event: text(),
+  source: text(),
+  delivery_id: nullable(text()),
+  token: nullable(text()),
+  received_at: dateTime(),
+  status: oneOf(...STATUSES),
+  attempts: count,
+  last_error: nullable(text()),
   next_attempt_at: nullable(dateTime('Null while the event is being delivered, too')),
 });
 export type EventSummary = Infer<typeof summaryShape>;
@@ -22,15 +38,20 @@ const summaries = (sql: Sql): Fragment => sql`
   left join webhook.work w on w.event_id = e.id left join webhook.tokens t on t.id = e.token_id`;
 
 /** In `event`, `*` stands for any characters; `text` is in the body as it was sent. `after` ends the previous page. */
-export type EventFilter = Readonly<Record<'event' | 'source' | 'text' | 'delivery_id' | 'after', string | undefined>> &
-  { readonly status: Status | undefined } & Readonly<Record<'since' | 'until', Date | undefined>>;
+export type EventFilter = Readonly<
+  Record<'event' | 'source' | 'text' | 'delivery_id' | 'after', string | undefined>
+> & { readonly status: Status | undefined } & Readonly<Record<'since' | 'until', Date | undefined>>;
 
 /** How many events a list looks at, at most: a filter that matches nothing must not read the whole history. */
 const [SCANNED, SEARCHED] = [10_000, 2_000];
 
 /** Newest first. Waiting and dead events are found in their own small tables, but for the few with a delivery id. */
-function candidates(sql: Sql, { status, delivery_id, since, until, after, text }: EventFilter): Fragment {
-  const isGiven = (value: unknown, condition: Fragment) => (value === undefined ? sql`true` : condition);
+function candidates(
+  sql: Sql,
+  { status, delivery_id, since, until, after, text }: EventFilter,
+): Fragment {
+  const isGiven = (value: unknown, condition: Fragment) =>
+    value === undefined ? sql`true` : condition;
   const isSmall = delivery_id === undefined && (status === 'waiting' || status === 'dead');
   // An earlier program does not write received_at into its outcomes: there it is the time of the end.
   const last = sql`select coalesce(o.received_at, e.received_at), id from webhook.events e left join webhook.outcomes o
@@ -55,8 +76,11 @@ export async function listEvents(database: Database, filter: EventFilter, limit:
   const pattern = event?.replace(/[\\%_]/g, '\\$&').replaceAll('*', '%') ?? '';
   const found = await database.search((sql) => {
     const conditions = {
-      stored: sql`o.event_id is null and w.event_id is null`, waiting: sql`w.event_id is not null`,
-      done: sql`o.status = 'done'`, dead: sql`o.status = 'dead'`, skipped: sql`o.status = 'skipped'`,
+      stored: sql`o.event_id is null and w.event_id is null`,
+      waiting: sql`w.event_id is not null`,
+      done: sql`o.status = 'done'`,
+      dead: sql`o.status = 'dead'`,
+      skipped: sql`o.status = 'skipped'`,
     };
     return sql<EventSummary[]>`
       ${summaries(sql)} join (${candidates(sql, filter)}) c on c.id = e.id
@@ -69,33 +93,44 @@ export async function listEvents(database: Database, filter: EventFilter, limit:
   const events = found.slice(0, limit);
   if (found.length > limit) return { events, next: events.at(-1)?.id ?? null };
   const size = text === undefined ? SCANNED : SEARCHED;
-  const [last] = await database.search((sql) => sql<Array<{ id: string }>>`
-    select id from (${candidates(sql, filter)}) c order by received_at desc, id desc offset ${size - 1}`);
+  const [last] = await database.search(
+    (sql) => sql<Array<{ id: string }>>`
+    select id from (${candidates(sql, filter)}) c order by received_at desc, id desc offset ${size - 1}`,
+  );
   return { events, next: last?.id ?? null };
 }
 
 /** The events of the last seconds, oldest first, at most 1,000. */
 export async function recentEvents(database: Database, seconds: number): Promise<EventSummary[]> {
-  return database.list((sql) => sql<EventSummary[]>`
+  return database.list(
+    (sql) => sql<EventSummary[]>`
     select * from (
       ${summaries(sql)} where e.received_at > now() - make_interval(secs => ${seconds})
       order by e.received_at desc, e.id desc limit 1000
-    ) recent order by received_at, id`);
+    ) recent order by received_at, id`,
+  );
 }
 
 /** An attempt that has ended. `run` is 1, and one more for each redelivery; `error` is null for a success. */
 export const attemptShape = object({
-  run: count, attempt: count, ended_at: dateTime(), duration_ms: nullable(count), error: nullable(text()),
-  answer_status: nullable(integer({ min: 0, max: 999 })), answer: nullable(text()),
+  run: count,
+  attempt: count,
+  ended_at: dateTime(),
+  duration_ms: nullable(count),
+  error: nullable(text()),
+  answer_status: nullable(integer({ min: 0, max: 999 })),
+  answer: nullable(text()),
 });
 export type Attempt = Infer<typeof attemptShape>;
 
 /** `tries`: oldest first, the last 1,000. */
-export type EventDetails = EventSummary & Pick<NewEvent, 'headers' | 'body'> &
+export type EventDetails = EventSummary &
+  Pick<NewEvent, 'headers' | 'body'> &
   Readonly<{ token_id: string; ip: string | null; tries: readonly Attempt[] }>;
 
 export async function findEvent(database: Database, id: string): Promise<EventDetails | null> {
-  const [row] = await database.list((sql) => sql<EventDetails[]>`
+  const [row] = await database.list(
+    (sql) => sql<EventDetails[]>`
     select summary.*, e.token_id, e.headers, e.ip, e.body, (
       select coalesce(json_agg(a order by ended_at, attempt), '[]') from (
         select run, attempt, failed_at as ended_at, duration_ms, error, answer_status, answer
@@ -105,7 +140,8 @@ export async function findEvent(database: Database, id: string): Promise<EventDe
         from webhook.outcomes where event_id = e.id and status = 'done' and attempts > 0
         order by ended_at desc limit 1000
       ) a) as tries
-    from (${summaries(sql)} where e.id = ${id}) summary join webhook.events e on e.id = summary.id`);
+    from (${summaries(sql)} where e.id = ${id}) summary join webhook.events e on e.id = summary.id`,
+  );
   return row ?? null;
 }
 

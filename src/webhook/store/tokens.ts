@@ -7,8 +7,14 @@ export type Role = 'sender' | 'operator';
 
 /** `pending`: whether a signing secret waits for its confirmation. */
 export type Token = Readonly<{
-  id: string; name: string; role: Role; source: SourceName; pending: boolean;
-  created_at: Date; last_used_at: Date | null; revoked_at: Date | null;
+  id: string;
+  name: string;
+  role: Role;
+  source: SourceName;
+  pending: boolean;
+  created_at: Date;
+  last_used_at: Date | null;
+  revoked_at: Date | null;
 }>;
 
 /** The caller that a token authenticates. */
@@ -26,16 +32,28 @@ export const findTokenCaller = batched(
   async (database: Database, presented: readonly Buffer[]): Promise<Array<TokenCaller | null>> => {
     const digests = presented.map((digest) => digest.toString('hex'));
     const wanted = hexArrayLiteral([...new Set(digests)]);
-    const rows = await database.read((sql) => sql<CallerRow[]>`
+    const rows = await database.read(
+      (sql) => sql<CallerRow[]>`
       select encode(t.digest, 'hex') as current, encode(t.previous_digest, 'hex') as previous, t.id, t.role, t.source,
         t.revoked_at is null as is_active, coalesce(t.previous_until > now(), false) as overlaps,
         coalesce(t.last_used_at < now() - interval '1 minute', true) as last_seen_is_old,
         s.id as secret_id, s.key_id, s.client_key, s.commitment, s.blob
       from webhook.tokens t left join webhook.signing_secrets s
         on s.token_id = t.id and not s.pending and (s.expires_at is null or s.expires_at > now())
-      where t.digest = any (${wanted}::text::bytea[]) or t.previous_digest = any (${wanted}::text::bytea[])`);
+      where t.digest = any (${wanted}::text::bytea[]) or t.previous_digest = any (${wanted}::text::bytea[])`,
+    );
     const callers = new Map<string | null, TokenCaller>();
-    for (const { current, previous, overlaps, id, role, source, is_active, last_seen_is_old, ...row } of rows) {
+    for (const {
+      current,
+      previous,
+      overlaps,
+      id,
+      role,
+      source,
+      is_active,
+      last_seen_is_old,
+      ...row
+    } of rows) {
       const { secret_id, ...sealed } = row;
       const others = callers.get(current)?.secrets ?? [];
       const secrets = secret_id === null ? others : [...others, { ...sealed, id: secret_id }];
@@ -47,31 +65,44 @@ export const findTokenCaller = batched(
 );
 
 type CallerRow = Omit<TokenCaller, 'secrets'> &
-  Omit<SealedSecret, 'id'> & { current: string; previous: string | null; overlaps: boolean; secret_id: string | null };
+  Omit<SealedSecret, 'id'> & {
+    current: string;
+    previous: string | null;
+    overlaps: boolean;
+    secret_id: string | null;
+  };
 
-export const markTokensUsed = (database: Database, ids: readonly string[]) => database.write((sql) => sql`
-  update webhook.tokens set last_used_at = now() where id = any (${arrayLiteral(ids)}::text::uuid[])`);
+export const markTokensUsed = (database: Database, ids: readonly string[]) =>
+  database.write(
+    (sql) => sql`
+  update webhook.tokens set last_used_at = now() where id = any (${arrayLiteral(ids)}::text::uuid[])`,
+  );
 
 export type NewToken = Pick<Token, 'id' | 'name' | 'role' | 'source'> & { readonly digest: Buffer };
 
 export const insertToken = (sql: Sql, token: NewToken) =>
   sql`insert into webhook.tokens ${sql(token, 'id', 'name', 'role', 'source', 'digest')}`;
 
-export const anyTokenExists = async (sql: Sql) => (await sql`select from webhook.tokens limit 1`).length === 1;
+export const anyTokenExists = async (sql: Sql) =>
+  (await sql`select from webhook.tokens limit 1`).length === 1;
 
 /** Until the end of the transaction, no other replica can store a token. */
 export const lockTable = (sql: Sql) => sql`lock table webhook.tokens in share row exclusive mode`;
 
 /** Stores a secret that a sender sent itself. It replaces an earlier pending one, and never an active one. */
 export const insertPending = (database: Database, tokenId: string, sealed: SealedSecret) =>
-  database.write((sql) => sql`
+  database.write(
+    (sql) => sql`
     insert into webhook.signing_secrets ${sql({ ...sealed, token_id: tokenId, pending: true })}
     on conflict (token_id) where pending do update set id = excluded.id, key_id = excluded.key_id,
-      client_key = excluded.client_key, commitment = excluded.commitment, blob = excluded.blob, created_at = now()`);
+      client_key = excluded.client_key, commitment = excluded.commitment, blob = excluded.blob, created_at = now()`,
+  );
 
 /** How many active signing secrets are sealed under each WEBHOOK_SECRET, by its key id. */
 export const countByKey = (database: Database) =>
-  database.list((sql) => sql<Array<{ key_id: string; secrets: number }>>`
+  database.list(
+    (sql) => sql<Array<{ key_id: string; secrets: number }>>`
     select s.key_id, count(*)::int4 as secrets
     from webhook.signing_secrets s join webhook.tokens t on t.id = s.token_id
-    where t.revoked_at is null and (s.expires_at is null or s.expires_at > now()) group by s.key_id`);
+    where t.revoked_at is null and (s.expires_at is null or s.expires_at > now()) group by s.key_id`,
+  );

@@ -22,7 +22,11 @@ export interface Result {
  * @param first `newest` for the probe of a failing target, so that one bad event cannot be the probe every time
  */
 export function claimWork(
-  database: Database, lease: string, seconds: number, limit: number, first: 'oldest' | 'newest' = 'oldest',
+  database: Database,
+  lease: string,
+  seconds: number,
+  limit: number,
+  first: 'oldest' | 'newest' = 'oldest',
 ): Promise<LeasedEvent[]> {
   return database.claim((sql) => {
     const order = first === 'newest' ? sql`desc` : sql`asc`;
@@ -55,37 +59,54 @@ export function claimWork(
 export type Lease = Pick<LeasedEvent, 'id' | 'lease'>;
 
 const columns = (leases: readonly Lease[]) =>
-  [arrayLiteral(leases.map(({ id }) => id)), arrayLiteral(leases.map(({ lease }) => lease))] as const;
+  [
+    arrayLiteral(leases.map(({ id }) => id)),
+    arrayLiteral(leases.map(({ lease }) => lease)),
+  ] as const;
 
 /** Extends the leases that are still held. */
-export async function renewLeases(database: Database, leases: readonly Lease[], leaseSeconds: number): Promise<void> {
+export async function renewLeases(
+  database: Database,
+  leases: readonly Lease[],
+  leaseSeconds: number,
+): Promise<void> {
   const [ids, leaseIds] = columns(leases);
-  await database.write((sql) => sql`
+  await database.write(
+    (sql) => sql`
     with renewed as (
       update webhook.work w set due_at = now() + make_interval(secs => ${leaseSeconds})
       from unnest(${ids}::text::uuid[], ${leaseIds}::text::uuid[]) as held (id, lease)
       where w.event_id = held.id and w.lease = held.lease returning w.order_key, w.due_at
     )
-    update webhook.pages p set due_at = r.due_at from renewed r where p.order_key = r.order_key`);
+    update webhook.pages p set due_at = r.due_at from renewed r where p.order_key = r.order_key`,
+  );
 }
 
 /** Ends events that were delivered at about the same time in one statement. If it fails, they are delivered again. */
-export const endDelivered = batched(async (database: Database, ended: readonly Ended[], locks?: Locks) => {
-  await endWork(database, ended, 'done', locks);
-  return ended.map(() => undefined);
-}, { lockOf: ({ id }) => id });
+export const endDelivered = batched(
+  async (database: Database, ended: readonly Ended[], locks?: Locks) => {
+    await endWork(database, ended, 'done', locks);
+    return ended.map(() => undefined);
+  },
+  { lockOf: ({ id }) => id },
+);
 
 /** An event whose last attempt has ended. `wasAttempted` is false if it was claimed without an attempt. */
 export type Ended = Lease & { readonly result?: Result; readonly wasAttempted?: boolean };
 
 /** Ends events whose leases are still held. */
 export async function endWork(
-  database: Database, events: readonly Ended[], status: 'done' | 'dead', locks?: Locks,
+  database: Database,
+  events: readonly Ended[],
+  status: 'done' | 'dead',
+  locks?: Locks,
 ): Promise<void> {
   const [ids, leaseIds] = columns(events);
-  const all = (name: keyof Result) => arrayLiteral(events.map(({ result }) => result?.[name] ?? null));
+  const all = (name: keyof Result) =>
+    arrayLiteral(events.map(({ result }) => result?.[name] ?? null));
   const unused = arrayLiteral(events.map(({ wasAttempted = true }) => (wasAttempted ? 0 : 1)));
-  const idle = await database.write((sql) => sql<Array<{ order_key: string }>>`
+  const idle = await database.write(
+    (sql) => sql<Array<{ order_key: string }>>`
     with held as (
       select * from unnest(${ids}::text::uuid[], ${leaseIds}::text::uuid[], ${unused}::text::int4[],
         ${all('error')}::text::text[], ${all('durationMs')}::text::int4[], ${all('status')}::text::int4[],
@@ -108,7 +129,9 @@ export async function endWork(
         answer = excluded.answer
     )
     select order_key from ended e where order_key is not null
-      and not exists (select from webhook.work w where w.order_key = e.order_key and w.seq > e.seq)`, locks);
+      and not exists (select from webhook.work w where w.order_key = e.order_key and w.seq > e.seq)`,
+    locks,
+  );
   // The outcomes are stored. If this fails, a job removes the pages.
   const keys = idle.map(({ order_key }) => order_key);
   if (idle.length > 0) await removeIdlePages(database, idle.length, keys).catch(() => {});
@@ -118,23 +141,33 @@ export async function endWork(
  * Removes pages without a waiting event, which claims would look at. Whether an event is being stored is decided by the
  * lock of the tail, and by its value then. @returns how many, at most `limit`
  */
-export async function removeIdlePages(database: Database, limit: number, keys?: readonly string[]): Promise<number> {
-  const { count } = await database.write((sql) => sql`
+export async function removeIdlePages(
+  database: Database,
+  limit: number,
+  keys?: readonly string[],
+): Promise<number> {
+  const { count } = await database.write(
+    (sql) => sql`
     with idle as (
       select order_key from webhook.page_tails t join webhook.pages p using (order_key)
       where t.tail < p.head and ${keys ? sql`order_key = any (${arrayLiteral(keys)}::text::text[])` : sql`true`}
       limit ${limit} for update of t, p skip locked
     ), page as (delete from webhook.pages where order_key in (select order_key from idle))
-    delete from webhook.page_tails where order_key in (select order_key from idle)`);
+    delete from webhook.page_tails where order_key in (select order_key from idle)`,
+  );
   return count;
 }
 
 /** Returns an event. @param result null if a shutdown interrupted the attempt, which then does not count */
 export async function returnWork(
-  database: Database, { id, lease }: Lease, result: Result | null, delaySeconds: number,
+  database: Database,
+  { id, lease }: Lease,
+  result: Result | null,
+  delaySeconds: number,
 ): Promise<void> {
   const { error = null, durationMs = null, status = null, answer = null } = result ?? {};
-  await database.write((sql) => sql`
+  await database.write(
+    (sql) => sql`
     with returned as (
       update webhook.work set lease = null, attempts = attempts - ${error === null ? 1 : 0},
         due_at = now() + make_interval(secs => ${delaySeconds})
@@ -144,5 +177,6 @@ export async function returnWork(
     )
     insert into webhook.failures (event_id, attempt, error, run, duration_ms, answer_status, answer)
     select event_id, attempts, ${error}::text, run, ${durationMs}::int4, ${status}::int4, ${answer}::text
-    from returned where ${error}::text is not null`);
+    from returned where ${error}::text is not null`,
+  );
 }

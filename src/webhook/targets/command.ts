@@ -9,7 +9,10 @@ const KEPT_BYTES = 900;
 const OUTPUT_MS = 1_000;
 
 /** Runs a program for each event, without a shell, with the body on standard input. Exit code 0 is success. */
-export function createCommandTarget([program, ...words]: Command, environment: NodeJS.ProcessEnv): DeliveryTarget {
+export function createCommandTarget(
+  [program, ...words]: Command,
+  environment: NodeJS.ProcessEnv,
+): DeliveryTarget {
   return {
     deliver: (event, signal) =>
       new Promise((resolve) => {
@@ -20,13 +23,23 @@ export function createCommandTarget([program, ...words]: Command, environment: N
           resolve(result);
         };
         // In a process group of its own, so that everything it started is killed with it.
-        const child = spawn(program, words, { stdio: ['pipe', 'pipe', 'pipe'], detached: true, env: {
-          ...environment, EVENT_ID: event.id, EVENT_NAME: event.event, EVENT_SOURCE: event.source,
-          EVENT_DELIVERY_ID: event.delivery_id ?? '', EVENT_ATTEMPT: String(event.attempt),
-          EVENT_RECEIVED_AT: event.received_at.toISOString(),
-        } });
+        const child = spawn(program, words, {
+          stdio: ['pipe', 'pipe', 'pipe'],
+          detached: true,
+          env: {
+            ...environment,
+            EVENT_ID: event.id,
+            EVENT_NAME: event.event,
+            EVENT_SOURCE: event.source,
+            EVENT_DELIVERY_ID: event.delivery_id ?? '',
+            EVENT_ATTEMPT: String(event.attempt),
+            EVENT_RECEIVED_AT: event.received_at.toISOString(),
+          },
+        });
         // Before the streams are used: if the pipes could not be created (EMFILE), there are none.
-        child.on('error', (error) => settle({ error: `the command could not be run (${codeOf(error)})` }));
+        child.on('error', (error) =>
+          settle({ error: `the command could not be run (${codeOf(error)})` }),
+        );
         const kill = () => {
           try {
             if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
@@ -37,7 +50,10 @@ export function createCommandTarget([program, ...words]: Command, environment: N
         signal.addEventListener('abort', kill);
         // All output is read, so that the program does not block. Little of it is kept.
         for (const stream of [child.stdout, child.stderr]) {
-          stream?.on('data', (chunk: Buffer) => (output = (output + chunk.toString('latin1')).slice(-KEPT_BYTES)));
+          stream?.on(
+            'data',
+            (chunk: Buffer) => (output = (output + chunk.toString('latin1')).slice(-KEPT_BYTES)),
+          );
         }
         child.on('exit', (code, signalName) => {
           // Kills what the command left running. A group id is not reused while its group has a process, and Node emits

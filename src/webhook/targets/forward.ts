@@ -14,12 +14,29 @@ import type { DeliveryResult, DeliveryTarget } from '../worker.ts';
  * serves each virtual machine (SSRF, ASVS 1.3.6). The metadata services of other clouds are in these networks.
  */
 const PRIVATE_IPV4 = [
-  ['0.0.0.0', 8], ['10.0.0.0', 8], ['100.64.0.0', 10], ['127.0.0.0', 8], ['169.254.0.0', 16], ['172.16.0.0', 12],
-  ['192.0.0.0', 24], ['192.168.0.0', 16], ['198.18.0.0', 15], ['224.0.0.0', 3], ['168.63.129.16', 32],
+  ['0.0.0.0', 8],
+  ['10.0.0.0', 8],
+  ['100.64.0.0', 10],
+  ['127.0.0.0', 8],
+  ['169.254.0.0', 16],
+  ['172.16.0.0', 12],
+  ['192.0.0.0', 24],
+  ['192.168.0.0', 16],
+  ['198.18.0.0', 15],
+  ['224.0.0.0', 3],
+  ['168.63.129.16', 32],
 ] as const;
 const PRIVATE_IPV6 = [
-  ['::', 96], ['::ffff:0:0:0', 96], ['64:ff9b:1::', 48], ['2001::', 23], ['2002::', 16], ['5f00::', 16], ['fc00::', 7],
-  ['fe80::', 10], ['fec0::', 10], ['ff00::', 8],
+  ['::', 96],
+  ['::ffff:0:0:0', 96],
+  ['64:ff9b:1::', 48],
+  ['2001::', 23],
+  ['2002::', 16],
+  ['5f00::', 16],
+  ['fc00::', 7],
+  ['fe80::', 10],
+  ['fec0::', 10],
+  ['ff00::', 8],
 ] as const;
 const PRIVATE = new BlockList();
 for (const [network, bits] of PRIVATE_IPV4) {
@@ -63,10 +80,14 @@ export function hasPrivateAddress({ hostname }: URL): boolean {
   return isIP(host) !== 0 && isPrivate(host);
 }
 
-export const PRIVATE_TARGET = 'the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it';
+export const PRIVATE_TARGET =
+  'the target is a private address; set WEBHOOK_FORWARD_ALLOW_PRIVATE=on to allow it';
 
 /** POSTs the raw body. Any 2xx is success. Redirects are not followed. Of the reply's body, the beginning is kept. */
-export function createForwardTarget(settings: ForwardSettings, concurrency: number): DeliveryTarget {
+export function createForwardTarget(
+  settings: ForwardSettings,
+  concurrency: number,
+): DeliveryTarget {
   const { url, secret, allowPrivate } = settings;
   const { Agent, request } = url.protocol === 'https:' ? https : http;
   const agent = new Agent({ keepAlive: true, maxSockets: concurrency });
@@ -80,7 +101,8 @@ export function createForwardTarget(settings: ForwardSettings, concurrency: numb
         return resultOf(await send(request(url, options), event.body));
       } catch (error) {
         const code = codeOf(error);
-        const reason = code === 'PRIVATE_ADDRESS' ? PRIVATE_TARGET : `the target could not be reached (${code})`;
+        const reason =
+          code === 'PRIVATE_ADDRESS' ? PRIVATE_TARGET : `the target could not be reached (${code})`;
         return { error: reason };
       }
     },
@@ -100,7 +122,8 @@ function send(request: ClientRequest, body: Buffer): Promise<Answered> {
       isAnswered = true;
       const parts: Buffer[] = [];
       let size = 0;
-      const answer = () => resolve({ response, body: Buffer.concat(parts).subarray(0, KEPT_BYTES) });
+      const answer = () =>
+        resolve({ response, body: Buffer.concat(parts).subarray(0, KEPT_BYTES) });
       // A long or slow reply closes the connection. The status is known already, and decides.
       const timer = setTimeout(() => response.destroy(), BODY_MS);
       response.once('close', () => (clearTimeout(timer), answer())).on('error', () => {});
@@ -118,9 +141,13 @@ function send(request: ClientRequest, body: Buffer): Promise<Answered> {
   });
 }
 
-function headersOf({ id, event, headers, body, attempt }: LeasedEvent, key: Buffer | null): Record<string, string> {
+function headersOf(
+  { id, event, headers, body, attempt }: LeasedEvent,
+  key: Buffer | null,
+): Record<string, string> {
   const time = String(Math.floor(Date.now() / 1000));
-  const signature = key && createHmac('sha256', key).update(`${id}.${time}.`).update(body).digest('base64');
+  const signature =
+    key && createHmac('sha256', key).update(`${id}.${time}.`).update(body).digest('base64');
   return {
     'content-type': headers['content-type'] ?? 'application/json',
     'content-length': String(body.length),

@@ -10,7 +10,10 @@ const CLOSE_MS = 2_000;
  * Calls the default export of a module with each event, in threads that are reused. A handler that throws fails its own
  * event. One that hangs, even in a loop, or exits, ends its own thread.
  */
-export function createHandlerTarget(module: string, environment: NodeJS.ProcessEnv): DeliveryTarget {
+export function createHandlerTarget(
+  module: string,
+  environment: NodeJS.ProcessEnv,
+): DeliveryTarget {
   const idle = new Set<Thread>();
   const all = new Set<Thread>();
   const start = () => {
@@ -53,7 +56,8 @@ function call(thread: Thread, leased: LeasedEvent, signal: AbortSignal): Promise
       reason = why;
       void thread.terminate();
     };
-    const onMessage = (error: unknown) => settle(error === null ? null : `the handler failed: ${String(error)}`);
+    const onMessage = (error: unknown) =>
+      settle(error === null ? null : `the handler failed: ${String(error)}`);
     const onError = (error: unknown) => {
       const message = error instanceof Error ? error.message : String(error);
       terminate(`the handler could not be loaded, or threw outside of a call: ${message}`);

@@ -3,7 +3,14 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { ask, logIn, startGatehouse } from '../../support/gatehouse.ts';
-import { addUser, assertError, bearerEndpoints, openIdentity, PASSWORD, sessionOf } from '../../support/users.ts';
+import {
+  addUser,
+  assertError,
+  bearerEndpoints,
+  openIdentity,
+  PASSWORD,
+  sessionOf,
+} from '../../support/users.ts';
 
 const { url: databaseUrl } = await createDatabase();
 const identity = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
@@ -13,7 +20,8 @@ await addUser(database, 'other-user');
 
 /** A caller, and a session that the call is about. */
 async function scene(caller: string, about: string) {
-  const log = (name: string) => (name === 'admin' ? logIn(identity) : logIn(identity, name, PASSWORD));
+  const log = (name: string) =>
+    name === 'admin' ? logIn(identity) : logIn(identity, name, PASSWORD);
   const [bearer, token] = [await log(caller), await log(about)];
   const { id, user_id: user } = await sessionOf(identity, token);
   return { bearer, endpoints: bearerEndpoints({ token, id, user }) };
@@ -43,15 +51,29 @@ for (const [caller, about, ...expected] of policy) {
 
 test('every endpoint answers with and without a trailing slash', async () => {
   for (let index = 0; index < 8; index += 1) {
-    for (const spell of [(path: string) => path.replace(/\/?(\?|$)/, '$1'), (path: string) => path.replace(/\/?(\?|$)/, '/$1')]) {
+    for (const spell of [
+      (path: string) => path.replace(/\/?(\?|$)/, '$1'),
+      (path: string) => path.replace(/\/?(\?|$)/, '/$1'),
+    ]) {
       const { bearer, endpoints } = await scene('admin', 'other-user');
       const [method, path] = endpoints[index] ?? ['', ''];
-      assert.equal((await ask(method, identity + spell(path), { bearer })).status, 200, `${method} ${spell(path)}`);
+      assert.equal(
+        (await ask(method, identity + spell(path), { bearer })).status,
+        200,
+        `${method} ${spell(path)}`,
+      );
     }
   }
-  const open = [['GET', '/livez', 200], ['GET', '/readyz', 200], ['POST', '/api/auth/login', 400], ['POST', '/api/auth/logout', 400], ['POST', '/api/auth/session', 400]] as const;
+  const open = [
+    ['GET', '/livez', 200],
+    ['GET', '/readyz', 200],
+    ['POST', '/api/auth/login', 400],
+    ['POST', '/api/auth/logout', 400],
+    ['POST', '/api/auth/session', 400],
+  ] as const;
   for (const [method, path, status] of open) {
-    for (const spelling of [path, `${path}/`]) assert.equal((await ask(method, identity + spelling)).status, status, spelling);
+    for (const spelling of [path, `${path}/`])
+      assert.equal((await ask(method, identity + spelling)).status, status, spelling);
   }
 });
 
@@ -84,13 +106,25 @@ test('another method is 405 and names the allowed ones, before authentication', 
     const answer = await ask(method, identity + path);
     assertError(answer, 405, 'method_not_allowed');
     const allow = (answer.headers.get('allow') ?? '').split(', ');
-    assert.ok(allow.includes(allowed) && !allow.includes(method), `${method} ${path}: ${allow.join()}`);
+    assert.ok(
+      allow.includes(allowed) && !allow.includes(method),
+      `${method} ${path}: ${allow.join()}`,
+    );
   }
 });
 
 test('an unknown path is 404, with and without a credential', async () => {
   const bearer = await logIn(identity);
-  for (const path of ['/', '/api', '/api/auth', '/api/users/', '/api/session/info/more', '/api/session/revoke/all/user/more', '/API/user/', '/api//user/']) {
+  for (const path of [
+    '/',
+    '/api',
+    '/api/auth',
+    '/api/users/',
+    '/api/session/info/more',
+    '/api/session/revoke/all/user/more',
+    '/API/user/',
+    '/api//user/',
+  ]) {
     assertError(await ask('GET', identity + path), 404, 'no_such_path');
     assertError(await ask('GET', identity + path, { bearer }), 404, 'no_such_path');
   }
@@ -100,11 +134,26 @@ test('the interface description is at version 0.0.1 and names every endpoint', a
   const answer = await ask('GET', `${identity}/openapi.json`);
   assert.equal(answer.status, 200);
   assert.deepEqual([answer.json.openapi, answer.json.info.version], ['3.0.3', '0.0.1']);
-  const operations = Object.entries<object>(answer.json.paths).flatMap(([path, item]) => Object.keys(item).map((method) => `${method.toUpperCase()} ${path}`));
+  const operations = Object.entries<object>(answer.json.paths).flatMap(([path, item]) =>
+    Object.keys(item).map((method) => `${method.toUpperCase()} ${path}`),
+  );
   const specified = [
-    'GET /readyz', 'GET /livez', 'POST /api/auth/login', 'POST /api/auth/logout', 'POST /api/auth/session', 'GET /api/user/',
-    'GET /api/session/', 'GET /api/session/info', 'DELETE /api/session/revoke', 'DELETE /api/session/{session_id}/revoke',
-    'DELETE /api/session/revoke/all', 'DELETE /api/session/revoke/all/user', 'GET /api/test/',
+    'GET /readyz',
+    'GET /livez',
+    'POST /api/auth/login',
+    'POST /api/auth/logout',
+    'POST /api/auth/session',
+    'GET /api/user/',
+    'GET /api/session/',
+    'GET /api/session/info',
+    'DELETE /api/session/revoke',
+    'DELETE /api/session/{session_id}/revoke',
+    'DELETE /api/session/revoke/all',
+    'DELETE /api/session/revoke/all/user',
+    'GET /api/test/',
   ];
-  assert.deepEqual(specified.filter((operation) => !operations.includes(operation)), []);
+  assert.deepEqual(
+    specified.filter((operation) => !operations.includes(operation)),
+    [],
+  );
 });

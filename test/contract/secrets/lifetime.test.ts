@@ -79,7 +79,8 @@ test('a secret opens until it expires by the clock of the database', async () =>
   assert.equal((await decrypt(made, key)).status, 200);
   // The reply may lag behind the database's clock by one step of this loop.
   for (;;) {
-    const [row] = await sql`select expires_at <= now() as over from secrets.secrets where id = ${made}`;
+    const [row] =
+      await sql`select expires_at <= now() as over from secrets.secrets where id = ${made}`;
     const { status } = await decrypt(made, key);
     if (row?.over) {
       assert.equal(status, 404);
@@ -117,7 +118,10 @@ test('SECRET_TTL sets the default of expires_in, and 0 means never', async (t) =
   assert.equal(kept.expires_at, null);
   assert.equal((await rowOf(kept.id))?.expires_at, null);
   assert.equal((await decrypt(kept.id, kept.secret)).json.password, 'x');
-  assert.notEqual((await secretsClient(forever.url.secrets).keep('x', { expires_in: 5 })).expires_at, null);
+  assert.notEqual(
+    (await secretsClient(forever.url.secrets).keep('x', { expires_in: 5 })).expires_at,
+    null,
+  );
 
   const { id } = await secretsClient(hour.url.secrets).keep('x');
   const [row] = await sql`
@@ -127,7 +131,8 @@ test('SECRET_TTL sets the default of expires_in, and 0 means never', async (t) =
 
 test('max_reads: without it a secret opens any number of times, and reads are counted', async () => {
   const { id, secret } = await keep('again');
-  for (let read = 0; read < 20; read += 1) assert.equal((await decrypt(id, secret)).json.password, 'again');
+  for (let read = 0; read < 20; read += 1)
+    assert.equal((await decrypt(id, secret)).json.password, 'again');
   assert.equal((await rowOf(id))?.reads, '20');
 });
 

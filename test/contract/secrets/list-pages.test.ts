@@ -38,10 +38,11 @@ function nextOf({ headers }: Answer): string | null {
 
 /** Follows the links (RFC 8288). @param meanwhile runs between two pages, with the page */
 async function walk(
-  start: string, meanwhile: (page: string[]) => Promise<unknown> = async () => {},
+  start: string,
+  meanwhile: (page: string[]) => Promise<unknown> = async () => {},
 ): Promise<string[][]> {
   const pages: string[][] = [];
-  for (let target: string | null = start; target !== null; ) {
+  for (let target: string | null = start; target !== null;) {
     const answer = await ask('GET', new URL(target, base).href, { bearer: AUTH_TOKEN });
     assert.equal(answer.status, 200, answer.text);
     const page = idsOf(answer);
@@ -61,7 +62,11 @@ test('pages: sorted by id, as long as asked for, with a link to the next page', 
   assert.equal(first.headers.get('link'), `</api/store?limit=2&after=${ids[1]}>; rel="next"`);
   assert.equal(first.headers.get('content-type'), 'application/json; charset=utf-8');
   assert.deepEqual(Object.keys(first.json[0]), ['id', 'secret']);
-  assert.deepEqual(await walk('/api/store?limit=2'), [ids.slice(0, 2), ids.slice(2, 4), ids.slice(4)]);
+  assert.deepEqual(await walk('/api/store?limit=2'), [
+    ids.slice(0, 2),
+    ids.slice(2, 4),
+    ids.slice(4),
+  ]);
 });
 
 test('pages: the same items as in the whole list', async () => {
@@ -92,9 +97,16 @@ test('pages: without parameters the whole list is returned, without a link', asy
 test('pages: limit alone starts at the first secret, after alone has pages of 100', async () => {
   const ids = await fill(205);
   assert.deepEqual(idsOf(await list('?limit=100')), ids.slice(0, 100));
-  assert.deepEqual(await walk(`/api/store?after=${NIL}`), [ids.slice(0, 100), ids.slice(100, 200), ids.slice(200)]);
+  assert.deepEqual(await walk(`/api/store?after=${NIL}`), [
+    ids.slice(0, 100),
+    ids.slice(100, 200),
+    ids.slice(200),
+  ]);
   assert.deepEqual(idsOf(await list(`?after=${ids[150]}`)), ids.slice(151));
-  assert.deepEqual(idsOf(await list(`?after=${ids[150]?.toUpperCase()}&limit=3`)), ids.slice(151, 154));
+  assert.deepEqual(
+    idsOf(await list(`?after=${ids[150]?.toUpperCase()}&limit=3`)),
+    ids.slice(151, 154),
+  );
   assert.deepEqual(idsOf(await list('?limit=1')), ids.slice(0, 1));
 });
 
@@ -106,7 +118,10 @@ test('pages: after accepts an id that does not exist, and continues at its posit
   await sql`delete from secrets.secrets where id = ${gone}`;
   assert.deepEqual(idsOf(await list(`?limit=3&after=${gone}`)), ids.slice(4, 7));
   const never = randomUUID();
-  assert.deepEqual(idsOf(await list(`?limit=20&after=${never}`)), ids.filter((id) => id > never && id !== gone));
+  assert.deepEqual(
+    idsOf(await list(`?limit=20&after=${never}`)),
+    ids.filter((id) => id > never && id !== gone),
+  );
   const last = await list(`?limit=3&after=${LAST}`);
   assert.deepEqual([last.status, last.text, last.headers.get('link')], [200, '[]', null]);
 });
@@ -119,10 +134,13 @@ test('pages: ended secrets are on no page and make none shorter', async () => {
   await sql`
     update secrets.secrets set expires_at = now() - interval '1 millisecond' where id in ${sql(ids.slice(10, 15))}`;
   const readable = [...ids.slice(0, 5), ...ids.slice(15)];
-  assert.deepEqual(
-    await walk('/api/store?limit=4'),
-    [readable.slice(0, 4), readable.slice(4, 8), readable.slice(8, 12), readable.slice(12, 16), readable.slice(16)],
-  );
+  assert.deepEqual(await walk('/api/store?limit=4'), [
+    readable.slice(0, 4),
+    readable.slice(4, 8),
+    readable.slice(8, 12),
+    readable.slice(12, 16),
+    readable.slice(16),
+  ]);
 });
 
 test('pages: each secret that exists throughout is listed once', async () => {
@@ -133,7 +151,9 @@ test('pages: each secret that exists throughout is listed once', async () => {
     const pages = await walk(`/api/store?limit=${limit}`, async (page) => {
       for (let count = 0; count < 3; count += 1) passing.push((await keep('passing')).id);
       // Removes earlier ones, also the last one of the page, at which the next page starts.
-      const victims = [passing.shift(), page.findLast((id) => passing.includes(id))].filter((id) => id !== undefined);
+      const victims = [passing.shift(), page.findLast((id) => passing.includes(id))].filter(
+        (id) => id !== undefined,
+      );
       for (const id of victims) {
         removed.add(id);
         assert.equal((await remove(id)).status, 200);
@@ -142,42 +162,76 @@ test('pages: each secret that exists throughout is listed once', async () => {
     const seen = pages.flat();
     assert.equal(new Set(seen).size, seen.length, 'none twice');
     assert.deepEqual(seen, [...seen].sort(), 'in order');
-    assert.deepEqual(seen.filter((id) => lasting.includes(id)), lasting, 'each that lived throughout');
+    assert.deepEqual(
+      seen.filter((id) => lasting.includes(id)),
+      lasting,
+      'each that lived throughout',
+    );
     assert.ok(removed.size > 0);
-    for (const page of pages.slice(0, -1)) assert.equal(page.length, limit, 'no page is short but the last');
+    for (const page of pages.slice(0, -1))
+      assert.equal(page.length, limit, 'no page is short but the last');
     await sql`truncate secrets.secrets`;
   }
 });
 
 test('pages: several clients do not affect each other', async () => {
   const ids = await fill(120);
-  const walks = await Promise.all([3, 10, 50, 99, 100].map((limit) => walk(`/api/store?limit=${limit}`)));
+  const walks = await Promise.all(
+    [3, 10, 50, 99, 100].map((limit) => walk(`/api/store?limit=${limit}`)),
+  );
   for (const pages of walks) assert.deepEqual(pages.flat(), ids);
 });
 
 const some = randomUUID();
-const FAULTS: ReadonlyArray<readonly [query: string, fields: readonly string[], message: RegExp]> = [
-  ...[
-    '0', '101', '1e1', '-1', '+1', '1.0', '0x10', '%201', '1%20', '', '%D9%A1', '10,20', 'all', '1'.repeat(16), '00',
-  ].map(
-    (limit) => [`?limit=${limit}`, ['limit'], /^must be a whole number from 1 to 100$/] as const,
-  ),
-  ['?limit', ['limit'], /whole number/],
-  ['?limit=5&limit=5', ['limit'], /^must be given only once$/],
-  [`?after=${some}&after=${some}`, ['after'], /^must be given only once$/],
-  ...[
-    '', '1', some.slice(1), some.replaceAll('-', ''), `${some}%00`, `{${some}}`,
-  ].map((after) => [`?limit=5&after=${after}`, ['after'], /^must be a UUID, such as /] as const),
-  ...['Limit=5', 'limits=5', 'page=2', 'after_id=1', 'before=1', 'offset=5', 'id=1', '__proto__=1'].map(
-    (pair) => [`?${pair}`, [pair.split('=')[0] ?? ''], /^is not a known parameter$/] as const,
-  ),
-  [`?limit=0&after=x&page=1`, ['page', 'limit', 'after'], /./],
-];
+const FAULTS: ReadonlyArray<readonly [query: string, fields: readonly string[], message: RegExp]> =
+  [
+    ...[
+      '0',
+      '101',
+      '1e1',
+      '-1',
+      '+1',
+      '1.0',
+      '0x10',
+      '%201',
+      '1%20',
+      '',
+      '%D9%A1',
+      '10,20',
+      'all',
+      '1'.repeat(16),
+      '00',
+    ].map(
+      (limit) => [`?limit=${limit}`, ['limit'], /^must be a whole number from 1 to 100$/] as const,
+    ),
+    ['?limit', ['limit'], /whole number/],
+    ['?limit=5&limit=5', ['limit'], /^must be given only once$/],
+    [`?after=${some}&after=${some}`, ['after'], /^must be given only once$/],
+    ...['', '1', some.slice(1), some.replaceAll('-', ''), `${some}%00`, `{${some}}`].map(
+      (after) => [`?limit=5&after=${after}`, ['after'], /^must be a UUID, such as /] as const,
+    ),
+    ...[
+      'Limit=5',
+      'limits=5',
+      'page=2',
+      'after_id=1',
+      'before=1',
+      'offset=5',
+      'id=1',
+      '__proto__=1',
+    ].map(
+      (pair) => [`?${pair}`, [pair.split('=')[0] ?? ''], /^is not a known parameter$/] as const,
+    ),
+    [`?limit=0&after=x&page=1`, ['page', 'limit', 'after'], /./],
+  ];
 for (const [query, fields, message] of FAULTS) {
   test(`pages: ${query.replaceAll(some, '…')} is 400 at ${fields.join(', ')}`, async () => {
     const { status, json, headers } = await list(query);
     assert.deepEqual([status, json.error.code], [400, 'invalid_query']);
-    assert.deepEqual(json.error.fields.map((field: { path: string }) => field.path), fields);
+    assert.deepEqual(
+      json.error.fields.map((field: { path: string }) => field.path),
+      fields,
+    );
     for (const field of json.error.fields) assert.match(field.message, message);
     assert.equal(headers.get('link'), null);
   });

@@ -38,7 +38,8 @@ for (const rows of [0, 1, 99, 100, 101, 199, 200, 201]) {
     assert.equal(status, 200);
     assert.equal(json.length, rows);
     assert.deepEqual(
-      new Map(json.map((item: { id: string; secret: string }) => [item.id, item.secret])), await readable(),
+      new Map(json.map((item: { id: string; secret: string }) => [item.id, item.secret])),
+      await readable(),
     );
     if (rows === 0) assert.equal(text, '[]');
   });
@@ -98,14 +99,18 @@ test('list: memory does not grow with its length', async () => {
   let most = before;
   let length = 0;
   await new Promise<void>((resolve, reject) => {
-    get(`${url.secrets}/api/store`, { headers: { authorization: `Bearer ${AUTH_TOKEN}` } }, (response) => {
-      response.on('data', (chunk: Buffer) => {
-        const tenth = Math.floor(length / (10 * MIB));
-        length += chunk.length;
-        if (Math.floor(length / (10 * MIB)) > tenth) most = Math.max(most, used());
-      });
-      response.on('end', resolve).on('error', reject);
-    }).on('error', reject);
+    get(
+      `${url.secrets}/api/store`,
+      { headers: { authorization: `Bearer ${AUTH_TOKEN}` } },
+      (response) => {
+        response.on('data', (chunk: Buffer) => {
+          const tenth = Math.floor(length / (10 * MIB));
+          length += chunk.length;
+          if (Math.floor(length / (10 * MIB)) > tenth) most = Math.max(most, used());
+        });
+        response.on('end', resolve).on('error', reject);
+      },
+    ).on('error', reject);
   });
   assert.ok(length > 100 * MIB, `the list had ${length} bytes`);
   // The whole list in memory would exceed its length.

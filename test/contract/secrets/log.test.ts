@@ -19,7 +19,9 @@ const gatehouse = await startGatehouse({ after }, ['secrets'], databaseUrl, { SH
 const base = gatehouse.url.secrets;
 const { keep, receipt, remove } = secretsClient(base);
 
-const rowOf = async (id: string) => ({ ...(await sql`select * from secrets.secrets where id = ${id}`)[0] });
+const rowOf = async (id: string) => ({
+  ...(await sql`select * from secrets.secrets where id = ${id}`)[0],
+});
 const wrongKey = () => randomBytes(32).toString('base64url');
 const keyIdOf = async (id: string): Promise<string> => (await rowOf(id)).key_id;
 
@@ -27,15 +29,17 @@ const metricsNow = async () => (await ask('GET', `${gatehouse.url.metrics}/metri
 /** The counts by event. */
 const countsIn = (text: string): Record<string, number> =>
   Object.fromEntries(
-    [
-      ...text.matchAll(/^gatehouse_secret_events_total\{event="(\w+)"\} (\d+)$/gm),
-    ].map(([, event = '', count]) => [event, Number(count)]),
+    [...text.matchAll(/^gatehouse_secret_events_total\{event="(\w+)"\} (\d+)$/gm)].map(
+      ([, event = '', count]) => [event, Number(count)],
+    ),
   );
 const counts = async () => countsIn(await metricsNow());
 
 type Line = Record<string, unknown>;
 const events = (lines: readonly Line[]) =>
-  lines.filter(({ message }) => /^secret (stored|read|read failed|deleted|expired)$/.test(String(message)));
+  lines.filter(({ message }) =>
+    /^secret (stored|read|read failed|deleted|expired)$/.test(String(message)),
+  );
 
 /** The log lines and counts that a request causes, without the request's own line and the lines of the startup. */
 async function traced(
@@ -49,9 +53,10 @@ async function traced(
   for (const [event, count] of Object.entries(await counts())) {
     if (count !== (before[event] ?? 0)) counted[event] = count - (before[event] ?? 0);
   }
-  const lines = gatehouse.log().slice(written).filter(
-    ({ message }) => message !== 'request' && message !== 'server secret',
-  );
+  const lines = gatehouse
+    .log()
+    .slice(written)
+    .filter(({ message }) => message !== 'request' && message !== 'server secret');
   return { lines: lines.map(({ time: _, ...line }) => line), counted, requestId };
 }
 
@@ -78,7 +83,10 @@ function assertEvent(
   assert.deepEqual(counted, { [event.replace(' ', '_')]: 1 });
 }
 
-for (const [what, options] of [['', {}], [' with a passphrase', { passphrase: PASSPHRASE }]] as const) {
+for (const [what, options] of [
+  ['', {}],
+  [' with a passphrase', { passphrase: PASSPHRASE }],
+] as const) {
   test(`events: one line and one count for storing, reading and deleting a secret${what}`, async () => {
     let kept = { id: '', secret: '' };
     const creation = await traced(async (by) => (kept = await by.keep(TEXT, options)));
@@ -87,7 +95,8 @@ for (const [what, options] of [['', {}], [' with a passphrase', { passphrase: PA
     assertEvent(creation, 'stored', kept.id, keyId);
     const read = (by: ReturnType<typeof secretsClient>) =>
       by.decrypt(kept.id, kept.secret, what === '' ? undefined : PASSPHRASE);
-    for (let count = 0; count < 2; count += 1) assertEvent(await traced(read), 'read', kept.id, keyId);
+    for (let count = 0; count < 2; count += 1)
+      assertEvent(await traced(read), 'read', kept.id, keyId);
     assertEvent(await traced((by) => by.remove(kept.id)), 'deleted', kept.id, keyId);
     assertEvent(await traced(read), 'read failed', kept.id, keyId, 'unknown or ended');
   });
@@ -96,11 +105,17 @@ for (const [what, options] of [['', {}], [' with a passphrase', { passphrase: PA
 test('events: a read by a share link is recorded like any other', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const keyId = await keyIdOf(id);
-  const reads = [[wrongKey(), 'read failed', 'wrong key'], [secret, 'read', undefined]] as const;
+  const reads = [
+    [wrongKey(), 'read failed', 'wrong key'],
+    [secret, 'read', undefined],
+  ] as const;
   for (const [key, event, reason] of reads) {
     const requestId = randomUUID();
-    const found = await traced(
-      () => ask('POST', `${base}/s/${id}`, { body: { secret: key }, headers: { 'x-request-id': requestId } }),
+    const found = await traced(() =>
+      ask('POST', `${base}/s/${id}`, {
+        body: { secret: key },
+        headers: { 'x-request-id': requestId },
+      }),
     );
     assertEvent({ ...found, requestId }, event, id, keyId, reason);
   }
@@ -109,15 +124,43 @@ test('events: a read by a share link is recorded like any other', async () => {
 test('events: each failed read is one line with its reason and one count', async () => {
   const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
   const keyId = await keyIdOf(id);
-  assertEvent(await traced((by) => by.decrypt(id, wrongKey())), 'read failed', id, keyId, 'wrong key');
-  assertEvent(await traced((by) => by.decrypt(id, 'marked-and-no-key')), 'read failed', id, keyId, 'malformed key');
   assertEvent(
-    await traced((by) => by.decrypt(id, secret, 'marked and wrong')), 'read failed', id, keyId, 'wrong passphrase',
+    await traced((by) => by.decrypt(id, wrongKey())),
+    'read failed',
+    id,
+    keyId,
+    'wrong key',
+  );
+  assertEvent(
+    await traced((by) => by.decrypt(id, 'marked-and-no-key')),
+    'read failed',
+    id,
+    keyId,
+    'malformed key',
+  );
+  assertEvent(
+    await traced((by) => by.decrypt(id, secret, 'marked and wrong')),
+    'read failed',
+    id,
+    keyId,
+    'wrong passphrase',
   );
   await secretsClient(base).decrypt(id, secret, PASSPHRASE);
-  assertEvent(await traced((by) => by.decrypt(id, secret, PASSPHRASE)), 'read failed', id, keyId, 'unknown or ended');
+  assertEvent(
+    await traced((by) => by.decrypt(id, secret, PASSPHRASE)),
+    'read failed',
+    id,
+    keyId,
+    'unknown or ended',
+  );
   const unknown = randomUUID();
-  assertEvent(await traced((by) => by.decrypt(unknown, wrongKey())), 'read failed', unknown, null, 'unknown or ended');
+  assertEvent(
+    await traced((by) => by.decrypt(unknown, wrongKey())),
+    'read failed',
+    unknown,
+    null,
+    'unknown or ended',
+  );
   assert.equal((await receipt(id)).json.failed_reads, 4);
 });
 
@@ -140,7 +183,12 @@ test('events: a reader that loses the last read to another one is logged', async
     });
     assert.deepEqual([...statuses].sort(), [200, 404]);
     if (statuses[1] === 200) continue;
-    const logged = lines.map(({ message, secret_id, key_id, reason }) => [message, secret_id, key_id, reason]);
+    const logged = lines.map(({ message, secret_id, key_id, reason }) => [
+      message,
+      secret_id,
+      key_id,
+      reason,
+    ]);
     // Without a line, this reader came too late to find the row.
     if (logged.length === 0) continue;
     assert.deepEqual(logged, [['secret read failed', id, keyId, 'another reader was first']]);
@@ -155,7 +203,11 @@ test('events: no line for receipts, lists, second deletions and rejected request
   await remove(gone.id);
   const { lines, counted } = await traced(async (by) => {
     for (const answer of [
-      await by.receipt(id), await by.list(), await by.list('?limit=1'), await by.options(), await by.remove(gone.id),
+      await by.receipt(id),
+      await by.list(),
+      await by.list('?limit=1'),
+      await by.options(),
+      await by.remove(gone.id),
     ]) {
       assert.equal(answer.status, 200);
     }
@@ -163,7 +215,10 @@ test('events: no line for receipts, lists, second deletions and rejected request
     assert.equal((await by.remove(randomUUID())).status, 404);
     assert.equal((await by.encrypt({ password: '' })).status, 400);
     assert.equal((await by.decrypt(id, 1)).status, 400);
-    assert.equal((await ask('POST', `${base}/api/store/decrypt?id=${id}`, { body: { secret } })).status, 401);
+    assert.equal(
+      (await ask('POST', `${base}/api/store/decrypt?id=${id}`, { body: { secret } })).status,
+      401,
+    );
   });
   assert.deepEqual([lines, counted], [[], {}]);
 });
@@ -176,14 +231,21 @@ test('events: an expiry is one line and one count, however often housekeeping ru
   await sql`update secrets.secrets set expires_at = now() - interval '1 second' where id in ${sql(ids)}`;
   for (let turn = 0; turn < 3; turn += 1) await housekeeping.run('empty expired secrets');
   // The service's own housekeeping may expire some of them: together they log each once.
-  const lines = [
-    ...events(housekeeping.log()), ...events(gatehouse.log()),
-  ].filter(({ message }) => message === 'secret expired');
+  const lines = [...events(housekeeping.log()), ...events(gatehouse.log())].filter(
+    ({ message }) => message === 'secret expired',
+  );
   assert.deepEqual(lines.map(({ secret_id }) => secret_id).sort(), ids);
   for (const { time: _, secret_id, service: __, ...line } of lines) {
-    assert.deepEqual(line, { level: 'info', message: 'secret expired', key_id: keyIds[0] }, String(secret_id));
+    assert.deepEqual(
+      line,
+      { level: 'info', message: 'secret expired', key_id: keyIds[0] },
+      String(secret_id),
+    );
   }
-  assert.equal((countsIn(housekeeping.metrics()).expired ?? 0) + ((await counts()).expired ?? 0), 3);
+  assert.equal(
+    (countsIn(housekeeping.metrics()).expired ?? 0) + ((await counts()).expired ?? 0),
+    3,
+  );
 });
 
 test('10,000 wrong keys change only the count of failed reads', async () => {
@@ -191,22 +253,25 @@ test('10,000 wrong keys change only the count of failed reads', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const other = await keep(TEXT, { max_reads: 1 });
   const right = Buffer.from(secret, 'base64url');
-  const oneBitOff = (bit: number) => Buffer.from(
-    right.map((byte, index) => (index === bit >> 3 ? byte ^ (1 << (bit & 7)) : byte)),
-  ).toString('base64url');
+  const oneBitOff = (bit: number) =>
+    Buffer.from(
+      right.map((byte, index) => (index === bit >> 3 ? byte ^ (1 << (bit & 7)) : byte)),
+    ).toString('base64url');
   const kinds = [
-    wrongKey, (count: number) => oneBitOff(count % 256), () => other.secret, () => secret.slice(1),
+    wrongKey,
+    (count: number) => oneBitOff(count % 256),
+    () => other.secret,
+    () => secret.slice(1),
     (count: number) => `${secret}${count}`,
   ];
-  const tables = async () => JSON.stringify(
-    await Promise.all(
-      [
+  const tables = async () =>
+    JSON.stringify(
+      await Promise.all([
         sql`select * from secrets.server_keys`,
         sql`select * from secrets.throttles order by key`,
         sql`select * from secrets.secrets where id <> ${id} order by id`,
-      ],
-    ),
-  );
+      ]),
+    );
   const [row, rest, before] = [await rowOf(id), await tables(), await counts()];
   // Node's own HTTP client: fetch would be slower than the service.
   const agent = new Agent({ keepAlive: true, maxSockets: 32 });
@@ -214,7 +279,10 @@ test('10,000 wrong keys change only the count of failed reads', async () => {
     new Promise<number | undefined>((resolve, reject) => {
       const options = { method: 'POST', agent, headers: { authorization: `Bearer ${AUTH_TOKEN}` } };
       const sent = request(`${base}/api/store/decrypt?id=${id}`, options, (response) => {
-        response.resume().on('end', () => resolve(response.statusCode)).on('error', reject);
+        response
+          .resume()
+          .on('end', () => resolve(response.statusCode))
+          .on('error', reject);
       });
       sent.on('error', reject).end(JSON.stringify({ secret: key }));
     });
@@ -257,12 +325,16 @@ test('a compressed body is 415 in every operation and is not decompressed', asyn
       const headers = { 'content-encoding': coding };
       const packed = (body: unknown) => pack(Buffer.from(JSON.stringify(body)));
       const answers = [
-        await ask(
-          'POST', `${base}/api/store/encrypt`, { bearer: AUTH_TOKEN, headers, body: packed({ password: TEXT }) },
-        ),
-        await ask(
-          'POST', `${base}/api/store/decrypt?id=${id}`, { bearer: AUTH_TOKEN, headers, body: packed({ secret }) },
-        ),
+        await ask('POST', `${base}/api/store/encrypt`, {
+          bearer: AUTH_TOKEN,
+          headers,
+          body: packed({ password: TEXT }),
+        }),
+        await ask('POST', `${base}/api/store/decrypt?id=${id}`, {
+          bearer: AUTH_TOKEN,
+          headers,
+          body: packed({ secret }),
+        }),
         await ask('POST', `${base}/s/${id}`, { headers, body: packed({ secret }) }),
       ];
       for (const { status, json } of answers) {
@@ -291,7 +363,10 @@ test('the output contains no text, key, passphrase, token or stored content', as
     'marked',
     secret,
     AUTH_TOKEN,
-    ...[blob, commitment, tag].flatMap((part: Buffer) => [part.toString('hex'), part.toString('base64url')]),
+    ...[blob, commitment, tag].flatMap((part: Buffer) => [
+      part.toString('hex'),
+      part.toString('base64url'),
+    ]),
   ];
   for (const mark of marks) assert.ok(!written.includes(mark), mark);
 });

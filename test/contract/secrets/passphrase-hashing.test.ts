@@ -11,15 +11,18 @@ const PASSPHRASE = 'the right passphrase';
 
 const { sql, url: databaseUrl } = await createDatabase();
 // About 30 ms per hash: less than the real cost, and much more than the rest of a request.
-const { url } = await startGatehouse(
-  { after }, ['identity', 'secrets'], databaseUrl, { PASSWORD_SCRYPT: 'ln=14,r=8,p=1', PASSWORD_HASHES: '1' },
-);
+const { url } = await startGatehouse({ after }, ['identity', 'secrets'], databaseUrl, {
+  PASSWORD_SCRYPT: 'ln=14,r=8,p=1',
+  PASSWORD_HASHES: '1',
+});
 const { encrypt, keep, decrypt, receipt, list, options } = secretsClient(url.secrets);
 
 async function hashes(): Promise<{ running: number; waiting: number }> {
   const { text } = await ask('GET', `${url.metrics}/metrics`);
   const value = (name: string) =>
-    Number(new RegExp(`^gatehouse_password_hashes_${name} (\\d+)$`, 'm').exec(text)?.[1] ?? Number.NaN);
+    Number(
+      new RegExp(`^gatehouse_password_hashes_${name} (\\d+)$`, 'm').exec(text)?.[1] ?? Number.NaN,
+    );
   return { running: value('running'), waiting: value('waiting') };
 }
 
@@ -30,9 +33,15 @@ interface Rush {
 }
 
 /** Sends many requests at once. Resolves when `waiting` of them wait for a hash. */
-async function rush(count: number, waiting: number, one: (number: number) => Promise<Answer>): Promise<Rush> {
+async function rush(
+  count: number,
+  waiting: number,
+  one: (number: number) => Promise<Answer>,
+): Promise<Rush> {
   let open = count;
-  const answers = Promise.all(Array.from({ length: count }, (_, number) => one(number).finally(() => (open -= 1))));
+  const answers = Promise.all(
+    Array.from({ length: count }, (_, number) => one(number).finally(() => (open -= 1))),
+  );
   for (let seen = await hashes(); seen.waiting < waiting; seen = await hashes()) {
     assert.ok(open > 0, 'the waiting room was never so full');
     assert.ok(seen.running <= 1, `${seen.running} hashes at once`);
@@ -42,7 +51,9 @@ async function rush(count: number, waiting: number, one: (number: number) => Pro
 
 // A different account each, so that none is throttled.
 const logIn = (number: number) =>
-  ask('POST', `${url.identity}/api/auth/login`, { body: { username: `nobody-${number}`, password: 'whatever it is' } });
+  ask('POST', `${url.identity}/api/auth/login`, {
+    body: { username: `nobody-${number}`, password: 'whatever it is' },
+  });
 const lock = () => encrypt({ password: TEXT, passphrase: PASSPHRASE });
 
 function assertOverloaded(answer: Answer): void {
@@ -69,7 +80,10 @@ test('logins and passphrases take turns: a flood of either delays the other by i
   for (const { status } of logins) assert.equal(status, 401);
   assert.ok(locks.open() > 0, 'passphrases were still waiting');
   // One for each login, one that was running, and some until the logins had reached the queue.
-  assert.ok(meanwhile <= 2 * count + 5, `${meanwhile} passphrases were hashed before ${count} logins`);
+  assert.ok(
+    meanwhile <= 2 * count + 5,
+    `${meanwhile} passphrases were hashed before ${count} logins`,
+  );
   await locks.answers;
 });
 
@@ -89,7 +103,10 @@ test('encrypt: 503 with Retry-After while the hashing queue is full', async () =
   const answers = await locks.answers;
   const refused = answers.filter(({ status }) => status !== 201);
   for (const answer of refused) assertOverloaded(answer);
-  assert.ok(refused.length > 0 && refused.length <= 60 - 32, `${refused.length} of 60 were refused`);
+  assert.ok(
+    refused.length > 0 && refused.length <= 60 - 32,
+    `${refused.length} of 60 were refused`,
+  );
   for (const { status } of await logins.answers) assert.equal(status, 401);
   const [row] = await sql`select count(*)::int as rows from secrets.secrets`;
   assert.equal(row?.rows, 60 - refused.length);
@@ -123,7 +140,10 @@ test('a wrong key or a missing passphrase costs no hash', async () => {
     await decrypt(kept.id, 'no key', PASSPHRASE),
     await decrypt(kept.id, kept.secret),
   ];
-  assert.deepEqual(quick.map(({ status }) => status), [404, 404, 403]);
+  assert.deepEqual(
+    quick.map(({ status }) => status),
+    [404, 404, 403],
+  );
   assert.ok(open() > 0 && !isOpened, 'a hash would have been behind all of these');
   assert.equal((await right).json.password, TEXT);
   // Earlier requests may still be recording their failed reads.
@@ -132,7 +152,9 @@ test('a wrong key or a missing passphrase costs no hash', async () => {
 });
 
 test('the lifetime begins after the passphrase was hashed', async () => {
-  const { answers } = await rush(30, 20, () => encrypt({ password: TEXT, passphrase: PASSPHRASE, expires_in: 600 }));
+  const { answers } = await rush(30, 20, () =>
+    encrypt({ password: TEXT, passphrase: PASSPHRASE, expires_in: 600 }),
+  );
   // Twenty are not stored yet, and none of them may have begun to expire.
   const [clock] = await sql`select clock_timestamp() + interval '600 seconds' as ends`;
   await answers;
@@ -158,7 +180,8 @@ test('decrypt: 503 while the hashing queue is full, not counted as an attempt', 
   for (const answer of tried.filter(({ status }) => status !== 403)) assertOverloaded(answer);
   const [row] = await sql`select * from secrets.secrets where id = ${kept.id}`;
   assert.deepEqual({ ...row }, { ...before[0], failed_reads: String(wrong) });
-  const [counted] = await sql`select coalesce(max(attempts), 0)::int as attempts from secrets.throttles`;
+  const [counted] =
+    await sql`select coalesce(max(attempts), 0)::int as attempts from secrets.throttles`;
   assert.equal(counted?.attempts, wrong);
   assert.equal((await decrypt(kept.id, kept.secret, PASSPHRASE)).json.password, TEXT);
 });

@@ -19,19 +19,26 @@ const WRONG = 'not the passphrase';
 
 const { sql, url: databaseUrl } = await createDatabase();
 const base = (await startGatehouse({ after }, ['secrets'], databaseUrl, BEHIND_PROXY)).url.secrets;
-const replica = (await startGatehouse({ after }, ['secrets'], databaseUrl, BEHIND_PROXY)).url.secrets;
+const replica = (await startGatehouse({ after }, ['secrets'], databaseUrl, BEHIND_PROXY)).url
+  .secrets;
 const direct = (await startGatehouse({ after }, ['secrets'], databaseUrl)).url.secrets;
 const { keep, receipt } = secretsClient(base);
 
 const locked = (max_reads?: number) =>
   keep(TEXT, { passphrase: PASSPHRASE, ...(max_reads === undefined ? {} : { max_reads }) });
-const openFrom = (address: string, { id, secret }: Kept, passphrase: string, at = base): Promise<Answer> =>
+const openFrom = (
+  address: string,
+  { id, secret }: Kept,
+  passphrase: string,
+  at = base,
+): Promise<Answer> =>
   secretsClient(at, { 'x-forwarded-for': address }).decrypt(id, secret, passphrase);
 
 /** One attempt after the other. @returns the status of each */
 async function wrongFrom(address: string, kept: Kept, count: number, at = base): Promise<number[]> {
   const statuses: number[] = [];
-  for (let index = 0; index < count; index += 1) statuses.push((await openFrom(address, kept, WRONG, at)).status);
+  for (let index = 0; index < count; index += 1)
+    statuses.push((await openFrom(address, kept, WRONG, at)).status);
   return statuses;
 }
 
@@ -41,9 +48,16 @@ const passTime = (seconds: number) => sql`
     blocked_until = blocked_until - make_interval(secs => ${seconds})`;
 
 function assertThrottled(answer: Answer, atMost: number): void {
-  assert.deepEqual([answer.status, answer.json.error.code], [429, 'too_many_requests'], answer.text);
+  assert.deepEqual(
+    [answer.status, answer.json.error.code],
+    [429, 'too_many_requests'],
+    answer.text,
+  );
   const seconds = Number(answer.headers.get('retry-after'));
-  assert.ok(seconds > atMost - 60 && seconds <= atMost, `Retry-After: ${seconds}, expected at most ${atMost}`);
+  assert.ok(
+    seconds > atMost - 60 && seconds <= atMost,
+    `Retry-After: ${seconds}, expected at most ${atMost}`,
+  );
 }
 
 const FIVE_THEN_NONE = [403, 403, 403, 403, 403, 429, 429];
@@ -54,11 +68,17 @@ beforeEach(async () => void (await sql`delete from secrets.throttles`));
 test('after 5 wrong passphrases from one network the correct one is 429 with Retry-After', async () => {
   const [address, kept] = [newAddress(), await locked(1)];
   assert.deepEqual(await wrongFrom(address, kept, 7), FIVE_THEN_NONE);
-  const [wrong, right] = [await openFrom(address, kept, WRONG), await openFrom(address, kept, PASSPHRASE)];
+  const [wrong, right] = [
+    await openFrom(address, kept, WRONG),
+    await openFrom(address, kept, PASSPHRASE),
+  ];
   for (const answer of [wrong, right]) assertThrottled(answer, QUARTER);
   assert.equal(wrong.text, right.text);
   const { status, reads, failed_reads } = (await receipt(kept.id)).json;
-  assert.deepEqual({ status, reads, failed_reads }, { status: 'stored', reads: 0, failed_reads: 5 });
+  assert.deepEqual(
+    { status, reads, failed_reads },
+    { status: 'stored', reads: 0, failed_reads: 5 },
+  );
 });
 
 test('other networks and other secrets are not affected', async () => {
@@ -92,7 +112,11 @@ test('the window begins with the first wrong passphrase and is not extended', as
 test('a network is an IPv6 /64 or an IPv4 address, also if mapped to IPv6', async () => {
   const kept = await locked();
   const spread = [
-    '2001:db8:1:2::1', '2001:db8:1:2:ffff::2', '2001:0db8:0001:0002:0:0:0:3', '2001:db8:1:2:a:b:c:d', '2001:db8:1:2::',
+    '2001:db8:1:2::1',
+    '2001:db8:1:2:ffff::2',
+    '2001:0db8:0001:0002:0:0:0:3',
+    '2001:db8:1:2:a:b:c:d',
+    '2001:db8:1:2::',
     '2001:db8:1:2::ffff',
   ];
   const statuses: number[] = [];
@@ -134,10 +158,15 @@ test('replicas share the count', async () => {
 test('after 30 wrong passphrases from many networks a secret is blocked for a day', async () => {
   const kept = await locked(1);
   for (let count = 1; count <= 30; count += 1) {
-    assert.deepEqual(await wrongFrom(newAddress(), kept, 1, count % 2 ? base : replica), [403], `attempt ${count}`);
+    assert.deepEqual(
+      await wrongFrom(newAddress(), kept, 1, count % 2 ? base : replica),
+      [403],
+      `attempt ${count}`,
+    );
   }
   const late = newAddress();
-  for (const address of [late, late, newAddress()]) assertThrottled(await openFrom(address, kept, PASSPHRASE), DAY);
+  for (const address of [late, late, newAddress()])
+    assertThrottled(await openFrom(address, kept, PASSPHRASE), DAY);
   assert.equal((await receipt(kept.id)).json.failed_reads, 30);
   assert.equal((await openFrom(late, await locked(), PASSPHRASE)).status, 200);
   await passTime(DAY - 30);
@@ -150,7 +179,8 @@ test('a request rejected by the daily limit takes no attempt of its network', as
   const kept = await locked(1);
   for (let count = 1; count <= 30; count += 1) await wrongFrom(newAddress(), kept, 1);
   const late = newAddress();
-  for (let count = 1; count <= 6; count += 1) assertThrottled(await openFrom(late, kept, PASSPHRASE), DAY);
+  for (let count = 1; count <= 6; count += 1)
+    assertThrottled(await openFrom(late, kept, PASSPHRASE), DAY);
   // Only the daily limit is reached.
   await sql`delete from secrets.throttles where attempts >= 30`;
   assert.deepEqual(await wrongFrom(late, kept, 6), FIVE_THEN_NONE.slice(0, 6));
@@ -161,7 +191,9 @@ test('24 concurrent wrong passphrases on two replicas: 5 attempts, ten times', a
     const [address, kept] = [newAddress(), await locked(1)];
     const statuses = await Promise.all(
       Array.from(
-        { length: 24 }, async (_, index) => (await openFrom(address, kept, WRONG, index % 2 ? base : replica)).status,
+        { length: 24 },
+        async (_, index) =>
+          (await openFrom(address, kept, WRONG, index % 2 ? base : replica)).status,
       ),
     );
     assert.equal(statuses.filter((status) => status === 403).length, 5, `round ${round}`);
@@ -190,7 +222,8 @@ test('concurrent wrong passphrases from 50 networks: 30 attempts', async () => {
   const statuses = await Promise.all(
     Array.from(
       { length: 50 },
-      async (_, index) => (await openFrom(newAddress(), kept, WRONG, index % 2 ? base : replica)).status,
+      async (_, index) =>
+        (await openFrom(newAddress(), kept, WRONG, index % 2 ? base : replica)).status,
     ),
   );
   assert.equal(statuses.filter((status) => status === 403).length, 30);
@@ -217,8 +250,8 @@ test('concurrent correct passphrases do not use up each other’s attempts', asy
 test('mixed with correct passphrases, at most 5 wrong ones are tried', async () => {
   const [address, kept] = [newAddress(), await locked()];
   const answers = await Promise.all(
-    Array.from(
-      { length: 48 }, (_, index) => openFrom(address, kept, index % 3 ? WRONG : PASSPHRASE, index % 2 ? base : replica),
+    Array.from({ length: 48 }, (_, index) =>
+      openFrom(address, kept, index % 3 ? WRONG : PASSPHRASE, index % 2 ? base : replica),
     ),
   );
   assert.ok(answers.filter(({ status }) => status === 403).length <= 5);
@@ -233,23 +266,37 @@ test('requests that compare no passphrase take no attempt', async () => {
   assert.deepEqual(await wrongFrom(address, kept, 4), [403, 403, 403, 403]);
   const client = secretsClient(base, { 'x-forwarded-for': address });
   for (let count = 1; count <= 6; count += 1) {
-    assert.equal((await client.decrypt(kept.id, randomBytes(32).toString('base64url'), PASSPHRASE)).status, 404);
+    assert.equal(
+      (await client.decrypt(kept.id, randomBytes(32).toString('base64url'), PASSPHRASE)).status,
+      404,
+    );
     assert.equal((await client.decrypt(kept.id, kept.secret)).json.error.code, 'passphrase_needed');
   }
   assert.equal((await openFrom(address, kept, PASSPHRASE)).json.password, TEXT);
   for (let count = 1; count <= 6; count += 1) {
-    assert.equal((await openFrom(address, kept, WRONG)).status, 404, 'a secret that has ended is not tried');
+    assert.equal(
+      (await openFrom(address, kept, WRONG)).status,
+      404,
+      'a secret that has ended is not tried',
+    );
   }
 });
 
 test('the throttle table does not disclose ids or networks', async () => {
   const kept = await locked();
   await wrongFrom('203.0.113.77', kept, 1);
-  const rows = await sql<Array<{ key: Buffer; text: string }>>`select key, t::text as text from secrets.throttles t`;
+  const rows = await sql<
+    Array<{ key: Buffer; text: string }>
+  >`select key, t::text as text from secrets.throttles t`;
   assert.equal(rows.length, 2);
   for (const { key, text } of rows) {
     assert.equal(key.length, 32);
-    for (const mark of ['203.0.113', Buffer.from('203.0.113').toString('hex'), kept.id, kept.id.replaceAll('-', '')]) {
+    for (const mark of [
+      '203.0.113',
+      Buffer.from('203.0.113').toString('hex'),
+      kept.id,
+      kept.id.replaceAll('-', ''),
+    ]) {
       assert.ok(!text.includes(mark));
     }
   }

@@ -15,7 +15,9 @@ const gatehouse = await startGatehouse({ after }, ['secrets'], databaseUrl, BEHI
 const base = gatehouse.url.secrets;
 const { encrypt, keep, decrypt, receipt } = secretsClient(base);
 
-const rowOf = async (id: string) => ({ ...(await sql`select * from secrets.secrets where id = ${id}`)[0] });
+const rowOf = async (id: string) => ({
+  ...(await sql`select * from secrets.secrets where id = ${id}`)[0],
+});
 const countRows = async () => Number((await sql`select count(*) from secrets.secrets`)[0]?.count);
 const attempts = async () =>
   Number((await sql`select coalesce(sum(attempts), 0) as sum from secrets.throttles`)[0]?.sum);
@@ -60,7 +62,8 @@ test('a wrong passphrase is 403, uses nothing up and counts as a failed read', a
   const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
   const before = await rowOf(id);
   const near = ['Marked passphrase', 'marked passphrase ', 'marked-passphrase', 'marked'];
-  for (const passphrase of near) assertRefused(await decrypt(id, secret, passphrase), 403, 'wrong_passphrase');
+  for (const passphrase of near)
+    assertRefused(await decrypt(id, secret, passphrase), 403, 'wrong_passphrase');
   assert.deepEqual(await rowOf(id), { ...before, failed_reads: String(near.length) });
   assert.deepEqual(await summary(id), ['stored', 0, near.length]);
   assert.equal((await decrypt(id, secret, PASSPHRASE)).json.password, TEXT);
@@ -82,13 +85,17 @@ const SPELLINGS: ReadonlyArray<readonly [what: string, made: string, typed: stri
 for (const [what, made, typed] of SPELLINGS) {
   test(`passphrases are normalized (NFKC): ${what}`, async () => {
     const { id, secret } = await keep(TEXT, { passphrase: made });
-    for (const passphrase of [typed, made]) assert.equal((await decrypt(id, secret, passphrase)).json.password, TEXT);
+    for (const passphrase of [typed, made])
+      assert.equal((await decrypt(id, secret, passphrase)).json.password, TEXT);
   });
 }
 
 for (const [what, passphrase] of [
-  ['4 characters', 'four'], ['1024 characters', 'x'.repeat(1_024)], ['spaces alone', '    '],
-  ['a line break in it', 'two\nlines'], ['emoji', '🔑🔑🔑'],
+  ['4 characters', 'four'],
+  ['1024 characters', 'x'.repeat(1_024)],
+  ['spaces alone', '    '],
+  ['a line break in it', 'two\nlines'],
+  ['emoji', '🔑🔑🔑'],
 ] as const) {
   test(`a passphrase with ${what} is accepted and compared in full`, async () => {
     const { id, secret } = await keep(TEXT, { passphrase });
@@ -103,14 +110,19 @@ const NEVER: ReadonlyArray<readonly [what: string, body: string]> = [
   ['the character U+0000 at its end', JSON.stringify(`${PASSPHRASE}\0`)],
   ['the character U+0000 within', JSON.stringify('mar\0ked')],
   ['half of a surrogate pair', '"marked\\ud83d"'],
-  ...['null', '1234', 'true', '["marked"]', '{"marked":"marked"}'].map((body) => [`the value ${body}`, body] as const),
+  ...['null', '1234', 'true', '["marked"]', '{"marked":"marked"}'].map(
+    (body) => [`the value ${body}`, body] as const,
+  ),
 ];
 for (const [what, body] of [...NEVER, ['no character', '""'], ['3 characters', '"abc"']] as const) {
   test(`encrypt: 400 at "/passphrase" for ${what}`, async () => {
     const before = await countRows();
     const answer = await encrypt(`{"password":"${TEXT}","passphrase":${body}}`);
     assertRefused(answer, 400, 'invalid_body');
-    assert.deepEqual(answer.json.error.fields.map((field: { path: string }) => field.path), ['/passphrase']);
+    assert.deepEqual(
+      answer.json.error.fields.map((field: { path: string }) => field.path),
+      ['/passphrase'],
+    );
     assert.match(answer.json.error.fields[0].message, /^must (not )?(be|have|contain) /);
     assert.equal(await countRows(), before);
   });
@@ -119,13 +131,15 @@ for (const [what, body] of NEVER) {
   test(`decrypt: 400 at "/passphrase" for ${what}, not counted as an attempt`, async () => {
     const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
     const [before, attemptsBefore] = [await rowOf(id), await attempts()];
-    const answer = await ask(
-      'POST',
-      `${base}/api/store/decrypt?id=${id}`,
-      { bearer: AUTH_TOKEN, body: `{"secret":"${secret}","passphrase":${body}}` },
-    );
+    const answer = await ask('POST', `${base}/api/store/decrypt?id=${id}`, {
+      bearer: AUTH_TOKEN,
+      body: `{"secret":"${secret}","passphrase":${body}}`,
+    });
     assertRefused(answer, 400, 'invalid_body');
-    assert.deepEqual(answer.json.error.fields.map((field: { path: string }) => field.path), ['/passphrase']);
+    assert.deepEqual(
+      answer.json.error.fields.map((field: { path: string }) => field.path),
+      ['/passphrase'],
+    );
     assert.deepEqual(await rowOf(id), before);
     assert.equal(await attempts(), attemptsBefore);
     assert.equal((await decrypt(id, secret, PASSPHRASE)).status, 200);
@@ -136,7 +150,10 @@ test('encrypt: a misspelled passphrase member is 400', async () => {
   for (const name of ['pass_phrase', 'Passphrase', 'passPhrase']) {
     const answer = await encrypt({ password: TEXT, [name]: PASSPHRASE });
     assertRefused(answer, 400, 'invalid_body');
-    assert.deepEqual(answer.json.error.fields.map((field: { path: string }) => field.path), [`/${name}`]);
+    assert.deepEqual(
+      answer.json.error.fields.map((field: { path: string }) => field.path),
+      [`/${name}`],
+    );
   }
 });
 
@@ -150,9 +167,9 @@ test('a wrong key does not disclose whether there is a passphrase', async () => 
     for (let count = 0; count < 8; count += 1) {
       for (const id of [locked.id, free.id, randomUUID()]) {
         for (const passphrase of [undefined, PASSPHRASE, 'another one']) {
-          const answer = await secretsClient(
-            base, { 'x-forwarded-for': count % 2 ? '198.51.100.7' : newAddress() },
-          ).decrypt(id, key, passphrase);
+          const answer = await secretsClient(base, {
+            'x-forwarded-for': count % 2 ? '198.51.100.7' : newAddress(),
+          }).decrypt(id, key, passphrase);
           assertRefused(answer, 404, 'not_found');
           texts.add(answer.text);
         }
@@ -165,7 +182,9 @@ test('a wrong key does not disclose whether there is a passphrase', async () => 
 });
 
 test('receipt and row length do not disclose a passphrase or the length of a short text', async () => {
-  const locked = await Promise.all([1, 16, 100].map((bytes) => keep('x'.repeat(bytes), { passphrase: PASSPHRASE })));
+  const locked = await Promise.all(
+    [1, 16, 100].map((bytes) => keep('x'.repeat(bytes), { passphrase: PASSPHRASE })),
+  );
   const free = await keep('x');
   const receipts = await Promise.all(
     [free, ...locked].map(async ({ id }) => Object.keys((await receipt(id)).json).join()),
@@ -182,8 +201,11 @@ test('no passphrase is stored or logged', async () => {
   const written = gatehouse.stdout() + gatehouse.stderr();
   assert.ok(!written.includes('marked') && !written.includes(secret));
   for (const table of ['secrets', 'throttles', 'server_keys']) {
-    for (const { text } of await sql`select to_jsonb(t)::text as text from secrets.${sql(table)} t`) {
-      for (const mark of ['marked', Buffer.from('marked').toString('hex')]) assert.ok(!text.includes(mark), table);
+    for (const {
+      text,
+    } of await sql`select to_jsonb(t)::text as text from secrets.${sql(table)} t`) {
+      for (const mark of ['marked', Buffer.from('marked').toString('hex')])
+        assert.ok(!text.includes(mark), table);
     }
   }
 });

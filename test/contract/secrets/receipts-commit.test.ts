@@ -12,7 +12,8 @@ const { url } = await startGatehouse({ after }, ['secrets'], databaseUrl);
 const { keep, decrypt, receipt, remove } = secretsClient(url.secrets);
 const wrongKey = () => randomBytes(32).toString('base64url');
 
-const rows = async () => (await sql`select * from secrets.secrets order by id`).map((row) => ({ ...row }));
+const rows = async () =>
+  (await sql`select * from secrets.secrets order by id`).map((row) => ({ ...row }));
 
 /** The columns that each statement changed, recorded by a trigger. */
 await sql`create table changes (place bigint generated always as identity, columns text[])`;
@@ -31,7 +32,9 @@ const changes = async () =>
 /** Rejects rows that match a condition, like a disk that is full at the worst moment. */
 const forbid = (condition: string) =>
   sql.unsafe(`alter table secrets.secrets add constraint forbidden check (${condition}) not valid`);
-afterEach(async () => void (await sql`alter table secrets.secrets drop constraint if exists forbidden`));
+afterEach(
+  async () => void (await sql`alter table secrets.secrets drop constraint if exists forbidden`),
+);
 
 function assertUnavailable(answer: Answer): void {
   assert.deepEqual([answer.status, answer.json.error.code], [503, 'unavailable'], answer.text);
@@ -50,7 +53,9 @@ test('the last read is one change: count, time, end and content', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   await changes();
   assert.equal((await decrypt(id, secret)).status, 200);
-  assert.deepEqual(await changes(), [['blob', 'ended_at', 'ending', 'last_read_at', 'reads', 'tag']]);
+  assert.deepEqual(await changes(), [
+    ['blob', 'ended_at', 'ending', 'last_read_at', 'reads', 'tag'],
+  ]);
 });
 
 test('a failed read changes one count, and a deletion no count', async () => {
@@ -96,13 +101,19 @@ test('a failed read is 503 if it cannot be counted', async () => {
   await forbid('failed_reads = 0');
   const before = await rows();
   for (const answer of [
-    await decrypt(id, wrongKey()), await decrypt(id, 'no key'), await decrypt(id, secret, 'open says me'),
+    await decrypt(id, wrongKey()),
+    await decrypt(id, 'no key'),
+    await decrypt(id, secret, 'open says me'),
   ]) {
     assertUnavailable(answer);
   }
   assert.deepEqual(await rows(), before);
   const counted = await sql`select attempts from secrets.throttles`;
-  assert.deepEqual(counted.map(({ attempts }) => attempts), [1, 1], 'the wrong passphrase counts as an attempt');
+  assert.deepEqual(
+    counted.map(({ attempts }) => attempts),
+    [1, 1],
+    'the wrong passphrase counts as an attempt',
+  );
   await sql`alter table secrets.secrets drop constraint forbidden`;
   assert.equal((await decrypt(id, secret, 'open sesame')).json.password, TEXT);
 });

@@ -4,12 +4,27 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { createServerKey, rowTagOf } from '../../../src/crypto/box.ts';
 import { createDatabase } from '../../support/database.ts';
-import { type Answer, ask, AUTH_TOKEN, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
+import {
+  type Answer,
+  ask,
+  AUTH_TOKEN,
+  SERVER_SECRET,
+  startGatehouse,
+} from '../../support/gatehouse.ts';
 import { startHousekeeping } from '../../support/housekeeping.ts';
 import { secretsClient } from '../../support/secrets.ts';
 
 const TEXT = 'marked-password-text';
-const MEMBERS = ['id', 'status', 'created_at', 'expires_at', 'max_reads', 'reads', 'last_read_at', 'failed_reads'];
+const MEMBERS = [
+  'id',
+  'status',
+  'created_at',
+  'expires_at',
+  'max_reads',
+  'reads',
+  'last_read_at',
+  'failed_reads',
+];
 
 const database = await createDatabase();
 const { sql } = database;
@@ -18,8 +33,11 @@ const base = gatehouse.url.secrets;
 const { keep, decrypt, list, receipt, remove } = secretsClient(base);
 const housekeeping = startHousekeeping({ after }, database.url);
 
-const rowOf = async (id: string) => ({ ...(await sql`select * from secrets.secrets where id = ${id}`)[0] });
-const clock = async () => Number((await sql`select date_trunc('milliseconds', clock_timestamp()) as now`)[0]?.now);
+const rowOf = async (id: string) => ({
+  ...(await sql`select * from secrets.secrets where id = ${id}`)[0],
+});
+const clock = async () =>
+  Number((await sql`select date_trunc('milliseconds', clock_timestamp()) as now`)[0]?.now);
 const wrongKey = () => randomBytes(32).toString('base64url');
 /** Sets the expiry to a second ago. The row is then damaged, so use it only for secrets that are not opened again. */
 async function letExpire(id: string): Promise<void> {
@@ -27,9 +45,12 @@ async function letExpire(id: string): Promise<void> {
     select blob, commitment, max_reads, date_trunc('milliseconds', now()) - interval '1 second' as past
     from secrets.secrets where id = ${id}`;
   const metadata = { id, expiresAt: Number(row?.past), maxReads: row?.max_reads };
-  const tag = row?.blob && rowTagOf(
-    createServerKey(SERVER_SECRET), metadata, { blob: row.blob, commitment: row.commitment },
-  );
+  const tag =
+    row?.blob &&
+    rowTagOf(createServerKey(SERVER_SECRET), metadata, {
+      blob: row.blob,
+      commitment: row.commitment,
+    });
   await sql`update secrets.secrets set expires_at = ${row?.past}, tag = ${tag} where id = ${id}`;
 }
 
@@ -51,19 +72,16 @@ test('receipt: exactly these members, and the status stored, for a new secret', 
   const { id, expires_at } = await keep(TEXT, { max_reads: 3, expires_in: 600 });
   const found = await receiptOf(id);
   const created = String(found.created_at);
-  assert.deepEqual(
-    found,
-    {
-      id,
-      status: 'stored',
-      created_at: created,
-      expires_at,
-      max_reads: 3,
-      reads: 0,
-      last_read_at: null,
-      failed_reads: 0,
-    },
-  );
+  assert.deepEqual(found, {
+    id,
+    status: 'stored',
+    created_at: created,
+    expires_at,
+    max_reads: 3,
+    reads: 0,
+    last_read_at: null,
+    failed_reads: 0,
+  });
   assert.equal(new Date(created).toISOString(), created);
   assert.ok(Date.parse(created) >= before && Date.parse(created) <= (await clock()));
 });
@@ -89,7 +107,8 @@ test('receipt: stored until the last read, then read; wrong keys are counted thr
   assert.deepEqual(await summary(id), ['read', 2, 2, 1]);
   const last = (await receiptOf(id)).last_read_at;
   assert.ok(Date.parse(String(last)) >= between && Date.parse(String(last)) <= (await clock()));
-  for (const key of [secret, wrongKey(), 'no key']) assert.equal((await decrypt(id, key)).status, 404);
+  for (const key of [secret, wrongKey(), 'no key'])
+    assert.equal((await decrypt(id, key)).status, 404);
   assert.deepEqual(await summary(id), ['read', 2, 2, 4]);
   assert.equal((await receiptOf(id)).last_read_at, last, 'a failed read does not count as a read');
 });
@@ -150,14 +169,23 @@ test('deletion is idempotent', async () => {
   const second = await remove(id.toUpperCase());
   assert.deepEqual([second.status, second.text], [first.status, first.text]);
   assert.deepEqual(await rowOf(id), row);
-  assert.equal(gatehouse.log().filter((line) => line.message === 'secret deleted' && line.secret_id === id).length, 1);
+  assert.equal(
+    gatehouse.log().filter((line) => line.message === 'secret deleted' && line.secret_id === id)
+      .length,
+    1,
+  );
 });
 
 test('concurrent deletions: the same reply for all, and one log line', async () => {
   const { id } = await keep(TEXT);
   const answers = await Promise.all(Array.from({ length: 8 }, () => remove(id)));
-  for (const { status, json } of answers) assert.deepEqual([status, json], [200, { id, status: 'deleted' }]);
-  assert.equal(gatehouse.log().filter((line) => line.message === 'secret deleted' && line.secret_id === id).length, 1);
+  for (const { status, json } of answers)
+    assert.deepEqual([status, json], [200, { id, status: 'deleted' }]);
+  assert.equal(
+    gatehouse.log().filter((line) => line.message === 'secret deleted' && line.secret_id === id)
+      .length,
+    1,
+  );
 });
 
 const readUp = async () => {
@@ -176,7 +204,8 @@ const emptied = async () => {
   return id;
 };
 for (const [what, status, prepare] of [
-  ['was read up', 'read', readUp], ['has expired', 'expired', expired],
+  ['was read up', 'read', readUp],
+  ['has expired', 'expired', expired],
   ['has expired and is emptied', 'expired', emptied],
 ] as const) {
   test(`deletion: 404 for a secret that ${what}, with a reference to its receipt`, async () => {
@@ -192,11 +221,14 @@ for (const [what, status, prepare] of [
 
 const both = (id: string, bearer?: string) =>
   Promise.all(
-    ['GET', 'DELETE'].map((method) => ask(method, `${base}/api/store/${id}`, bearer === undefined ? {} : { bearer })),
+    ['GET', 'DELETE'].map((method) =>
+      ask(method, `${base}/api/store/${id}`, bearer === undefined ? {} : { bearer }),
+    ),
   );
 
 function assertFailures(answers: readonly Answer[], status: number, code: string): void {
-  for (const answer of answers) assert.deepEqual([answer.status, answer.json.error.code], [status, code], answer.text);
+  for (const answer of answers)
+    assert.deepEqual([answer.status, answer.json.error.code], [status, code], answer.text);
 }
 
 test('receipt and deletion: 404 for an unknown id', async () => {
@@ -206,16 +238,21 @@ test('receipt and deletion: 404 for an unknown id', async () => {
 });
 
 for (const id of [
-  '1', randomUUID().replaceAll('-', ''), `{${randomUUID()}}`, `${randomUUID()}%20`, `${randomUUID()}%00`,
-  `${randomUUID()},${randomUUID()}`, '%F0%9F%98%80',
+  '1',
+  randomUUID().replaceAll('-', ''),
+  `{${randomUUID()}}`,
+  `${randomUUID()}%20`,
+  `${randomUUID()}%00`,
+  `${randomUUID()},${randomUUID()}`,
+  '%F0%9F%98%80',
 ]) {
   test(`receipt and deletion: 400 for the malformed id ${id.replace(/[0-9a-f]{8}.*[0-9a-f]{12}/, '…')}`, async () => {
     const answers = await both(id, AUTH_TOKEN);
     assertFailures(answers, 400, 'invalid_path');
     for (const { json } of answers) {
-      assert.deepEqual(
-        json.error.fields, [{ path: '/id', message: 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000' }],
-      );
+      assert.deepEqual(json.error.fields, [
+        { path: '/id', message: 'must be a UUID, such as 123e4567-e89b-42d3-a456-426614174000' },
+      ]);
     }
   });
 }
@@ -224,7 +261,8 @@ test('receipt and deletion: 401 without the bearer token, whatever the id', asyn
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const before = await rowOf(id);
   for (const bearer of [undefined, secret, `${AUTH_TOKEN}x`]) {
-    for (const about of [id, randomUUID(), 'no-uuid']) assertFailures(await both(about, bearer), 401, 'unauthorized');
+    for (const about of [id, randomUUID(), 'no-uuid'])
+      assertFailures(await both(about, bearer), 401, 'unauthorized');
   }
   assert.deepEqual(await rowOf(id), before);
 });
@@ -233,7 +271,8 @@ test('receipt: reading it uses nothing up', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const before = await rowOf(id);
   const texts = new Set<string>();
-  for (let count = 0; count < 5; count += 1) texts.add((await receipt(count % 2 ? id : id.toUpperCase())).text);
+  for (let count = 0; count < 5; count += 1)
+    texts.add((await receipt(count % 2 ? id : id.toUpperCase())).text);
   assert.equal(texts.size, 1);
   assert.equal((await ask('HEAD', `${base}/api/store/${id}`, { bearer: AUTH_TOKEN })).status, 200);
   assert.deepEqual(await rowOf(id), before);
@@ -242,7 +281,12 @@ test('receipt: reading it uses nothing up', async () => {
 
 test('receipt: removed RECEIPT_RETENTION after the end, however the secret ended', async (t) => {
   const hourly = startHousekeeping(t, database.url, { RECEIPT_RETENTION: '3600' });
-  const [alive, deleted, read, gone] = [(await keep(TEXT)).id, (await keep(TEXT)).id, await readUp(), await emptied()];
+  const [alive, deleted, read, gone] = [
+    (await keep(TEXT)).id,
+    (await keep(TEXT)).id,
+    await readUp(),
+    await emptied(),
+  ];
   await remove(deleted);
   const ended = [deleted, read, gone];
   const endedAgo = (seconds: number) =>
@@ -267,6 +311,8 @@ test('receipt: removed RECEIPT_RETENTION after the end, however the secret ended
 test('RECEIPT_RETENTION=0: receipts are removed with the next housekeeping', async (t) => {
   const id = await readUp();
   assert.equal((await receiptOf(id)).status, 'read');
-  await startHousekeeping(t, database.url, { RECEIPT_RETENTION: '0' }).run('remove from secrets.secrets');
+  await startHousekeeping(t, database.url, { RECEIPT_RETENTION: '0' }).run(
+    'remove from secrets.secrets',
+  );
   assertFailures(await both(id, AUTH_TOKEN), 404, 'not_found');
 });

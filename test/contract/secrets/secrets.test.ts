@@ -15,7 +15,8 @@ const gatehouse = await startGatehouse({ after }, ['secrets'], database.url);
 const base = gatehouse.url.secrets;
 const { encrypt, keep, decrypt, list } = secretsClient(base);
 
-const countRows = async () => Number((await database.sql`select count(*) from secrets.secrets`)[0]?.count);
+const countRows = async () =>
+  Number((await database.sql`select count(*) from secrets.secrets`)[0]?.count);
 
 test('encrypt: 201 with exactly id, key and expiry', async () => {
   const { status, json, headers } = await encrypt({ password: 'a secret' });
@@ -44,7 +45,9 @@ test('decrypt: 200 with exactly the password', async () => {
   assert.equal(answer.status, 200);
   assert.equal(answer.text, '{"password":"a secret"}');
   assert.equal(
-    (await decrypt(id.toUpperCase(), secret)).status, 200, 'a UUID may be written in upper case (RFC 9562, section 4)',
+    (await decrypt(id.toUpperCase(), secret)).status,
+    200,
+    'a UUID may be written in upper case (RFC 9562, section 4)',
   );
 });
 
@@ -60,7 +63,9 @@ test('list: an array of id and encrypted text, without an envelope', async () =>
   assert.equal(found.secret, row?.blob.toString('base64url'));
 });
 
-const CREDENTIALS: ReadonlyArray<readonly [why: string, authorization: string | undefined, admitted: boolean]> = [
+const CREDENTIALS: ReadonlyArray<
+  readonly [why: string, authorization: string | undefined, admitted: boolean]
+> = [
   ['as specified', `Bearer ${AUTH_TOKEN}`, true],
   ['the scheme in lower case (RFC 9110, 11.1)', `bearer ${AUTH_TOKEN}`, true],
   ['the scheme in upper case', `BEARER ${AUTH_TOKEN}`, true],
@@ -89,7 +94,10 @@ for (const [why, authorization, admitted] of CREDENTIALS) {
       await ask('POST', `${base}${DECRYPT}?id=${id}`, { headers, body: { secret } }),
       await ask('GET', `${base}/api/store`, { headers }),
     ];
-    assert.deepEqual(answers.map(({ status }) => status), admitted ? [201, 200, 200] : [401, 401, 401]);
+    assert.deepEqual(
+      answers.map(({ status }) => status),
+      admitted ? [201, 200, 200] : [401, 401, 401],
+    );
     if (admitted) return;
     for (const answer of answers) {
       assert.equal(answer.headers.get('www-authenticate'), 'Bearer');
@@ -101,11 +109,17 @@ for (const [why, authorization, admitted] of CREDENTIALS) {
 }
 
 test('a token in the query is not accepted', async () => {
-  assert.equal((await ask('GET', `${base}/api/store?token=${AUTH_TOKEN}&access_token=${AUTH_TOKEN}`)).status, 401);
+  assert.equal(
+    (await ask('GET', `${base}/api/store?token=${AUTH_TOKEN}&access_token=${AUTH_TOKEN}`)).status,
+    401,
+  );
 });
 
 test('401 discloses nothing about the rest of the request', async () => {
-  assert.equal((await ask('POST', `${base}${DECRYPT}?id=no-uuid`, { body: 'no JSON' })).status, 401);
+  assert.equal(
+    (await ask('POST', `${base}${DECRYPT}?id=no-uuid`, { body: 'no JSON' })).status,
+    401,
+  );
 });
 
 const bytes = (...values: number[]) =>
@@ -128,14 +142,23 @@ const BODY_FAULTS: ReadonlyArray<readonly [why: string, body: unknown, path: str
   ['half of a surrogate pair, high', '{"password":"a\\ud83d"}', '/password'],
   ['half of a surrogate pair, low', '{"password":"\\ude00a"}', '/password'],
   ['63 KiB and one byte of ASCII', { password: 'x'.repeat(63 * KIB + 1) }, '/password'],
-  ['63 KiB and one byte in two-byte characters', { password: `${'é'.repeat(31.5 * KIB)}x` }, '/password'],
-  ['63 KiB and two bytes in four-byte characters', { password: `${'😀'.repeat(15.75 * KIB)}xy` }, '/password'],
-  ...[
-    null, 1, true, ['x'], { a: 1 },
-  ].map((password) => [`the password ${JSON.stringify(password)}`, { password }, '/password'] as const),
+  [
+    '63 KiB and one byte in two-byte characters',
+    { password: `${'é'.repeat(31.5 * KIB)}x` },
+    '/password',
+  ],
+  [
+    '63 KiB and two bytes in four-byte characters',
+    { password: `${'😀'.repeat(15.75 * KIB)}xy` },
+    '/password',
+  ],
+  ...[null, 1, true, ['x'], { a: 1 }].map(
+    (password) => [`the password ${JSON.stringify(password)}`, { password }, '/password'] as const,
+  ),
   ...['expires_in', 'max_reads'].flatMap((name) =>
     [0, -1, 1.5, '1', null, true, [], {}, 1e300].map(
-      (value) => [`${name} ${JSON.stringify(value)}`, { password: 'x', [name]: value }, `/${name}`] as const,
+      (value) =>
+        [`${name} ${JSON.stringify(value)}`, { password: 'x', [name]: value }, `/${name}`] as const,
     ),
   ),
   ['expires_in one above 30 days', { password: 'x', expires_in: 30 * 86_400 + 1 }, '/expires_in'],
@@ -150,7 +173,10 @@ for (const [why, body, path] of BODY_FAULTS) {
     const { status, json } = await encrypt(body);
     assert.equal(status, 400, JSON.stringify(json));
     assert.equal(json.error.code, 'invalid_body');
-    assert.deepEqual(json.error.fields.map((field: { path: string }) => field.path), [path]);
+    assert.deepEqual(
+      json.error.fields.map((field: { path: string }) => field.path),
+      [path],
+    );
     assert.equal(await countRows(), before);
   });
 }
@@ -173,10 +199,16 @@ const QUERY_FAULTS: ReadonlyArray<readonly [why: string, query: string]> = [
 ];
 for (const [why, query] of QUERY_FAULTS) {
   test(`decrypt: 400 at "id" for ${why}`, async () => {
-    const { status, json } = await ask('POST', base + DECRYPT + query, { bearer: AUTH_TOKEN, body: { secret: 'x' } });
+    const { status, json } = await ask('POST', base + DECRYPT + query, {
+      bearer: AUTH_TOKEN,
+      body: { secret: 'x' },
+    });
     assert.equal(status, 400);
     assert.equal(json.error.code, 'invalid_query');
-    assert.deepEqual(json.error.fields.map((field: { path: string }) => field.path), ['id']);
+    assert.deepEqual(
+      json.error.fields.map((field: { path: string }) => field.path),
+      ['id'],
+    );
   });
 }
 
@@ -198,10 +230,16 @@ const KEY_FAULTS: ReadonlyArray<readonly [why: string, body: unknown, path: stri
 for (const [why, body, path] of KEY_FAULTS) {
   test(`decrypt: 400 at "${path}" for ${why}, and nothing is used up`, async () => {
     const { id, secret } = await keep('once', { max_reads: 1 });
-    const { status, json } = await ask('POST', `${base}${DECRYPT}?id=${id}`, { bearer: AUTH_TOKEN, body });
+    const { status, json } = await ask('POST', `${base}${DECRYPT}?id=${id}`, {
+      bearer: AUTH_TOKEN,
+      body,
+    });
     assert.equal(status, 400);
     assert.equal(json.error.code, 'invalid_body');
-    assert.deepEqual(json.error.fields.map((field: { path: string }) => field.path), [path]);
+    assert.deepEqual(
+      json.error.fields.map((field: { path: string }) => field.path),
+      [path],
+    );
     assert.equal((await decrypt(id, secret)).status, 200);
   });
 }
@@ -209,7 +247,12 @@ for (const [why, body, path] of KEY_FAULTS) {
 test('decrypt: unknown members are ignored', async () => {
   const { id, secret } = await keep('x');
   assert.equal(
-    (await ask('POST', `${base}${DECRYPT}?id=${id}`, { bearer: AUTH_TOKEN, body: { secret, more: 1 } })).status,
+    (
+      await ask('POST', `${base}${DECRYPT}?id=${id}`, {
+        bearer: AUTH_TOKEN,
+        body: { secret, more: 1 },
+      })
+    ).status,
     200,
   );
 });
@@ -247,7 +290,11 @@ test('JSON escapes in a text are decoded', async () => {
 
 test('no content type is required', async () => {
   const headers = { 'content-type': 'application/x-www-form-urlencoded' };
-  const made = await ask('POST', base + ENCRYPT, { bearer: AUTH_TOKEN, headers, body: { password: 'x' } });
+  const made = await ask('POST', base + ENCRYPT, {
+    bearer: AUTH_TOKEN,
+    headers,
+    body: { password: 'x' },
+  });
   assert.equal(made.status, 201);
 });
 
@@ -260,7 +307,11 @@ test('the output contains no secrets', async () => {
   const written = gatehouse.stdout() + gatehouse.stderr();
   const [row] = await database.sql`select blob, commitment from secrets.secrets where id = ${id}`;
   for (const mark of [
-    secret, AUTH_TOKEN, 'marked-', row?.blob.toString('base64url'), row?.commitment.toString('hex'),
+    secret,
+    AUTH_TOKEN,
+    'marked-',
+    row?.blob.toString('base64url'),
+    row?.commitment.toString('hex'),
   ]) {
     assert.ok(!written.includes(mark), mark);
   }

@@ -5,12 +5,22 @@ import { after, test } from 'node:test';
 import { sealSecret } from '../../../src/crypto/sealed.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import {
-  acceptPending, createToken, fingerprint, listTokens, rotateToken, showPending,
+  acceptPending,
+  createToken,
+  fingerprint,
+  listTokens,
+  rotateToken,
+  showPending,
 } from '../../../src/webhook/store/admin.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
 import {
-  addToken, openWebhook, signatureOf, type SignedSource, SIGNING_SECRETS, WEBHOOK_SECRET,
+  addToken,
+  openWebhook,
+  signatureOf,
+  type SignedSource,
+  SIGNING_SECRETS,
+  WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
@@ -55,7 +65,7 @@ const send = (
 const refusal = (answer: Answer) => [answer.status, answer.json?.error?.code];
 const UNAUTHORIZED = [401, 'unauthorized'];
 
-test("github: a signed ping gets pong, an unsigned one 401, and neither is an event", async () => {
+test('github: a signed ping gets pong, an unsigned one 401, and neither is an event', async () => {
   await storesNothing(async () => {
     const headers = { 'x-github-event': 'ping', 'x-github-delivery': randomUUID() };
     const answer = await send(
@@ -66,8 +76,14 @@ test("github: a signed ping gets pong, an unsigned one 401, and neither is an ev
       headers,
     );
     assert.deepEqual([answer.status, answer.text], [200, '{"status":"pong"}']);
-    assert.deepEqual(refusal(await send('github', github.token, { zen: 'x' }, null, headers)), UNAUTHORIZED);
-    assert.deepEqual(refusal(await send('github', github.token, { zen: 'x' }, 'wrong secret', headers)), UNAUTHORIZED);
+    assert.deepEqual(
+      refusal(await send('github', github.token, { zen: 'x' }, null, headers)),
+      UNAUTHORIZED,
+    );
+    assert.deepEqual(
+      refusal(await send('github', github.token, { zen: 'x' }, 'wrong secret', headers)),
+      UNAUTHORIZED,
+    );
   });
 });
 
@@ -91,22 +107,37 @@ test('notion: its secret is pending until it is confirmed, and no event is accep
   assert.equal(await isPending(), false);
   await storesNothing(async () => {
     for (const secret of [NOTION, null, ''])
-      assert.deepEqual(refusal(await send('notion', token, event(), secret)), UNAUTHORIZED, 'before any token');
+      assert.deepEqual(
+        refusal(await send('notion', token, event(), secret)),
+        UNAUTHORIZED,
+        'before any token',
+      );
   });
   const answer = await send('notion', token, { verification_token: NOTION }, null);
   assert.deepEqual([answer.status, answer.text], [200, '{"status":"pending"}']);
   assert.equal(await isPending(), true);
   await storesNothing(async () =>
-    assert.deepEqual(refusal(await send('notion', token, event(), NOTION)), UNAUTHORIZED, 'before it is confirmed'),
+    assert.deepEqual(
+      refusal(await send('notion', token, event(), NOTION)),
+      UNAUTHORIZED,
+      'before it is confirmed',
+    ),
   );
   assert.equal(await showPending(database, id, [key]), NOTION);
   await storesNothing(async () =>
-    assert.deepEqual(refusal(await send('notion', token, event(), NOTION)), UNAUTHORIZED, 'after a mere look'),
+    assert.deepEqual(
+      refusal(await send('notion', token, event(), NOTION)),
+      UNAUTHORIZED,
+      'after a mere look',
+    ),
   );
   assert.equal(await acceptPending(database, id, [key], fingerprint(NOTION), DAY), true);
   assert.equal(await isPending(), false);
   assert.deepEqual(
-    [await showPending(database, id, [key]), await acceptPending(database, id, [key], fingerprint(NOTION), DAY)],
+    [
+      await showPending(database, id, [key]),
+      await acceptPending(database, id, [key], fingerprint(NOTION), DAY),
+    ],
     [false, false],
     'there is no other',
   );
@@ -114,7 +145,10 @@ test('notion: its secret is pending until it is confirmed, and no event is accep
   const accepted = await send('notion', token, sent, NOTION);
   assert.deepEqual([accepted.status, accepted.json.status], [200, 'accepted'], accepted.text);
   assert.deepEqual(refusal(await send('notion', token, event(), null)), UNAUTHORIZED);
-  assert.ok(!(gatehouse.stdout() + gatehouse.stderr()).includes(NOTION.slice(0, 20)), 'it is nowhere in the log');
+  assert.ok(
+    !(gatehouse.stdout() + gatehouse.stderr()).includes(NOTION.slice(0, 20)),
+    'it is nowhere in the log',
+  );
   const [row] = await sql`select string_agg(s::text, '') as all from webhook.signing_secrets s`;
   assert.ok(!String(row?.all).includes(Buffer.from(NOTION).toString('hex').slice(0, 20)));
 });
@@ -122,7 +156,10 @@ test('notion: its secret is pending until it is confirmed, and no event is accep
 test('notion: an active secret stays active, and the last secret sent is pending', async () => {
   const { id, token } = await addToken(database, 'notion', NOTION);
   for (const attacker of ['secret_of_an_attacker_1', 'secret_of_an_attacker_2']) {
-    assert.equal((await send('notion', token, { verification_token: attacker }, null)).json.status, 'pending');
+    assert.equal(
+      (await send('notion', token, { verification_token: attacker }, null)).json.status,
+      'pending',
+    );
     assert.deepEqual(refusal(await send('notion', token, event(), attacker)), UNAUTHORIZED);
     assert.equal((await send('notion', token, event(), NOTION)).json.status, 'accepted');
   }
@@ -141,7 +178,8 @@ test('notion: an active secret stays active, and the last secret sent is pending
 test('notion: only the secret with the given fingerprint is activated; the old one expires later', async () => {
   const { id, token } = await addToken(database, 'notion', NOTION);
   const [seen, since] = ['secret_that_was_seen', 'secret_that_came_since'];
-  for (const secret of [seen, since]) await send('notion', token, { verification_token: secret }, null);
+  for (const secret of [seen, since])
+    await send('notion', token, { verification_token: secret }, null);
   for (const wrong of [
     fingerprint(seen),
     fingerprint(NOTION),
@@ -164,13 +202,24 @@ test('notion: only the secret with the given fingerprint is activated; the old o
 });
 
 test('during a rotation of WEBHOOK_SECRET only secrets sealed under the new one are opened', async () => {
-  const { id, token } = await addToken(database, 'stripe', SIGNING_SECRETS.stripe, `${WEBHOOK_SECRET}-of-before`);
+  const { id, token } = await addToken(
+    database,
+    'stripe',
+    SIGNING_SECRETS.stripe,
+    `${WEBHOOK_SECRET}-of-before`,
+  );
   const body = () => ({ id: `evt_${randomUUID()}`, type: 'x' });
-  assert.deepEqual(refusal(await send('stripe', token, body(), SIGNING_SECRETS.stripe)), [503, 'key_unknown']);
+  assert.deepEqual(refusal(await send('stripe', token, body(), SIGNING_SECRETS.stripe)), [
+    503,
+    'key_unknown',
+  ]);
   await rotateToken(database, id, DAY, sealSecret(key, 'whsec_of_after'));
   assert.equal((await send('stripe', token, body(), 'whsec_of_after')).status, 200);
   // Not 401: the signature may be valid.
-  assert.deepEqual(refusal(await send('stripe', token, body(), SIGNING_SECRETS.stripe)), [503, 'key_unknown']);
+  assert.deepEqual(refusal(await send('stripe', token, body(), SIGNING_SECRETS.stripe)), [
+    503,
+    'key_unknown',
+  ]);
   assert.deepEqual(refusal(await send('stripe', token, body(), null)), UNAUTHORIZED);
   await sql`delete from webhook.signing_secrets where token_id = ${id}`;
 });
@@ -197,7 +246,10 @@ test('notion: an event that contains a verification_token must be signed', async
 test('no other source takes a secret from a request, and no wrong token can send one', async () => {
   await storesNothing(async () => {
     for (const { token } of [github, slack, stripe])
-      assert.deepEqual(refusal(await send('github', token, { verification_token: NOTION }, null)), UNAUTHORIZED);
+      assert.deepEqual(
+        refusal(await send('github', token, { verification_token: NOTION }, null)),
+        UNAUTHORIZED,
+      );
     assert.deepEqual(
       refusal(await send('notion', 'a wrong token', { verification_token: NOTION }, null)),
       UNAUTHORIZED,
@@ -218,7 +270,8 @@ for (const [which, environment] of [
         .filter(
           ({ level, message }) =>
             level === 'error' &&
-            message === 'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one',
+            message ===
+              'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one',
         );
     const [atStart, ...more] = errors();
     assert.deepEqual([atStart?.key_id, more.length], [key.id, 0]);
@@ -229,7 +282,14 @@ for (const [which, environment] of [
       for (const answer of [
         await send('stripe', stripe.token, body, SIGNING_SECRETS.stripe, {}, to),
         await send('notion', token, event(), NOTION, {}, to),
-        await send('github', github.token, {}, SIGNING_SECRETS.github, { 'x-github-event': 'ping' }, to),
+        await send(
+          'github',
+          github.token,
+          {},
+          SIGNING_SECRETS.github,
+          { 'x-github-event': 'ping' },
+          to,
+        ),
       ]) {
         assert.deepEqual(refusal(answer), [503, 'key_unknown']);
         assert.match(answer.json.error.message, /Nothing was stored/);
@@ -240,14 +300,21 @@ for (const [which, environment] of [
         'no signature is the sender’s own mistake',
       );
       if (environment.WEBHOOK_SECRET === undefined)
-        assert.deepEqual(refusal(await send('notion', token, { verification_token: 'secret_y' }, null, {}, to)), [
-          503,
-          'key_unknown',
-        ]);
+        assert.deepEqual(
+          refusal(await send('notion', token, { verification_token: 'secret_y' }, null, {}, to)),
+          [503, 'key_unknown'],
+        );
     });
     assert.ok(errors().length >= 4);
     assert.equal(
-      (await send('stripe', stripe.token, { id: `evt_${randomUUID()}`, type: 'x' }, SIGNING_SECRETS.stripe)).status,
+      (
+        await send(
+          'stripe',
+          stripe.token,
+          { id: `evt_${randomUUID()}`, type: 'x' },
+          SIGNING_SECRETS.stripe,
+        )
+      ).status,
       200,
       'the service with the right secret still accepts events',
     );
@@ -263,7 +330,10 @@ test('the start does not mention secrets that have expired or belong to a revoke
   await sql`update webhook.tokens set revoked_at = now() where id = ${one.id}`;
   await sql`update webhook.signing_secrets set expires_at = now() where token_id = ${other.id}`;
   const again = await startGatehouse(t, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
-  assert.deepEqual(again.log().filter(({ level }) => level === 'error'), []);
+  assert.deepEqual(
+    again.log().filter(({ level }) => level === 'error'),
+    [],
+  );
 });
 
 test('an operator cannot send, a sender cannot read, and a query never opens the inbox', async () => {
@@ -281,11 +351,21 @@ test('an operator cannot send, a sender cannot read, and a query never opens the
     ['POST', `/events/${randomUUID()}/redeliver`],
   ] as const;
   await storesNothing(async () => {
-    assert.deepEqual(refusal(await ask('POST', base, { bearer: operator, body: plain })), UNAUTHORIZED);
-    assert.deepEqual(refusal(await ask('POST', `${base}?token=${operator}`, { body: plain })), UNAUTHORIZED);
+    assert.deepEqual(
+      refusal(await ask('POST', base, { bearer: operator, body: plain })),
+      UNAUTHORIZED,
+    );
+    assert.deepEqual(
+      refusal(await ask('POST', `${base}?token=${operator}`, { body: plain })),
+      UNAUTHORIZED,
+    );
     for (const [method, path] of paths) {
       for (const bearer of [sender, github.token, 'wrong', undefined]) {
-        const answer = await ask(method, gatehouse.url.webhook + path, bearer === undefined ? {} : { bearer });
+        const answer = await ask(
+          method,
+          gatehouse.url.webhook + path,
+          bearer === undefined ? {} : { bearer },
+        );
         assert.deepEqual(refusal(answer), UNAUTHORIZED, `${method} ${path}`);
         assert.equal(answer.headers.get('www-authenticate'), 'Bearer');
       }
@@ -296,6 +376,9 @@ test('an operator cannot send, a sender cannot read, and a query never opens the
       );
     }
   });
-  assert.equal((await ask('GET', `${gatehouse.url.webhook}/events`, { bearer: operator })).status, 200);
+  assert.equal(
+    (await ask('GET', `${gatehouse.url.webhook}/events`, { bearer: operator })).status,
+    200,
+  );
   assert.equal((await ask('POST', base, { bearer: sender, body: plain })).status, 200);
 });

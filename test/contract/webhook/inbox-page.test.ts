@@ -14,7 +14,10 @@ const source = new URL('../../../src/webhook/pages/', import.meta.url);
 /** The files that all pages share. */
 const shared = new URL('../../../src/http/pages/', import.meta.url);
 const read = (name: string) =>
-  framed(name, readFileSync(new URL(name, readdirSync(shared).includes(name) ? shared : source), 'utf8'));
+  framed(
+    name,
+    readFileSync(new URL(name, readdirSync(shared).includes(name) ? shared : source), 'utf8'),
+  );
 const raw = (line: string) => exchange(base, [`${line} HTTP/1.1`, 'Host: x', 'Connection: close']);
 
 const FILES: ReadonlyArray<readonly [path: string, file: string, type: string]> = [
@@ -37,7 +40,10 @@ test('without INBOX_PAGE the page is 404, and the inbox routes work', async (t) 
     assert.deepEqual([answer.status, answer.json.error.code], [404, 'no_such_path'], path);
   }
   const paths = Object.keys((await ask('GET', `${url}/openapi.json`)).json.paths);
-  assert.deepEqual(paths.filter((path) => /inbox/.test(path)), []);
+  assert.deepEqual(
+    paths.filter((path) => /inbox/.test(path)),
+    [],
+  );
   assert.equal((await call('GET', '/events')).status, 200);
 });
 
@@ -47,7 +53,8 @@ test('with INBOX_PAGE the page needs no token, and the routes it reads do', asyn
     assert.deepEqual(paths[path]?.get?.security ?? [], [], path);
     assert.ok(paths[path]?.get?.summary, path);
   }
-  for (const bearer of [null, WEBHOOK_TOKEN]) assert.equal((await inbox.call('GET', '/events', bearer)).status, 401);
+  for (const bearer of [null, WEBHOOK_TOKEN])
+    assert.equal((await inbox.call('GET', '/events', bearer)).status, 401);
 });
 
 for (const [path, file, type] of FILES) {
@@ -72,7 +79,11 @@ for (const [path, file, type] of FILES) {
 
 test('the page answers only GET and HEAD', async () => {
   for (const method of ['POST', 'PUT', 'DELETE', 'PATCH'])
-    assert.equal((await ask(method, `${base}/inbox`, { bearer: OPERATOR_TOKEN })).status, 405, method);
+    assert.equal(
+      (await ask(method, `${base}/inbox`, { bearer: OPERATOR_TOKEN })).status,
+      405,
+      method,
+    );
 });
 
 const NOT_FOUND = [
@@ -102,7 +113,10 @@ for (const path of NOT_FOUND) {
     const { status, headers, json } = await raw(`GET ${path}`);
     assert.equal(status, 404);
     assert.match(json.error.code, /^(not_found|no_such_path)$/);
-    assert.equal(headers.get('content-security-policy'), "default-src 'none'; frame-ancestors 'none'");
+    assert.equal(
+      headers.get('content-security-policy'),
+      "default-src 'none'; frame-ancestors 'none'",
+    );
   });
 }
 
@@ -112,13 +126,16 @@ const SCRIPTS = ['page.js', ...readdirSync(source).filter((name) => name.endsWit
 test('every file that the page loads is served, and no other', async () => {
   const loaded = [
     ...html.matchAll(/(?:href|src)="\/pages\/([^"]+)"/g),
-    ...SCRIPTS.flatMap((name) => [...read(name).matchAll(/^(?:import|\}) .*from '\/pages\/([^']+)'/gm)]),
+    ...SCRIPTS.flatMap((name) => [
+      ...read(name).matchAll(/^(?:import|\}) .*from '\/pages\/([^']+)'/gm),
+    ]),
   ].map(([, name = '']) => name);
   assert.deepEqual(
     [...new Set([...loaded, 'inbox.html'])].sort(),
     [...readdirSync(source), 'page.js', ...FRAME_FILES].sort(),
   );
-  for (const name of loaded) assert.equal((await ask('GET', `${base}/pages/${name}`)).status, 200, name);
+  for (const name of loaded)
+    assert.equal((await ask('GET', `${base}/pages/${name}`)).status, 200, name);
 });
 
 test('the page has no inline or third-party content, stores nothing and renders no markup', () => {
@@ -126,19 +143,20 @@ test('the page has no inline or third-party content, stores nothing and renders 
     html,
     /<style|\sstyle=|\son[a-z]+\s*=|javascript:|<base|<iframe|<object|<embed|http-equiv|srcdoc|action=|\/\//i,
   );
-  const scripts = [...html.matchAll(/<script([^>]*)>([\s\S]*?)<\/script>/g)].map(([, attributes, content]) => [
-    attributes,
-    content,
-  ]);
+  const scripts = [...html.matchAll(/<script([^>]*)>([\s\S]*?)<\/script>/g)].map(
+    ([, attributes, content]) => [attributes, content],
+  );
   assert.deepEqual(scripts, [[' type="module" src="/pages/inbox.js"', '']]);
   for (const [, address = ''] of html.matchAll(/\s(?:src|href|srcset|data|poster)="([^"]*)"/g))
     assert.match(address, /^\/inbox$|^\/pages\/([a-z]+\.(js|css)|logo)$/);
   for (const name of SCRIPTS) {
-    const markup = /innerHTML|outerHTML|insertAdjacent|document\.write|setHTML|\beval\b|new Function/;
+    const markup =
+      /innerHTML|outerHTML|insertAdjacent|document\.write|setHTML|\beval\b|new Function/;
     const storage = /localStorage|sessionStorage|indexedDB|\.cookie|\bcaches\b|serviceWorker/;
     const foreign = /sendBeacon|WebSocket|import\(|[a-z]+:\/\//;
     const script = read(name).replace("'http://www.w3.org/2000/svg'", '');
-    for (const forbidden of [markup, storage, foreign]) assert.doesNotMatch(script, forbidden, name);
+    for (const forbidden of [markup, storage, foreign])
+      assert.doesNotMatch(script, forbidden, name);
     // The token is sent in a header, never in a URL.
     assert.doesNotMatch(read(name), /[?&]token=|EventSource/, name);
   }
@@ -158,7 +176,10 @@ const TAGS: Readonly<Record<string, RegExp>> = {
 
 test('every element that a script uses exists in the page with the expected type', () => {
   const elements = new Map(
-    [...html.matchAll(/<([a-z0-9]+)[^>]*\sid="([^"]+)"/g)].map(([, tag = '', id = '']) => [id, tag]),
+    [...html.matchAll(/<([a-z0-9]+)[^>]*\sid="([^"]+)"/g)].map(([, tag = '', id = '']) => [
+      id,
+      tag,
+    ]),
   );
   assert.equal(elements.size, [...html.matchAll(/\sid="/g)].length, 'every id is unique');
   // What page.js has for other pages, this one need not have.
@@ -170,7 +191,9 @@ test('every element that a script uses exists in the page with the expected type
     for (const [id, type] of used)
       assert.match(elements.get(id) ?? '', TAGS[type] ?? assert.fail(type), `${name} uses ${id}`);
   }
-  for (const [, ids = ''] of html.matchAll(/\s(?:for|aria-describedby|aria-labelledby|aria-controls)="([^"]+)"/g)) {
+  for (const [, ids = ''] of html.matchAll(
+    /\s(?:for|aria-describedby|aria-labelledby|aria-controls)="([^"]+)"/g,
+  )) {
     for (const id of ids.split(' ')) assert.ok(elements.has(id), `the page refers to ${id}`);
   }
 });
@@ -181,7 +204,9 @@ test('the page offers every status and every source', async () => {
   assert.deepEqual(offered, SOURCE_NAMES);
   const statuses = /STATUSES = \[(.*)\]/.exec(read('inbox-state.js'))?.[1]?.match(/\w+/g);
   const { paths } = (await ask('GET', `${base}/openapi.json`)).json;
-  const status = paths['/events'].get.parameters.find(({ name }: { name: string }) => name === 'status');
+  const status = paths['/events'].get.parameters.find(
+    ({ name }: { name: string }) => name === 'status',
+  );
   assert.deepEqual(statuses?.sort(), [...status.schema.enum].sort());
 });
 
@@ -199,7 +224,8 @@ test('the page contains no events, and no token is logged', async () => {
   await inbox.call('GET', '/events');
   await ask('GET', `${base}/inbox?token=${OPERATOR_TOKEN}`);
   const written = inbox.gatehouse.stdout() + inbox.gatehouse.stderr();
-  for (const mark of [OPERATOR_TOKEN, WEBHOOK_TOKEN, 'marked']) assert.ok(!written.includes(mark), mark);
+  for (const mark of [OPERATOR_TOKEN, WEBHOOK_TOKEN, 'marked'])
+    assert.ok(!written.includes(mark), mark);
 });
 
 test('no event name makes a list by a filter with many stars slow', async () => {

@@ -5,13 +5,25 @@ import { ask } from '../../support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
 
 const HEADER = { TRUSTED_USER_HEADER: 'X-Auth-Username', TRUSTED_PROXIES: '127.0.0.1' };
-const inbox = await openInbox({ after }, { ...HEADER, INBOX_USERS: 'alice, bob', WEBHOOK_COMMAND: '["/bin/true"]' });
+const inbox = await openInbox(
+  { after },
+  { ...HEADER, INBOX_USERS: 'alice, bob', WEBHOOK_COMMAND: '["/bin/true"]' },
+);
 const SAME = { 'sec-fetch-site': 'same-origin' };
-const as = (user: string, headers: Record<string, string> = SAME) => ({ ...headers, 'x-auth-username': user });
-const status = async (headers: Record<string, string>, method = 'GET', path = '/events', base = inbox.url) =>
-  (await ask(method, base + path, { headers })).status;
+const as = (user: string, headers: Record<string, string> = SAME) => ({
+  ...headers,
+  'x-auth-username': user,
+});
+const status = async (
+  headers: Record<string, string>,
+  method = 'GET',
+  path = '/events',
+  base = inbox.url,
+) => (await ask(method, base + path, { headers })).status;
 
-const REQUESTS: ReadonlyArray<readonly [what: string, headers: Record<string, string>, expected: number]> = [
+const REQUESTS: ReadonlyArray<
+  readonly [what: string, headers: Record<string, string>, expected: number]
+> = [
   ['a named user', as('alice'), 200],
   ['another one', as('bob'), 200],
   ['with an Origin instead', as('alice', { origin: inbox.url }), 200],
@@ -26,10 +38,15 @@ const REQUESTS: ReadonlyArray<readonly [what: string, headers: Record<string, st
   ['an address that was typed', as('alice', { 'sec-fetch-site': 'none' }), 401],
   ['nothing that tells the page', as('alice', {}), 401],
   ['a wrong token beside the name', { ...as('alice'), authorization: 'Bearer wrong' }, 401],
-  ['a valid token beside another name', { ...as('mallory'), authorization: `Bearer ${OPERATOR_TOKEN}` }, 200],
+  [
+    'a valid token beside another name',
+    { ...as('mallory'), authorization: `Bearer ${OPERATOR_TOKEN}` },
+    200,
+  ],
 ];
 for (const [what, headers, expected] of REQUESTS) {
-  test(`the inbox answers ${what} with ${expected}`, async () => assert.equal(await status(headers), expected));
+  test(`the inbox answers ${what} with ${expected}`, async () =>
+    assert.equal(await status(headers), expected));
 }
 
 test('a named user may do what an operator may, cannot send events, and is in the log', async () => {
@@ -49,7 +66,11 @@ test('a star lists all users whom the proxy names', async (t) => {
 });
 
 test('the header means nothing from another address, or without INBOX_USERS', async (t) => {
-  const elsewhere = await openInbox(t, { ...HEADER, TRUSTED_PROXIES: '192.0.2.1', INBOX_USERS: '*' });
+  const elsewhere = await openInbox(t, {
+    ...HEADER,
+    TRUSTED_PROXIES: '192.0.2.1',
+    INBOX_USERS: '*',
+  });
   assert.equal(await status(as('alice'), 'GET', '/events', elsewhere.url), 401);
   const unlisted = await openInbox(t, HEADER);
   assert.equal(await status(as('alice'), 'GET', '/events', unlisted.url), 401);

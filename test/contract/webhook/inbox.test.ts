@@ -16,16 +16,31 @@ await sql`update webhook.tokens set revoked_at = now() where digest = ${createHa
 const known = new Map<string, string>();
 for (const [name, wish] of Object.entries({
   oldest: { event: 'page.created', source: 'notion', age: 500 },
-  waiting: { event: 'page.updated', status: 'waiting', attempts: 2, age: 400, errors: ['was busy', 'was busy again'] },
+  waiting: {
+    event: 'page.updated',
+    status: 'waiting',
+    attempts: 2,
+    age: 400,
+    errors: ['was busy', 'was busy again'],
+  },
   done: { event: 'page.updated', status: 'done', attempts: 1, deliveryId: 'msg_1', age: 300 },
-  dead: { event: 'push', source: 'github', status: 'dead', attempts: 3, age: 200, errors: ['one', 'two', 'three'] },
+  dead: {
+    event: 'push',
+    source: 'github',
+    status: 'dead',
+    attempts: 3,
+    age: 200,
+    errors: ['one', 'two', 'three'],
+  },
   skipped: { event: '100%_sure\\*', source: 'standard', status: 'skipped', age: 100 },
-} as const)) known.set(name, await put(wish));
+} as const))
+  known.set(name, await put(wish));
 const ALL = ['skipped', 'dead', 'done', 'waiting', 'oldest'];
 
 const nameOf = (id: string) => [...known].find(([, one]) => one === id)?.[0] ?? id;
 const idOf = (name: string) => known.get(name) ?? assert.fail(name);
-const namesIn = (answer: Answer): string[] => answer.json.map(({ id }: { id: string }) => nameOf(id));
+const namesIn = (answer: Answer): string[] =>
+  answer.json.map(({ id }: { id: string }) => nameOf(id));
 const query = (parameters: Record<string, string>) => `/events?${new URLSearchParams(parameters)}`;
 const received = async (name: string): Promise<Date> =>
   (await sql`select received_at from webhook.events where id = ${idOf(name)}`)[0]?.received_at;
@@ -48,7 +63,12 @@ test('events are listed newest first, with all their fields and without their bo
     next_attempt_at: null,
   });
   assert.deepEqual(
-    answer.json.map((line: Record<string, unknown>) => [line.status, line.attempts, line.last_error, line.delivery_id]),
+    answer.json.map((line: Record<string, unknown>) => [
+      line.status,
+      line.attempts,
+      line.last_error,
+      line.delivery_id,
+    ]),
     [
       ['skipped', 0, null, null],
       ['dead', 3, 'three', null],
@@ -139,7 +159,10 @@ test('a Link header leads through all pages with the same filters', async () => 
         assert.ok(answer.json.length <= limit && answer.json.length > 0);
         seen.push(...namesIn(answer));
         const link = answer.headers.get('link');
-        next = link === null ? undefined : (/^<(\/events\?[^>]+)>; rel="next"$/.exec(link)?.[1] ?? assert.fail(link));
+        next =
+          link === null
+            ? undefined
+            : (/^<(\/events\?[^>]+)>; rel="next"$/.exec(link)?.[1] ?? assert.fail(link));
       }
       assert.deepEqual(seen, expected, `${JSON.stringify(filter)}, ${limit} at a time`);
     }
@@ -153,7 +176,10 @@ test('events of the same moment are paged without a gap or a repetition', async 
   const seen: string[] = [];
   for (let after: string | undefined; ; after = seen.at(-1)) {
     const page = namesIn(
-      await call('GET', query({ event: 'same.moment', limit: '2', ...(after === undefined ? {} : { after }) })),
+      await call(
+        'GET',
+        query({ event: 'same.moment', limit: '2', ...(after === undefined ? {} : { after }) }),
+      ),
     );
     if (page.length === 0) break;
     seen.push(...page);
@@ -210,7 +236,10 @@ for (const [search, ...paths] of WRONG) {
   test(`/events?${search.slice(0, 60)} is answered 400 and names ${paths.join(', ')}`, async () => {
     const { status, json } = await call('GET', `/events?${search}`);
     assert.deepEqual([status, json.error.code], [400, 'invalid_query']);
-    assert.deepEqual(json.error.fields.map(({ path }: { path: string }) => path), paths);
+    assert.deepEqual(
+      json.error.fields.map(({ path }: { path: string }) => path),
+      paths,
+    );
   });
 }
 
@@ -258,14 +287,24 @@ test('an operator cannot send events', async () => {
 });
 
 test('an event is shown with its body as received, its headers and every failure in order', async () => {
-  const body = ' {"event":"shown",\r\n"data":{"page_id":"p\\u0000"},"more":"é 🎉\u2028","n":12345678901234567890}\n';
+  const body =
+    ' {"event":"shown",\r\n"data":{"page_id":"p\\u0000"},"more":"é 🎉\u2028","n":12345678901234567890}\n';
   const answer = await ask('POST', `${url}/webhook`, {
     bearer: WEBHOOK_TOKEN,
     body,
-    headers: { 'webhook-id': 'msg_shown', 'user-agent': 'a sender', cookie: 'a=b', 'x-api-key': 'k' },
+    headers: {
+      'webhook-id': 'msg_shown',
+      'user-agent': 'a sender',
+      cookie: 'a=b',
+      'x-api-key': 'k',
+    },
   });
   const { id } = answer.json;
-  for (const [attempt, error] of [[2, 'the second'], [1, 'the first'], [3, 'the third']] as const) {
+  for (const [attempt, error] of [
+    [2, 'the second'],
+    [1, 'the first'],
+    [3, 'the third'],
+  ] as const) {
     await sql`insert into webhook.failures (event_id, attempt, failed_at, error)
       values (${id}, ${attempt}, ${new Date(Date.UTC(2030, 0, attempt))}, ${error})`;
   }
@@ -280,7 +319,11 @@ test('an event is shown with its body as received, its headers and every failure
   assert.deepEqual(rest, {
     token_id: row?.token_id,
     ip: '127.0.0.1',
-    headers: { 'content-type': 'application/json', 'user-agent': 'a sender', 'webhook-id': 'msg_shown' },
+    headers: {
+      'content-type': 'application/json',
+      'user-agent': 'a sender',
+      'webhook-id': 'msg_shown',
+    },
     body,
     attempts: [1, 2, 3].map((attempt) => ({
       run: 1,
@@ -306,17 +349,27 @@ test('without a target redelivery is a conflict', async () => {
 });
 
 test('the plain variant has no inbox routes, and its description has none', async (t) => {
-  const plain = (await startGatehouse(t, ['webhook'], undefined, { WEBHOOK_VARIANT: 'plain', INBOX_PAGE: 'on' })).url
-    .webhook;
+  const plain = (
+    await startGatehouse(t, ['webhook'], undefined, { WEBHOOK_VARIANT: 'plain', INBOX_PAGE: 'on' })
+  ).url.webhook;
   for (const [method, path] of [...ROWS, ['GET', '/inbox'], ['GET', '/pages/inbox.js']] as const) {
     const { status, json } = await ask(method, plain + path, { bearer: WEBHOOK_TOKEN });
     assert.deepEqual([status, json.error.code], [404, 'no_such_path'], path);
   }
   const paths = async (base: string) =>
-    Object.keys((await ask('GET', `${base}/openapi.json`)).json.paths).filter((path) => /events|inbox/.test(path));
+    Object.keys((await ask('GET', `${base}/openapi.json`)).json.paths).filter((path) =>
+      /events|inbox/.test(path),
+    );
   assert.deepEqual(await paths(plain), []);
   assert.deepEqual(await paths(url), [
-    '/events', '/events/stream', '/events/delivery', '/events/counts', '/events/redeliver', '/events/pause',
-    '/events/resume', '/events/{id}', '/events/{id}/redeliver',
+    '/events',
+    '/events/stream',
+    '/events/delivery',
+    '/events/counts',
+    '/events/redeliver',
+    '/events/pause',
+    '/events/resume',
+    '/events/{id}',
+    '/events/{id}/redeliver',
   ]);
 });

@@ -6,14 +6,17 @@ import { ask, type Gatehouse, startGatehouse, WEBHOOK_TOKEN } from '../../suppor
 const EVENT = { event: 'page.updated', data: { page_id: 'p1' } };
 
 // There is no database in this file.
-const start = (owner: Parameters<typeof startGatehouse>[0], environment: Record<string, string | undefined>) =>
-  startGatehouse(owner, ['webhook'], undefined, { WEBHOOK_VARIANT: 'plain', ...environment });
+const start = (
+  owner: Parameters<typeof startGatehouse>[0],
+  environment: Record<string, string | undefined>,
+) => startGatehouse(owner, ['webhook'], undefined, { WEBHOOK_VARIANT: 'plain', ...environment });
 const guarded = await start({ after }, { APP_NAME: 'letterbox' });
 const open = await start({ after }, { WEBHOOK_TOKEN: undefined });
 
 const post = (body: unknown, headers: Record<string, string> = {}, { url }: Gatehouse = guarded) =>
   ask('POST', `${url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body, headers });
-const events = (gatehouse: Gatehouse = guarded) => gatehouse.log().filter((line) => line.message === 'event');
+const events = (gatehouse: Gatehouse = guarded) =>
+  gatehouse.log().filter((line) => line.message === 'event');
 
 test('an event becomes one JSON line with its body, and the reply is 200 with its id', async () => {
   const requestId = randomUUID();
@@ -40,23 +43,38 @@ test('a body with several lines becomes one line', async () => {
   const before = guarded.stdout().length;
   const body = '{\n  "event": "x",\r\n  "data": { "page_id": "a\\nb\u2028" }\n}\n';
   const { json } = await post(body);
-  const lines = guarded.stdout().slice(before).split('\n').filter((line) => line.includes(json.id));
+  const lines = guarded
+    .stdout()
+    .slice(before)
+    .split('\n')
+    .filter((line) => line.includes(json.id));
   assert.equal(lines.length, 1);
   assert.deepEqual(JSON.parse(lines[0] ?? '').body, JSON.parse(body));
 });
 
 test('the line has the body unchanged, even numbers that a double cannot hold', async () => {
   const { json } = await post('{"event":"x","data":{"page_id":"p"},"order":12345678901234567890}');
-  const line = guarded.stdout().split('\n').find((text) => text.includes(json.id));
+  const line = guarded
+    .stdout()
+    .split('\n')
+    .find((text) => text.includes(json.id));
   assert.match(line ?? '', /12345678901234567890[,}]/);
 });
 
 test('a delivery id is printed, and a repeated delivery is printed again', async () => {
   const key = randomUUID();
-  const answers = [await post(EVENT, { 'webhook-id': key }), await post(EVENT, { 'idempotency-key': key })];
-  assert.deepEqual(answers.map(({ json }) => json.status), ['accepted', 'accepted']);
+  const answers = [
+    await post(EVENT, { 'webhook-id': key }),
+    await post(EVENT, { 'idempotency-key': key }),
+  ];
   assert.deepEqual(
-    events().filter((line) => line.delivery_id === key).map(({ id }) => id),
+    answers.map(({ json }) => json.status),
+    ['accepted', 'accepted'],
+  );
+  assert.deepEqual(
+    events()
+      .filter((line) => line.delivery_id === key)
+      .map(({ id }) => id),
     answers.map(({ json }) => json.id),
   );
 });
@@ -79,7 +97,10 @@ for (const [why, query, authorization, status] of CREDENTIALS) {
     const answers = [];
     for (const { url } of [guarded, open])
       answers.push(await ask('POST', `${url.webhook}/webhook${query}`, { body: EVENT, headers }));
-    assert.deepEqual(answers.map((answer) => answer.status), [status, 200]);
+    assert.deepEqual(
+      answers.map((answer) => answer.status),
+      [status, 200],
+    );
     assert.deepEqual(
       [events().length, events(open).length],
       [(before[0] ?? 0) + (status === 200 ? 1 : 0), (before[1] ?? 0) + 1],
@@ -99,7 +120,9 @@ test('the start warns if no token is required', () => {
   assert.deepEqual(warnings(guarded), []);
 });
 
-const FAULTS: ReadonlyArray<readonly [why: string, body: unknown, headers: Record<string, string>, status: number]> = [
+const FAULTS: ReadonlyArray<
+  readonly [why: string, body: unknown, headers: Record<string, string>, status: number]
+> = [
   ['a content type that is no JSON', EVENT, { 'content-type': 'text/plain' }, 415],
   ['no body', '', {}, 400],
   ['no JSON', '{', {}, 400],
@@ -119,7 +142,8 @@ for (const [why, body, headers, status] of FAULTS) {
 }
 
 test('it is ready without a database, and GET on its path is 405 with Allow', async () => {
-  for (const probe of ['livez', 'readyz']) assert.equal((await ask('GET', `${open.url.webhook}/${probe}`)).status, 200);
+  for (const probe of ['livez', 'readyz'])
+    assert.equal((await ask('GET', `${open.url.webhook}/${probe}`)).status, 200);
   const answer = await ask('GET', `${open.url.webhook}/webhook`);
   assert.equal(answer.status, 405);
   assert.equal(answer.headers.get('allow'), 'OPTIONS, POST');
@@ -128,9 +152,15 @@ test('it is ready without a database, and GET on its path is 405 with Allow', as
 test('concurrent events become whole lines', async () => {
   const before = events(open).length;
   const answers = await Promise.all(
-    Array.from({ length: 50 }, (_, n) => post({ event: `e${n}`, data: { page_id: 'x'.repeat(20_000) } }, {}, open)),
+    Array.from({ length: 50 }, (_, n) =>
+      post({ event: `e${n}`, data: { page_id: 'x'.repeat(20_000) } }, {}, open),
+    ),
   );
-  const written = new Set(events(open).slice(before).map(({ id }) => id));
+  const written = new Set(
+    events(open)
+      .slice(before)
+      .map(({ id }) => id),
+  );
   assert.deepEqual(written, new Set(answers.map(({ json }) => json.id)));
 });
 

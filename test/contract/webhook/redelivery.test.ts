@@ -36,8 +36,9 @@ for (const status of ['stored', 'done', 'dead', 'skipped'] as const) {
     assert.deepEqual([code, json], [200, { id, status: 'waiting' }]);
     await untilSql(
       async () =>
-        (await working.sql`select from webhook.outcomes where event_id = ${id} and status = 'done' and attempts = 1`)
-          .length === 1,
+        (
+          await working.sql`select from webhook.outcomes where event_id = ${id} and status = 'done' and attempts = 1`
+        ).length === 1,
       'it is done, at the first attempt',
     );
     const { event, attempts } = await details(id);
@@ -65,7 +66,8 @@ test('a skipped event is delivered if an operator redelivers it', async () => {
 test('redelivering a waiting event keeps its attempts and its lease', async () => {
   const id = await working.put({ status: 'waiting', attempts: 5 });
   await working.sql`update webhook.work set lease = ${randomUUID()} where event_id = ${id}`;
-  const row = async () => (await working.sql`select w::text as row from webhook.work w where event_id = ${id}`)[0]?.row;
+  const row = async () =>
+    (await working.sql`select w::text as row from webhook.work w where event_id = ${id}`)[0]?.row;
   const before = await row();
   const { status, json } = await again(id);
   assert.deepEqual([status, json], [200, { id, status: 'waiting' }]);
@@ -75,7 +77,10 @@ test('redelivering a waiting event keeps its attempts and its lease', async () =
 test('concurrent redeliveries of one event all succeed', async () => {
   const id = await working.put({ status: 'dead', attempts: 3, event: 'ends well' });
   const answers = await Promise.all(Array.from({ length: 20 }, () => again(id)));
-  assert.deepEqual(new Set(answers.map(({ status, json }) => `${status} ${json.status}`)), new Set(['200 waiting']));
+  assert.deepEqual(
+    new Set(answers.map(({ status, json }) => `${status} ${json.status}`)),
+    new Set(['200 waiting']),
+  );
   await ended(id, 'done');
   assert.equal((await working.sql`select from webhook.work where event_id = ${id}`).length, 0);
 });
@@ -90,13 +95,29 @@ test('a repetition by the sender redelivers a dead event, and no other', async (
   await working.sql`update webhook.outcomes set status = 'done' where event_id = ${id}`;
   assert.equal(await working.send('ends badly', once), id);
   const { event, attempts } = await details(id);
-  const runs = attempts.map(({ run, error }: { run: number; error: string | null }) => [run, error === null]);
+  const runs = attempts.map(({ run, error }: { run: number; error: string | null }) => [
+    run,
+    error === null,
+  ]);
   // The row that was changed to done counts as a third, which was delivered.
-  assert.deepEqual([event.status, runs], ['done', [[1, false], [2, false], [2, true]]]);
+  assert.deepEqual(
+    [event.status, runs],
+    [
+      'done',
+      [
+        [1, false],
+        [2, false],
+        [2, true],
+      ],
+    ],
+  );
 });
 
 test('an unknown id is 404 and an invalid one 400, for showing and redelivering', async () => {
-  for (const [method, end] of [['GET', ''], ['POST', '/redeliver']] as const) {
+  for (const [method, end] of [
+    ['GET', ''],
+    ['POST', '/redeliver'],
+  ] as const) {
     const { status, json } = await working.call(method, `/events/${randomUUID()}${end}`);
     assert.deepEqual([status, json.error.code], [404, 'not_found']);
     for (const id of ['1', 'Stream', '%00', `${randomUUID()}x`]) {

@@ -4,7 +4,14 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { addToken, openWebhook, signatureOf, type SignedSource, SIGNING_SECRETS, WEBHOOK_SECRET } from '../../support/senders.ts';
+import {
+  addToken,
+  openWebhook,
+  signatureOf,
+  type SignedSource,
+  SIGNING_SECRETS,
+  WEBHOOK_SECRET,
+} from '../../support/senders.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
 const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
@@ -15,7 +22,12 @@ for (const source of ['standard', 'stripe', 'slack', 'notion'] as const) {
 }
 
 /** Sends a body with a valid signature. */
-function send(source: SignedSource, body: string, deliveryId: string, headers: Record<string, string> = {}): Promise<Answer> {
+function send(
+  source: SignedSource,
+  body: string,
+  deliveryId: string,
+  headers: Record<string, string> = {},
+): Promise<Answer> {
   const signature = signatureOf(source, SIGNING_SECRETS[source], body, { id: deliveryId });
   const url = `${gatehouse.url.webhook}/webhook?token=${tokens.get(source)}`;
   return ask('POST', url, { body, headers: { ...headers, ...signature } });
@@ -37,11 +49,17 @@ for (const source of ['notion', 'stripe'] as const) {
     assert.equal(outcomeOf(first), 'accepted');
     for (const attempt of [1, 2, 8, 0, 12345678901234567890n]) {
       const retry = await send(source, BODIES[source](id, attempt), id);
-      assert.deepEqual([retry.status, retry.json], [200, { id: first.json.id, status: 'duplicate' }]);
+      assert.deepEqual(
+        [retry.status, retry.json],
+        [200, { id: first.json.id, status: 'duplicate' }],
+      );
     }
     const before = await countEvents();
     for (const body of [
-      BODIES[source](id, 2, ',"more":1'), BODIES[source](id, '"2"'), BODIES[source](id, -2), BODIES[source](id, 1).replace(':', ': '),
+      BODIES[source](id, 2, ',"more":1'),
+      BODIES[source](id, '"2"'),
+      BODIES[source](id, -2),
+      BODIES[source](id, 1).replace(':', ': '),
       BODIES[source](id, 2).replace(/"(attempt_number|pending_webhooks)"/, '"attempt"'),
       BODIES[source](id, 2, ',"attempt_number":2'),
     ]) {
@@ -56,7 +74,10 @@ for (const source of ['notion', 'stripe'] as const) {
     const id = randomUUID();
     const first = await send(source, BODIES[source](id, 1), id);
     await sql`insert into webhook.outcomes (event_id, status, attempts) values (${first.json.id}, 'dead', 3)`;
-    assert.equal(outcomeOf(await send(source, BODIES[source](id, 2, ',"more":1'), id)), '409 conflict');
+    assert.equal(
+      outcomeOf(await send(source, BODIES[source](id, 2, ',"more":1'), id)),
+      '409 conflict',
+    );
     assert.equal((await sql`select from webhook.work where event_id = ${first.json.id}`).length, 0);
     assert.equal(outcomeOf(await send(source, BODIES[source](id, 2), id)), 'duplicate');
     assert.equal((await sql`select from webhook.work where event_id = ${first.json.id}`).length, 1);
@@ -65,23 +86,53 @@ for (const source of ['notion', 'stripe'] as const) {
   test(`${source}: of retries that arrive together one is stored, and other content is a conflict`, async () => {
     const id = randomUUID();
     const same = Array.from({ length: 8 }, (_, attempt) => BODIES[source](id, attempt + 1));
-    const other = Array.from({ length: 4 }, (_, index) => BODIES[source](id, 1, `,"more":${index}`));
+    const other = Array.from({ length: 4 }, (_, index) =>
+      BODIES[source](id, 1, `,"more":${index}`),
+    );
     const [answers, others] = [
       await Promise.all(same.map((body) => send(source, body, id))),
       await Promise.all(other.map((body) => send(source, body, id))),
     ];
-    assert.deepEqual(answers.map(outcomeOf).sort(), ['accepted', ...same.slice(1).map(() => 'duplicate')]);
-    assert.deepEqual(others.map(outcomeOf), other.map(() => '409 conflict'));
-    const mixed = await Promise.all(other.map((_, index) => send(source, BODIES[source](`${id}x`, 1, `,"more":${index}`), `${id}x`)));
-    assert.deepEqual(mixed.map(outcomeOf).sort(), ['409 conflict', '409 conflict', '409 conflict', 'accepted']);
+    assert.deepEqual(answers.map(outcomeOf).sort(), [
+      'accepted',
+      ...same.slice(1).map(() => 'duplicate'),
+    ]);
+    assert.deepEqual(
+      others.map(outcomeOf),
+      other.map(() => '409 conflict'),
+    );
+    const mixed = await Promise.all(
+      other.map((_, index) =>
+        send(source, BODIES[source](`${id}x`, 1, `,"more":${index}`), `${id}x`),
+      ),
+    );
+    assert.deepEqual(mixed.map(outcomeOf).sort(), [
+      '409 conflict',
+      '409 conflict',
+      '409 conflict',
+      'accepted',
+    ]);
   });
 }
 
 test('a member that counts nothing for its source makes another body', async () => {
   const id = randomUUID();
-  const body = (attempt: number) => ({ event: 'x', attempt_number: attempt, pending_webhooks: attempt, data: { page_id: 'p' } });
-  const post = (attempt: number) => ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, headers: { 'webhook-id': id }, body: body(attempt) });
-  assert.deepEqual([outcomeOf(await post(1)), outcomeOf(await post(1)), outcomeOf(await post(2))], ['accepted', 'duplicate', '409 conflict']);
+  const body = (attempt: number) => ({
+    event: 'x',
+    attempt_number: attempt,
+    pending_webhooks: attempt,
+    data: { page_id: 'p' },
+  });
+  const post = (attempt: number) =>
+    ask('POST', `${gatehouse.url.webhook}/webhook`, {
+      bearer: WEBHOOK_TOKEN,
+      headers: { 'webhook-id': id },
+      body: body(attempt),
+    });
+  assert.deepEqual(
+    [outcomeOf(await post(1)), outcomeOf(await post(1)), outcomeOf(await post(2))],
+    ['accepted', 'duplicate', '409 conflict'],
+  );
 });
 
 /** A lone surrogate, as JSON writes it. It has no UTF-8 form, and would be stored as another character. */
@@ -89,28 +140,67 @@ const LONE = ['\\ud800', 'a\\udfff', '\\udc00\\ud800', 'x\\ud83d'];
 
 test('a lone surrogate in a name, a page or a delivery id is 400, on all sources, and nothing is stored', async () => {
   const generic = (body: string) =>
-    ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body, headers: { 'content-type': 'application/json' } });
+    ask('POST', `${gatehouse.url.webhook}/webhook`, {
+      bearer: WEBHOOK_TOKEN,
+      body,
+      headers: { 'content-type': 'application/json' },
+    });
   const id = randomUUID();
   const before = await countEvents();
   for (const lone of LONE) {
-    const named = 'must name the event in the body as "type", in 1 to 1024 characters, without U+0000 and lone surrogates';
+    const named =
+      'must name the event in the body as "type", in 1 to 1024 characters, without U+0000 and lone surrogates';
     const page = `"data":{"page_id":"${lone}"}`;
-    const cases: ReadonlyArray<readonly [answer: Promise<Answer>, path: string, message: string | RegExp]> = [
-      [generic(`{"event":"${lone}","data":{"page_id":"p"}}`), '/event', 'must not contain a lone surrogate'],
+    const cases: ReadonlyArray<
+      readonly [answer: Promise<Answer>, path: string, message: string | RegExp]
+    > = [
+      [
+        generic(`{"event":"${lone}","data":{"page_id":"p"}}`),
+        '/event',
+        'must not contain a lone surrogate',
+      ],
       [generic(`{"event":"x",${page}}`), '/data/page_id', 'must not contain a lone surrogate'],
       [send('standard', `{"type":"${lone}"}`, id, { 'webhook-id': id }), '', named],
       [send('stripe', `{"type":"${lone}","id":"${id}"}`, id), '', named],
       [send('notion', `{"type":"${lone}","id":"${id}"}`, id), '', named],
-      [send('slack', `{"event":{"type":"${lone}"},"event_id":"${id}"}`, id), '', /^must name the event in the body/],
-      [send('standard', `{"type":"x",${page}}`, id, { 'webhook-id': id }), '/data/page_id', 'must not contain a lone surrogate'],
-      [send('notion', `{"type":"x","id":"${id}",${page}}`, id), '/data/page_id', 'must not contain a lone surrogate'],
-      [send('stripe', `{"type":"x","id":"${lone}"}`, id), '', /^the delivery id must have 1 to 255/],
-      [send('notion', `{"type":"x","id":"${lone}"}`, id), '', /^the delivery id must have 1 to 255/],
-      [send('slack', `{"type":"x","event_id":"${lone}"}`, id), '', /^the delivery id must have 1 to 255/],
+      [
+        send('slack', `{"event":{"type":"${lone}"},"event_id":"${id}"}`, id),
+        '',
+        /^must name the event in the body/,
+      ],
+      [
+        send('standard', `{"type":"x",${page}}`, id, { 'webhook-id': id }),
+        '/data/page_id',
+        'must not contain a lone surrogate',
+      ],
+      [
+        send('notion', `{"type":"x","id":"${id}",${page}}`, id),
+        '/data/page_id',
+        'must not contain a lone surrogate',
+      ],
+      [
+        send('stripe', `{"type":"x","id":"${lone}"}`, id),
+        '',
+        /^the delivery id must have 1 to 255/,
+      ],
+      [
+        send('notion', `{"type":"x","id":"${lone}"}`, id),
+        '',
+        /^the delivery id must have 1 to 255/,
+      ],
+      [
+        send('slack', `{"type":"x","event_id":"${lone}"}`, id),
+        '',
+        /^the delivery id must have 1 to 255/,
+      ],
     ];
     for (const [answer, path, message] of cases) {
       const { status, json, text } = await answer;
-      assert.deepEqual([status, json.error?.code, json.error?.fields?.length], [400, 'invalid_body', 1], text);
+      assert.deepEqual(
+        [status, json.error?.code, json.error?.fields?.length],
+        [400, 'invalid_body', 1],
+        text,
+      );
       assert.equal(json.error.fields[0].path, path);
       if (typeof message === 'string') assert.equal(json.error.fields[0].message, message);
       else assert.match(json.error.fields[0].message, message);

@@ -5,13 +5,23 @@ import { after, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
-import { addToken, openWebhook, signatureOf, SIGNING_SECRETS, WEBHOOK_SECRET } from '../../support/senders.ts';
+import {
+  addToken,
+  openWebhook,
+  signatureOf,
+  SIGNING_SECRETS,
+  WEBHOOK_SECRET,
+} from '../../support/senders.ts';
 import { connectTo, exchange, headOf } from '../../support/socket.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
 const gatehouse = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
 const base = `${gatehouse.url.webhook}/webhook`;
-const { token } = await addToken(openWebhook({ after }, databaseUrl), 'stripe', SIGNING_SECRETS.stripe);
+const { token } = await addToken(
+  openWebhook({ after }, databaseUrl),
+  'stripe',
+  SIGNING_SECRETS.stripe,
+);
 const countEvents = async () => (await sql`select from webhook.events`).length;
 
 async function storesNothing(act: () => Promise<void>): Promise<void> {
@@ -63,15 +73,24 @@ test('a signed body may be chunked; too large is 413, another type or compressio
     );
     for (const type of ['text/plain', 'application/x-www-form-urlencoded', ''])
       assert.equal(
-        (await ask('POST', base, { body: whole, headers: { ...signed(whole), 'content-type': type } })).status,
+        (
+          await ask('POST', base, {
+            body: whole,
+            headers: { ...signed(whole), 'content-type': type },
+          })
+        ).status,
         415,
         type,
       );
     // Signed over the original or over the compressed bytes: both are rejected.
     for (const headers of [signed(whole), signed(gzipSync(whole).toString('latin1'))]) {
       assert.equal(
-        (await ask('POST', base, { body: gzipSync(whole), headers: { ...headers, 'content-encoding': 'gzip' } }))
-          .status,
+        (
+          await ask('POST', base, {
+            body: gzipSync(whole),
+            headers: { ...headers, 'content-encoding': 'gzip' },
+          })
+        ).status,
         415,
       );
     }

@@ -5,7 +5,15 @@ import { after, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import {
-  addToken, now, openWebhook, type Sample, SAMPLES, signatureOf, type SignedSource, SIGNING_SECRETS, WEBHOOK_SECRET,
+  addToken,
+  now,
+  openWebhook,
+  type Sample,
+  SAMPLES,
+  signatureOf,
+  type SignedSource,
+  SIGNING_SECRETS,
+  WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
@@ -29,22 +37,37 @@ const lines = (message: string) => gatehouse.log().filter((line) => line.message
 const SOURCES = ['standard', 'github', 'stripe', 'slack', 'notion'] as const;
 
 const tokens = new Map<SignedSource, { id: string; token: string }>();
-for (const source of SOURCES) tokens.set(source, await addToken(database, source, SIGNING_SECRETS[source]));
+for (const source of SOURCES)
+  tokens.set(source, await addToken(database, source, SIGNING_SECRETS[source]));
 const tokenOf = (source: SignedSource) => tokens.get(source) ?? { id: '', token: '' };
 
 /** Sends a sample with a valid signature, unless `more` changes it. */
 async function send(
   source: SignedSource,
   sample: Sample,
-  more: { text?: string; signed?: string; secret?: string; at?: number; headers?: Record<string, string> } = {},
+  more: {
+    text?: string;
+    signed?: string;
+    secret?: string;
+    at?: number;
+    headers?: Record<string, string>;
+  } = {},
 ): Promise<Answer> {
   const { token } = tokenOf(source);
   const body = more.text ?? JSON.stringify(sample.body);
-  const signature = signatureOf(source, more.secret ?? SIGNING_SECRETS[source], more.signed ?? body, {
-    id: sample.deliveryId,
-    at: more.at ?? now(),
+  const signature = signatureOf(
+    source,
+    more.secret ?? SIGNING_SECRETS[source],
+    more.signed ?? body,
+    {
+      id: sample.deliveryId,
+      at: more.at ?? now(),
+    },
+  );
+  return ask('POST', `${base}?token=${token}`, {
+    body,
+    headers: { ...sample.headers, ...signature, ...more.headers },
   });
-  return ask('POST', `${base}?token=${token}`, { body, headers: { ...sample.headers, ...signature, ...more.headers } });
 }
 
 /** Asserts that the act stores nothing. */
@@ -67,12 +90,20 @@ for (const source of SOURCES) {
     assert.deepEqual(Object.keys(answer.json), ['id', 'status']);
     assert.equal(answer.json.status, 'accepted');
     const { headers: _, ip, body, ...row } = await stored(answer.json.id);
-    assert.deepEqual(row, { source, event: sample.event, delivery_id: sample.deliveryId, token_id: tokenOf(source).id });
+    assert.deepEqual(row, {
+      source,
+      event: sample.event,
+      delivery_id: sample.deliveryId,
+      token_id: tokenOf(source).id,
+    });
     assert.equal(body.toString(), text);
     assert.equal(ip, '127.0.0.1');
     // With a new signature, as senders make for each attempt.
     const again = await send(source, sample, { text, at: now() - 1 });
-    assert.deepEqual([again.status, again.json], [200, { id: answer.json.id, status: 'duplicate' }]);
+    assert.deepEqual(
+      [again.status, again.json],
+      [200, { id: answer.json.id, status: 'duplicate' }],
+    );
   });
 
   test(`${source}: a wrong, missing or stale signature is 401, and nothing is stored`, async () => {
@@ -89,7 +120,10 @@ for (const source of SOURCES) {
         'unauthorized',
       );
       const { token } = tokenOf(source);
-      const unsigned = await ask('POST', `${base}?token=${token}`, { body: sample.body, headers: sample.headers });
+      const unsigned = await ask('POST', `${base}?token=${token}`, {
+        body: sample.body,
+        headers: sample.headers,
+      });
       assertRefused(unsigned, 401, 'unauthorized');
       assert.match(unsigned.json.error.message, /not signed as the token's source signs/);
       if (!['github', 'notion'].includes(source)) {
@@ -100,7 +134,11 @@ for (const source of SOURCES) {
         }
       }
     });
-    assert.equal((await send(source, sample)).status, 200, 'and the same, rightly signed, is taken');
+    assert.equal(
+      (await send(source, sample)).status,
+      200,
+      'and the same, rightly signed, is taken',
+    );
   });
 
   test(`${source}: a token accepts only the signatures of its own secret`, async () => {
@@ -112,9 +150,17 @@ for (const source of SOURCES) {
     };
     await storesNothing(async () => {
       assertRefused(await ask('POST', base, { body, headers }), 401, 'unauthorized');
-      assertRefused(await ask('POST', `${base}?token=wrong`, { body, headers }), 401, 'unauthorized');
+      assertRefused(
+        await ask('POST', `${base}?token=wrong`, { body, headers }),
+        401,
+        'unauthorized',
+      );
       const other = SOURCES[(SOURCES.indexOf(source) + 1) % SOURCES.length] ?? source;
-      assertRefused(await ask('POST', `${base}?token=${tokenOf(other).token}`, { body, headers }), 401, 'unauthorized');
+      assertRefused(
+        await ask('POST', `${base}?token=${tokenOf(other).token}`, { body, headers }),
+        401,
+        'unauthorized',
+      );
     });
   });
 
@@ -123,7 +169,9 @@ for (const source of SOURCES) {
     const first = await send(source, sample);
     const text = JSON.stringify({ ...sample.body, more: 'CONFLICTING' });
     const before = lines('delivery id reused with another body').length;
-    await storesNothing(async () => assertRefused(await send(source, sample, { text }), 409, 'conflict'));
+    await storesNothing(async () =>
+      assertRefused(await send(source, sample, { text }), 409, 'conflict'),
+    );
     const line = lines('delivery id reused with another body')[before];
     assert.ok(line);
     const { level, token_id, delivery_id, body_sha256 } = line;
@@ -191,7 +239,10 @@ test('only safe headers are stored: no credential and no signature', async () =>
   });
   const at = now();
   const standard = SAMPLES.standard();
-  const one = await send('standard', standard, { at, headers: { 'user-agent': 'x'.repeat(2_000) } });
+  const one = await send('standard', standard, {
+    at,
+    headers: { 'user-agent': 'x'.repeat(2_000) },
+  });
   assert.deepEqual((await stored(one.json.id)).headers, {
     'content-type': 'application/json',
     'user-agent': 'x'.repeat(1_024),
@@ -199,7 +250,11 @@ test('only safe headers are stored: no credential and no signature', async () =>
     'webhook-timestamp': String(at),
   });
   const slack = await send('slack', SAMPLES.slack(), {
-    headers: { 'user-agent': 'Slackbot', 'x-slack-retry-num': '1', 'x-slack-retry-reason': 'http_timeout' },
+    headers: {
+      'user-agent': 'Slackbot',
+      'x-slack-retry-num': '1',
+      'x-slack-retry-reason': 'http_timeout',
+    },
   });
   assert.deepEqual((await stored(slack.json.id)).headers, {
     'content-type': 'application/json',
@@ -214,7 +269,11 @@ test('a delivery id in the body must be visible ASCII, and may be missing', asyn
     for (const source of ['stripe', 'notion'] as const) {
       const sample = SAMPLES[source]();
       await storesNothing(async () =>
-        assertRefused(await send(source, { ...sample, body: { ...sample.body, id } }), 400, 'invalid_body'),
+        assertRefused(
+          await send(source, { ...sample, body: { ...sample.body, id } }),
+          400,
+          'invalid_body',
+        ),
       );
     }
   }
@@ -234,9 +293,9 @@ test("slack: without an inner event the body's own type is the name", async () =
 test('standard: Svix header names are accepted', async () => {
   const sample = SAMPLES.standard();
   const body = JSON.stringify(sample.body);
-  const signed = Object.entries(signatureOf('standard', SIGNING_SECRETS.standard, body, { id: sample.deliveryId })).map(
-    ([name, value]) => [name.replace('webhook', 'svix'), value] as const,
-  );
+  const signed = Object.entries(
+    signatureOf('standard', SIGNING_SECRETS.standard, body, { id: sample.deliveryId }),
+  ).map(([name, value]) => [name.replace('webhook', 'svix'), value] as const);
   const { json } = await ask('POST', base, {
     bearer: tokenOf('standard').token,
     body,
@@ -269,7 +328,10 @@ test('generic: no signature is required, page_id is, and fields of other sources
       'invalid_body',
     );
     assertRefused(
-      await ask('POST', base, { bearer: WEBHOOK_TOKEN, body: { type: 'url_verification', challenge: 'c' } }),
+      await ask('POST', base, {
+        bearer: WEBHOOK_TOKEN,
+        body: { type: 'url_verification', challenge: 'c' },
+      }),
       400,
       'invalid_body',
     );

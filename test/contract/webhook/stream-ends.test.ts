@@ -16,7 +16,11 @@ interface Owner {
 }
 
 const addOperator = async (name: string) => {
-  const { id, token } = await createToken(database, { name, role: 'operator', source: 'generic' }, null);
+  const { id, token } = await createToken(
+    database,
+    { name, role: 'operator', source: 'generic' },
+    null,
+  );
   return { id: id, token };
 };
 
@@ -33,23 +37,34 @@ async function listen(owner: Owner, token: string) {
 const ends: ReadonlyArray<readonly [string, (id: string) => Promise<unknown>]> = [
   ['is revoked', (id) => revokeToken(database, id)],
   ['is rotated without an overlap', (id) => rotateToken(database, id, 0, null)],
-  ['is rotated, and its overlap has ended', async (id) => {
-    await rotateToken(database, id, 3_600, null);
-    await sql`update webhook.tokens set previous_until = now() where id = ${id}`;
-  }],
+  [
+    'is rotated, and its overlap has ended',
+    async (id) => {
+      await rotateToken(database, id, 3_600, null);
+      await sql`update webhook.tokens set previous_until = now() where id = ${id}`;
+    },
+  ],
   ['is made a sender', (id) => sql`update webhook.tokens set role = 'sender' where id = ${id}`],
 ];
 
 for (const [what, end] of ends) {
-  test(`a quiet stream ends in order after its token ${what}, and the stream of another operator continues`, bounded, async (t) => {
-    const [one, other] = [await addOperator('one'), await addOperator('other')];
-    const [ending, going] = [await listen(t, one.token), await listen(t, other.token)];
-    await end(one.id);
-    const { status, body } = await ending.answer();
-    assert.deepEqual([status, body.replaceAll(': new events follow\n\n', '')], [200, ''], 'whole, and without an event');
-    const id = await inbox.send('for those who may see it');
-    await until(() => going.said().includes(id), 'the other is told');
-  });
+  test(
+    `a quiet stream ends in order after its token ${what}, and the stream of another operator continues`,
+    bounded,
+    async (t) => {
+      const [one, other] = [await addOperator('one'), await addOperator('other')];
+      const [ending, going] = [await listen(t, one.token), await listen(t, other.token)];
+      await end(one.id);
+      const { status, body } = await ending.answer();
+      assert.deepEqual(
+        [status, body.replaceAll(': new events follow\n\n', '')],
+        [200, ''],
+        'whole, and without an event',
+      );
+      const id = await inbox.send('for those who may see it');
+      await until(() => going.said().includes(id), 'the other is told');
+    },
+  );
 }
 
 test('a stream continues during the overlap of its rotated token', bounded, async (t) => {
@@ -73,7 +88,10 @@ test('a stream that ended with its token frees its slot', bounded, async (t) => 
 
 test('a stream rejects query parameters', async () => {
   const { status, json } = await inbox.call('GET', '/events/stream?event=page.*');
-  assert.deepEqual([status, json.error.code, json.error.fields?.[0]?.path], [400, 'invalid_query', 'event']);
+  assert.deepEqual(
+    [status, json.error.code, json.error.fields?.[0]?.path],
+    [400, 'invalid_query', 'event'],
+  );
 });
 
 test('another program cannot write an unknown outcome', async () => {

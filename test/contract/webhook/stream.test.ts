@@ -15,7 +15,11 @@ const { sql, send } = inbox;
 /** A service without events: its stream is open until the last test. */
 const silent = await openInbox({ after });
 
-const REQUEST = ['GET /events/stream HTTP/1.1', 'Host: x', `Authorization: Bearer ${OPERATOR_TOKEN}`];
+const REQUEST = [
+  'GET /events/stream HTTP/1.1',
+  'Host: x',
+  `Authorization: Bearer ${OPERATOR_TOKEN}`,
+];
 const HELLO = ': new events follow\n\n';
 
 interface Owner {
@@ -89,7 +93,8 @@ test('each new event is sent once, in order, as in the list, and no older one', 
   assert.deepEqual(ids().slice(0, 40), sent);
   assert.equal(ids().length, 43);
   assert.ok(!ids().includes(before));
-  const [, data = ''] = new RegExp(`^id: ${sent[7]}\nevent: received\ndata: (.*)\n\n`, 'm').exec(said()) ?? [];
+  const [, data = ''] =
+    new RegExp(`^id: ${sent[7]}\nevent: received\ndata: (.*)\n\n`, 'm').exec(said()) ?? [];
   const { json } = await inbox.call('GET', '/events?event=number+7');
   assert.deepEqual(JSON.parse(data), json[0]);
 });
@@ -103,8 +108,9 @@ test('an event after the greeting is sent, however slow the first query is', bou
   const client = await ring(t, inbox.url);
   await untilSql(
     async () =>
-      (await sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`).length >
-      0,
+      (
+        await sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`
+      ).length > 0,
     'the look waits',
   );
   const early = client.pending().includes(HELLO) ? await send('right after the greeting') : null;
@@ -126,7 +132,10 @@ test('an event name that looks like a part of the stream stays on one line', asy
     .split(/[\r\n]+/)
     .filter((line) => line.startsWith('data: '))
     .map((line): { event: string } => JSON.parse(line.slice('data: '.length)));
-  assert.deepEqual(shown.map(({ event }) => event), names);
+  assert.deepEqual(
+    shown.map(({ event }) => event),
+    names,
+  );
 });
 
 test('an event that is committed long after its neighbors is not missed', bounded, async (t) => {
@@ -174,7 +183,10 @@ test('a stream ends when its token is revoked', bounded, async (t) => {
   const witness = 'witness-operator-0123456789abcdefghijklmno';
   await own.sql`insert into webhook.tokens (id, name, role, digest)
     values (gen_random_uuid(), '', 'operator', ${createHash('sha256').update(witness).digest()})`;
-  await until(() => said().endsWith('0\r\n\r\n') || ids().length > 1, 'the stream ends, or sends a further event');
+  await until(
+    () => said().endsWith('0\r\n\r\n') || ids().length > 1,
+    'the stream ends, or sends a further event',
+  );
   assert.deepEqual(ids(), [seen]);
 });
 
@@ -185,17 +197,27 @@ test('a stream breaks off when the database goes away, and frees its slot', boun
   await proxy.cut();
   assert.ok(!(await client.closed()).endsWith('0\r\n\r\n'));
   await proxy.restore();
-  await untilSql(async () => (await knock(t, other.url.webhook)).status === 200, 'streams can be opened again');
+  await untilSql(
+    async () => (await knock(t, other.url.webhook)).status === 200,
+    'streams can be opened again',
+  );
 });
 
-test('a shutdown ends streams in order without waiting for them', { timeout: 20_000 }, async (t) => {
-  const other = await startGatehouse(t, ['webhook'], inbox.databaseUrl, { SHUTDOWN_GRACE: '600' });
-  const streams = await Promise.all([1, 2, 3].map(() => listen(t, other.url.webhook)));
-  const ended = other.stop();
-  for (const { answer } of streams) assert.ok((await answer()).body.startsWith(HELLO), 'whole, to its last chunk');
-  await ended;
-  assert.ok(!other.log().some(({ level }) => level === 'error'));
-});
+test(
+  'a shutdown ends streams in order without waiting for them',
+  { timeout: 20_000 },
+  async (t) => {
+    const other = await startGatehouse(t, ['webhook'], inbox.databaseUrl, {
+      SHUTDOWN_GRACE: '600',
+    });
+    const streams = await Promise.all([1, 2, 3].map(() => listen(t, other.url.webhook)));
+    const ended = other.stop();
+    for (const { answer } of streams)
+      assert.ok((await answer()).body.startsWith(HELLO), 'whole, to its last chunk');
+    await ended;
+    assert.ok(!other.log().some(({ level }) => level === 'error'));
+  },
+);
 
 test('32 streams may be open, and the next gets 503', bounded, async (t) => {
   const crowd = await Promise.all(Array.from({ length: 40 }, () => knock(t, inbox.url)));
@@ -209,18 +231,23 @@ test('32 streams may be open, and the next gets 503', bounded, async (t) => {
   assert.equal((await inbox.call('GET', '/events')).status, 200, 'all else is answered');
   for (const one of crowd) one.client.leave();
   await send('something to say');
-  const again = async () => (await Promise.all(Array.from({ length: 32 }, () => knock(t, inbox.url)))).map((one) => {
-    if (one.status !== 200) one.client.leave();
-    return one.status;
-  });
+  const again = async () =>
+    (await Promise.all(Array.from({ length: 32 }, () => knock(t, inbox.url)))).map((one) => {
+      if (one.status !== 200) one.client.leave();
+      return one.status;
+    });
   await untilSql(async () => (await again()).includes(200), 'a place is free');
 });
 
-test('a client that leaves frees its slot even without events, and others get keep-alives', bounded, async (t) => {
-  const crowd = await Promise.all(Array.from({ length: 31 }, () => listen(t, silent.url)));
-  assert.equal((await knock(t, silent.url)).status, 503);
-  crowd[0]?.client.leave();
-  await untilSql(async () => (await knock(t, silent.url)).status === 200, 'the place is free');
-  await until(() => quiet.said().split(HELLO).length > 2, 'a sign of life');
-  assert.deepEqual(quiet.ids(), []);
-});
+test(
+  'a client that leaves frees its slot even without events, and others get keep-alives',
+  bounded,
+  async (t) => {
+    const crowd = await Promise.all(Array.from({ length: 31 }, () => listen(t, silent.url)));
+    assert.equal((await knock(t, silent.url)).status, 503);
+    crowd[0]?.client.leave();
+    await untilSql(async () => (await knock(t, silent.url)).status === 200, 'the place is free');
+    await until(() => quiet.said().split(HELLO).length > 2, 'a sign of life');
+    assert.deepEqual(quiet.ids(), []);
+  },
+);

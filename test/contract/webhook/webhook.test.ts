@@ -23,7 +23,8 @@ await insertToken(REVOKED_TOKEN, true);
 const post = (body: unknown, headers: Record<string, string> = {}) =>
   ask('POST', base, { bearer: WEBHOOK_TOKEN, body, headers });
 const countEvents = async () => Number((await sql`select count(*) from webhook.events`)[0]?.count);
-const pathsOf = (answer: Answer) => answer.json.error.fields.map((field: { path: string }) => field.path);
+const pathsOf = (answer: Answer) =>
+  answer.json.error.fields.map((field: { path: string }) => field.path);
 
 test('an event is answered 200 with an id and "accepted", and is stored by then', async () => {
   const { status, json, headers } = await post(EVENT);
@@ -33,7 +34,8 @@ test('an event is answered 200 with an id and "accepted", and is stored by then'
   assert.equal(json.status, 'accepted');
   assert.equal(headers.get('content-type'), 'application/json; charset=utf-8');
   // Another connection sees only committed rows.
-  const [row] = await sql`select event, body, delivery_id from webhook.events where id = ${json.id}`;
+  const [row] =
+    await sql`select event, body, delivery_id from webhook.events where id = ${json.id}`;
   assert.deepEqual(
     { ...row, body: row?.body.toString() },
     { event: 'page.updated', body: JSON.stringify(EVENT), delivery_id: null },
@@ -45,8 +47,18 @@ const CREDENTIALS: ReadonlyArray<
   readonly [why: string, query: string, authorization: string | undefined, status: 200 | 401]
 > = [
   ['the token in the query', query(WEBHOOK_TOKEN), undefined, 200],
-  ['the token in the query, percent-encoded', query(WEBHOOK_TOKEN.replaceAll('-', '%2D')), undefined, 200],
-  ['the token in the query beside other parameters', `${query(WEBHOOK_TOKEN)}&token2=x`, undefined, 200],
+  [
+    'the token in the query, percent-encoded',
+    query(WEBHOOK_TOKEN.replaceAll('-', '%2D')),
+    undefined,
+    200,
+  ],
+  [
+    'the token in the query beside other parameters',
+    `${query(WEBHOOK_TOKEN)}&token2=x`,
+    undefined,
+    200,
+  ],
   ['the token as bearer', '', `Bearer ${WEBHOOK_TOKEN}`, 200],
   ['the token as bearer in lower case', '', `bearer ${WEBHOOK_TOKEN}`, 200],
   ['the token in both places', query(WEBHOOK_TOKEN), `Bearer ${WEBHOOK_TOKEN}`, 200],
@@ -63,12 +75,22 @@ const CREDENTIALS: ReadonlyArray<
   ['a shorter token', query(WEBHOOK_TOKEN.slice(0, -1)), undefined, 401],
   ['the token in another case', query(WEBHOOK_TOKEN.toUpperCase()), undefined, 401],
   ['the token under another name', `?Token=${WEBHOOK_TOKEN}`, undefined, 401],
-  ['the token in the query twice', `${query(WEBHOOK_TOKEN)}&token=${WEBHOOK_TOKEN}`, undefined, 401],
+  [
+    'the token in the query twice',
+    `${query(WEBHOOK_TOKEN)}&token=${WEBHOOK_TOKEN}`,
+    undefined,
+    401,
+  ],
   ['a right and a wrong token in the query', `${query(WEBHOOK_TOKEN)}&token=x`, undefined, 401],
   ['a revoked token in the query', query(REVOKED_TOKEN), undefined, 401],
   ['a revoked token as bearer', '', `Bearer ${REVOKED_TOKEN}`, 401],
   ['a wrong bearer, whatever the query says', query(WEBHOOK_TOKEN), 'Bearer wrong', 401],
-  ['the digest that is stored', query(createHash('sha256').update(WEBHOOK_TOKEN).digest('hex')), undefined, 401],
+  [
+    'the digest that is stored',
+    query(createHash('sha256').update(WEBHOOK_TOKEN).digest('hex')),
+    undefined,
+    401,
+  ],
 ];
 for (const [why, search, authorization, status] of CREDENTIALS) {
   test(`${why}: ${status}`, async () => {
@@ -78,7 +100,7 @@ for (const [why, search, authorization, status] of CREDENTIALS) {
       headers: authorization === undefined ? {} : { authorization },
     });
     assert.equal(answer.status, status);
-    assert.equal(await countEvents() - before, status === 200 ? 1 : 0);
+    assert.equal((await countEvents()) - before, status === 200 ? 1 : 0);
     if (status === 200) return;
     assert.equal(answer.headers.get('www-authenticate'), 'Bearer');
     assert.equal(answer.json.error.code, 'unauthorized');
@@ -113,7 +135,7 @@ for (const [type, status] of CONTENT_TYPES) {
     const before = await countEvents();
     const answer = await post(EVENT, { 'content-type': type });
     assert.equal(answer.status, status);
-    assert.equal(await countEvents() - before, status === 200 ? 1 : 0);
+    assert.equal((await countEvents()) - before, status === 200 ? 1 : 0);
     if (status === 415) assert.equal(answer.json.error.code, 'unsupported_media_type');
   });
 }
@@ -125,27 +147,32 @@ test('a missing content type and a compressed body are answered 415', async () =
   assert.equal((await post(EVENT, { 'content-encoding': 'gzip' })).status, 415);
 });
 
-const BODY_FAULTS: ReadonlyArray<readonly [why: string, body: unknown, paths: readonly string[]]> = [
-  ['no body', '', ['']],
-  ['no JSON', '{"event":', ['']],
-  ['an array', [EVENT], ['']],
-  ['null', 'null', ['']],
-  ['a byte that is not UTF-8', Buffer.from([0x7b, 0xff, 0x7d]), ['']],
-  ['nothing in it', {}, ['/event', '/data']],
-  ['no event', { data: EVENT.data }, ['/event']],
-  ['an empty event', { ...EVENT, event: '' }, ['/event']],
-  ['an event that is a number', { ...EVENT, event: 1 }, ['/event']],
-  ['an event that is null', { ...EVENT, event: null }, ['/event']],
-  ['an event with half of a surrogate pair', '{"event":"\\ud83d","data":{"page_id":"p"}}', ['/event']],
-  ['an event that the database cannot hold', { ...EVENT, event: 'a\0b' }, ['/event']],
-  ['no data', { event: 'x' }, ['/data']],
-  ['data that is an array', { event: 'x', data: [] }, ['/data']],
-  ['data that is null', { event: 'x', data: null }, ['/data']],
-  ['data that is text', { event: 'x', data: 'p1' }, ['/data']],
-  ['no page_id', { event: 'x', data: {} }, ['/data/page_id']],
-  ['a page_id that is a number', { event: 'x', data: { page_id: 1 } }, ['/data/page_id']],
-  ['a page_id that is null', { event: 'x', data: { page_id: null } }, ['/data/page_id']],
-];
+const BODY_FAULTS: ReadonlyArray<readonly [why: string, body: unknown, paths: readonly string[]]> =
+  [
+    ['no body', '', ['']],
+    ['no JSON', '{"event":', ['']],
+    ['an array', [EVENT], ['']],
+    ['null', 'null', ['']],
+    ['a byte that is not UTF-8', Buffer.from([0x7b, 0xff, 0x7d]), ['']],
+    ['nothing in it', {}, ['/event', '/data']],
+    ['no event', { data: EVENT.data }, ['/event']],
+    ['an empty event', { ...EVENT, event: '' }, ['/event']],
+    ['an event that is a number', { ...EVENT, event: 1 }, ['/event']],
+    ['an event that is null', { ...EVENT, event: null }, ['/event']],
+    [
+      'an event with half of a surrogate pair',
+      '{"event":"\\ud83d","data":{"page_id":"p"}}',
+      ['/event'],
+    ],
+    ['an event that the database cannot hold', { ...EVENT, event: 'a\0b' }, ['/event']],
+    ['no data', { event: 'x' }, ['/data']],
+    ['data that is an array', { event: 'x', data: [] }, ['/data']],
+    ['data that is null', { event: 'x', data: null }, ['/data']],
+    ['data that is text', { event: 'x', data: 'p1' }, ['/data']],
+    ['no page_id', { event: 'x', data: {} }, ['/data/page_id']],
+    ['a page_id that is a number', { event: 'x', data: { page_id: 1 } }, ['/data/page_id']],
+    ['a page_id that is null', { event: 'x', data: { page_id: null } }, ['/data/page_id']],
+  ];
 for (const [why, body, paths] of BODY_FAULTS) {
   test(`a body with ${why} is answered 400, and nothing is stored`, async () => {
     const before = await countEvents();
@@ -172,14 +199,26 @@ const BODIES: ReadonlyArray<readonly [what: string, body: string]> = [
     'members that nobody asked for',
     '{"event":"x","id":7,"data":{"page_id":"p1","title":"t","__proto__":{"a":1}},"more":[1,{"b":null}]}',
   ],
-  ['escapes where there could be characters', '{"\\u0065vent":"\\u0078","data":{"page_id":"\\u0070\\/1"}}'],
-  ['half of a surrogate pair where nobody looks', '{"event":"x","data":{"page_id":"p"},"more":"\\ud83d"}'],
-  ['a NUL character where nobody looks', '{"event":"x","data":{"page_id":"p\\u0000"},"more":"\\u0000"}'],
+  [
+    'escapes where there could be characters',
+    '{"\\u0065vent":"\\u0078","data":{"page_id":"\\u0070\\/1"}}',
+  ],
+  [
+    'half of a surrogate pair where nobody looks',
+    '{"event":"x","data":{"page_id":"p"},"more":"\\ud83d"}',
+  ],
+  [
+    'a NUL character where nobody looks',
+    '{"event":"x","data":{"page_id":"p\\u0000"},"more":"\\u0000"}',
+  ],
   [
     'numbers that a double cannot hold',
     '{"event":"x","data":{"page_id":"p"},"id":12345678901234567890,"e":1e400,"z":-0.0}',
   ],
-  ['the same member twice, where no decision hangs on it', '{"event":"x","data":{"page_id":"p","more":{"a":1,"a":2}}}'],
+  [
+    'the same member twice, where no decision hangs on it',
+    '{"event":"x","data":{"page_id":"p","more":{"a":1,"a":2}}}',
+  ],
   ['text beyond ASCII', '{"event":"événement 🎉","data":{"page_id":""},"e\u0301":"\u2028"}'],
 ];
 for (const [what, body] of BODIES) {
@@ -201,8 +240,9 @@ for (const name of ['webhook-id', 'idempotency-key', 'Webhook-Id', 'Idempotency-
     const again = await post(EVENT, { [name]: key });
     assert.equal(again.status, 200);
     assert.deepEqual(again.json, { id: first.json.id, status: 'duplicate' });
-    assert.equal(await countEvents() - before, 1);
-    const [row] = await sql`select event, delivery_id from webhook.events where id = ${first.json.id}`;
+    assert.equal((await countEvents()) - before, 1);
+    const [row] =
+      await sql`select event, delivery_id from webhook.events where id = ${first.json.id}`;
     assert.deepEqual({ ...row }, { event: EVENT.event, delivery_id: key });
   });
 }
@@ -284,7 +324,14 @@ test('the path answers POST and nothing else', async () => {
 
 test('no token and no body is logged, and every request has its pattern', () => {
   const written = gatehouse.stdout() + gatehouse.stderr();
-  for (const mark of [WEBHOOK_TOKEN, OTHER_TOKEN, REVOKED_TOKEN, 'token=', 'page_id', 'page.updated'])
+  for (const mark of [
+    WEBHOOK_TOKEN,
+    OTHER_TOKEN,
+    REVOKED_TOKEN,
+    'token=',
+    'page_id',
+    'page.updated',
+  ])
     assert.ok(!written.includes(mark), mark);
   for (const line of gatehouse.log().filter(({ message }) => message === 'request')) {
     assert.match(String(line.route), /^(POST \/webhook|\(none\))$/);

@@ -2,9 +2,20 @@ import assert from 'node:assert/strict';
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import test from 'node:test';
 import {
-  type Ceremony, type PublicKey, readCbor, Rejection, verifyRegistration as registration, verifySignIn as assertion,
+  type Ceremony,
+  type PublicKey,
+  readCbor,
+  Rejection,
+  verifyRegistration as registration,
+  verifySignIn as assertion,
 } from '../../../src/identity/factors/webauthn.ts';
-import { type Circumstances, createKey, createPasskey, encodeCbor, orRejection } from '../../support/authenticator.ts';
+import {
+  type Circumstances,
+  createKey,
+  createPasskey,
+  encodeCbor,
+  orRejection,
+} from '../../support/authenticator.ts';
 
 const [verifyRegistration, verifySignIn] = [orRejection(registration), orRejection(assertion)];
 
@@ -21,7 +32,12 @@ function keyOf(passkey: ReturnType<typeof createPasskey>): PublicKey {
   if (result instanceof Rejection) assert.fail(result.message);
   return result.key;
 }
-function signedIn(passkey: ReturnType<typeof createPasskey>, key: PublicKey, around: Partial<Circumstances> = {}, wanted = ceremony) {
+function signedIn(
+  passkey: ReturnType<typeof createPasskey>,
+  key: PublicKey,
+  around: Partial<Circumstances> = {},
+  wanted = ceremony,
+) {
   const { clientData, data, signature } = passkey.signIn({ ...site, ...around });
   return verifySignIn(clientData, data, signature, key, wanted);
 }
@@ -35,16 +51,33 @@ for (const kind of ['ES256', 'EdDSA', 'RS256'] as const) {
     const passkey = createPasskey(createKey(kind));
     const result = registered(passkey, { flags: 0x1d, counter: 7 });
     assert.ok(!(result instanceof Rejection));
-    assert.deepEqual([result.id, result.counter, result.isVerified, result.isBackupEligible], [passkey.id, 7, true, true]);
-    assert.deepEqual(signedIn(passkey, result.key, { counter: 2 ** 32 - 1 }), { counter: 2 ** 32 - 1, isVerified: true, isBackupEligible: false });
+    assert.deepEqual(
+      [result.id, result.counter, result.isVerified, result.isBackupEligible],
+      [passkey.id, 7, true, true],
+    );
+    assert.deepEqual(signedIn(passkey, result.key, { counter: 2 ** 32 - 1 }), {
+      counter: 2 ** 32 - 1,
+      isVerified: true,
+      isBackupEligible: false,
+    });
     const { clientData, data, signature } = passkey.signIn(site);
     for (const changed of [clientData, data, signature]) {
       const bytes = Buffer.from(changed);
       bytes.writeUInt8(bytes.readUInt8(bytes.length - 2) ^ 1, bytes.length - 2);
-      const [client, auth, sig] = [clientData, data, signature].map((one) => (one === changed ? bytes : one));
-      assert.ok(client && auth && sig && verifySignIn(client, auth, sig, result.key, ceremony) instanceof Rejection);
+      const [client, auth, sig] = [clientData, data, signature].map((one) =>
+        one === changed ? bytes : one,
+      );
+      assert.ok(
+        client &&
+          auth &&
+          sig &&
+          verifySignIn(client, auth, sig, result.key, ceremony) instanceof Rejection,
+      );
     }
-    assertRejected(signedIn(createPasskey(createKey(kind), passkey.id), result.key), 'wrong_signature');
+    assertRejected(
+      signedIn(createPasskey(createKey(kind), passkey.id), result.key),
+      'wrong_signature',
+    );
   });
 }
 
@@ -72,35 +105,63 @@ test('each check rejects for its own reason, at registration and at sign-in', ()
   }
   assertRejected(registered(passkey, { type: 'webauthn.get' }), 'wrong_type');
   assertRejected(signedIn(passkey, key, { type: 'webauthn.create' }), 'wrong_type');
-  assert.ok(!(signedIn(passkey, key, { flags: 1 }, { ...ceremony, needsVerification: false }) instanceof Rejection));
+  assert.ok(
+    !(
+      signedIn(passkey, key, { flags: 1 }, { ...ceremony, needsVerification: false }) instanceof
+      Rejection
+    ),
+  );
 });
 
 test('unknown members of the client data are ignored, and a BOM is allowed', () => {
-  const { attestation, clientData } = createPasskey().register({ ...site, client: { future: { a: 1 } } });
+  const { attestation, clientData } = createPasskey().register({
+    ...site,
+    client: { future: { a: 1 } },
+  });
   const withBom = Buffer.concat([Buffer.from('\ufeff'), clientData]);
-  for (const data of [clientData, withBom]) assert.ok(!(verifyRegistration(data, attestation, ceremony) instanceof Rejection));
+  for (const data of [clientData, withBom])
+    assert.ok(!(verifyRegistration(data, attestation, ceremony) instanceof Rejection));
   for (const data of ['', 'null', '[]', '"x"', '{', `${clientData}x`]) {
     assertRejected(verifyRegistration(Buffer.from(data), attestation, ceremony), 'malformed');
   }
-  assertRejected(verifyRegistration(Buffer.concat([clientData, Buffer.alloc(4_096, ' ')]), attestation, ceremony), 'malformed');
+  assertRejected(
+    verifyRegistration(
+      Buffer.concat([clientData, Buffer.alloc(4_096, ' ')]),
+      attestation,
+      ceremony,
+    ),
+    'malformed',
+  );
 });
 
 type CoseValue = number | Buffer;
-const cose = (...entries: Array<[number, CoseValue]>) => encodeCbor(new Map<number, CoseValue>(entries));
+const cose = (...entries: Array<[number, CoseValue]>) =>
+  encodeCbor(new Map<number, CoseValue>(entries));
 const bytesOf = (hex: string) => Buffer.from(hex, 'hex').reverse();
 
 test('keys that were not offered, are weak or are malformed are rejected', () => {
   const rsa = (bits: number, publicExponent = 65_537) => {
-    const jwk = generateKeyPairSync('rsa', { modulusLength: bits, publicExponent }).publicKey.export({ format: 'jwk' });
+    const jwk = generateKeyPairSync('rsa', {
+      modulusLength: bits,
+      publicExponent,
+    }).publicKey.export({ format: 'jwk' });
     return { n: Buffer.from(jwk.n ?? '', 'base64url'), e: Buffer.from(jwk.e ?? '', 'base64url') };
   };
   const [good, small, three] = [rsa(2_048), rsa(1_024), rsa(2_048, 3)];
   const off = randomBytes(32);
   const smallOrder = [
-    '00'.repeat(32), `${'00'.repeat(31)}01`, `80${'00'.repeat(31)}`, `7f${'ff'.repeat(30)}ec`, `ff${'ff'.repeat(30)}ec`,
-    `7f${'ff'.repeat(30)}ed`, `7f${'ff'.repeat(30)}ee`, `ff${'ff'.repeat(30)}ed`, `ff${'ff'.repeat(30)}ee`,
+    '00'.repeat(32),
+    `${'00'.repeat(31)}01`,
+    `80${'00'.repeat(31)}`,
+    `7f${'ff'.repeat(30)}ec`,
+    `ff${'ff'.repeat(30)}ec`,
+    `7f${'ff'.repeat(30)}ed`,
+    `7f${'ff'.repeat(30)}ee`,
+    `ff${'ff'.repeat(30)}ed`,
+    `ff${'ff'.repeat(30)}ee`,
     '05fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826',
-    '7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d706a17c7', 'fa03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d706a17c7',
+    '7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d706a17c7',
+    'fa03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d706a17c7',
     '85fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826',
   ];
   const keys = [
@@ -116,21 +177,29 @@ test('keys that were not offered, are weak or are malformed are rejected', () =>
     cose([1, 3], [3, -257], [-1, small.n], [-2, small.e]),
     cose([1, 3], [3, -257], [-1, Buffer.alloc(1_024, 0xff)], [-2, good.e]),
     cose([1, 3], [3, -65535], [-1, good.n], [-2, good.e]), // RS1
-    cose([3, -7]), cose([1, 2]), encodeCbor(new Map()),
+    cose([3, -7]),
+    cose([1, 2]),
+    encodeCbor(new Map()),
   ];
   for (const key of keys) {
     const { clientData, attestation } = createPasskey().register(site, key);
     assertRejected(verifyRegistration(clientData, attestation, ceremony), 'unsupported_key');
   }
   const fine = createPasskey().register(site, cose([1, 3], [3, -257], [-1, good.n], [-2, good.e]));
-  assert.ok(!(verifyRegistration(fine.clientData, fine.attestation, ceremony) instanceof Rejection));
+  assert.ok(
+    !(verifyRegistration(fine.clientData, fine.attestation, ceremony) instanceof Rejection),
+  );
 });
 
 test('an id of 1,023 bytes is accepted; none, a longer one, or bytes left over are not', () => {
   const key = createKey('EdDSA');
   assert.ok(!(registered(createPasskey(key, randomBytes(1_023))) instanceof Rejection));
-  for (const length of [0, 1_024]) assertRejected(registered(createPasskey(key, randomBytes(length))), 'malformed');
-  const { clientData, attestation } = createPasskey(key).register(site, Buffer.concat([key.cose, Buffer.of(0)]));
+  for (const length of [0, 1_024])
+    assertRejected(registered(createPasskey(key, randomBytes(length))), 'malformed');
+  const { clientData, attestation } = createPasskey(key).register(
+    site,
+    Buffer.concat([key.cose, Buffer.of(0)]),
+  );
   assertRejected(verifyRegistration(clientData, attestation, ceremony), 'malformed');
 });
 
@@ -143,14 +212,18 @@ test('20,000 cut or changed responses are rejected or read alike, and never thro
   let accepted = 0;
   for (let i = 0; i < 10_000; i += 1) {
     const mutated = (bytes: Buffer) => {
-      const copy = Buffer.from(bytes.subarray(0, random(3) === 0 ? random(bytes.length + 1) : bytes.length));
-      for (let n = 1 + random(3); n > 0 && copy.length > 0; n -= 1) copy.writeUInt8(random(256), random(copy.length));
+      const copy = Buffer.from(
+        bytes.subarray(0, random(3) === 0 ? random(bytes.length + 1) : bytes.length),
+      );
+      for (let n = 1 + random(3); n > 0 && copy.length > 0; n -= 1)
+        copy.writeUInt8(random(256), random(copy.length));
       return copy;
     };
     verifyRegistration(clientData, mutated(attestation), ceremony);
     const [auth, sig] = i % 2 === 0 ? [mutated(data), signature] : [data, mutated(signature)];
     const result = verifySignIn(getData, auth, sig, key, ceremony);
-    if (!(result instanceof Rejection) && !(auth.equals(data) && sig.equals(signature))) accepted += 1;
+    if (!(result instanceof Rejection) && !(auth.equals(data) && sig.equals(signature)))
+      accepted += 1;
   }
   assert.equal(accepted, 0);
 });
@@ -158,15 +231,63 @@ test('20,000 cut or changed responses are rejected or read alike, and never thro
 test('CBOR: the subset is read, and all else is rejected', () => {
   const read = (hex: string) => readCbor(Buffer.from(hex, 'hex'));
   const good: Array<[string, unknown]> = [
-    ['00', 0], ['17', 23], ['1818', 24], ['190100', 256], ['1a00010000', 65_536], ['1affffffff', 2 ** 32 - 1], ['20', -1],
-    ['390100', -257], ['40', Buffer.alloc(0)], ['4101', Buffer.of(1)], ['60', ''], ['63e282ac', '€'], ['80', []], ['820102', [1, 2]],
-    ['a0', new Map()], ['a10102', new Map([[1, 2]])], ['f4', false], ['f5', true], ['8181818100', [[[[0]]]]],
+    ['00', 0],
+    ['17', 23],
+    ['1818', 24],
+    ['190100', 256],
+    ['1a00010000', 65_536],
+    ['1affffffff', 2 ** 32 - 1],
+    ['20', -1],
+    ['390100', -257],
+    ['40', Buffer.alloc(0)],
+    ['4101', Buffer.of(1)],
+    ['60', ''],
+    ['63e282ac', '€'],
+    ['80', []],
+    ['820102', [1, 2]],
+    ['a0', new Map()],
+    ['a10102', new Map([[1, 2]])],
+    ['f4', false],
+    ['f5', true],
+    ['8181818100', [[[[0]]]]],
   ];
   for (const [hex, value] of good) assert.deepEqual(read(hex)?.value, value, hex);
   const bad = [
-    '', '18', '1817', '1900ff', '1a0000ffff', '1b0000000000000001', '1c', '1f', '38', '41', '4201', '5a7fffffff', '5f', '61ff',
-    '62c328', '81', '9affffffff', '9f', 'a1', 'a101', 'a1f401', 'a201020103', 'baffffffff', 'bf', 'c0', 'd8', 'e0', 'f6', 'f7', 'f818',
-    'f90000', 'fa00000000', 'ff', '818181818100', 'a14000',
+    '',
+    '18',
+    '1817',
+    '1900ff',
+    '1a0000ffff',
+    '1b0000000000000001',
+    '1c',
+    '1f',
+    '38',
+    '41',
+    '4201',
+    '5a7fffffff',
+    '5f',
+    '61ff',
+    '62c328',
+    '81',
+    '9affffffff',
+    '9f',
+    'a1',
+    'a101',
+    'a1f401',
+    'a201020103',
+    'baffffffff',
+    'bf',
+    'c0',
+    'd8',
+    'e0',
+    'f6',
+    'f7',
+    'f818',
+    'f90000',
+    'fa00000000',
+    'ff',
+    '818181818100',
+    'a14000',
   ];
   for (const hex of bad) assert.equal(read(hex), null, hex);
   assert.equal(readCbor(Buffer.from('ff0102', 'hex'), 1)?.end, 2);

@@ -2,10 +2,14 @@
 
 /** @param {ArrayBuffer} buffer */
 const encode = (buffer) =>
-  btoa(String.fromCharCode(...new Uint8Array(buffer))).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
+  btoa(String.fromCharCode(...new Uint8Array(buffer)))
+    .replaceAll('+', '-')
+    .replaceAll('/', '_')
+    .replaceAll('=', '');
 
 /** @param {string} text */
-const decode = (text) => Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
+const decode = (text) =>
+  Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
 
 /**
  * @typedef {{
@@ -26,7 +30,8 @@ async function load(path) {
 }
 
 /** @param {Options} options */
-const allowed = ({ ids }) => ids.map((id) => ({ type: /** @type {const} */ ('public-key'), id: decode(id) }));
+const allowed = ({ ids }) =>
+  ids.map((id) => ({ type: /** @type {const} */ ('public-key'), id: decode(id) }));
 
 /** @param {AbortSignal} signal */
 async function create(signal) {
@@ -50,7 +55,12 @@ async function create(signal) {
   if (!(response instanceof AuthenticatorAttestationResponse)) return null;
   const { clientDataJSON, attestationObject } = response;
   const { id, type } = credential;
-  return { id, type, clientDataJSON: encode(clientDataJSON), attestationObject: encode(attestationObject) };
+  return {
+    id,
+    type,
+    clientDataJSON: encode(clientDataJSON),
+    attestationObject: encode(attestationObject),
+  };
 }
 
 /** @param {AbortSignal} signal @param {CredentialMediationRequirement} mediation */
@@ -71,8 +81,11 @@ async function get(signal, mediation) {
   if (!(response instanceof AuthenticatorAssertionResponse)) return null;
   const { clientDataJSON, authenticatorData, signature, userHandle } = response;
   return {
-    id: credential.id, type: credential.type,
-    clientDataJSON: encode(clientDataJSON), authenticatorData: encode(authenticatorData), signature: encode(signature),
+    id: credential.id,
+    type: credential.type,
+    clientDataJSON: encode(clientDataJSON),
+    authenticatorData: encode(authenticatorData),
+    signature: encode(signature),
     ...(userHandle ? { userHandle: encode(userHandle) } : {}),
   };
 }
@@ -83,7 +96,8 @@ async function submit(ask) {
   running = new AbortController();
   try {
     const credential = await ask(running.signal);
-    if (!credential || !(form instanceof HTMLFormElement) || !(field instanceof HTMLInputElement)) return;
+    if (!credential || !(form instanceof HTMLFormElement) || !(field instanceof HTMLInputElement))
+      return;
     field.value = JSON.stringify(credential);
     form.submit();
   } catch (error) {

@@ -9,19 +9,29 @@ const { sql, admin, call, enter, key } = await startIdentity({ after });
 /** An administrator with two keys without a user and one for another user, and that user. */
 async function scene() {
   const [chief, user] = [await enter({ super_admin: true }), await enter()];
-  const create = async (body: object) => (await call(chief.token, 'POST', '/api/key/', body)).json.data;
-  const [program, second] = [await create({ user_id: null, name: 'a program' }), await create({ user_id: null })];
+  const create = async (body: object) =>
+    (await call(chief.token, 'POST', '/api/key/', body)).json.data;
+  const [program, second] = [
+    await create({ user_id: null, name: 'a program' }),
+    await create({ user_id: null }),
+  ];
   const [own, others] = [await create({}), await create({ user_id: user.id })];
   const kept = await key(null);
   return { chief, user, program, second, own, others, kept };
 }
-const change = (by: Person, of: Person, body: object) => call(by.token, 'PATCH', `/api/user/${of.id}`, body);
-const status = async ({ key: bearer }: { key: string }) => (await call(bearer, 'GET', '/api/user/')).status;
+const change = (by: Person, of: Person, body: object) =>
+  call(by.token, 'PATCH', `/api/user/${of.id}`, body);
+const status = async ({ key: bearer }: { key: string }) =>
+  (await call(bearer, 'GET', '/api/user/')).status;
 const listed = async (id: string) =>
-  (await call(admin.token, 'GET', '/api/key/?limit=100')).json.data.find((one: { id: string }) => one.id === id);
+  (await call(admin.token, 'GET', '/api/key/?limit=100')).json.data.find(
+    (one: { id: string }) => one.id === id,
+  );
 /** The revocations of keys in the trail about this user. */
 const trail = async ({ id }: Person) =>
-  (await sql`select count, detail from identity.audit where event = 'key.revoked' and user_id = ${id} order by detail`).map((row) => ({ ...row }));
+  (
+    await sql`select count, detail from identity.audit where event = 'key.revoked' and user_id = ${id} order by detail`
+  ).map((row) => ({ ...row }));
 
 test('the replies to a creation and to a list have the id and the username of the creator', async () => {
   const { chief, user, program, own, others } = await scene();
@@ -41,7 +51,10 @@ test('a demotion revokes the keys without a user that the administrator created,
   const answer = await change(admin, chief, { super_admin: false });
   assertSuccess(answer);
   assert.equal(answer.json.data.revoked_keys, 1);
-  assert.deepEqual(await Promise.all([program, second, own, others, kept].map(status)), [401, 401, 200, 200, 200]);
+  assert.deepEqual(
+    await Promise.all([program, second, own, others, kept].map(status)),
+    [401, 401, 200, 200, 200],
+  );
   assert.equal((await listed(program.id)).revoked, true);
   assert.deepEqual(await trail(chief), [{ count: 1, detail: 'without a user' }]);
   // A later promotion does not revive them.
@@ -54,10 +67,17 @@ test('a deletion revokes them beside the own keys, and says how many', async () 
   const { chief, program, second, own, others, kept } = await scene();
   const answer = await call(admin.token, 'DELETE', `/api/user/${chief.id}`);
   assertSuccess(answer);
-  const message = 'User deleted. Sessions and keys have ended. Revoked 2 keys without a user that they had created.';
+  const message =
+    'User deleted. Sessions and keys have ended. Revoked 2 keys without a user that they had created.';
   assert.equal(answer.json.data.message, message);
-  assert.deepEqual(await Promise.all([program, second, own, others, kept].map(status)), [401, 401, 401, 200, 200]);
-  assert.deepEqual(await trail(chief), [{ count: 1, detail: '' }, { count: 2, detail: 'without a user' }]);
+  assert.deepEqual(
+    await Promise.all([program, second, own, others, kept].map(status)),
+    [401, 401, 401, 200, 200],
+  );
+  assert.deepEqual(await trail(chief), [
+    { count: 1, detail: '' },
+    { count: 2, detail: 'without a user' },
+  ]);
   assert.equal((await listed(others.id)).created_by, chief.id);
 });
 
@@ -74,7 +94,8 @@ test('a key that is created beside the demotion of its creator does not outlive 
   for (let round = 0; round < 10; round += 1) {
     const chief = await enter({ super_admin: true });
     const [made] = await Promise.all([
-      call(chief.token, 'POST', '/api/key/', { user_id: null }), change(admin, chief, { super_admin: false }),
+      call(chief.token, 'POST', '/api/key/', { user_id: null }),
+      change(admin, chief, { super_admin: false }),
     ]);
     if (made.status === 201) assert.equal(await status(made.json.data), 401);
     else assertError(made, 403, 'forbidden');

@@ -10,7 +10,8 @@ import { assertError, assertSuccess, isOpen, PASSWORD } from '../../../support/u
 
 const started = await startIdentity({ after });
 const { identity, databaseUrl, sql, admin, call, add, enter, key } = started;
-const visit = (headers: Record<string, string>, url = identity) => ask('GET', `${url}/api/test/`, { headers });
+const visit = (headers: Record<string, string>, url = identity) =>
+  ask('GET', `${url}/api/test/`, { headers });
 
 /** A well-formed key that was never issued. */
 function unknownKey(): string {
@@ -21,7 +22,12 @@ function unknownKey(): string {
 test('a key is taken as bearer and as X-API-Key, and acts as its user', async () => {
   const user = await enter();
   const { key: own } = await key(user);
-  for (const headers of [{ authorization: `Bearer ${own}` }, { authorization: `bearer  ${own}` }, { 'x-api-key': own }, { 'X-API-KEY': own }]) {
+  for (const headers of [
+    { authorization: `Bearer ${own}` },
+    { authorization: `bearer  ${own}` },
+    { 'x-api-key': own },
+    { 'X-API-KEY': own },
+  ]) {
     const answer = await visit(headers);
     assertSuccess(answer);
     assert.equal(answer.json.data.user.id, user.id);
@@ -31,7 +37,8 @@ test('a key is taken as bearer and as X-API-Key, and acts as its user', async ()
 test('of two credentials only the bearer is checked', async () => {
   const [one, two] = [await enter(), await enter()];
   const [ofOne, ofTwo] = [(await key(one)).key, (await key(two)).key];
-  const seen = async (headers: Record<string, string>) => (await visit(headers)).json.data?.user.id ?? null;
+  const seen = async (headers: Record<string, string>) =>
+    (await visit(headers)).json.data?.user.id ?? null;
   assert.equal(await seen({ authorization: `Bearer ${ofOne}`, 'x-api-key': ofTwo }), one.id);
   assert.equal(await seen({ authorization: `Bearer ${one.token}`, 'x-api-key': ofTwo }), one.id);
   assert.equal(await seen({ authorization: `Bearer ${ofOne}`, 'x-api-key': 'garbage' }), one.id);
@@ -44,13 +51,35 @@ test('a key is no session token, and a session token no key', async () => {
   const { key: own } = await key(user);
   assertError(await visit({ 'x-api-key': user.token }), 401, 'unauthorized');
   assertError(await visit({ cookie: `session=${own}` }), 401, 'unauthorized');
-  assertError(await visit({ authorization: `Basic ${Buffer.from(own).toString('base64')}` }), 401, 'unauthorized');
+  assertError(
+    await visit({ authorization: `Basic ${Buffer.from(own).toString('base64')}` }),
+    401,
+    'unauthorized',
+  );
   assertError(await call(null, 'GET', `/api/test/?key=${own}&api_key=${own}`), 401, 'unauthorized');
-  assertError(await call(null, 'POST', '/api/auth/session', { session: own }), 401, 'invalid_session');
-  assertError(await call(null, 'POST', '/api/auth/logout', { session: own }), 400, 'invalid_body', ['/session']);
-  assertError(await call(user.token, 'GET', `/api/session/info?session=${own}`), 400, 'invalid_session_token');
-  assertError(await call(user.token, 'DELETE', `/api/session/revoke?session=${own}`), 400, 'invalid_session_token');
-  assertError(await call(null, 'POST', '/api/auth/login', { username: user.username, password: own }), 401, 'invalid_credentials');
+  assertError(
+    await call(null, 'POST', '/api/auth/session', { session: own }),
+    401,
+    'invalid_session',
+  );
+  assertError(await call(null, 'POST', '/api/auth/logout', { session: own }), 400, 'invalid_body', [
+    '/session',
+  ]);
+  assertError(
+    await call(user.token, 'GET', `/api/session/info?session=${own}`),
+    400,
+    'invalid_session_token',
+  );
+  assertError(
+    await call(user.token, 'DELETE', `/api/session/revoke?session=${own}`),
+    400,
+    'invalid_session_token',
+  );
+  assertError(
+    await call(null, 'POST', '/api/auth/login', { username: user.username, password: own }),
+    401,
+    'invalid_credentials',
+  );
   assert.equal(await isOpen(identity, own), true);
 });
 
@@ -69,7 +98,7 @@ function garbage(whole: string): Record<string, string> {
     'the letters in reverse': `key:${[...random].reverse().join('')}${sum}`,
     'one letter too many': `${whole}A`,
     'one letter too few': whole.slice(0, -1),
-    'padding': `${whole}=`,
+    padding: `${whole}=`,
     'a full stop inside': `key:${random.slice(0, 20)}.${random.slice(21)}${sum}`,
     'the masked form': `${whole.slice(0, 12)}...`,
     'the whole in Base64': Buffer.from(whole).toString('base64'),
@@ -81,7 +110,8 @@ function garbage(whole: string): Record<string, string> {
 test('malformed keys and wrong checksums are rejected', async () => {
   const { key: whole } = await key(admin);
   for (const [what, form] of Object.entries(garbage(whole))) {
-    for (const headers of [{ authorization: `Bearer ${form}` }, { 'x-api-key': form }]) assert.equal((await visit(headers)).status, 401, what);
+    for (const headers of [{ authorization: `Bearer ${form}` }, { 'x-api-key': form }])
+      assert.equal((await visit(headers)).status, 401, what);
     assertError(await visit({ 'x-api-key': form }), 401, 'unauthorized');
   }
   assertError(await visit({ 'x-api-key': '' }), 401, 'unauthorized');
@@ -91,7 +121,11 @@ test('malformed keys and wrong checksums are rejected', async () => {
 
 test('garbage costs no query: without the database it is 401, a valid form 500', async (t) => {
   let cut = async () => {};
-  const { identity: away, key: make, admin: chief } = await startIdentity(t, {}, async (url) => {
+  const {
+    identity: away,
+    key: make,
+    admin: chief,
+  } = await startIdentity(t, {}, async (url) => {
     const proxy = await startProxy(t, url);
     cut = () => proxy.cut();
     return proxy.url;
@@ -100,14 +134,16 @@ test('garbage costs no query: without the database it is 401, a valid form 500',
   assert.equal(await isOpen(away, whole), true);
   await cut();
   for (const form of Object.values(garbage(whole))) {
-    for (const headers of [{ authorization: `Bearer ${form}` }, { 'x-api-key': form }]) assertError(await visit(headers, away), 401, 'unauthorized');
+    for (const headers of [{ authorization: `Bearer ${form}` }, { 'x-api-key': form }])
+      assertError(await visit(headers, away), 401, 'unauthorized');
   }
   for (const form of [whole, unknownKey()]) {
-    for (const headers of [{ authorization: `Bearer ${form}` }, { 'x-api-key': form }]) assertError(await visit(headers, away), 500, 'service_failed');
+    for (const headers of [{ authorization: `Bearer ${form}` }, { 'x-api-key': form }])
+      assertError(await visit(headers, away), 500, 'service_failed');
   }
 });
 
-test('a key ends by the database\'s clock, and not a moment before', async () => {
+test("a key ends by the database's clock, and not a moment before", async () => {
   const { id, key: whole } = await key(admin, { expires_at: '2100-01-01T00:00:00Z' });
   await sql`update identity.api_keys set expires_at = now() + interval '1 minute' where id = ${id}`;
   assert.equal(await isOpen(identity, whole), true);
@@ -120,30 +156,64 @@ test('a key ends by the database\'s clock, and not a moment before', async () =>
 });
 
 /** Every guarded endpoint, and what a key without a user gets there; a new endpoint has to be added here. */
-async function asProgram({ call: through, add: more, enter: visitor, key: make }: Identity): Promise<Record<string, readonly [status: number, ask: () => ReturnType<typeof call>]>> {
+async function asProgram({
+  call: through,
+  add: more,
+  enter: visitor,
+  key: make,
+}: Identity): Promise<
+  Record<string, readonly [status: number, ask: () => ReturnType<typeof call>]>
+> {
   const program = (await make(null)).key;
   const subject = await more();
   const holder = await visitor();
-  const { data: session } = (await through(null, 'POST', '/api/auth/session', { session: holder.token })).json;
+  const { data: session } = (
+    await through(null, 'POST', '/api/auth/session', { session: holder.token })
+  ).json;
   const { id } = await make(holder);
-  const by = (method: string, path: string, body?: unknown) => () => through(program, method, path, body);
+  const by = (method: string, path: string, body?: unknown) => () =>
+    through(program, method, path, body);
   return {
     'GET /api/user/': [200, by('GET', '/api/user/')],
-    'POST /api/user/': [403, by('POST', '/api/user/', { username: 'by-program', email: 'by@program.org' })],
+    'POST /api/user/': [
+      403,
+      by('POST', '/api/user/', { username: 'by-program', email: 'by@program.org' }),
+    ],
     'GET /api/user/{user_id}': [200, by('GET', `/api/user/${subject.id}`)],
-    'PATCH /api/user/{user_id}': [403, by('PATCH', `/api/user/${subject.id}`, { first_name: 'Changed' })],
+    'PATCH /api/user/{user_id}': [
+      403,
+      by('PATCH', `/api/user/${subject.id}`, { first_name: 'Changed' }),
+    ],
     'DELETE /api/user/{user_id}': [403, by('DELETE', `/api/user/${subject.id}`)],
-    'POST /api/user/{user_id}/password': [403, by('POST', `/api/user/${subject.id}/password`, { password: PASSWORD })],
-    'POST /api/auth/password': [403, by('POST', '/api/auth/password', { current_password: PASSWORD, new_password: 'a new passphrase' })],
+    'POST /api/user/{user_id}/password': [
+      403,
+      by('POST', `/api/user/${subject.id}/password`, { password: PASSWORD }),
+    ],
+    'POST /api/auth/password': [
+      403,
+      by('POST', '/api/auth/password', {
+        current_password: PASSWORD,
+        new_password: 'a new passphrase',
+      }),
+    ],
     'GET /api/auth/verify': [200, by('GET', '/api/auth/verify')],
     'POST /api/key/': [403, by('POST', '/api/key/', {})],
     'GET /api/key/': [403, by('GET', '/api/key/')],
     'DELETE /api/key/{key_id}/revoke': [403, by('DELETE', `/api/key/${id}/revoke`)],
     'GET /api/session/': [200, by('GET', '/api/session/')],
     'GET /api/session/info': [200, by('GET', `/api/session/info?session=${holder.token}`)],
-    'DELETE /api/session/revoke': [200, by('DELETE', `/api/session/revoke?session=${holder.token}`)],
-    'DELETE /api/session/{session_id}/revoke': [200, by('DELETE', `/api/session/${session.id}/revoke`)],
-    'DELETE /api/session/revoke/all/user': [200, by('DELETE', `/api/session/revoke/all/user?user=${holder.id}`)],
+    'DELETE /api/session/revoke': [
+      200,
+      by('DELETE', `/api/session/revoke?session=${holder.token}`),
+    ],
+    'DELETE /api/session/{session_id}/revoke': [
+      200,
+      by('DELETE', `/api/session/${session.id}/revoke`),
+    ],
+    'DELETE /api/session/revoke/all/user': [
+      200,
+      by('DELETE', `/api/session/revoke/all/user?user=${holder.id}`),
+    ],
     'GET /api/test/': [403, by('GET', '/api/test/')],
     'GET /api/audit/': [403, by('GET', '/api/audit/')],
     'DELETE /api/session/revoke/all': [200, by('DELETE', '/api/session/revoke/all')],
@@ -153,7 +223,8 @@ async function asProgram({ call: through, add: more, enter: visitor, key: make }
 test('a key without a user may do only what the policy lists', async (t) => {
   const own = await startIdentity(t);
   const table = await asProgram(own);
-  const users = () => own.sql`select to_jsonb(u) - 'sessions_end_at' as row from identity.users u order by id`;
+  const users = () =>
+    own.sql`select to_jsonb(u) - 'sessions_end_at' as row from identity.users u order by id`;
   const before = [...(await users())];
   for (const [what, [status, asking]] of Object.entries(table)) {
     const answer = await asking();
@@ -161,12 +232,17 @@ test('a key without a user may do only what the policy lists', async (t) => {
     if (status === 403) assertError(answer, 403, 'forbidden');
   }
   assert.deepEqual([...(await users())], before);
-  const open = (await own.call(await logIn(own.identity), 'GET', '/api/session/?active=true')).json._meta.pagination.total;
+  const open = (await own.call(await logIn(own.identity), 'GET', '/api/session/?active=true')).json
+    ._meta.pagination.total;
   assert.equal(open, 1, 'only the session that asks');
 
   const { paths } = (await own.call(null, 'GET', '/openapi.json')).json;
-  const guarded = Object.entries<Record<string, { security?: unknown[] }>>(paths).flatMap(([path, item]) =>
-    Object.entries(item).filter(([, operation]) => (operation.security ?? []).length > 0).map(([method]) => `${method.toUpperCase()} ${path}`));
+  const guarded = Object.entries<Record<string, { security?: unknown[] }>>(paths).flatMap(
+    ([path, item]) =>
+      Object.entries(item)
+        .filter(([, operation]) => (operation.security ?? []).length > 0)
+        .map(([method]) => `${method.toUpperCase()} ${path}`),
+  );
   assert.deepEqual(guarded.sort(), Object.keys(table).sort());
 });
 
@@ -175,18 +251,39 @@ test('a key without a user sees the sessions and users of everyone', async () =>
   const { key: program } = await key(null);
   const all = await call(program, 'GET', '/api/session/?limit=1');
   assertSuccess(all, 'paged');
-  assert.equal(all.json._meta.pagination.total, (await call(admin.token, 'GET', '/api/session/?limit=1')).json._meta.pagination.total);
+  assert.equal(
+    all.json._meta.pagination.total,
+    (await call(admin.token, 'GET', '/api/session/?limit=1')).json._meta.pagination.total,
+  );
   const some = await call(program, 'GET', `/api/session/?user=${user.id}`);
-  assert.deepEqual(some.json.data.map((session: { user_id: string }) => session.user_id), [user.id]);
-  assert.equal((await call(program, 'GET', `/api/user/${user.id}`)).json.data.username, user.username);
+  assert.deepEqual(
+    some.json.data.map((session: { user_id: string }) => session.user_id),
+    [user.id],
+  );
+  assert.equal(
+    (await call(program, 'GET', `/api/user/${user.id}`)).json.data.username,
+    user.username,
+  );
 });
 
 test('no key changes a password or makes a key, whatever rights its user has', async () => {
   for (const user of [await enter(), await enter({ super_admin: true })]) {
     const { key: own } = await key(user);
-    assertError(await call(own, 'POST', '/api/auth/password', { current_password: PASSWORD, new_password: 'a new passphrase' }), 403, 'forbidden');
-    assertError(await call(own, 'POST', `/api/user/${user.id}/password`, { password: 'a new passphrase' }), 403, 'forbidden');
-    for (const body of [{}, { user_id: user.id }, { user_id: null }]) assertError(await call(own, 'POST', '/api/key/', body), 403, 'forbidden');
+    assertError(
+      await call(own, 'POST', '/api/auth/password', {
+        current_password: PASSWORD,
+        new_password: 'a new passphrase',
+      }),
+      403,
+      'forbidden',
+    );
+    assertError(
+      await call(own, 'POST', `/api/user/${user.id}/password`, { password: 'a new passphrase' }),
+      403,
+      'forbidden',
+    );
+    for (const body of [{}, { user_id: user.id }, { user_id: null }])
+      assertError(await call(own, 'POST', '/api/key/', body), 403, 'forbidden');
     await logIn(identity, user.username, PASSWORD);
   }
 });
@@ -197,14 +294,19 @@ test('a forbidden action of a key is 403, and a wrong current password 401', asy
   const answer = await call(own, 'POST', '/api/key/', {});
   assertError(answer, 403, 'forbidden');
   assert.match(answer.json.error.message, /API key/);
-  const wrong = await call(chief.token, 'POST', '/api/auth/password', { current_password: 'not it', new_password: 'a new passphrase' });
+  const wrong = await call(chief.token, 'POST', '/api/auth/password', {
+    current_password: 'not it',
+    new_password: 'a new passphrase',
+  });
   assertError(wrong, 401, 'invalid_credentials');
   assert.equal(wrong.json.error.message, 'The current password is wrong or has expired.');
 });
 
 test('a misspelled filter of keys or of the trail is rejected', async () => {
   for (const path of ['/api/key/?user_id=', '/api/audit/?user_id=', '/api/audit/?pgae=']) {
-    assertError(await call(admin.token, 'GET', `${path}${admin.id}`), 400, 'invalid_query', [path.includes('pgae') ? 'pgae' : 'user_id']);
+    assertError(await call(admin.token, 'GET', `${path}${admin.id}`), 400, 'invalid_query', [
+      path.includes('pgae') ? 'pgae' : 'user_id',
+    ]);
   }
 });
 
@@ -212,10 +314,24 @@ test('no key makes a super administrator, who could then log in and do the rest'
   const [chief, plain] = [await enter({ super_admin: true }), await enter()];
   const { key: own } = await key(chief);
   const raised = { username: 'raised', email: 'raised@example.org', password: PASSWORD };
-  assertError(await call(own, 'POST', '/api/user/', { ...raised, super_admin: true }), 403, 'forbidden');
-  assertError(await call(own, 'PATCH', `/api/user/${plain.id}`, { super_admin: true, first_name: 'Raised' }), 403, 'forbidden');
-  assert.deepEqual([...(await sql`select first_name, super_admin from identity.users where id = ${plain.id}`)], [{ first_name: '', super_admin: false }]);
-  assert.equal((await call(own, 'POST', '/api/user/', { ...raised, super_admin: false })).status, 201);
+  assertError(
+    await call(own, 'POST', '/api/user/', { ...raised, super_admin: true }),
+    403,
+    'forbidden',
+  );
+  assertError(
+    await call(own, 'PATCH', `/api/user/${plain.id}`, { super_admin: true, first_name: 'Raised' }),
+    403,
+    'forbidden',
+  );
+  assert.deepEqual(
+    [...(await sql`select first_name, super_admin from identity.users where id = ${plain.id}`)],
+    [{ first_name: '', super_admin: false }],
+  );
+  assert.equal(
+    (await call(own, 'POST', '/api/user/', { ...raised, super_admin: false })).status,
+    201,
+  );
   assertSuccess(await call(own, 'PATCH', `/api/user/${chief.id}`, { super_admin: false }));
 });
 
@@ -232,9 +348,17 @@ test('the last use of a key is recorded within seconds, not with each request', 
   await sql`create table writes (id uuid)`;
   await sql`create function count_write() returns trigger language plpgsql as $$ begin insert into writes values (new.id); return new; end $$`;
   await sql`create trigger count_write after update on identity.api_keys for each row execute function count_write()`;
-  const rush = () => Promise.all(Array.from({ length: 40 }, (_, index) => visit({ 'x-api-key': busy.key }, index % 2 === 0 ? identity : replica)));
-  const used = async ({ id }: { id: string }) => (await sql`select last_used_at is not null as used from identity.api_keys where id = ${id}`)[0]?.used === true;
-  const writes = async () => Number((await sql`select count(*) from writes where id = ${busy.id}`)[0]?.count);
+  const rush = () =>
+    Promise.all(
+      Array.from({ length: 40 }, (_, index) =>
+        visit({ 'x-api-key': busy.key }, index % 2 === 0 ? identity : replica),
+      ),
+    );
+  const used = async ({ id }: { id: string }) =>
+    (await sql`select last_used_at is not null as used from identity.api_keys where id = ${id}`)[0]
+      ?.used === true;
+  const writes = async () =>
+    Number((await sql`select count(*) from writes where id = ${busy.id}`)[0]?.count);
   // What was seen before the barrier has been written when the barrier has, at both replicas.
   const flushed = async (barrier: { id: string; key: string }) => {
     for (const url of [identity, replica]) {
@@ -252,9 +376,19 @@ test('the last use of a key is recorded within seconds, not with each request', 
   await rush();
   await flushed(later);
   assert.equal(await writes(), 2);
-  assert.ok((await call(admin.token, 'GET', '/api/key/')).json.data.find(({ id }: { id: string }) => id === busy.id).last_used_at);
+  assert.ok(
+    (await call(admin.token, 'GET', '/api/key/')).json.data.find(
+      ({ id }: { id: string }) => id === busy.id,
+    ).last_used_at,
+  );
   // A minute later it counts as news again.
   await sql`update identity.api_keys set last_used_at = now() - interval '2 minutes' where id = ${busy.id}`;
   await rush();
-  await untilSql(async () => (await sql`select from identity.api_keys where id = ${busy.id} and last_used_at > now() - interval '1 minute'`).length === 1, 'it is kept again');
+  await untilSql(
+    async () =>
+      (
+        await sql`select from identity.api_keys where id = ${busy.id} and last_used_at > now() - interval '1 minute'`
+      ).length === 1,
+    'it is kept again',
+  );
 });

@@ -7,7 +7,9 @@ import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { assertError, bearerEndpoints, isOpen, sessionOf } from '../../../support/users.ts';
 
 const { url: databaseUrl } = await createDatabase();
-const identity = (await startGatehouse({ after }, ['identity'], databaseUrl, { TRUSTED_PROXIES: '127.0.0.1' })).url.identity;
+const identity = (
+  await startGatehouse({ after }, ['identity'], databaseUrl, { TRUSTED_PROXIES: '127.0.0.1' })
+).url.identity;
 const bearer = await logIn(identity);
 const token = await logIn(identity);
 const { id } = await sessionOf(identity, token);
@@ -15,8 +17,10 @@ const uuid = token.slice('session:'.length);
 const base64 = (text: string) => Buffer.from(text).toString('base64');
 
 const asBearer = (form: string) => ask('GET', `${identity}/api/test/`, { bearer: form });
-const asQuery = (form: string) => ask('GET', `${identity}/api/session/info?session=${encodeURIComponent(form)}`, { bearer });
-const asBody = (form: string) => ask('POST', `${identity}/api/auth/session`, { body: { session: form } });
+const asQuery = (form: string) =>
+  ask('GET', `${identity}/api/session/info?session=${encodeURIComponent(form)}`, { bearer });
+const asBody = (form: string) =>
+  ask('POST', `${identity}/api/auth/session`, { body: { session: form } });
 
 const accepted: Readonly<Record<string, string>> = {
   'the plain token': token,
@@ -41,7 +45,7 @@ const refused: Readonly<Record<string, string>> = {
   'the UUID alone': uuid,
   'the UUID alone in Base64': base64(uuid),
   '"session:" and the Base64 of the UUID alone': `session:${base64(uuid)}`,
-  'the session\'s id': id,
+  "the session's id": id,
   'the session\'s id behind "session:"': `session:${id}`,
   'upper case hex': `session:${uuid.toUpperCase()}`,
   'an upper case prefix': `Session:${uuid}`,
@@ -56,7 +60,10 @@ const refused: Readonly<Record<string, string>> = {
   'Base64 with a sign too many': `${base64(token)}=`,
   'Base64 with garbage behind its padding': `${base64(token)}QUJD`,
   // The last digit before the padding carries two bits that must be zero: "A" to "B" changes only those.
-  'Base64 that is not canonical': base64(token).replace(/(.)=$/, (_, last: string) => `${String.fromCharCode(last.charCodeAt(0) + 1)}=`),
+  'Base64 that is not canonical': base64(token).replace(
+    /(.)=$/,
+    (_, last: string) => `${String.fromCharCode(last.charCodeAt(0) + 1)}=`,
+  ),
   'Base64 of the token and a newline': base64(`${token}\n`),
   'hex of the token': Buffer.from(token).toString('hex'),
   'two tokens': `${token},${token}`,
@@ -75,22 +82,45 @@ for (const [what, form] of Object.entries(refused)) {
 }
 
 test('white space is not part of a token', async () => {
-  for (const form of ['', ` ${token}`, `${token} `, `${token}\n`, `${base64(token).slice(0, 20)}\n${base64(token).slice(20)}`, `${token}\0`]) {
+  for (const form of [
+    '',
+    ` ${token}`,
+    `${token} `,
+    `${token}\n`,
+    `${base64(token).slice(0, 20)}\n${base64(token).slice(20)}`,
+    `${token}\0`,
+  ]) {
     assertError(await asQuery(form), 400, 'invalid_session_token');
     assertError(await asBody(form), 401, 'invalid_session');
   }
 });
 
 test('Base64 padding need not be escaped in a query', async () => {
-  const answer = await ask('GET', `${identity}/api/session/info?session=${base64(token)}`, { bearer });
+  const answer = await ask('GET', `${identity}/api/session/info?session=${base64(token)}`, {
+    bearer,
+  });
   assert.equal(answer.json.data.id, id);
 });
 
 test('a missing, empty or repeated token in the query is 400, and revokes nothing', async () => {
-  for (const [method, path] of [['GET', '/api/session/info'], ['DELETE', '/api/session/revoke']] as const) {
-    assertError(await ask(method, `${identity}${path}`, { bearer }), 400, 'invalid_query', ['session']);
-    assertError(await ask(method, `${identity}${path}?session=${token}&session=${token}`, { bearer }), 400, 'invalid_query', ['session']);
-    assertError(await ask(method, `${identity}${path}?session=`, { bearer }), 400, 'invalid_session_token');
+  for (const [method, path] of [
+    ['GET', '/api/session/info'],
+    ['DELETE', '/api/session/revoke'],
+  ] as const) {
+    assertError(await ask(method, `${identity}${path}`, { bearer }), 400, 'invalid_query', [
+      'session',
+    ]);
+    assertError(
+      await ask(method, `${identity}${path}?session=${token}&session=${token}`, { bearer }),
+      400,
+      'invalid_query',
+      ['session'],
+    );
+    assertError(
+      await ask(method, `${identity}${path}?session=`, { bearer }),
+      400,
+      'invalid_session_token',
+    );
   }
   assert.equal(await isOpen(identity, token), true);
 });
@@ -107,16 +137,29 @@ test('every guarded endpoint answers 401 to a missing or unusable credential', a
     { authorization: `Bearer session:${id}` },
     { cookie: `session=${token}` },
   ];
-  for (const [method, path] of bearerEndpoints({ token, id, user: (await sessionOf(identity, token)).user_id })) {
-    for (const headers of credentials) assertError(await ask(method, identity + path, { headers }), 401, 'unauthorized');
+  for (const [method, path] of bearerEndpoints({
+    token,
+    id,
+    user: (await sessionOf(identity, token)).user_id,
+  })) {
+    for (const headers of credentials)
+      assertError(await ask(method, identity + path, { headers }), 401, 'unauthorized');
   }
   assert.equal(await isOpen(identity, token), true);
 });
 
 test('only the probes, the API document, the landing page and three session endpoints are open', () => {
-  const open = routes.filter(({ security }) => security.length === 0).map(({ method, pattern }) => `${method} ${pattern}`);
+  const open = routes
+    .filter(({ security }) => security.length === 0)
+    .map(({ method, pattern }) => `${method} ${pattern}`);
   const expected = [
-    'GET /', 'GET /pages/{file}', 'GET /livez', 'GET /readyz', 'GET /openapi.json', 'POST /api/auth/login', 'POST /api/auth/logout',
+    'GET /',
+    'GET /pages/{file}',
+    'GET /livez',
+    'GET /readyz',
+    'GET /openapi.json',
+    'POST /api/auth/login',
+    'POST /api/auth/logout',
     'POST /api/auth/session',
   ];
   assert.deepEqual(open.sort(), expected.sort());
@@ -145,6 +188,13 @@ test('the guard comes before validation: an unauthenticated client learns nothin
 
 test('the name of the scheme may be in any case', async () => {
   for (const scheme of ['bearer', 'BEARER']) {
-    assert.equal((await ask('GET', `${identity}/api/test/`, { headers: { authorization: `${scheme} ${token}` } })).status, 200);
+    assert.equal(
+      (
+        await ask('GET', `${identity}/api/test/`, {
+          headers: { authorization: `${scheme} ${token}` },
+        })
+      ).status,
+      200,
+    );
   }
 });

@@ -6,7 +6,13 @@ import { COMMAND_LINE } from '../../../../src/identity/store/audit.ts';
 import { setPassword } from '../../../../src/identity/users.ts';
 import { ask } from '../../../support/gatehouse.ts';
 import { startIdentity } from '../../../support/people.ts';
-import { assertError, assertSuccess, CHEAP_PASSWORDS, openIdentity, PASSWORD } from '../../../support/users.ts';
+import {
+  assertError,
+  assertSuccess,
+  CHEAP_PASSWORDS,
+  openIdentity,
+  PASSWORD,
+} from '../../../support/users.ts';
 
 const { identity, databaseUrl, sql, admin, call, add, enter } = await startIdentity({ after });
 const database = openIdentity({ after }, databaseUrl);
@@ -15,7 +21,10 @@ const DAY = 24 * 3_600_000;
 
 /** As `gatehouse user password` does it. */
 async function generate({ id }: { id: string }): Promise<void> {
-  const outcome = await setPassword(database, COMMAND_LINE, id, GENERATED, { ...CHEAP_PASSWORDS, areGenerated: true });
+  const outcome = await setPassword(database, COMMAND_LINE, id, GENERATED, {
+    ...CHEAP_PASSWORDS,
+    areGenerated: true,
+  });
   assert.ok(!(outcome instanceof Failure), JSON.stringify(outcome));
 }
 const passTime = ({ id }: { id: string }, seconds: number) =>
@@ -23,7 +32,10 @@ const passTime = ({ id }: { id: string }, seconds: number) =>
 const login = ({ username }: { username: string }, password: string) =>
   ask('POST', `${identity}/api/auth/login`, { body: { username, password } });
 const change = (token: string, current: string, next: string) =>
-  ask('POST', `${identity}/api/auth/password`, { bearer: token, body: { current_password: current, new_password: next } });
+  ask('POST', `${identity}/api/auth/password`, {
+    bearer: token,
+    body: { current_password: current, new_password: next },
+  });
 
 test('login with a generated password says until when it is valid; any other login does not', async () => {
   const user = await add();
@@ -47,7 +59,10 @@ test('after 24 hours a generated password is answered like a wrong one, and the 
   assertError(expired, 401, 'invalid_credentials');
   assert.deepEqual(bare(expired), bare(wrong));
   const { json } = await call(admin.token, 'GET', `/api/audit/?user=${user.id}&event=login.failed`);
-  assert.deepEqual(json.data.map(({ detail }: { detail: string }) => detail), ['wrong password', 'password expired']);
+  assert.deepEqual(
+    json.data.map(({ detail }: { detail: string }) => detail),
+    ['wrong password', 'password expired'],
+  );
 });
 
 test('a changed or newly set password does not expire, and a newly generated one has 24 hours again', async () => {
@@ -59,7 +74,9 @@ test('a changed or newly set password does not expire, and a newly generated one
   assert.deepEqual(Object.keys((await login(user, 'a password of my own')).json.data), ['session']);
   await generate(user);
   assert.ok((await login(user, GENERATED)).json.data.password_expires_at);
-  assertSuccess(await call(admin.token, 'POST', `/api/user/${user.id}/password`, { password: PASSWORD }));
+  assertSuccess(
+    await call(admin.token, 'POST', `/api/user/${user.id}/password`, { password: PASSWORD }),
+  );
   await passTime(user, 100 * 24 * 3_600);
   assert.deepEqual(Object.keys((await login(user, PASSWORD)).json.data), ['session']);
 });

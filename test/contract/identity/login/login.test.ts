@@ -4,10 +4,20 @@ import { after, test } from 'node:test';
 import { createDatabase } from '../../../support/database.ts';
 import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { BEHIND_PROXY, newAddress } from '../../../support/logins.ts';
-import { addUser, assertError, assertSession, assertSuccess, isOpen, openIdentity, PASSWORD, sessionOf } from '../../../support/users.ts';
+import {
+  addUser,
+  assertError,
+  assertSession,
+  assertSuccess,
+  isOpen,
+  openIdentity,
+  PASSWORD,
+  sessionOf,
+} from '../../../support/users.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
-const identity = (await startGatehouse({ after }, ['identity'], databaseUrl, BEHIND_PROXY)).url.identity;
+const identity = (await startGatehouse({ after }, ['identity'], databaseUrl, BEHIND_PROXY)).url
+  .identity;
 const database = openIdentity({ after }, databaseUrl);
 
 await addUser(database, 'plain-user');
@@ -20,25 +30,35 @@ const passwordless = await addUser(database, 'passwordless-user');
 await sql`update identity.users set password_hash = null where id = ${passwordless}`;
 
 /** Each from a network of its own: none is slowed down by what failed before it. */
-const tryLogin = (body: unknown) => ask('POST', `${identity}/api/auth/login`, { body, headers: { 'x-forwarded-for': newAddress() } });
-const logout = (session: unknown) => ask('POST', `${identity}/api/auth/logout`, { body: { session } });
-const lookUp = (session: unknown) => ask('POST', `${identity}/api/auth/session`, { body: { session } });
+const tryLogin = (body: unknown) =>
+  ask('POST', `${identity}/api/auth/login`, { body, headers: { 'x-forwarded-for': newAddress() } });
+const logout = (session: unknown) =>
+  ask('POST', `${identity}/api/auth/logout`, { body: { session } });
+const lookUp = (session: unknown) =>
+  ask('POST', `${identity}/api/auth/session`, { body: { session } });
 const sessions = async () => Number((await sql`select count(*) from identity.sessions`)[0]?.count);
 const UNKNOWN = 'session:00000000-0000-4000-8000-000000000000';
 
 test('a login answers with a new session token and nothing else', async () => {
-  const [one, two] = [await tryLogin({ username: 'admin', password: ADMIN_PASSWORD }), await tryLogin({ username: 'admin', password: ADMIN_PASSWORD })];
+  const [one, two] = [
+    await tryLogin({ username: 'admin', password: ADMIN_PASSWORD }),
+    await tryLogin({ username: 'admin', password: ADMIN_PASSWORD }),
+  ];
   for (const answer of [one, two]) {
     assertSuccess(answer);
     assert.deepEqual(Object.keys(answer.json.data), ['session']);
-    assert.match(answer.json.data.session, /^session:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+    assert.match(
+      answer.json.data.session,
+      /^session:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/,
+    );
   }
   assert.notEqual(one.json.data.session, two.json.data.session);
 });
 
-test('a session lives for a day by the database\'s clock', async () => {
+test("a session lives for a day by the database's clock", async () => {
   const { id } = await sessionOf(identity, await logIn(identity));
-  const [row] = await sql`select expires_at - created_at = interval '24 hours' as day from identity.sessions where id = ${id}`;
+  const [row] =
+    await sql`select expires_at - created_at = interval '24 hours' as day from identity.sessions where id = ${id}`;
   assert.equal(row?.day, true);
 });
 
@@ -123,7 +143,8 @@ test('an invalid login body is 400 and names its fields', async () => {
     [{ username: 'admin', password: 'p'.repeat(4_097) }, '/password'],
     ['{"username": "\\ud800", "password": "\\udc00"}', '/username', '/password'],
   ];
-  for (const [body, ...fields] of bodies) assertError(await tryLogin(body), 400, 'invalid_body', fields);
+  for (const [body, ...fields] of bodies)
+    assertError(await tryLogin(body), 400, 'invalid_body', fields);
   assertError(await tryLogin(`{"username": "${'n'.repeat(8_192)}"}`), 413, 'body_too_large');
 });
 
@@ -133,7 +154,9 @@ test('a logout ends the session, by the flag logged_out alone', async () => {
   assertSuccess(answer);
   assert.equal(answer.json.data, null);
   assert.equal(await isOpen(identity, token), false);
-  const { data } = (await ask('GET', `${identity}/api/session/info?session=${token}`, { bearer: witness })).json;
+  const { data } = (
+    await ask('GET', `${identity}/api/session/info?session=${token}`, { bearer: witness })
+  ).json;
   assert.deepEqual([data.logged_out, data.revoked], [true, false]);
   assert.ok(data.updated_at > data.created_at);
 });
@@ -151,10 +174,24 @@ test('a logout needs no bearer, ends no other session, and may be repeated', asy
 test('an invalid logout body is 400, also the id of a session', async () => {
   const token = await logIn(identity);
   const { id } = await sessionOf(identity, token);
-  for (const session of [id, `session:${id.toUpperCase()}`, 'garbage', '', 7, null, undefined, [token], `${token}x`, 'x'.repeat(8_000)]) {
+  for (const session of [
+    id,
+    `session:${id.toUpperCase()}`,
+    'garbage',
+    '',
+    7,
+    null,
+    undefined,
+    [token],
+    `${token}x`,
+    'x'.repeat(8_000),
+  ]) {
     assertError(await logout(session), 400, 'invalid_body', ['/session']);
   }
-  for (const body of ['', '{', '[]', 'null']) assertError(await ask('POST', `${identity}/api/auth/logout`, { body }), 400, 'invalid_body', ['']);
+  for (const body of ['', '{', '[]', 'null'])
+    assertError(await ask('POST', `${identity}/api/auth/logout`, { body }), 400, 'invalid_body', [
+      '',
+    ]);
   assert.equal(await isOpen(identity, token), true);
 });
 
@@ -165,18 +202,33 @@ test('the session of a token is the Session with its user', async () => {
   assertSession(answer.json.data);
   const { revoked, logged_out, deleted_at, user } = answer.json.data;
   assert.deepEqual([revoked, logged_out, deleted_at], [false, false, null]);
-  assert.deepEqual([user.username, user.email, user.super_admin, user.enabled, user.verified], ['plain-user', 'plain-user@example.org', false, true, false]);
+  assert.deepEqual(
+    [user.username, user.email, user.super_admin, user.enabled, user.verified],
+    ['plain-user', 'plain-user@example.org', false, true, false],
+  );
 });
 
 test('a token that is unknown, ended or no token at all is 401 at the session look-up', async () => {
   const [loggedOut, revoked] = [await logIn(identity), await logIn(identity)];
   const { id } = await sessionOf(identity, revoked);
   await logout(loggedOut);
-  assert.equal((await ask('DELETE', `${identity}/api/session/revoke?session=${revoked}`, { bearer: await logIn(identity) })).status, 200);
-  for (const session of [UNKNOWN, loggedOut, revoked, id, `session:${id}`, 'garbage', '']) assertError(await lookUp(session), 401, 'invalid_session');
+  assert.equal(
+    (
+      await ask('DELETE', `${identity}/api/session/revoke?session=${revoked}`, {
+        bearer: await logIn(identity),
+      })
+    ).status,
+    200,
+  );
+  for (const session of [UNKNOWN, loggedOut, revoked, id, `session:${id}`, 'garbage', ''])
+    assertError(await lookUp(session), 401, 'invalid_session');
 });
 
 test('an invalid body of the session look-up is 400', async () => {
-  for (const session of [7, null, undefined, {}, ['session:']]) assertError(await lookUp(session), 400, 'invalid_body', ['/session']);
-  for (const body of ['', '{', '[]', 'null']) assertError(await ask('POST', `${identity}/api/auth/session`, { body }), 400, 'invalid_body', ['']);
+  for (const session of [7, null, undefined, {}, ['session:']])
+    assertError(await lookUp(session), 400, 'invalid_body', ['/session']);
+  for (const body of ['', '{', '[]', 'null'])
+    assertError(await ask('POST', `${identity}/api/auth/session`, { body }), 400, 'invalid_body', [
+      '',
+    ]);
 });

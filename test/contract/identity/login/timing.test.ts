@@ -11,13 +11,19 @@ import { addUser, assertError, openIdentity, PASSWORD } from '../../../support/u
 /** Some 20 ms: small beside the real cost, large beside all else that a login does. */
 const COST: ScryptCost = { logN: 13, r: 8, p: 1 };
 const { url: databaseUrl, sql } = await createDatabase();
-const identity = (await startGatehouse({ after }, ['identity'], databaseUrl, { ...BEHIND_PROXY, PASSWORD_SCRYPT: 'ln=13,r=8,p=1' })).url.identity;
+const identity = (
+  await startGatehouse({ after }, ['identity'], databaseUrl, {
+    ...BEHIND_PROXY,
+    PASSWORD_SCRYPT: 'ln=13,r=8,p=1',
+  })
+).url.identity;
 const database = openIdentity({ after }, databaseUrl);
 const stored = await hashPassword(PASSWORD, COST);
 
 /** Names take turns, and each attempt comes from a network of its own, so that nothing is throttled. */
 const NAMES = 4;
-const namesOf = (kind: string) => Array.from({ length: NAMES }, (_, index) => `${kind}-user-${index}`);
+const namesOf = (kind: string) =>
+  Array.from({ length: NAMES }, (_, index) => `${kind}-user-${index}`);
 for (const kind of ['present', 'guarded', 'disabled', 'deleted', 'passwordless']) {
   for (const name of namesOf(kind)) await addUser(database, name);
 }
@@ -37,7 +43,8 @@ const KINDS: ReadonlyArray<readonly [what: string, names: readonly string[], pas
   ['a user without a password', namesOf('passwordless'), PASSWORD],
 ];
 
-const tryOne = (names: readonly string[], password: string, round: number): Promise<Answer> => loginFrom(identity, newAddress(), names[round % NAMES] ?? '', password);
+const tryOne = (names: readonly string[], password: string, round: number): Promise<Answer> =>
+  loginFrom(identity, newAddress(), names[round % NAMES] ?? '', password);
 
 test('body and headers are the same for all but the request id and the date', async () => {
   const seen = new Set<string>();
@@ -46,7 +53,10 @@ test('body and headers are the same for all but the request id and the date', as
     assertError(answer, 401, 'invalid_credentials');
     const { request_id: requestId } = answer.json._meta;
     const headers = [...answer.headers].filter(([name]) => name !== 'date');
-    const told = JSON.stringify([answer.status, headers, answer.text]).replaceAll(requestId, 'REQUEST');
+    const told = JSON.stringify([answer.status, headers, answer.text]).replaceAll(
+      requestId,
+      'REQUEST',
+    );
     seen.add(told);
     assert.equal(seen.size, 1, `${what}: ${told}`);
   }
@@ -64,7 +74,8 @@ async function timed(work: () => Promise<unknown>): Promise<number> {
 }
 
 /** The value below which this part of them lies. */
-const quantile = (values: readonly number[], part: number) => [...values].sort((a, b) => a - b)[Math.floor(values.length * part)] ?? 0;
+const quantile = (values: readonly number[], part: number) =>
+  [...values].sort((a, b) => a - b)[Math.floor(values.length * part)] ?? 0;
 
 /** Whole requests as a client sees them, one after the other, the kinds taking turns from a different first one. */
 async function measure(): Promise<{ hash: number; times: readonly number[][] }> {
@@ -76,7 +87,9 @@ async function measure(): Promise<{ hash: number; times: readonly number[][] }> 
     for (let turn = 0; turn < KINDS.length; turn += 1) {
       const index = (round + turn) % KINDS.length;
       const [what, names, password] = KINDS[index] ?? ['', [], ''];
-      const time = await timed(async () => assert.equal((await tryOne(names, password, round)).status, 401, what));
+      const time = await timed(async () =>
+        assert.equal((await tryOne(names, password, round)).status, 401, what),
+      );
       if (round >= WARM_UP) times[index]?.push(time);
     }
   }
@@ -96,13 +109,17 @@ function faults({ hash, times }: Awaited<ReturnType<typeof measure>>): string[] 
 }
 
 // A work that is left out, such as the hash for an unknown name, makes a difference of a whole hash: twice the bound.
-test('the times of all of them differ by less than half of a hash', { timeout: 140_000 }, async (t) => {
-  let found: string[] = [];
-  for (let count = 1; count <= MEASUREMENTS; count += 1) {
-    found = faults(await measure());
-    if (found.length === 0) return;
-    t.diagnostic(found.join('; '));
-    await sql`delete from identity.throttles`;
-  }
-  assert.fail(found.join('; '));
-});
+test(
+  'the times of all of them differ by less than half of a hash',
+  { timeout: 140_000 },
+  async (t) => {
+    let found: string[] = [];
+    for (let count = 1; count <= MEASUREMENTS; count += 1) {
+      found = faults(await measure());
+      if (found.length === 0) return;
+      t.diagnostic(found.join('; '));
+      await sql`delete from identity.throttles`;
+    }
+    assert.fail(found.join('; '));
+  },
+);

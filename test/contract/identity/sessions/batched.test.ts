@@ -11,24 +11,51 @@ const started = await startIdentity({ after }, { TRUSTED_PROXIES: '127.0.0.1' })
 const { identity, sql, admin, call, enter, key } = started;
 
 /** @returns who each is taken for, or the status of its refusal */
-async function inOneTurn(credentials: readonly string[], network: number): Promise<Array<string | number>> {
+async function inOneTurn(
+  credentials: readonly string[],
+  network: number,
+): Promise<Array<string | number>> {
   // Each from a network of its own: wrong credentials are limited by network.
-  const lines = ['GET /api/test/ HTTP/1.1', 'Host: gatehouse', `X-Forwarded-For: 192.0.2.${network}`];
-  const answers = await exchangeAtOnce(identity, credentials.map((one) => headOf([...lines, one])));
-  return answers.map(({ status, json }) => (status === 200 ? String(json.data.user.username) : status));
+  const lines = [
+    'GET /api/test/ HTTP/1.1',
+    'Host: gatehouse',
+    `X-Forwarded-For: 192.0.2.${network}`,
+  ];
+  const answers = await exchangeAtOnce(
+    identity,
+    credentials.map((one) => headOf([...lines, one])),
+  );
+  return answers.map(({ status, json }) =>
+    status === 200 ? String(json.data.user.username) : status,
+  );
 }
 
 const bearer = (token: string) => `Authorization: Bearer ${token}`;
 
 test('credentials sent at the same moment are each answered for themselves', async () => {
   const people = [await enter(), await enter(), await enter()];
-  const [one, two, three] = [people[0] ?? assert.fail(), people[1] ?? assert.fail(), people[2] ?? assert.fail()];
-  const [revoked, expired, loggedOut, deleted] = [await enter(), await enter(), await enter(), await enter()];
+  const [one, two, three] = [
+    people[0] ?? assert.fail(),
+    people[1] ?? assert.fail(),
+    people[2] ?? assert.fail(),
+  ];
+  const [revoked, expired, loggedOut, deleted] = [
+    await enter(),
+    await enter(),
+    await enter(),
+    await enter(),
+  ];
   await call(admin.token, 'DELETE', `/api/session/revoke?session=${revoked.token}`);
   await sql`update identity.sessions set expires_at = now() - interval '1 second' where id = ${(await sessionOf(identity, expired.token)).id}`;
   await ask('POST', `${identity}/api/auth/logout`, { body: { session: loggedOut.token } });
   await sql`update identity.sessions set deleted_at = now() where id = ${(await sessionOf(identity, deleted.token)).id}`;
-  const [ofOne, ofTwo, ofNobody, revokedKey, expiredKey] = [await key(one), await key(two), await key(null), await key(one), await key(one)];
+  const [ofOne, ofTwo, ofNobody, revokedKey, expiredKey] = [
+    await key(one),
+    await key(two),
+    await key(null),
+    await key(one),
+    await key(one),
+  ];
   await call(admin.token, 'DELETE', `/api/key/${revokedKey.id}/revoke`);
   await sql`update identity.api_keys set expires_at = now() - interval '1 second' where id = ${expiredKey.id}`;
   const unknown = `session:${randomUUID()}`;
@@ -56,7 +83,13 @@ test('credentials sent at the same moment are each answered for themselves', asy
   for (let first = 0; first < known.length; first += 1) {
     const turned = [...known.slice(first), ...known.slice(0, first)];
     const many = [...turned, ...turned.slice().reverse()];
-    assert.deepEqual(await inOneTurn(many.map(([header]) => header), first), many.map(([, taken]) => taken));
+    assert.deepEqual(
+      await inOneTurn(
+        many.map(([header]) => header),
+        first,
+      ),
+      many.map(([, taken]) => taken),
+    );
   }
 });
 
@@ -87,16 +120,25 @@ test('a revoked session or key is rejected after the reply, under concurrent use
     const person = await enter();
     const own = await key(person);
     // The one that is revoked is asked for all the time, so that a statement with it is always under way.
-    const [credential, path] = round % 2 === 0 ? [person.token, `/api/session/revoke?session=${person.token}`] : [own.key, `/api/key/${own.id}/revoke`];
+    const [credential, path] =
+      round % 2 === 0
+        ? [person.token, `/api/session/revoke?session=${person.token}`]
+        : [own.key, `/api/key/${own.id}/revoke`];
     const withIt = clients([credential, credential, credential]);
     while (withIt.answered.open < 10) assert.equal(await isOpen(identity, credential), true);
     assert.equal((await call(admin.token, 'DELETE', path)).status, 200);
-    const statuses = await Promise.all(Array.from({ length: 20 }, async () => isOpen(identity, credential)));
+    const statuses = await Promise.all(
+      Array.from({ length: 20 }, async () => isOpen(identity, credential)),
+    );
     assert.deepEqual(statuses, Array<boolean>(20).fill(false), `round ${round}`);
     await withIt.stop();
     assert.equal(withIt.answered.other, 0);
   }
   await others.stop();
-  assert.deepEqual([others.answered.refused, others.answered.other], [0, 0], 'no other credential was rejected');
+  assert.deepEqual(
+    [others.answered.refused, others.answered.other],
+    [0, 0],
+    'no other credential was rejected',
+  );
   assert.ok(others.answered.open > 200);
 });

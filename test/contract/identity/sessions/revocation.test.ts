@@ -3,7 +3,17 @@ import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 import { createDatabase } from '../../../support/database.ts';
 import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
-import { addUser, assertError, assertRevoked, assertSession, assertSuccess, isOpen, openIdentity, PASSWORD, sessionOf } from '../../../support/users.ts';
+import {
+  addUser,
+  assertError,
+  assertRevoked,
+  assertSession,
+  assertSuccess,
+  isOpen,
+  openIdentity,
+  PASSWORD,
+  sessionOf,
+} from '../../../support/users.ts';
 
 const { url: databaseUrl, sql } = await createDatabase();
 const identity = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
@@ -11,8 +21,10 @@ const database = openIdentity({ after }, databaseUrl);
 const one = await addUser(database, 'user-one');
 const two = await addUser(database, 'user-two');
 const logInAs = (username: string) => logIn(identity, username, PASSWORD);
-const del = (path: string, bearer: string) => ask('DELETE', `${identity}/api/session/${path}`, { bearer });
-const info = (token: string, bearer: string) => ask('GET', `${identity}/api/session/info?session=${token}`, { bearer });
+const del = (path: string, bearer: string) =>
+  ask('DELETE', `${identity}/api/session/${path}`, { bearer });
+const info = (token: string, bearer: string) =>
+  ask('GET', `${identity}/api/session/info?session=${token}`, { bearer });
 const NOBODY = '00000000-0000-4000-8000-000000000000';
 
 // Some tests count every session that there is.
@@ -27,7 +39,12 @@ test('a logged-in caller may read the session of a token', async () => {
 });
 
 test('the session of a token that has ended is still returned, with its flags', async () => {
-  const [admin, revoked, loggedOut, expired] = [await logIn(identity), await logInAs('user-one'), await logInAs('user-one'), await logInAs('user-one')];
+  const [admin, revoked, loggedOut, expired] = [
+    await logIn(identity),
+    await logInAs('user-one'),
+    await logInAs('user-one'),
+    await logInAs('user-one'),
+  ];
   const { id } = await sessionOf(identity, expired);
   await del(`revoke?session=${revoked}`, admin);
   await ask('POST', `${identity}/api/auth/logout`, { body: { session: loggedOut } });
@@ -37,9 +54,17 @@ test('the session of a token that has ended is still returned, with its flags', 
     const answer = await info(token, admin);
     assertSuccess(answer);
     assertSession(answer.json.data);
-    flags.push([answer.json.data.revoked, answer.json.data.logged_out, Date.parse(answer.json.data.expires_at) < Date.now()]);
+    flags.push([
+      answer.json.data.revoked,
+      answer.json.data.logged_out,
+      Date.parse(answer.json.data.expires_at) < Date.now(),
+    ]);
   }
-  assert.deepEqual(flags, [[true, false, false], [false, true, false], [false, false, true]]);
+  assert.deepEqual(flags, [
+    [true, false, false],
+    [false, true, false],
+    [false, false, true],
+  ]);
 });
 
 test('a malformed or unknown token is 400 at info and at revoke', async () => {
@@ -63,7 +88,10 @@ test('a deleted session gets the same reply as an unknown one', async () => {
 
 test('a session is revoked by its token in every form, at once and permanently', async () => {
   const admin = await logIn(identity);
-  for (const encode of [(token: string) => token, (token: string) => encodeURIComponent(Buffer.from(token).toString('base64'))]) {
+  for (const encode of [
+    (token: string) => token,
+    (token: string) => encodeURIComponent(Buffer.from(token).toString('base64')),
+  ]) {
     const [token, other] = [await logInAs('user-one'), await logInAs('user-one')];
     assertRevoked(await del(`revoke?session=${encode(token)}`, admin), '1 session revoked.');
     assert.deepEqual([await isOpen(identity, token), await isOpen(identity, other)], [false, true]);
@@ -94,12 +122,15 @@ test('a session is revoked by its id: by a super administrator or by its user', 
   for (const bearer of [admin, own]) {
     const token = await logInAs('user-one');
     const { id } = await sessionOf(identity, token);
-    assertRevoked(await del(`${bearer === own ? id.toUpperCase() : id}/revoke`, bearer), '1 session revoked.');
+    assertRevoked(
+      await del(`${bearer === own ? id.toUpperCase() : id}/revoke`, bearer),
+      '1 session revoked.',
+    );
     assert.equal(await isOpen(identity, token), false);
   }
 });
 
-test('another\'s session id is 403, and revokes nothing', async () => {
+test("another's session id is 403, and revokes nothing", async () => {
   const [own, foreign] = [await logInAs('user-one'), await logInAs('user-two')];
   const { id } = await sessionOf(identity, foreign);
   assertError(await del(`${id}/revoke`, own), 403, 'forbidden');
@@ -109,13 +140,27 @@ test('another\'s session id is 403, and revokes nothing', async () => {
 test('an unknown session id is 404 and a malformed one 400', async () => {
   const admin = await logIn(identity);
   assertError(await del(`${NOBODY}/revoke`, admin), 404, 'not_found');
-  for (const id of ['garbage', '0', NOBODY.slice(1), `${NOBODY}0`, NOBODY.replaceAll('-', ''), admin, `${NOBODY}%00`, '%20']) {
+  for (const id of [
+    'garbage',
+    '0',
+    NOBODY.slice(1),
+    `${NOBODY}0`,
+    NOBODY.replaceAll('-', ''),
+    admin,
+    `${NOBODY}%00`,
+    '%20',
+  ]) {
     assertError(await del(`${id}/revoke`, admin), 400, 'invalid_path', ['/session_id']);
   }
 });
 
 test("revoke/all ends all sessions, the caller's too, and counts the open ones", async () => {
-  const tokens = [await logIn(identity), await logIn(identity), await logInAs('user-one'), await logInAs('user-two')];
+  const tokens = [
+    await logIn(identity),
+    await logIn(identity),
+    await logInAs('user-one'),
+    await logInAs('user-two'),
+  ];
   const [admin = '', , ended = ''] = tokens;
   await ask('POST', `${identity}/api/auth/logout`, { body: { session: ended } });
   assertRevoked(await del('revoke/all', admin), '3 sessions revoked.');
@@ -133,7 +178,10 @@ test('revoke/all/user ends every session of that user and no other', async () =>
   const admin = await logIn(identity);
   const ended = [await logInAs('user-one'), await logInAs('user-one')];
   const others = [admin, await logInAs('user-two')];
-  assertRevoked(await del(`revoke/all/user?user=${one.toUpperCase()}`, admin), '2 sessions revoked.');
+  assertRevoked(
+    await del(`revoke/all/user?user=${one.toUpperCase()}`, admin),
+    '2 sessions revoked.',
+  );
   for (const token of ended) assert.equal(await isOpen(identity, token), false);
   for (const token of others) assert.equal(await isOpen(identity, token), true);
   assertRevoked(await del(`revoke/all/user?user=${one}`, admin), '0 sessions revoked.');
@@ -159,7 +207,12 @@ test('revoke/all/user is 400 for an invalid user and 404 for an unknown one', as
 
 test('simultaneous revocations of one session count it once', async () => {
   const [admin, token] = [await logIn(identity), await logInAs('user-one')];
-  const answers = await Promise.all(Array.from({ length: 20 }, () => del(`revoke?session=${token}`, admin)));
+  const answers = await Promise.all(
+    Array.from({ length: 20 }, () => del(`revoke?session=${token}`, admin)),
+  );
   const messages = answers.map((answer) => answer.json.data.message).sort();
-  assert.deepEqual(messages, [...Array<string>(19).fill('0 sessions revoked.'), '1 session revoked.']);
+  assert.deepEqual(messages, [
+    ...Array<string>(19).fill('0 sessions revoked.'),
+    '1 session revoked.',
+  ]);
 });

@@ -4,14 +4,19 @@ import { after, test } from 'node:test';
 import { ORIGIN, startPortal } from '../../../support/portal.ts';
 
 const { sql, admin, call, add, visit, signIn } = await startPortal({ after });
-const create = (cookie: string, fields: Record<string, string>) => visit('/account/keys', { fields, cookie });
+const create = (cookie: string, fields: Record<string, string>) =>
+  visit('/account/keys', { fields, cookie });
 const keyOn = (text: string) => /<pre>(key:[\w-]{49})<\/pre>/.exec(text)?.[1] ?? '';
-const idsOn = (text: string) => [...text.matchAll(/name="key_id" value="([^"]+)"/g)].map(([, id = '']) => id);
+const idsOn = (text: string) =>
+  [...text.matchAll(/name="key_id" value="([^"]+)"/g)].map(([, id = '']) => id);
 
 test('a key is shown whole once, acts for the user, and is revoked', async () => {
   const { username, id } = await add();
   const { host } = await signIn(username);
-  assert.match((await visit('/account', { cookie: host })).text, /<a href="\/account\/keys">API keys<\/a>/);
+  assert.match(
+    (await visit('/account', { cookie: host })).text,
+    /<a href="\/account\/keys">API keys<\/a>/,
+  );
   assert.match((await visit('/account/keys', { cookie: host })).text, /<li>None\.<\/li>/);
   const made = await create(host, { name: 'backup <b>', days: '90' });
   const key = keyOn(made.text);
@@ -20,15 +25,20 @@ test('a key is shown whole once, acts for the user, and is revoked', async () =>
   assert.match(listed.text, new RegExp(`backup &#60;b&#62;: <code>${key.slice(0, 12)}…</code>`));
   assert.doesNotMatch(listed.text, new RegExp(key.slice(0, 16)));
   assert.match(listed.text, new RegExp(`created [^,]+ by ${username}, never used, expires 20`));
-  const [row] = await sql`select round(extract(epoch from expires_at - now()) / 86400)::int as days from identity.api_keys where user_id = ${id}`;
+  const [row] =
+    await sql`select round(extract(epoch from expires_at - now()) / 86400)::int as days from identity.api_keys where user_id = ${id}`;
   assert.equal(row?.days, 90);
   const [keyId = ''] = idsOn(listed.text);
   const revoked = await visit('/account/keys/revoke', { fields: { key_id: keyId }, cookie: host });
   assert.match(revoked.text, /<span class="badge">Revoked<\/span>/);
   assert.deepEqual(idsOn(revoked.text), []);
   assert.equal((await call(key, 'GET', `/api/user/${id}`)).status, 401);
-  const events = await sql`select event, via from identity.audit where user_id = ${id} and event like 'key.%' order by created_at`;
-  assert.deepEqual(events.map(({ event, via }) => `${event} ${via}`), ['key.created session', 'key.revoked session']);
+  const events =
+    await sql`select event, via from identity.audit where user_id = ${id} and event like 'key.%' order by created_at`;
+  assert.deepEqual(
+    events.map(({ event, via }) => `${event} ${via}`),
+    ['key.created session', 'key.revoked session'],
+  );
 });
 
 test('a key that expired is marked, and one that never expires says so', async () => {
@@ -44,7 +54,12 @@ test('a key that expired is marked, and one that never expires says so', async (
 test('a form with an invalid field creates no key', async () => {
   const { username, id } = await add();
   const { host } = await signIn(username);
-  for (const fields of [{ name: '', days: '30' }, { name: 'x\ny', days: '30' }, { name: 'x', days: '31' }, { name: 'x' }]) {
+  for (const fields of [
+    { name: '', days: '30' },
+    { name: 'x\ny', days: '30' },
+    { name: 'x', days: '31' },
+    { name: 'x' },
+  ]) {
     const page = await create(host, { ...fields });
     assert.equal(page.status, 400, JSON.stringify(fields));
     assert.match(page.text, /role="alert"[^>]*>(name|days) /);
@@ -73,8 +88,14 @@ test('a user cannot see or revoke the key of another user, and other sites canno
   const [keyId = ''] = idsOn((await visit('/account/keys', { cookie: host })).text);
   const { host: otherHost, domain } = await signIn(other.username);
   assert.doesNotMatch((await visit('/account/keys', { cookie: otherHost })).text, /of-the-owner/);
-  assert.equal((await visit('/account/keys/revoke', { fields: { key_id: keyId }, cookie: otherHost })).status, 403);
-  for (const headers of [{ origin: 'https://app.example.org' }, { 'sec-fetch-site': 'same-site' }]) {
+  assert.equal(
+    (await visit('/account/keys/revoke', { fields: { key_id: keyId }, cookie: otherHost })).status,
+    403,
+  );
+  for (const headers of [
+    { origin: 'https://app.example.org' },
+    { 'sec-fetch-site': 'same-site' },
+  ]) {
     const fields = { name: 'planted', days: 'never', key_id: keyId };
     for (const path of ['/account/keys', '/account/keys/revoke']) {
       assert.equal((await visit(path, { fields, cookie: host, headers })).status, 403, path);

@@ -10,12 +10,17 @@ import { cookieFrom, type Page, PORTAL, startPortal, visitorOf } from '../../../
 const portal = await startPortal({ after });
 const { sql, databaseUrl, add, signIn } = portal;
 const other = await startGatehouse({ after }, ['identity'], databaseUrl, PORTAL);
-const [here, there] = [factorsOf(portal), factorsOf({ ...portal, visit: visitorOf(other.url.identity) })];
+const [here, there] = [
+  factorsOf(portal),
+  factorsOf({ ...portal, visit: visitorOf(other.url.identity) }),
+];
 const { enrol, events, forgetSteps, newBrowser, options, register, start, stepNow } = here;
 
 const ROUNDS = 5;
-const statuses = async (pages: ReadonlyArray<Promise<Page>>) => (await Promise.all(pages)).map(({ status }) => status).sort();
-const sessionsOf = async (id: string) => (await sql`select from identity.sessions where user_id = ${id}`).length;
+const statuses = async (pages: ReadonlyArray<Promise<Page>>) =>
+  (await Promise.all(pages)).map(({ status }) => status).sort();
+const sessionsOf = async (id: string) =>
+  (await sql`select from identity.sessions where user_id = ${id}`).length;
 
 test('a code is accepted by one of two replicas', async () => {
   const { username, id } = await add();
@@ -47,8 +52,16 @@ test('the response of a passkey is accepted by one of two replicas', async () =>
   for (let round = 1; round <= ROUNDS; round += 1) {
     const browser = await newBrowser();
     // Synchronized passkeys always send 0: only the challenge tells the two apart.
-    const credential = here.answer(passkey, (await options('/login/passkey', browser)).challenge, id, { counter: 0 });
-    assert.deepEqual(await statuses([here.send(credential, browser), there.send(credential, browser)]), [200, 401]);
+    const credential = here.answer(
+      passkey,
+      (await options('/login/passkey', browser)).challenge,
+      id,
+      { counter: 0 },
+    );
+    assert.deepEqual(
+      await statuses([here.send(credential, browser), there.send(credential, browser)]),
+      [200, 401],
+    );
   }
   const [row] = await sql`select counter from identity.passkeys where user_id = ${id}`;
   assert.equal(row?.counter, '0');
@@ -56,12 +69,19 @@ test('the response of a passkey is accepted by one of two replicas', async () =>
 
 test('wrong codes are limited for a sign-in and for a day over all replicas', async () => {
   const { username, id } = await add();
-  const { secret, codes: [recovery = ''] } = await enrol(username);
+  const {
+    secret,
+    codes: [recovery = ''],
+  } = await enrol(username);
   let rejected = 0;
   for (let round = 1; round <= 5; round += 1) {
     const pending = await start(username);
-    const tries = Array.from({ length: 8 }, (_, index) => (index % 2 === 0 ? here : there).enter(pending, '000000'));
-    rejected += (await Promise.all(tries)).filter(({ text }) => /wrong, too old, or was used before/.test(text)).length;
+    const tries = Array.from({ length: 8 }, (_, index) =>
+      (index % 2 === 0 ? here : there).enter(pending, '000000'),
+    );
+    rejected += (await Promise.all(tries)).filter(({ text }) =>
+      /wrong, too old, or was used before/.test(text),
+    ).length;
     assert.equal(rejected, Math.min(5 * round, 20));
   }
   assert.equal(await events(id, 'factor.failed'), 20);

@@ -9,21 +9,34 @@ import { PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
 const portal = await startPortal({ after });
 const { sql, add, databaseUrl } = portal;
 const { stepNow, forgetSteps, enrol } = factorsOf(portal);
-const [OLD, NEW, OTHER] = [PORTAL.IDENTITY_SECRET, 'another-identity-secret-0123456789abcdefgh', 'a-third-identity-secret-0123456789abcdef'];
+const [OLD, NEW, OTHER] = [
+  PORTAL.IDENTITY_SECRET,
+  'another-identity-secret-0123456789abcdefgh',
+  'a-third-identity-secret-0123456789abcdef',
+];
 const keyId = (secret: string) => createTotpKey(secret).id;
 
 async function start(context: TestContext, current: string, previous: string) {
-  const gatehouse = await startGatehouse(context, ['identity'], databaseUrl, { ...PORTAL, IDENTITY_SECRET: current, IDENTITY_SECRET_PREVIOUS: previous });
+  const gatehouse = await startGatehouse(context, ['identity'], databaseUrl, {
+    ...PORTAL,
+    IDENTITY_SECRET: current,
+    IDENTITY_SECRET_PREVIOUS: previous,
+  });
   const visit = visitorOf(gatehouse.url.identity);
   const { start: begin, enter } = factorsOf({ ...portal, visit });
   const signIn = async ({ id, username }: { id: string; username: string }, secret: Buffer) => {
     await forgetSteps(id);
     return enter(await begin(username), totpCode(secret, await stepNow()));
   };
-  const keys = (level: string) => gatehouse.log().filter((line) => line.level === level && 'apps' in line).map(({ key_id, apps }) => [key_id, apps]);
+  const keys = (level: string) =>
+    gatehouse
+      .log()
+      .filter((line) => line.level === level && 'apps' in line)
+      .map(({ key_id, apps }) => [key_id, apps]);
   return { ...gatehouse, signIn, keys };
 }
-const rowOf = async (id: string) => (await sql`select * from identity.totp where user_id = ${id}`)[0];
+const rowOf = async (id: string) =>
+  (await sql`select * from identity.totp where user_id = ${id}`)[0];
 
 test('an app works during and after a change of IDENTITY_SECRET, and is sealed again at its next use', async (context) => {
   const [user, idle] = [await add(), await add()];
@@ -61,17 +74,26 @@ test('without the earlier secret: 503 with a message, a log line with the key id
   const { secret } = await enrol(user.username);
   await forgetSteps(user.id);
   const before = await rowOf(user.id);
-  for (const [current, previous] of [[NEW, OTHER], [NEW, '']] as const) {
+  for (const [current, previous] of [
+    [NEW, OTHER],
+    [NEW, ''],
+  ] as const) {
     const without = await start(context, current, previous);
     const page = await without.signIn(user, secret);
     assert.equal(page.status, 503);
-    assert.match(page.text, /role="alert"[^>]*>Codes of apps cannot be checked now\. Use a recovery code or a passkey, or contact the operator\./);
+    assert.match(
+      page.text,
+      /role="alert"[^>]*>Codes of apps cannot be checked now\. Use a recovery code or a passkey, or contact the operator\./,
+    );
     assert.deepEqual(page.cookies, []);
-    const [logged, ...more] = without.log().filter((line) => line.level === 'error' && line.user_id === user.id);
+    const [logged, ...more] = without
+      .log()
+      .filter((line) => line.level === 'error' && line.user_id === user.id);
     assert.deepEqual(more, []);
     assert.equal(logged?.key_id, keyId(OLD));
     assert.match(String(logged?.message), /IDENTITY_SECRET is missing.*IDENTITY_SECRET_PREVIOUS/);
-    for (const hidden of [OLD, NEW, OTHER, secret.toString('base64')]) assert.ok(!without.stdout().includes(hidden));
+    for (const hidden of [OLD, NEW, OTHER, secret.toString('base64')])
+      assert.ok(!without.stdout().includes(hidden));
   }
   assert.deepEqual(await rowOf(user.id), before);
   assert.equal((await (await start(context, NEW, OLD)).signIn(user, secret)).status, 200);

@@ -19,7 +19,9 @@ const BODIES = { demoted: { super_admin: false }, disabled: { enabled: false } }
 /** `by` ends the right of `of` as an administrator, through the replica at `url`. */
 function end(by: Person, of: { id: string }, ending: Ending, url = identity): Promise<Answer> {
   const path = `${url}/api/user/${of.id}`;
-  return ending === 'deleted' ? ask('DELETE', path, { bearer: by.token }) : ask('PATCH', path, { bearer: by.token, body: BODIES[ending] });
+  return ending === 'deleted'
+    ? ask('DELETE', path, { bearer: by.token })
+    : ask('PATCH', path, { bearer: by.token, body: BODIES[ending] });
 }
 
 /** Makes exactly these users enabled super administrators, and makes all sessions active again. */
@@ -32,7 +34,10 @@ async function only(...administrators: readonly Person[]) {
   await sql`update identity.sessions set revoked = false, logged_out = false`;
 }
 
-const left = async () => (await sql`select id from identity.users where super_admin and enabled and deleted_at is null`).map((row) => String(row.id));
+const left = async () =>
+  (
+    await sql`select id from identity.users where super_admin and enabled and deleted_at is null`
+  ).map((row) => String(row.id));
 
 for (const ending of ['demoted', 'disabled', 'deleted'] as const) {
   test(`the last enabled super administrator cannot be ${ending}, not even by themselves`, async () => {
@@ -72,9 +77,28 @@ test('the last administrator may be changed in everything else, but not in part'
   const [chief] = people;
   await only(chief);
   const path = `/api/user/${chief.id}`;
-  assertSuccess(await call(chief.token, 'PATCH', path, { first_name: 'Chief', verified: true, enabled: true, super_admin: true }));
-  assertError(await call(chief.token, 'PATCH', path, { first_name: 'Changed', enabled: false }), 409, 'conflict');
-  assertError(await call(chief.token, 'PATCH', path, { first_name: 'Changed', super_admin: false, username: 'changed' }), 409, 'conflict');
+  assertSuccess(
+    await call(chief.token, 'PATCH', path, {
+      first_name: 'Chief',
+      verified: true,
+      enabled: true,
+      super_admin: true,
+    }),
+  );
+  assertError(
+    await call(chief.token, 'PATCH', path, { first_name: 'Changed', enabled: false }),
+    409,
+    'conflict',
+  );
+  assertError(
+    await call(chief.token, 'PATCH', path, {
+      first_name: 'Changed',
+      super_admin: false,
+      username: 'changed',
+    }),
+    409,
+    'conflict',
+  );
   const { data } = (await call(chief.token, 'GET', path)).json;
   assert.deepEqual([data.first_name, data.username], ['Chief', chief.username]);
 });
@@ -83,7 +107,9 @@ test('the last administrator may be changed in everything else, but not in part'
 function assertLost(answer: Answer) {
   if (answer.status === 401) return assertError(answer, 401, 'unauthorized');
   if (answer.status === 404) return assertError(answer, 404, 'not_found');
-  return answer.status === 409 ? assertError(answer, 409, 'conflict') : assertError(answer, 403, 'forbidden');
+  return answer.status === 409
+    ? assertError(answer, 409, 'conflict')
+    : assertError(answer, 403, 'forbidden');
 }
 
 for (const ending of ['demoted', 'disabled', 'deleted'] as const) {
@@ -91,7 +117,10 @@ for (const ending of ['demoted', 'disabled', 'deleted'] as const) {
     const [one, two] = people;
     for (let round = 0; round < 25; round += 1) {
       await only(one, two);
-      const answers = await Promise.all([end(one, two, ending, identity), end(two, one, ending, round % 2 === 0 ? identity : replica)]);
+      const answers = await Promise.all([
+        end(one, two, ending, identity),
+        end(two, one, ending, round % 2 === 0 ? identity : replica),
+      ]);
       const won = answers.filter((answer) => answer.status === 200);
       assert.equal(won.length, 1, answers.map((answer) => answer.text).join('\n'));
       for (const answer of answers) if (answer.status !== 200) assertLost(answer);
@@ -104,7 +133,10 @@ test('of two administrators who end their own rights at once, one remains', asyn
   const [one, two] = people;
   for (let round = 0; round < 25; round += 1) {
     await only(one, two);
-    const answers = await Promise.all([end(one, one, 'demoted', identity), end(two, two, 'demoted', replica)]);
+    const answers = await Promise.all([
+      end(one, one, 'demoted', identity),
+      end(two, two, 'demoted', replica),
+    ]);
     assert.deepEqual(answers.map((answer) => answer.status).sort(), [200, 409]);
     assert.equal((await left()).length, 1);
   }
@@ -114,7 +146,11 @@ test('of three administrators who demote each other in a ring, one remains', asy
   const [one, two, three] = people;
   for (let round = 0; round < 25; round += 1) {
     await only(one, two, three);
-    const answers = await Promise.all([end(one, two, 'demoted', identity), end(two, three, 'demoted', replica), end(three, one, 'demoted', identity)]);
+    const answers = await Promise.all([
+      end(one, two, 'demoted', identity),
+      end(two, three, 'demoted', replica),
+      end(three, one, 'demoted', identity),
+    ]);
     assert.deepEqual(answers.map((answer) => answer.status).sort(), [200, 200, 403]);
     assert.equal((await left()).length, 1);
   }
@@ -122,7 +158,10 @@ test('of three administrators who demote each other in a ring, one remains', asy
 
 test('two administrators who wait for the same rows do not both succeed', async () => {
   const [one, two] = people;
-  const waiting = () => sql<Array<{ pid: number }>>`select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
+  const waiting = () =>
+    sql<
+      Array<{ pid: number }>
+    >`select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
   for (const ending of ['demoted', 'disabled', 'deleted'] as const) {
     await only(one, two);
     const answers: Array<Promise<Answer>> = [];
@@ -140,7 +179,11 @@ test('two administrators who wait for the same rows do not both succeed', async 
 test('an administrator who removes all others at once remains, and cannot be removed', async () => {
   const [one, two, three] = people;
   await only(one, two, three, admin);
-  const answers = await Promise.all([end(one, two, 'demoted'), end(one, three, 'disabled', replica), end(one, admin, 'deleted')]);
+  const answers = await Promise.all([
+    end(one, two, 'demoted'),
+    end(one, three, 'disabled', replica),
+    end(one, admin, 'deleted'),
+  ]);
   for (const answer of answers) assertSuccess(answer);
   assert.deepEqual(await left(), [one.id]);
   assertError(await end(one, one, 'demoted'), 409, 'conflict');

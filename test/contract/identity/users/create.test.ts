@@ -3,14 +3,23 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { logIn } from '../../../support/gatehouse.ts';
 import { assertCreated, startIdentity } from '../../../support/people.ts';
-import { assertError, assertSuccess, assertUser, isOpen, PASSWORD } from '../../../support/users.ts';
+import {
+  assertError,
+  assertSuccess,
+  assertUser,
+  isOpen,
+  PASSWORD,
+} from '../../../support/users.ts';
 
 const { identity, sql, admin, call, add, enter, key } = await startIdentity({ after });
 const NOBODY = '00000000-0000-4000-8000-000000000000';
-const create = (body: unknown, bearer: string | null = admin.token) => call(bearer, 'POST', '/api/user/', body);
-const login = (username: string, password: string) => call(null, 'POST', '/api/auth/login', { username, password });
+const create = (body: unknown, bearer: string | null = admin.token) =>
+  call(bearer, 'POST', '/api/user/', body);
+const login = (username: string, password: string) =>
+  call(null, 'POST', '/api/auth/login', { username, password });
 const users = async () => Number((await sql`select count(*) from identity.users`)[0]?.count);
-const listed = async (): Promise<Array<{ id: string; username: string }>> => (await call(admin.token, 'GET', '/api/user/')).json.data;
+const listed = async (): Promise<Array<{ id: string; username: string }>> =>
+  (await call(admin.token, 'GET', '/api/user/')).json.data;
 
 test('a user needs only a name and an address, and has no rights and no password', async () => {
   const answer = await create({ username: 'Plain', email: 'Plain@Example.org' });
@@ -18,7 +27,16 @@ test('a user needs only a name and an address, and has no rights and no password
   assertUser(answer.json.data);
   const { id, created_at: made, updated_at: changed, ...rest } = answer.json.data;
   assert.equal(made, changed);
-  const expected = { username: 'Plain', email: 'Plain@Example.org', first_name: '', last_name: '', enabled: true, verified: false, super_admin: false, deleted_at: null };
+  const expected = {
+    username: 'Plain',
+    email: 'Plain@Example.org',
+    first_name: '',
+    last_name: '',
+    enabled: true,
+    verified: false,
+    super_admin: false,
+    deleted_at: null,
+  };
   assert.deepEqual(rest, expected);
   const shown = await call(admin.token, 'GET', `/api/user/${id}`);
   assertSuccess(shown);
@@ -28,11 +46,25 @@ test('a user needs only a name and an address, and has no rights and no password
 });
 
 test('a user is created with every optional member', async () => {
-  const given = { username: 'Ada Lovelace', email: 'ada@example.org', first_name: 'Ada', last_name: 'Lovelace', enabled: false, verified: true, super_admin: true };
+  const given = {
+    username: 'Ada Lovelace',
+    email: 'ada@example.org',
+    first_name: 'Ada',
+    last_name: 'Lovelace',
+    enabled: false,
+    verified: true,
+    super_admin: true,
+  };
   const answer = await create({ ...given, password: PASSWORD });
   assertCreated(answer);
   assertUser(answer.json.data);
-  const { id: _id, created_at: _made, updated_at: _changed, deleted_at: _deleted, ...rest } = answer.json.data;
+  const {
+    id: _id,
+    created_at: _made,
+    updated_at: _changed,
+    deleted_at: _deleted,
+    ...rest
+  } = answer.json.data;
   assert.deepEqual(rest, given);
   assert.doesNotMatch(answer.text, /password|scrypt/);
 });
@@ -49,18 +81,93 @@ test('who may make, read, change and delete users', async () => {
   ];
   let made = 0;
   const name = () => ({ username: `made-${(made += 1)}`, email: `made-${made}@example.org` });
-  const table: ReadonlyArray<readonly [what: string, ask: (bearer: string) => ReturnType<typeof call>, ...statuses: number[]]> = [
+  const table: ReadonlyArray<
+    readonly [what: string, ask: (bearer: string) => ReturnType<typeof call>, ...statuses: number[]]
+  > = [
     ['create', (bearer) => create(name(), bearer), 201, 201, 403, 403, 403],
     ['list', (bearer) => call(bearer, 'GET', '/api/user/'), 200, 200, 200, 200, 200],
-    ['read another', async (bearer) => call(bearer, 'GET', `/api/user/${admin.id}`), 200, 200, 403, 403, 200],
-    ['read a deleted one', (bearer) => call(bearer, 'GET', `/api/user/${gone.id}`), 404, 404, 403, 403, 404],
-    ['read an unknown one', (bearer) => call(bearer, 'GET', `/api/user/${NOBODY}`), 404, 404, 403, 403, 404],
-    ['change names', async (bearer) => call(bearer, 'PATCH', `/api/user/${(await add()).id}`, { first_name: 'F' }), 200, 200, 403, 403, 403],
-    ['change a right', async (bearer) => call(bearer, 'PATCH', `/api/user/${(await add()).id}`, { verified: true }), 200, 200, 403, 403, 403],
-    ['change an unknown one', (bearer) => call(bearer, 'PATCH', `/api/user/${NOBODY}`, { verified: true }), 404, 404, 403, 403, 403],
-    ['set a password', async (bearer) => call(bearer, 'POST', `/api/user/${(await add()).id}/password`, { password: PASSWORD }), 200, 403, 403, 403, 403],
-    ['delete', async (bearer) => call(bearer, 'DELETE', `/api/user/${(await add()).id}`), 200, 200, 403, 403, 403],
-    ['delete an unknown one', (bearer) => call(bearer, 'DELETE', `/api/user/${NOBODY}`), 404, 404, 403, 403, 403],
+    [
+      'read another',
+      async (bearer) => call(bearer, 'GET', `/api/user/${admin.id}`),
+      200,
+      200,
+      403,
+      403,
+      200,
+    ],
+    [
+      'read a deleted one',
+      (bearer) => call(bearer, 'GET', `/api/user/${gone.id}`),
+      404,
+      404,
+      403,
+      403,
+      404,
+    ],
+    [
+      'read an unknown one',
+      (bearer) => call(bearer, 'GET', `/api/user/${NOBODY}`),
+      404,
+      404,
+      403,
+      403,
+      404,
+    ],
+    [
+      'change names',
+      async (bearer) => call(bearer, 'PATCH', `/api/user/${(await add()).id}`, { first_name: 'F' }),
+      200,
+      200,
+      403,
+      403,
+      403,
+    ],
+    [
+      'change a right',
+      async (bearer) => call(bearer, 'PATCH', `/api/user/${(await add()).id}`, { verified: true }),
+      200,
+      200,
+      403,
+      403,
+      403,
+    ],
+    [
+      'change an unknown one',
+      (bearer) => call(bearer, 'PATCH', `/api/user/${NOBODY}`, { verified: true }),
+      404,
+      404,
+      403,
+      403,
+      403,
+    ],
+    [
+      'set a password',
+      async (bearer) =>
+        call(bearer, 'POST', `/api/user/${(await add()).id}/password`, { password: PASSWORD }),
+      200,
+      403,
+      403,
+      403,
+      403,
+    ],
+    [
+      'delete',
+      async (bearer) => call(bearer, 'DELETE', `/api/user/${(await add()).id}`),
+      200,
+      200,
+      403,
+      403,
+      403,
+    ],
+    [
+      'delete an unknown one',
+      (bearer) => call(bearer, 'DELETE', `/api/user/${NOBODY}`),
+      404,
+      404,
+      403,
+      403,
+      403,
+    ],
   ];
   for (const [what, asking, ...statuses] of table) {
     for (const [index, [who, bearer]] of callers.entries()) {
@@ -79,7 +186,11 @@ test('who may make, read, change and delete users', async () => {
   }
   for (const bearer of [plain.token, (await key(plain)).key]) {
     assertError(await call(bearer, 'DELETE', `/api/user/${plain.id}`), 403, 'forbidden');
-    assertError(await call(bearer, 'POST', `/api/user/${plain.id}/password`, { password: 'a new password' }), 403, 'forbidden');
+    assertError(
+      await call(bearer, 'POST', `/api/user/${plain.id}/password`, { password: 'a new password' }),
+      403,
+      'forbidden',
+    );
   }
   assert.equal(await isOpen(identity, plain.token), true);
 });
@@ -87,15 +198,29 @@ test('who may make, read, change and delete users', async () => {
 test('a refused creation stores nothing', async () => {
   const plain = await enter();
   const before = await users();
-  assertError(await create({ username: 'refused', email: 'refused@example.org', super_admin: true }, plain.token), 403, 'forbidden');
-  assertError(await create({ username: 'admin', email: 'refused@example.org' }), 409, 'conflict', ['/username']);
-  assertError(await create({ username: 'refused', email: 'refused@example.org', password: 'short' }), 400, 'invalid_body', ['/password']);
+  assertError(
+    await create(
+      { username: 'refused', email: 'refused@example.org', super_admin: true },
+      plain.token,
+    ),
+    403,
+    'forbidden',
+  );
+  assertError(await create({ username: 'admin', email: 'refused@example.org' }), 409, 'conflict', [
+    '/username',
+  ]);
+  assertError(
+    await create({ username: 'refused', email: 'refused@example.org', password: 'short' }),
+    400,
+    'invalid_body',
+    ['/password'],
+  );
   assert.equal(await users(), before);
 });
 
 const spellings: Readonly<Record<string, readonly [taken: string, variant: string]>> = {
   'the same': ['case-same', 'case-same'],
-  'capitals': ['case-small', 'CASE-SMALL'],
+  capitals: ['case-small', 'CASE-SMALL'],
   'full width': ['admin', 'Ａdmin'],
   'a ligature': ['finestra', 'ﬁnestra'],
   'a mark of its own': ['Zo\u00eb', 'zoe\u0308'],
@@ -108,13 +233,21 @@ const spellings: Readonly<Record<string, readonly [taken: string, variant: strin
 for (const [what, [taken, variant]] of Object.entries(spellings)) {
   test(`a name and an address are taken in every spelling: ${what}`, async () => {
     const part = `${Buffer.from(what).toString('hex')}@example.org`;
-    if (taken !== 'admin') assertCreated(await create({ username: taken, email: `${taken}${part}`, password: PASSWORD }));
+    if (taken !== 'admin')
+      assertCreated(
+        await create({ username: taken, email: `${taken}${part}`, password: PASSWORD }),
+      );
     else assertCreated(await create({ username: 'full-width', email: `${taken}${part}` }));
     const before = await users();
     const sameName = await create({ username: variant, email: `other-${part}` });
     assertError(sameName, 409, 'conflict', ['/username']);
     assert.equal(sameName.json.error.fields[0].message, 'is taken by another user');
-    assertError(await create({ username: `other-${part}`, email: `${variant}${part}` }), 409, 'conflict', ['/email']);
+    assertError(
+      await create({ username: `other-${part}`, email: `${variant}${part}` }),
+      409,
+      'conflict',
+      ['/email'],
+    );
     assert.equal(await users(), before);
     if (taken !== 'admin') await logIn(identity, variant, PASSWORD);
   });
@@ -128,29 +261,45 @@ test('a username and an address may be the same text for two users', async () =>
 test('of many creations of one name at the same time exactly one is 201', async () => {
   for (let round = 0; round < 10; round += 1) {
     const names = ['race', 'RACE', 'Ｒace', 'Race', 'rACE'].map((name) => `${name}-${round}`);
-    const answers = await Promise.all(names.map((username, index) => create({ username, email: `race-${round}-${index}@example.org`, password: PASSWORD })));
+    const answers = await Promise.all(
+      names.map((username, index) =>
+        create({ username, email: `race-${round}-${index}@example.org`, password: PASSWORD }),
+      ),
+    );
     assert.deepEqual(answers.map((answer) => answer.status).sort(), [201, 409, 409, 409, 409]);
-    for (const answer of answers) if (answer.status === 409) assertError(answer, 409, 'conflict', ['/username']);
-    const [row] = await sql`select count(*)::int as n from identity.users where username_key = ${`race-${round}`}`;
+    for (const answer of answers)
+      if (answer.status === 409) assertError(answer, 409, 'conflict', ['/username']);
+    const [row] =
+      await sql`select count(*)::int as n from identity.users where username_key = ${`race-${round}`}`;
     assert.equal(row?.n, 1);
   }
 });
 
 test('of many creations of one address at the same time exactly one is 201', async () => {
-  const answers = await Promise.all(['A', 'a', 'Ａ'].map((letter, index) => create({ username: `address-${index}`, email: `${letter}ddress@example.org` })));
+  const answers = await Promise.all(
+    ['A', 'a', 'Ａ'].map((letter, index) =>
+      create({ username: `address-${index}`, email: `${letter}ddress@example.org` }),
+    ),
+  );
   assert.deepEqual(answers.map((answer) => answer.status).sort(), [201, 409, 409]);
-  for (const answer of answers) if (answer.status === 409) assertError(answer, 409, 'conflict', ['/email']);
+  for (const answer of answers)
+    if (answer.status === 409) assertError(answer, 409, 'conflict', ['/email']);
 });
 
 test('a user without a password is rejected like an unknown one until one is set', async () => {
-  const { data } = (await create({ username: 'No-Password', email: 'no-password@example.org' })).json;
+  const { data } = (await create({ username: 'No-Password', email: 'no-password@example.org' }))
+    .json;
   const unknown = await login('nobody-here', PASSWORD);
   for (const password of ['', PASSWORD, 'null', '$scrypt$']) {
     const answer = await login('no-password', password);
     assertError(answer, 401, 'invalid_credentials');
     assert.deepEqual(answer.json.error, unknown.json.error);
   }
-  assert.equal((await call(admin.token, 'POST', `/api/user/${data.id}/password`, { password: PASSWORD })).status, 200);
+  assert.equal(
+    (await call(admin.token, 'POST', `/api/user/${data.id}/password`, { password: PASSWORD }))
+      .status,
+    200,
+  );
   await logIn(identity, 'no-password', PASSWORD);
 });
 
@@ -168,32 +317,61 @@ test('a deleted user is gone at once: sessions, keys, lists, record and login', 
   assertSuccess(answer);
   assert.deepEqual(Object.keys(answer.json.data).sort(), ['message', 'status']);
   assert.equal(answer.json.data.status, 'DELETED');
-  for (const bearer of [plain.token, second, ofPlain]) assertError(await call(bearer, 'GET', '/api/test/'), 401, 'unauthorized');
+  for (const bearer of [plain.token, second, ofPlain])
+    assertError(await call(bearer, 'GET', '/api/test/'), 401, 'unauthorized');
   assertError(await call(admin.token, 'GET', `/api/user/${plain.id}`), 404, 'not_found');
-  assertError(await call(admin.token, 'PATCH', `/api/user/${plain.id}`, { enabled: true }), 404, 'not_found');
-  assertError(await call(admin.token, 'POST', `/api/user/${plain.id}/password`, { password: PASSWORD }), 404, 'not_found');
-  assertError(await call(admin.token, 'POST', '/api/key/', { user_id: plain.id }), 404, 'not_found');
+  assertError(
+    await call(admin.token, 'PATCH', `/api/user/${plain.id}`, { enabled: true }),
+    404,
+    'not_found',
+  );
+  assertError(
+    await call(admin.token, 'POST', `/api/user/${plain.id}/password`, { password: PASSWORD }),
+    404,
+    'not_found',
+  );
+  assertError(
+    await call(admin.token, 'POST', '/api/key/', { user_id: plain.id }),
+    404,
+    'not_found',
+  );
   assertError(await call(admin.token, 'DELETE', `/api/user/${plain.id}`), 404, 'not_found');
-  assert.equal((await listed()).some((user) => user.id === plain.id), false);
+  assert.equal(
+    (await listed()).some((user) => user.id === plain.id),
+    false,
+  );
   assertError(await login(plain.username, PASSWORD), 401, 'invalid_credentials');
-  const [row] = await sql`select deleted_at is not null as soft from identity.users where id = ${plain.id}`;
+  const [row] =
+    await sql`select deleted_at is not null as soft from identity.users where id = ${plain.id}`;
   assert.equal(row?.soft, true);
-  const listedSessions = (await call(admin.token, 'GET', `/api/session/?user=${plain.id}`)).json.data;
-  assert.ok(listedSessions.length > 0 && listedSessions.every(({ revoked }: { revoked: boolean }) => revoked));
-  assert.deepEqual([...(await sql`select revoked from identity.api_keys where id = ${id}`)], [{ revoked: true }]);
+  const listedSessions = (await call(admin.token, 'GET', `/api/session/?user=${plain.id}`)).json
+    .data;
+  assert.ok(
+    listedSessions.length > 0 &&
+      listedSessions.every(({ revoked }: { revoked: boolean }) => revoked),
+  );
+  assert.deepEqual(
+    [...(await sql`select revoked from identity.api_keys where id = ${id}`)],
+    [{ revoked: true }],
+  );
 });
 
 test('deleting a user ends no session or key of another user', async () => {
   const [one, other] = [await enter(), await enter()];
   const [ofOther, ofNobody] = [await key(other), await key(null)];
   await call(admin.token, 'DELETE', `/api/user/${one.id}`);
-  for (const bearer of [other.token, ofOther.key, admin.token]) assert.equal(await isOpen(identity, bearer), true);
+  for (const bearer of [other.token, ofOther.key, admin.token])
+    assert.equal(await isOpen(identity, bearer), true);
   assert.equal((await call(ofNobody.key, 'GET', '/api/user/')).status, 200);
 });
 
 test('name and address are free after a deletion, and the new user is another one', async () => {
   const plain = await enter({ first_name: 'Old' });
-  const again = { username: plain.username.toUpperCase(), email: `${plain.username}@example.org`, password: 'another passphrase' };
+  const again = {
+    username: plain.username.toUpperCase(),
+    email: `${plain.username}@example.org`,
+    password: 'another passphrase',
+  };
   assertError(await create(again), 409, 'conflict', ['/username']);
   await call(admin.token, 'DELETE', `/api/user/${plain.id}`);
   const answer = await create(again);
@@ -207,10 +385,32 @@ test('name and address are free after a deletion, and the new user is another on
 });
 
 test('an id that is no UUID is 400, whatever is asked', async () => {
-  for (const id of ['plain', 'null', `${NOBODY}0`, `%7B${NOBODY}%7D`, NOBODY.replaceAll('-', ''), "'", '%00']) {
-    assertError(await call(admin.token, 'GET', `/api/user/${id}`), 400, 'invalid_path', ['/user_id']);
-    assertError(await call(admin.token, 'PATCH', `/api/user/${id}`, { first_name: 'F' }), 400, 'invalid_path', ['/user_id']);
-    assertError(await call(admin.token, 'DELETE', `/api/user/${id}`), 400, 'invalid_path', ['/user_id']);
-    assertError(await call(admin.token, 'POST', `/api/user/${id}/password`, { password: PASSWORD }), 400, 'invalid_path', ['/user_id']);
+  for (const id of [
+    'plain',
+    'null',
+    `${NOBODY}0`,
+    `%7B${NOBODY}%7D`,
+    NOBODY.replaceAll('-', ''),
+    "'",
+    '%00',
+  ]) {
+    assertError(await call(admin.token, 'GET', `/api/user/${id}`), 400, 'invalid_path', [
+      '/user_id',
+    ]);
+    assertError(
+      await call(admin.token, 'PATCH', `/api/user/${id}`, { first_name: 'F' }),
+      400,
+      'invalid_path',
+      ['/user_id'],
+    );
+    assertError(await call(admin.token, 'DELETE', `/api/user/${id}`), 400, 'invalid_path', [
+      '/user_id',
+    ]);
+    assertError(
+      await call(admin.token, 'POST', `/api/user/${id}/password`, { password: PASSWORD }),
+      400,
+      'invalid_path',
+      ['/user_id'],
+    );
   }
 });

@@ -8,7 +8,10 @@ import { untilSql } from '../../../support/connections.ts';
 import { BEHIND_PROXY, loginFrom, passTime } from '../../../support/logins.ts';
 import { assertError, assertSuccess, isOpen, PASSWORD, sessionOf } from '../../../support/users.ts';
 
-const { identity, databaseUrl, sql, admin, call, enter, key } = await startIdentity({ after }, BEHIND_PROXY);
+const { identity, databaseUrl, sql, admin, call, enter, key } = await startIdentity(
+  { after },
+  BEHIND_PROXY,
+);
 const other = connect(databaseUrl);
 after(() => other.end());
 const NEW = 'another passphrase';
@@ -16,9 +19,19 @@ const HERE = '192.0.2.1';
 const ELSEWHERE = '198.51.100.1';
 
 /** From an address of one's choice, as a proxy passes it on. */
-const change = ({ token }: { token: string }, current: unknown, next: unknown, address = HERE): Promise<Answer> =>
-  ask('POST', `${identity}/api/auth/password`, { bearer: token, body: { current_password: current, new_password: next }, headers: { 'x-forwarded-for': address } });
-const hashOf = async ({ id }: { id: string }) => String((await sql`select password_hash from identity.users where id = ${id}`)[0]?.password_hash);
+const change = (
+  { token }: { token: string },
+  current: unknown,
+  next: unknown,
+  address = HERE,
+): Promise<Answer> =>
+  ask('POST', `${identity}/api/auth/password`, {
+    bearer: token,
+    body: { current_password: current, new_password: next },
+    headers: { 'x-forwarded-for': address },
+  });
+const hashOf = async ({ id }: { id: string }) =>
+  String((await sql`select password_hash from identity.users where id = ${id}`)[0]?.password_hash);
 
 /** @returns the user with the new session */
 async function assertChanged<P extends Person>(user: P, answer: Answer, ended: string): Promise<P> {
@@ -32,20 +45,33 @@ async function assertChanged<P extends Person>(user: P, answer: Answer, ended: s
 
 test('only the new password works, and only the session of the reply is open', async () => {
   const [user, bystander] = [await enter(), await enter()];
-  const others = [await logIn(identity, user.username, PASSWORD), await logIn(identity, user.username, PASSWORD)];
+  const others = [
+    await logIn(identity, user.username, PASSWORD),
+    await logIn(identity, user.username, PASSWORD),
+  ];
   // These have ended before, so they are not counted.
-  const [expired, out] = [await logIn(identity, user.username, PASSWORD), await logIn(identity, user.username, PASSWORD)];
+  const [expired, out] = [
+    await logIn(identity, user.username, PASSWORD),
+    await logIn(identity, user.username, PASSWORD),
+  ];
   await sql`update identity.sessions set expires_at = now() where id = ${(await sessionOf(identity, expired)).id}`;
   await call(null, 'POST', '/api/auth/logout', { session: out });
   const { key: own } = await key(user);
 
   const changed = await assertChanged(user, await change(user, PASSWORD, NEW), '3 sessions');
-  for (const token of [user.token, ...others]) assertError(await call(token, 'GET', '/api/test/'), 401, 'unauthorized');
-  for (const bearer of [changed.token, own, bystander.token, admin.token]) assert.equal(await isOpen(identity, bearer), true);
+  for (const token of [user.token, ...others])
+    assertError(await call(token, 'GET', '/api/test/'), 401, 'unauthorized');
+  for (const bearer of [changed.token, own, bystander.token, admin.token])
+    assert.equal(await isOpen(identity, bearer), true);
   const session = await sessionOf(identity, changed.token);
-  const [row] = await sql`select ip, user_agent is not null as has_agent from identity.sessions where id = ${session.id}`;
+  const [row] =
+    await sql`select ip, user_agent is not null as has_agent from identity.sessions where id = ${session.id}`;
   assert.deepEqual({ ...row }, { ip: HERE, has_agent: true });
-  assertError(await call(null, 'POST', '/api/auth/login', { username: user.username, password: PASSWORD }), 401, 'invalid_credentials');
+  assertError(
+    await call(null, 'POST', '/api/auth/login', { username: user.username, password: PASSWORD }),
+    401,
+    'invalid_credentials',
+  );
   await logIn(identity, user.username, NEW);
 });
 
@@ -60,7 +86,8 @@ test('a wrong current password is 401, and nothing changes', async () => {
   const user = await enter();
   const second = await logIn(identity, user.username, PASSWORD);
   const before = await hashOf(user);
-  for (const wrong of ['', NEW, PASSWORD.toUpperCase(), before]) assertError(await change(user, wrong, NEW), 401, 'invalid_credentials');
+  for (const wrong of ['', NEW, PASSWORD.toUpperCase(), before])
+    assertError(await change(user, wrong, NEW), 401, 'invalid_credentials');
   assert.equal(await hashOf(user), before);
   for (const token of [user.token, second]) assert.equal(await isOpen(identity, token), true);
 });
@@ -69,7 +96,16 @@ test('a new password that breaks the policy is 400 and counts no failure', async
   const user = await enter();
   const before = await hashOf(user);
   for (const current of [PASSWORD, 'wrong']) {
-    for (const next of ['', 'seven77', 'password', 'PassWord', 'ｐassword', 'a\0bcdefgh', 'p'.repeat(1_025), 'p'.repeat(5_000)]) {
+    for (const next of [
+      '',
+      'seven77',
+      'password',
+      'PassWord',
+      'ｐassword',
+      'a\0bcdefgh',
+      'p'.repeat(1_025),
+      'p'.repeat(5_000),
+    ]) {
       assertError(await change(user, current, next), 400, 'invalid_body', ['/new_password']);
     }
   }
@@ -84,7 +120,12 @@ test('a body without exactly the two members is 400', async () => {
   assertError(await send({}), 400, 'invalid_body', ['/current_password', '/new_password']);
   assertError(await send({ new_password: NEW }), 400, 'invalid_body', ['/current_password']);
   assertError(await send({ current_password: PASSWORD }), 400, 'invalid_body', ['/new_password']);
-  assertError(await send({ current_password: PASSWORD, new_password: NEW, user_id: admin.id }), 400, 'invalid_body', ['/user_id']);
+  assertError(
+    await send({ current_password: PASSWORD, new_password: NEW, user_id: admin.id }),
+    400,
+    'invalid_body',
+    ['/user_id'],
+  );
   for (const wrong of [null, 1, ['x'], {}]) {
     assertError(await change(user, wrong, NEW), 400, 'invalid_body', ['/current_password']);
     assertError(await change(user, PASSWORD, wrong), 400, 'invalid_body', ['/new_password']);
@@ -98,7 +139,8 @@ test('only a session changes a password: without a credential 401, with a key 40
   const before = await hashOf(user);
   const body = { current_password: PASSWORD, new_password: NEW };
   assertError(await call(null, 'POST', '/api/auth/password', body), 401, 'unauthorized');
-  for (const bearer of [(await key(user)).key, (await key(null)).key]) assertError(await call(bearer, 'POST', '/api/auth/password', body), 403, 'forbidden');
+  for (const bearer of [(await key(user)).key, (await key(null)).key])
+    assertError(await call(bearer, 'POST', '/api/auth/password', body), 403, 'forbidden');
   await call(null, 'POST', '/api/auth/logout', { session: user.token });
   assertError(await change(user, PASSWORD, NEW), 401, 'unauthorized');
   assert.equal(await hashOf(user), before);
@@ -106,7 +148,8 @@ test('only a session changes a password: without a credential 401, with a key 40
 
 test('after five failures every attempt from that network is 429', async () => {
   const [user, bystander] = [await enter(), await enter()];
-  for (let failure = 1; failure <= 5; failure += 1) assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
+  for (let failure = 1; failure <= 5; failure += 1)
+    assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
   for (const current of ['wrong', PASSWORD]) {
     const answer = await change(user, current, NEW);
     assertError(answer, 429, 'too_many_requests');
@@ -122,37 +165,57 @@ test('after five failures every attempt from that network is 429', async () => {
 
 test("after the delay the right password works and clears that network's failures", async () => {
   let user = await enter();
-  for (let failure = 1; failure <= 5; failure += 1) assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
+  for (let failure = 1; failure <= 5; failure += 1)
+    assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
   await passTime(sql, 15);
   user = await assertChanged(user, await change(user, PASSWORD, NEW), '1 session');
-  for (let failure = 1; failure <= 5; failure += 1) assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
+  for (let failure = 1; failure <= 5; failure += 1)
+    assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
   assertError(await change(user, NEW, PASSWORD), 429, 'too_many_requests');
 });
 
 test('failed logins and failed changes are counted together', async () => {
   const user = await enter();
-  for (let failure = 1; failure <= 3; failure += 1) assertError(await loginFrom(identity, HERE, user.username), 401, 'invalid_credentials');
-  for (let failure = 4; failure <= 5; failure += 1) assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
+  for (let failure = 1; failure <= 3; failure += 1)
+    assertError(await loginFrom(identity, HERE, user.username), 401, 'invalid_credentials');
+  for (let failure = 4; failure <= 5; failure += 1)
+    assertError(await change(user, 'wrong', NEW), 401, 'invalid_credentials');
   assertError(await change(user, PASSWORD, NEW), 429, 'too_many_requests');
 });
 
 test('of two changes at once one wins, and its password and session are the valid ones', async () => {
   for (let round = 0; round < 10; round += 1) {
     const user = await enter();
-    const second: Person = { ...user, token: round % 2 === 0 ? user.token : await logIn(identity, user.username, PASSWORD) };
+    const second: Person = {
+      ...user,
+      token: round % 2 === 0 ? user.token : await logIn(identity, user.username, PASSWORD),
+    };
     const passwords = ['the first passphrase', 'the second passphrase'];
-    const answers = await Promise.all([change(user, PASSWORD, passwords[0]), change(second, PASSWORD, passwords[1])]);
+    const answers = await Promise.all([
+      change(user, PASSWORD, passwords[0]),
+      change(second, PASSWORD, passwords[1]),
+    ]);
     assert.deepEqual(answers.map((answer) => answer.status).sort(), [200, 401]);
     const winner = answers.findIndex((answer) => answer.status === 200);
     assert.equal(await isOpen(identity, answers[winner]?.json.data.session), true);
     await logIn(identity, user.username, passwords[winner]);
-    assertError(await call(null, 'POST', '/api/auth/login', { username: user.username, password: passwords[1 - winner] }), 401, 'invalid_credentials');
+    assertError(
+      await call(null, 'POST', '/api/auth/login', {
+        username: user.username,
+        password: passwords[1 - winner],
+      }),
+      401,
+      'invalid_credentials',
+    );
   }
 });
 
 test('a login with the old password that waits for the change makes no session', async () => {
   const user = await enter();
-  const waiting = async (event: string) => (await sql`select from pg_stat_activity where datname = current_database() and wait_event = ${event}`).length;
+  const waiting = async (event: string) =>
+    (
+      await sql`select from pg_stat_activity where datname = current_database() and wait_event = ${event}`
+    ).length;
   // The change has locked and updated the user's row, and sleeps in its row of the trail.
   await sql`
     create function identity.hold() returns trigger language plpgsql as $$ begin
